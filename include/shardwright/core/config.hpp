@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Version, the versioned inline namespace, and the host-and-device function mark.
+
+#define SHARDWRIGHT_VERSION_MAJOR 0
+#define SHARDWRIGHT_VERSION_MINOR 1
+#define SHARDWRIGHT_VERSION_PATCH 0
+
+/// Inline namespace of the version and the target, so that two copies in two shared libraries cannot mix.
+#if defined(SHARDWRIGHT_WITH_CUDA)
+#define SHARDWRIGHT_ABI v0_1_cuda
+#else
+#define SHARDWRIGHT_ABI v0_1_host
+#endif
+
+/// Marks a function that kernels call: host and device code under nvcc, a plain function elsewhere.
+#if defined(__CUDACC__)
+#define SHARDWRIGHT_FUNCTION __host__ __device__
+#else
+#define SHARDWRIGHT_FUNCTION
+#endif
+
+/// @brief The library; everything public lives here.
+namespace shardwright::inline SHARDWRIGHT_ABI {}

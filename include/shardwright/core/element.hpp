@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Element types and reduction operations as run-time values, for messages between ranks and for
+/// fingerprints.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Element types that collectives carry.
+enum class ElementType : std::uint8_t { uint8, int32, int64, uint32, uint64, float32, float64 };
+
+/// @brief How a reduction combines elements; `average` is a sum divided once by the number of ranks.
+enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
+
+/// @brief Bytes of one element.
+[[nodiscard]] constexpr std::size_t size_of(ElementType type) noexcept {
+  switch (type) {
+  case ElementType::uint8:
+    return 1;
+  case ElementType::int32:
+  case ElementType::uint32:
+  case ElementType::float32:
+    return 4;
+  case ElementType::int64:
+  case ElementType::uint64:
+  case ElementType::float64:
+    return 8;
+  }
+  return 0;
+}
+
+/// @brief Name for messages, such as "float32".
+[[nodiscard]] constexpr std::string_view name_of(ElementType type) noexcept {
+  switch (type) {
+  case ElementType::uint8:
+    return "uint8";
+  case ElementType::int32:
+    return "int32";
+  case ElementType::int64:
+    return "int64";
+  case ElementType::uint32:
+    return "uint32";
+  case ElementType::uint64:
+    return "uint64";
+  case ElementType::float32:
+    return "float32";
+  case ElementType::float64:
+    return "float64";
+  }
+  return "unknown";
+}
+
+/// @brief Name for messages, such as "sum".
+[[nodiscard]] constexpr std::string_view name_of(ReduceOp op) noexcept {
+  switch (op) {
+  case ReduceOp::sum:
+    return "sum";
+  case ReduceOp::average:
+    return "average";
+  case ReduceOp::product:
+    return "product";
+  case ReduceOp::maximum:
+    return "maximum";
+  case ReduceOp::minimum:
+    return "minimum";
+  }
+  return "unknown";
+}
+
+namespace detail {
+
+template <class Element>
+constexpr bool is_element_type() {
+  using E = std::remove_cv_t<Element>;
+  return std::is_same_v<E, float> || std::is_same_v<E, double> ||
+         (std::is_integral_v<E> && (sizeof(E) == 4 || sizeof(E) == 8)) || std::is_same_v<E, unsigned char> ||
+         std::is_same_v<E, std::byte>;
+}
+
+} // namespace detail
+
+/// @brief A type that collectives can carry.
+template <class Element>
+concept CollectiveElement = detail::is_element_type<Element>();
+
+/// @brief The run-time value of a C++ element type.
+template <CollectiveElement Element>
+[[nodiscard]] constexpr ElementType element_type_of() noexcept {
+  using E = std::remove_cv_t<Element>;
+  if constexpr (std::is_same_v<E, float>)
+    return ElementType::float32;
+  else if constexpr (std::is_same_v<E, double>)
+    return ElementType::float64;
+  else if constexpr (sizeof(E) == 1)
+    return ElementType::uint8;
+  else if constexpr (sizeof(E) == 4)
+    return std::is_signed_v<E> ? ElementType::int32 : ElementType::uint32;
+  else
+    return std::is_signed_v<E> ? ElementType::int64 : ElementType::uint64;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

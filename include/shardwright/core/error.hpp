@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The typed errors of the library and the context that each one carries.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/source_location.hpp>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Who failed, in what, and where it was called; members that do not apply stay at their defaults.
+struct ErrorContext {
+  int rank = -1;              ///< Rank that throws, in its world.
+  std::string group{};        ///< Communicator, such as "world" or the axes "dp,tp".
+  std::string operation{};    ///< Operation, such as "all_reduce".
+  std::uint64_t sequence = 0; ///< Number of the operation on its communicator, from 1; 0 where none applies.
+  std::string layout{};       ///< Layout that was asked for.
+  SourceLocation where{};     ///< Line of the user's call.
+
+  /// @brief The members that are set, as "rank 1, group dp, all_reduce #7, at file:line".
+  [[nodiscard]] std::string text() const {
+    std::string out;
+    const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+    if (rank >= 0)
+      add("rank " + std::to_string(rank));
+    if (!group.empty())
+      add("group " + group);
+    if (!operation.empty())
+      add(operation + (sequence == 0 ? "" : " #" + std::to_string(sequence)));
+    if (!layout.empty())
+      add("layout " + layout);
+    if (where.line != 0)
+      add("at " + where.text());
+    return out;
+  }
+};
+
+/// @brief Base of every error of the library; `what()` is the sentence followed by the context.
+class Error : public std::runtime_error {
+public:
+  explicit Error(const std::string& sentence, ErrorContext context = {})
+      : std::runtime_error(joined(sentence, context)), context_(std::move(context)) {}
+
+  /// @brief Rank, group, operation, sequence number, layout and source line.
+  [[nodiscard]] const ErrorContext& context() const noexcept { return context_; }
+
+private:
+  static std::string joined(const std::string& sentence, const ErrorContext& context) {
+    const std::string where = context.text();
+    return where.empty() ? sentence : sentence + " [" + where + "]";
+  }
+
+  ErrorContext context_;
+};
+
+/// @brief An argument is out of range, null, overlapping, of the wrong shape, or does not divide.
+class InvalidArgument : public Error {
+public:
+  using Error::Error;
+};
+
+/// @brief Ranks that must agree on a configuration, seed or shape do not.
+class ConfigurationMismatch : public Error {
+public:
+  using Error::Error;
+};
+
+/// @brief Ranks entered different collectives, or one collective with different arguments.
+class CollectiveMismatch : public Error {
+public:
+  using Error::Error;
+};
+
+/// @brief Used before it was ready, twice, or after its end (pending operations, communicators,
+/// accumulators).
+class LifecycleError : public Error {
+public:
+  using Error::Error;
+};
+
+/// @brief A peer threw, left or died; the text holds the first cause, not its echoes.
+class PeerFailed : public Error {
+public:
+  PeerFailed(int peer, const std::string& sentence, ErrorContext context = {})
+      : Error(sentence, std::move(context)), peer_(peer) {}
+
+  /// @brief Rank that failed first, in its world.
+  [[nodiscard]] int peer() const noexcept { return peer_; }
+
+private:
+  int peer_;
+};
+
+/// @brief A wait outlasted its deadline; names the ranks that did not come and each one's last operation.
+class DeadlineExceeded : public Error {
+public:
+  DeadlineExceeded(std::vector<int> missing, const std::string& sentence, ErrorContext context = {})
+      : Error(sentence, std::move(context)), missing_(std::move(missing)) {}
+
+  /// @brief Ranks that were waited for, in their world.
+  [[nodiscard]] const std::vector<int>& missing() const noexcept { return missing_; }
+
+private:
+  std::vector<int> missing_;
+};
+
+/// @brief The transport below (MPI, NCCL, the operating system) reported an error code.
+class TransportError : public Error {
+public:
+  TransportError(int code, const std::string& sentence, ErrorContext context = {})
+      : Error(sentence, std::move(context)), code_(code) {}
+
+  /// @brief The transport's own code.
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+private:
+  int code_;
+};
+
+/// @brief Input data is empty, short, unreadable or out of its range.
+class DataError : public Error {
+public:
+  using Error::Error;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Philox4x32-10, a counter-based generator: random numbers keyed by (seed, tensor, global element
+/// index).
+
+#include <shardwright/core/config.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Which stream of random numbers: the run's seed and the tensor's number in it.
+///
+/// A use that needs fresh numbers at every step (dropout) mixes the step into `tensor`.
+struct RandomKey {
+  std::uint64_t seed = 0;
+  std::uint64_t tensor = 0;
+};
+
+/// @brief Four words: a counter, or the random words that belong to it.
+struct PhiloxWords {
+  std::uint32_t word[4];
+
+  friend constexpr bool operator==(const PhiloxWords&, const PhiloxWords&) = default;
+};
+
+/// @brief The random words of one counter under one 64-bit key, low word first.
+///
+/// Philox4x32 with 10 rounds: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+/// SC11.
+[[nodiscard]] SHARDWRIGHT_FUNCTION constexpr PhiloxWords philox4x32_10(PhiloxWords counter,
+                                                                       std::uint64_t key) {
+  std::uint32_t key0 = static_cast<std::uint32_t>(key);
+  std::uint32_t key1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.word[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.word[2];
+    counter = {{static_cast<std::uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0,
+                static_cast<std::uint32_t>(product1),
+                static_cast<std::uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1,
+                static_cast<std::uint32_t>(product0)}};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// @brief The four words of group `group` of a stream; element i of a tensor uses word i % 4 of group i / 4.
+[[nodiscard]] SHARDWRIGHT_FUNCTION constexpr PhiloxWords random_words(RandomKey key, std::uint64_t group) {
+  return philox4x32_10(
+      {{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32),
+        static_cast<std::uint32_t>(key.tensor), static_cast<std::uint32_t>(key.tensor >> 32)}},
+      key.seed);
+}
+
+/// @brief A word as a number in the open interval (0, 1), in steps of 2^-32.
+[[nodiscard]] SHARDWRIGHT_FUNCTION constexpr double unit_interval(std::uint32_t word) {
+  return (static_cast<double>(word) + 0.5) * 0x1p-32;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Layouts and transitions in words, and the table of all transitions over one axis.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/transition.hpp>
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A list of axes, such as "dp, cp".
+[[nodiscard]] inline std::string describe(const AxisSequence& sequence,
+                                          std::span<const std::string_view> axes) {
+  std::string out;
+  for (const int axis : sequence)
+    out += (out.empty() ? "" : ", ") + std::string(axes[static_cast<std::size_t>(axis)]);
+  return out;
+}
+
+/// @brief A layout as it is written in code: "Layout<2, Shard<0, dp>, Partial<Sum, tp>>".
+/// @param axes names of the table that the layout refers to.
+[[nodiscard]] inline std::string describe(const LayoutValue& layout, std::span<const std::string_view> axes) {
+  constexpr std::array<std::string_view, 5> tags{"Sum", "Avg", "Product", "Max", "Min"};
+  std::string out = "Layout<" + std::to_string(layout.tensor_rank);
+  const detail::PlacementEntries entries = detail::placements_of(layout);
+  for (int i = 0; i < entries.count; ++i) {
+    const detail::PlacementEntry& entry = entries.items[static_cast<std::size_t>(i)];
+    out += entry.partial ? ", Partial<" + std::string(tags[static_cast<std::size_t>(entry.op)])
+                         : ", Shard<" + std::to_string(entry.dimension);
+    out += ", " + describe(entry.axes, axes) + ">";
+  }
+  return out + ">";
+}
+
+/// @brief A step in words: "reduce_scatter of the sum over tp, onto dimension 0".
+[[nodiscard]] inline std::string describe(const TransitionMove& move,
+                                          std::span<const std::string_view> axes) {
+  const std::string over = " over " + describe(move.axes, axes);
+  const std::string dimension = std::to_string(move.dimension);
+  const std::string reduction = " of the " + std::string(name_of(move.op));
+  switch (move.kind) {
+  case StepKind::slice:
+    return "slice of dimension " + dimension + over;
+  case StepKind::keep_on_first:
+    return "keep on the first rank" + over + ", zero elsewhere";
+  case StepKind::all_gather:
+    return "all_gather of dimension " + dimension + over;
+  case StepKind::all_to_all:
+    return "all_to_all from dimension " + std::to_string(move.from_dimension) + " to dimension " + dimension +
+           over;
+  case StepKind::reduce_scatter:
+    return "reduce_scatter" + reduction + over + ", onto dimension " + dimension;
+  case StepKind::all_reduce:
+    return "all_reduce" + reduction + over;
+  }
+  return {};
+}
+
+/// @brief The steps of a plan, joined by "; then "; "nothing to do" where there are none.
+[[nodiscard]] inline std::string describe(std::span<const TransitionMove> moves,
+                                          std::span<const std::string_view> axes) {
+  std::string out;
+  for (const TransitionMove& move : moves)
+    out += (out.empty() ? "" : "; then ") + describe(move, axes);
+  return out.empty() ? "nothing to do" : out;
+}
+
+/// @brief A layout type in words.
+template <LayoutType Described>
+[[nodiscard]] std::string describe() {
+  return describe(Described::value, Described::axes);
+}
+
+/// @brief A transition in words: "Layout<...> -> Layout<...>: all_reduce of the sum over tp".
+template <class Described>
+requires requires { Described::steps; }
+[[nodiscard]] std::string describe() {
+  const std::vector<TransitionMove> moves(Described::steps.begin(), Described::steps.end());
+  return describe(Described::from_value, Described::axes) + " -> " +
+         describe(Described::to_value, Described::axes) + ": " +
+         describe(std::span<const TransitionMove>(moves), Described::axes);
+}
+
+/// @brief The reason of a fault in a few words, for the table.
+[[nodiscard]] constexpr std::string_view describe(TransitionFault fault) noexcept {
+  switch (fault) {
+  case TransitionFault::none:
+    return "legal";
+  case TransitionFault::shard_to_partial:
+    return "error: Shard cannot become Partial";
+  case TransitionFault::partial_to_other_partial:
+    return "error: Partial of another operation";
+  case TransitionFault::replicate_to_partial:
+    return "error: a finished value cannot become Partial";
+  }
+  return {};
+}
+
+/// @brief The table of all transitions over one axis for a tensor of rank 2, in Markdown: one row per layout
+/// before, one column per layout after, each cell what `plan_transition` gives.
+[[nodiscard]] inline std::string transition_table(std::string_view axis = "tp") {
+  const std::array<std::string_view, 1> axes{axis};
+  LayoutValue replicated;
+  replicated.tensor_rank = 2;
+  std::vector<LayoutValue> layouts(5, replicated);
+  layouts[1].shard(0).push_back(0);
+  layouts[2].shard(1).push_back(0);
+  layouts[3].set_partial(0, ReduceOp::sum);
+  layouts[4].set_partial(0, ReduceOp::maximum);
+
+  std::string out = "| from \\ to |";
+  for (const LayoutValue& to : layouts)
+    out += " `" + describe(to, axes) + "` |";
+  out += "\n|";
+  for (std::size_t column = 0; column <= layouts.size(); ++column)
+    out += "---|";
+  for (const LayoutValue& from : layouts) {
+    out += "\n| `" + describe(from, axes) + "` |";
+    for (const LayoutValue& to : layouts) {
+      const TransitionFault fault = transition_fault(from, to, 0, false);
+      if (fault != TransitionFault::none) {
+        out += " " + std::string(describe(fault)) + " |";
+        continue;
+      }
+      const TransitionPlan plan = plan_transition(from, to);
+      out += " " + describe(std::span<const TransitionMove>(plan.begin(), plan.end()), axes) + " |";
+    }
+  }
+  return out + "\n";
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

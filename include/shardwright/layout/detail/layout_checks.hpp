@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Reads placements into a LayoutValue, and the sentences for layouts that make no sense.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
+#include <shardwright/layout/axis.hpp>
+#include <shardwright/layout/layout_value.hpp>
+#include <shardwright/layout/placement.hpp>
+
+#include <array>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+enum class PlacementKind { none, shard, replicate, partial };
+
+template <class Placement>
+struct PlacementTraits {
+  static constexpr PlacementKind kind = PlacementKind::none;
+  static constexpr int dimension = 0;
+  static constexpr ReduceOp op = ReduceOp::sum;
+  static constexpr bool axes_valid = true;
+  using axes = AxisList<>;
+};
+
+/// The axes if all are, else none: what follows must not trip over a type without a name.
+template <class... Axes>
+struct AxesIfValid {
+  static constexpr bool valid = (... && Axis<Axes>);
+  template <bool, class... List>
+  struct Choose {
+    using type = AxisList<>;
+  };
+  template <class... List>
+  struct Choose<true, List...> {
+    using type = AxisList<List...>;
+  };
+  using type = typename Choose<valid, Axes...>::type;
+};
+
+template <int shard_dimension, class... Axes>
+struct PlacementTraits<Shard<shard_dimension, Axes...>> {
+  static constexpr PlacementKind kind = PlacementKind::shard;
+  static constexpr int dimension = shard_dimension;
+  static constexpr ReduceOp op = ReduceOp::sum;
+  static constexpr bool axes_valid = AxesIfValid<Axes...>::valid;
+  using axes = typename AxesIfValid<Axes...>::type;
+};
+template <class... Axes>
+struct PlacementTraits<Replicate<Axes...>> {
+  static constexpr PlacementKind kind = PlacementKind::replicate;
+  static constexpr int dimension = 0;
+  static constexpr ReduceOp op = ReduceOp::sum;
+  static constexpr bool axes_valid = AxesIfValid<Axes...>::valid;
+  using axes = typename AxesIfValid<Axes...>::type;
+};
+template <Reduction Op, class... Axes>
+struct PlacementTraits<Partial<Op, Axes...>> {
+  static constexpr PlacementKind kind = PlacementKind::partial;
+  static constexpr int dimension = 0;
+  static constexpr ReduceOp op = Op::value;
+  static constexpr bool axes_valid = AxesIfValid<Axes...>::valid;
+  using axes = typename AxesIfValid<Axes...>::type;
+};
+
+/// Axes of all placements in the order written, then sorted.
+template <class... Placements>
+using WrittenAxes = typename JoinAxes<typename PlacementTraits<Placements>::axes...>::type;
+template <class... Placements>
+using AxesOfPlacements = typename SortAxes<WrittenAxes<Placements...>>::type;
+
+template <class Table, class Placement>
+constexpr void place(LayoutValue& layout) {
+  using Traits = PlacementTraits<Placement>;
+  for (const auto& name : Traits::axes::names) {
+    const int axis = axis_index(Table::names, name);
+    if constexpr (Traits::kind == PlacementKind::shard)
+      layout.shard(Traits::dimension).push_back(axis);
+    if constexpr (Traits::kind == PlacementKind::partial)
+      layout.set_partial(axis, Traits::op);
+  }
+}
+
+template <class Table, int rank, class... Placements>
+constexpr LayoutValue layout_value() {
+  LayoutValue layout;
+  layout.tensor_rank = rank;
+  (place<Table, Placements>(layout), ...);
+  return layout;
+}
+
+/// Two reductions that may be finished in either order.
+constexpr bool commute(ReduceOp first, ReduceOp second) {
+  const auto linear = [](ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::average; };
+  return first == second || (linear(first) && linear(second));
+}
+
+template <int rank, class Placement>
+constexpr bool dimension_fits() {
+  using Traits = PlacementTraits<Placement>;
+  return Traits::kind != PlacementKind::shard || (Traits::dimension >= 0 && Traits::dimension < rank);
+}
+
+template <int rank, class Placement>
+struct PlacementCheck {
+  using Traits = PlacementTraits<Placement>;
+  static_assert(Traits::kind != PlacementKind::none,
+                "Layout: a placement must be Shard<dimension, axes...>, Replicate<axes...> or Partial<Op, "
+                "axes...> with "
+                "Op one of Sum, Avg, Product, Max, Min (write it that way)");
+  static_assert(
+      Traits::axes_valid,
+      "Layout: a placement's arguments must be axis tags (derive the tag from axis_tag and give it a name)");
+  static_assert(
+      dimension_fits<rank, Placement>(),
+      "Shard: the dimension must be at least 0 and less than the tensor rank (count dimensions from 0)");
+  static_assert(Traits::kind == PlacementKind::none || !Traits::axes_valid || Traits::axes::size > 0,
+                "Layout: a placement must name at least one axis (leave it out to replicate)");
+};
+
+template <int rank, class Placement>
+constexpr bool placement_valid() {
+  using Traits = PlacementTraits<Placement>;
+  return Traits::kind != PlacementKind::none && Traits::axes_valid && dimension_fits<rank, Placement>() &&
+         Traits::axes::size > 0;
+}
+
+template <class NamedAxis, int times>
+struct AxisCheck {
+  static_assert(
+      times == 1,
+      "Layout: an axis may be named only once (it shards one dimension, or is Partial, or is replicated)");
+};
+
+template <class List, class Table>
+struct AxisChecks;
+template <class... Written, class... Axes>
+struct AxisChecks<AxisList<Written...>, AxisList<Axes...>> {
+  template <class NamedAxis>
+  static constexpr int times = (0 + ... + (NamedAxis::name == Written::name ? 1 : 0));
+  static_assert((true && ... && (sizeof(AxisCheck<Axes, times<Axes>>) != 0)));
+  static_assert(sizeof...(Axes) <= max_axes,
+                "Layout: a layout may name at most 8 axes (flatten some of them)");
+};
+
+template <class... Placements>
+constexpr bool partials_commute() {
+  constexpr std::array<bool, sizeof...(Placements) + 1> partial{
+      (PlacementTraits<Placements>::kind == PlacementKind::partial)..., false};
+  constexpr std::array<ReduceOp, sizeof...(Placements) + 1> ops{PlacementTraits<Placements>::op...,
+                                                                ReduceOp::sum};
+  for (std::size_t i = 0; i < partial.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (partial[i] && partial[j] && !commute(ops[i], ops[j]))
+        return false;
+  return true;
+}
+
+template <int rank>
+constexpr bool rank_valid = rank >= 0 && rank <= max_tensor_rank;
+
+template <int rank, class... Placements>
+struct LayoutChecks {
+  static_assert(rank_valid<rank>, "Layout: the tensor rank must be between 0 and 6 (merge dimensions)");
+  static_assert((true && ... && (sizeof(PlacementCheck<rank, Placements>) != 0)));
+  static_assert(sizeof(AxisChecks<WrittenAxes<Placements...>, AxesOfPlacements<Placements...>>) != 0);
+  static_assert(
+      partials_commute<Placements...>(),
+      "Layout: Partials of different operations must not stand together, unless they are Sum and Avg (finish "
+      "one of them first)");
+};
+
+/// Whether a layout makes sense; apart from the checks, since a class whose assertion failed has no usable
+/// members.
+template <int rank, class... Placements>
+constexpr bool layout_valid() {
+  return rank_valid<rank> && (true && ... && placement_valid<rank, Placements>()) &&
+         WrittenAxes<Placements...>::size == AxesOfPlacements<Placements...>::size &&
+         AxesOfPlacements<Placements...>::size <= max_axes && partials_commute<Placements...>();
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

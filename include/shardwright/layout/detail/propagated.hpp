@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief From a propagation rule over values to a layout type and one error sentence per axis.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/propagation.hpp>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A rule has `ranks_fit(ranks...)`, `apply(values...)`, the sentence of wrong ranks `Ranks<fit>` and the
+/// sentences of one axis `Over<Axis, fault>`.
+template <class Rule, class... Operands>
+struct Propagation {
+  using table = typename SortAxes<typename JoinAxes<typename Operands::axis_list...>::type>::type;
+  static constexpr bool reported = any_invalid<Operands...>;
+  static constexpr bool few_axes = table::size <= max_axes;
+  static constexpr bool ranks_fit = reported || Rule::ranks_fit(Operands::tensor_rank...);
+  static constexpr PropagatedLayout result = [] {
+    if constexpr (reported || !few_axes || !ranks_fit)
+      return PropagatedLayout{};
+    else
+      return Rule::apply(value_over<table, Operands>()...);
+  }();
+  static constexpr LayoutValue value = result.layout;
+  static constexpr bool valid = !reported && few_axes && ranks_fit && result.valid();
+};
+
+template <class Rule, class Found, class Table, class Indices>
+struct PropagationAxisChecks;
+template <class Rule, class Found, class... Axes, std::size_t... indices>
+struct PropagationAxisChecks<Rule, Found, AxisList<Axes...>, std::index_sequence<indices...>>
+    : Rule::template Over<Axes, (indices < max_axes ? Found::result.faults[indices % max_axes]
+                                                    : PropagationFault::none)>... {};
+
+template <class Rule, class Found>
+struct PropagationChecks : Rule::template Ranks<Found::ranks_fit>,
+                           PropagationAxisChecks<Rule, Found, typename Found::table,
+                                                 std::make_index_sequence<Found::table::size>> {
+  static_assert(Found::few_axes,
+                "Layout: the operands may name at most 8 axes together (flatten some of them)");
+};
+
+template <class Found, bool valid>
+struct LayoutOrInvalid {
+  using type = InvalidLayout;
+};
+template <class Found>
+struct LayoutOrInvalid<Found, true> {
+  using type = LayoutOf<typename Found::table, Found>;
+};
+
+template <class Rule, class... Operands>
+struct Propagated {
+  // Not a base: clang makes a class with a failed base invalid, and prints an error for every later use of
+  // it.
+  static_assert(sizeof(PropagationChecks<Rule, Propagation<Rule, Operands...>>) != 0);
+  using type =
+      typename LayoutOrInvalid<Propagation<Rule, Operands...>, Propagation<Rule, Operands...>::valid>::type;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Layouts of elementwise operations: linear, nonlinear, row by row, sums and products of two
+/// operands.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/detail/propagated.hpp>
+#include <shardwright/layout/operation.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <bool fit>
+struct BroadcastRanks {
+  static_assert(fit,
+                "add, multiply: the right operand must not have more dimensions than the left (swap them)");
+};
+
+template <class Axis, PropagationFault fault>
+struct LinearOver {
+  static_assert(fault != PropagationFault::partial_not_linear,
+                "linear operation: a Partial input must be an unfinished Sum or Avg (redistribute it first)");
+};
+
+template <class Axis, PropagationFault fault>
+struct AddOver {
+  static_assert(fault != PropagationFault::sharding_differs,
+                "add: both operands must be sharded alike (redistribute one of them)");
+  static_assert(fault != PropagationFault::axis_conflict,
+                "add: an axis must not shard two dimensions of the result (redistribute one operand)");
+  static_assert(
+      fault != PropagationFault::partial_and_finished,
+      "add: an unfinished sum (Partial) and a finished value do not add up (redistribute the Partial first)");
+  static_assert(fault != PropagationFault::partial_differs,
+                "add: two Partials must be of one operation (redistribute them first)");
+  static_assert(fault != PropagationFault::partial_not_linear,
+                "add: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
+};
+
+template <class Axis, PropagationFault fault>
+struct MultiplyOver {
+  static_assert(fault != PropagationFault::sharding_differs,
+                "multiply: both operands must be sharded alike (redistribute one of them)");
+  static_assert(fault != PropagationFault::axis_conflict,
+                "multiply: an axis must not shard two dimensions of the result (redistribute one operand)");
+  static_assert(fault != PropagationFault::partial_times_partial,
+                "multiply: Partial times Partial has no meaning (redistribute one operand to finish it)");
+  static_assert(
+      fault != PropagationFault::partial_and_sharded,
+      "multiply: an axis that is Partial in one operand must be replicated in the other (redistribute one "
+      "of them)");
+  static_assert(fault != PropagationFault::partial_not_linear,
+                "multiply: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
+};
+
+template <bool fit>
+struct AnyRanks {};
+
+struct LinearRule {
+  template <class Axis, PropagationFault fault>
+  using Over = LinearOver<Axis, fault>;
+  template <bool fit>
+  using Ranks = AnyRanks<fit>;
+  static constexpr bool ranks_fit(int) { return true; }
+  static constexpr PropagatedLayout apply(const LayoutValue& input) { return linear_layout(input); }
+};
+
+template <class Operation, bool rowwise>
+struct NonlinearRule {
+  template <class Axis, PropagationFault fault>
+  using Over = typename Operation::template Over<Axis, fault>;
+  template <bool fit>
+  using Ranks = AnyRanks<fit>;
+  static constexpr bool ranks_fit(int) { return true; }
+  static constexpr PropagatedLayout apply(const LayoutValue& input) {
+    return rowwise ? rowwise_layout(input) : nonlinear_layout(input);
+  }
+};
+
+/// Dimensions are matched from the last one; the right operand is repeated over leading dimensions that it
+/// lacks.
+struct BroadcastRule {
+  template <bool fit>
+  using Ranks = BroadcastRanks<fit>;
+  static constexpr bool ranks_fit(int left, int right) { return right <= left; }
+  static constexpr DimensionMap map_from(int first) {
+    DimensionMap map{};
+    for (int d = 0; d < max_tensor_rank; ++d)
+      map[static_cast<std::size_t>(d)] = first + d;
+    return map;
+  }
+};
+
+struct AddRule : BroadcastRule {
+  template <class Axis, PropagationFault fault>
+  using Over = AddOver<Axis, fault>;
+  static constexpr PropagatedLayout apply(const LayoutValue& left, const LayoutValue& right) {
+    return sum_layout(left, map_from(0), right, map_from(left.tensor_rank - right.tensor_rank),
+                      left.tensor_rank);
+  }
+};
+
+struct MultiplyRule : BroadcastRule {
+  template <class Axis, PropagationFault fault>
+  using Over = MultiplyOver<Axis, fault>;
+  static constexpr PropagatedLayout apply(const LayoutValue& left, const LayoutValue& right) {
+    return product_layout(left, map_from(0), right, map_from(left.tensor_rank - right.tensor_rank),
+                          left.tensor_rank, 0);
+  }
+};
+
+} // namespace detail
+
+/// @brief Layout after a linear elementwise operation (scale, negate, dropout): unchanged; Partial<Sum> and
+/// Partial<Avg> pass through.
+template <LayoutType Input>
+using ElementwiseLinearLayout = typename detail::Propagated<detail::LinearRule, Input>::type;
+
+/// @brief Layout after a nonlinear elementwise operation: unchanged; the input must not be Partial.
+/// @tparam Operation a tag such as operation::gelu; the error sentence starts with its name.
+template <class Operation, LayoutType Input>
+using ElementwiseNonlinearLayout =
+    typename detail::Propagated<detail::NonlinearRule<Operation, false>, Input>::type;
+
+/// @brief Layout after a nonlinear operation on whole rows (softmax, a norm): unchanged; the input must not
+/// be Partial and its last dimension not sharded.
+template <class Operation, LayoutType Input>
+using RowwiseLayout = typename detail::Propagated<detail::NonlinearRule<Operation, true>, Input>::type;
+
+/// @brief Layout of a sum of two operands; the right one may lack leading dimensions (a bias vector on the
+/// last one).
+///
+/// P + P = P; Partial plus a finished value is an error; dimensions that both have must be sharded alike, and
+/// the right operand must be replicated over the axes of the dimensions that it lacks.
+template <LayoutType Left, LayoutType Right>
+using AddLayout = typename detail::Propagated<detail::AddRule, Left, Right>::type;
+
+/// @brief Layout of an elementwise product; operands as for AddLayout. Partial times replicated is Partial.
+template <LayoutType Left, LayoutType Right>
+using MultiplyLayout = typename detail::Propagated<detail::MultiplyRule, Left, Right>::type;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Layouts in which gradients are handed over, the adjoint of a transition, tied layouts, layouts on a
+/// mesh.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/detail/propagated.hpp>
+#include <shardwright/layout/transition.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class Axis, bool partial, ReduceOp op>
+struct GradientOver {
+  static_assert(!partial || op != ReduceOp::average,
+                "Gradient: an Avg needs a scale of 1/N in its gradient (scale by 1/N and use Partial<Sum>)");
+  static_assert(
+      !partial || (op != ReduceOp::maximum && op != ReduceOp::minimum && op != ReduceOp::product),
+      "Gradient: Max, Min and Product have no gradient layout (redistribute the value before it is used)");
+};
+
+template <class Value, class Axes>
+struct GradientChecks;
+template <class Value, class... Axes>
+struct GradientChecks<Value, AxisList<Axes...>>
+    : GradientOver<Axes, Value::template is_partial<Axes>,
+                   Value::value.op(Value::template index_of<Axes>)>... {};
+
+template <class Value>
+struct GradientOf {
+  static_assert(sizeof(GradientChecks<Value, typename Value::axis_list>) != 0);
+  struct Holder {
+    static constexpr bool valid = [] {
+      for (int axis = 0; axis < Value::axis_list::size; ++axis)
+        if (Value::value.is_partial(axis) && Value::value.op(axis) != ReduceOp::sum)
+          return false;
+      return true;
+    }();
+    using table = typename Value::axis_list;
+    static constexpr LayoutValue value = [] {
+      LayoutValue layout = Value::value;
+      for (int axis = 0; axis < max_axes; ++axis)
+        layout.clear_partial(axis);
+      return layout;
+    }();
+  };
+  using type = typename LayoutOrInvalid<Holder, Holder::valid>::type;
+};
+template <>
+struct GradientOf<InvalidLayout> {
+  using type = InvalidLayout;
+};
+
+template <class From, class To>
+Transition<typename GradientOf<To>::type, typename GradientOf<From>::type>
+adjoint_of(const Transition<From, To>&);
+
+template <bool equal>
+struct TiedCheck {
+  static_assert(
+      equal,
+      "TiedLayouts: tied weights must have one layout (give both the same, or redistribute before the second "
+      "use)");
+};
+
+template <class First, class Second>
+struct Tied {
+  static constexpr bool equal = std::is_same_v<First, Second>;
+  static_assert(sizeof(TiedCheck < equal || any_invalid < First, Second >>) != 0);
+  using type = std::conditional_t<equal, First, InvalidLayout>;
+};
+
+template <class NamedAxis, bool present>
+struct MeshHas {
+  static_assert(
+      present,
+      "Mesh: the mesh must have every axis that a layout names (add it, with extent 1 if it is not used)");
+};
+
+template <class LayoutAxes, class MeshAxes>
+struct MeshHasAll;
+template <class... Axes, class MeshAxes>
+struct MeshHasAll<AxisList<Axes...>, MeshAxes> {
+  static constexpr bool value = (true && ... && (axis_index(MeshAxes::names, Axes::name) >= 0));
+  static_assert((true && ... &&
+                 (sizeof(MeshHas<Axes, (axis_index(MeshAxes::names, Axes::name) >= 0)>) != 0)));
+};
+
+} // namespace detail
+
+/// @brief Layout in which a gradient of a value of layout `Value` is handed over: S to S, P to R, R to R.
+template <LayoutType Value>
+using Gradient = typename detail::GradientOf<Value>::type;
+
+/// @brief The adjoint of a transition on gradients: from Gradient<To> to Gradient<From>.
+///
+/// With complete gradients on both sides; a gradient that arrives Partial goes to Gradient<From> by its own
+/// Transition, which is then the reduce_scatter for an all_gather, and the all_reduce for an all_reduce.
+template <class Forward>
+using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
+
+/// @brief The one layout of two tied weights; unequal ones are an error.
+template <LayoutType First, LayoutType Second>
+using TiedLayouts = typename detail::Tied<First, Second>::type;
+
+/// @brief Whether a mesh (an AxisList in any order) has all axes of a layout; an error names the missing
+/// axis.
+template <LayoutType Placed, class MeshAxes>
+inline constexpr bool fits_mesh = detail::MeshHasAll<typename Placed::axis_list, MeshAxes>::value;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A layout as a plain constexpr value over a table of axes; all layout algorithms work on it.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
+
+#include <array>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+inline constexpr int max_axes = 8;        ///< Axes that one layout or transition may name.
+inline constexpr int max_tensor_rank = 6; ///< Dimensions of a tensor.
+
+/// @brief A short list of axis indices; where it shards a dimension, major to minor.
+struct AxisSequence {
+  std::array<int, max_axes> items{};
+  int count = 0;
+
+  [[nodiscard]] constexpr int size() const noexcept { return count; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return count == 0; }
+  [[nodiscard]] constexpr int operator[](int position) const {
+    return items[static_cast<std::size_t>(position)];
+  }
+  [[nodiscard]] constexpr int back() const { return items[static_cast<std::size_t>(count - 1)]; }
+  [[nodiscard]] constexpr const int* begin() const noexcept { return items.data(); }
+  [[nodiscard]] constexpr const int* end() const noexcept { return items.data() + count; }
+
+  constexpr void push_back(int axis) { items[static_cast<std::size_t>(count++)] = axis; }
+  /// @brief Removes the last axis; its place is cleared, so that equal lists compare equal.
+  constexpr void pop_back() { items[static_cast<std::size_t>(--count)] = 0; }
+  [[nodiscard]] constexpr bool contains(int axis) const {
+    for (int i = 0; i < count; ++i)
+      if (items[static_cast<std::size_t>(i)] == axis)
+        return true;
+    return false;
+  }
+
+  friend constexpr bool operator==(const AxisSequence&, const AxisSequence&) = default;
+};
+
+/// @brief Which axes shard each dimension, and over which axes the tensor is an unfinished reduction.
+///
+/// Axes are indices into a table of names that stands beside the value. An axis that is neither in a shard
+/// list nor partial is replicated.
+struct LayoutValue {
+  int tensor_rank = 0;
+  std::array<AxisSequence, max_tensor_rank> shards{}; ///< Per dimension, major to minor.
+  std::array<bool, max_axes> partial{};               ///< Per axis.
+  std::array<ReduceOp, max_axes> ops{};               ///< Per axis; `sum` where the axis is not partial.
+
+  [[nodiscard]] constexpr const AxisSequence& shard(int dimension) const {
+    return shards[static_cast<std::size_t>(dimension)];
+  }
+  [[nodiscard]] constexpr AxisSequence& shard(int dimension) {
+    return shards[static_cast<std::size_t>(dimension)];
+  }
+  [[nodiscard]] constexpr bool is_partial(int axis) const { return partial[static_cast<std::size_t>(axis)]; }
+  /// @brief Operation of a partial axis.
+  [[nodiscard]] constexpr ReduceOp op(int axis) const { return ops[static_cast<std::size_t>(axis)]; }
+  /// @brief Whether any axis is partial.
+  [[nodiscard]] constexpr bool has_partial() const {
+    for (const bool is : partial)
+      if (is)
+        return true;
+    return false;
+  }
+  /// @brief Dimension that the axis shards, or -1.
+  [[nodiscard]] constexpr int dimension_of(int axis) const {
+    for (int d = 0; d < tensor_rank; ++d)
+      if (shard(d).contains(axis))
+        return d;
+    return -1;
+  }
+  [[nodiscard]] constexpr bool is_replicated(int axis) const {
+    return !is_partial(axis) && dimension_of(axis) < 0;
+  }
+
+  constexpr void set_partial(int axis, ReduceOp operation) {
+    partial[static_cast<std::size_t>(axis)] = true;
+    ops[static_cast<std::size_t>(axis)] = operation;
+  }
+  constexpr void clear_partial(int axis) {
+    partial[static_cast<std::size_t>(axis)] = false;
+    ops[static_cast<std::size_t>(axis)] = ReduceOp::sum;
+  }
+
+  friend constexpr bool operator==(const LayoutValue&, const LayoutValue&) = default;
+};
+
+/// @brief The same layout over another table: axis i becomes map[i]; an axis with map[i] < 0 is dropped.
+template <class Map>
+[[nodiscard]] constexpr LayoutValue remap_axes(const LayoutValue& layout, const Map& map) {
+  LayoutValue out;
+  out.tensor_rank = layout.tensor_rank;
+  for (int d = 0; d < layout.tensor_rank; ++d)
+    for (const int axis : layout.shard(d))
+      if (map[static_cast<std::size_t>(axis)] >= 0)
+        out.shard(d).push_back(map[static_cast<std::size_t>(axis)]);
+  for (int axis = 0; axis < max_axes; ++axis)
+    if (layout.is_partial(axis) && map[static_cast<std::size_t>(axis)] >= 0)
+      out.set_partial(map[static_cast<std::size_t>(axis)], layout.op(axis));
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Extents of mesh axes, static or run-time, and the shape of a mesh that they make.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/axis.hpp>
+#include <shardwright/layout/mesh_check.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Extent of an axis that is known at run time.
+template <Axis A>
+struct RuntimeExtent {
+  using axis = A;
+  static constexpr bool is_static = false;
+  std::int64_t value = 1;
+};
+
+/// @brief Extent of an axis that is part of the type.
+template <Axis A, std::int64_t extent_value>
+struct StaticExtent {
+  static_assert(extent_value > 0,
+                "extent: a static extent must be positive (use 1 for an axis that is not needed)");
+  using axis = A;
+  static constexpr bool is_static = true;
+  static constexpr std::int64_t value = extent_value;
+};
+
+/// @brief A run-time extent: `extent<dp>(2)`.
+template <Axis A>
+[[nodiscard]] constexpr RuntimeExtent<A> extent(std::int64_t value) {
+  return {value};
+}
+
+/// @brief A static extent: `extent<dp, 2>()`.
+template <Axis A, std::int64_t value>
+[[nodiscard]] constexpr StaticExtent<A, value> extent() {
+  return {};
+}
+
+namespace detail {
+
+template <class Type>
+inline constexpr bool is_extent = false;
+template <class A>
+inline constexpr bool is_extent<RuntimeExtent<A>> = true;
+template <class A, std::int64_t value>
+inline constexpr bool is_extent<StaticExtent<A, value>> = true;
+
+} // namespace detail
+
+/// @brief An extent, static or run-time.
+template <class Type>
+concept MeshExtent = detail::is_extent<std::remove_cvref_t<Type>>;
+
+/// @brief The axes of a mesh, major to minor, with their extents; rank r of the world sits at row-major
+/// coordinates.
+template <MeshExtent... Extents>
+class MeshShape {
+public:
+  /// Axes in mesh order, major to minor.
+  using axis_list = AxisList<typename Extents::axis...>;
+  static constexpr int axis_count = sizeof...(Extents);
+  /// Names of the axes in mesh order.
+  static constexpr auto axes = axis_list::names;
+
+  static_assert(SortedAxes<typename Extents::axis...>::size == axis_count,
+                "MeshShape: an axis may stand only once in a mesh (remove the second one)");
+
+  /// @throws InvalidArgument where an extent is not positive or the product overflows.
+  constexpr explicit MeshShape(Extents... extents) : extents_{static_cast<int>(extents.value)...} {
+    const std::array<std::int64_t, sizeof...(Extents)> wide{extents.value...};
+    check_extents(axes, wide);
+  }
+
+  /// @brief Whether the mesh has an axis.
+  template <Axis A>
+  static constexpr bool has = axis_index(axes, A::name) >= 0;
+
+  /// @brief Extent of one axis.
+  template <Axis A>
+  [[nodiscard]] constexpr int extent_of() const {
+    static_assert(
+        has<A>, "MeshShape: the mesh must have the axis that is asked for (add it, with extent 1 if unused)");
+    return extents_[static_cast<std::size_t>(axis_index(axes, A::name))];
+  }
+  /// @brief Extents in mesh order.
+  [[nodiscard]] constexpr const std::array<int, sizeof...(Extents)>& extents() const noexcept {
+    return extents_;
+  }
+
+  /// @brief Ranks in the mesh: the product of the extents.
+  [[nodiscard]] constexpr std::int64_t size() const noexcept {
+    std::int64_t product = 1;
+    for (const int extent : extents_)
+      product *= extent;
+    return product;
+  }
+
+  /// @brief Coordinates of a rank, in mesh order; 0 <= rank < size().
+  [[nodiscard]] constexpr std::array<int, sizeof...(Extents)>
+  coordinates_of(std::int64_t rank) const noexcept {
+    std::array<int, sizeof...(Extents)> out{};
+    for (std::size_t i = sizeof...(Extents); i-- > 0; rank /= extents_[i])
+      out[i] = static_cast<int>(rank % extents_[i]);
+    return out;
+  }
+
+  /// @brief Rank at coordinates in mesh order.
+  [[nodiscard]] constexpr std::int64_t
+  rank_of(const std::array<int, sizeof...(Extents)>& coordinates) const noexcept {
+    std::int64_t rank = 0;
+    for (std::size_t i = 0; i < sizeof...(Extents); ++i)
+      rank = rank * extents_[i] + coordinates[i];
+    return rank;
+  }
+
+private:
+  std::array<int, sizeof...(Extents)> extents_;
+};
+
+template <MeshExtent... Extents>
+MeshShape(Extents...) -> MeshShape<Extents...>;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

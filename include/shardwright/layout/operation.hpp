@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Nonlinear operations as tags that carry their own error sentences.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/propagation.hpp>
+
+#include <string_view>
+
+/// Declares the tag of a nonlinear operation; the name opens its error sentences, which must be literals.
+#define SHARDWRIGHT_NONLINEAR_OPERATION(NAME)                                                                \
+  struct NAME {                                                                                              \
+    static constexpr std::string_view name = #NAME;                                                          \
+    template <class Axis, ::shardwright::PropagationFault fault>                                             \
+    struct Over {                                                                                            \
+      static_assert(fault != ::shardwright::PropagationFault::partial_unfinished,                            \
+                    #NAME ": the input must not be Partial, an unfinished sum (redistribute it first)");     \
+      static_assert(fault != ::shardwright::PropagationFault::row_sharded,                                   \
+                    #NAME ": the last dimension must not be sharded (redistribute the input to gather it)"); \
+    };                                                                                                       \
+  }
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Tags of the nonlinear operations that the library knows; programs add theirs with the same macro.
+namespace operation {
+
+SHARDWRIGHT_NONLINEAR_OPERATION(exp);
+SHARDWRIGHT_NONLINEAR_OPERATION(log);
+SHARDWRIGHT_NONLINEAR_OPERATION(sqrt);
+SHARDWRIGHT_NONLINEAR_OPERATION(square);
+SHARDWRIGHT_NONLINEAR_OPERATION(tanh);
+SHARDWRIGHT_NONLINEAR_OPERATION(sigmoid);
+SHARDWRIGHT_NONLINEAR_OPERATION(relu);
+SHARDWRIGHT_NONLINEAR_OPERATION(gelu);
+SHARDWRIGHT_NONLINEAR_OPERATION(silu);
+SHARDWRIGHT_NONLINEAR_OPERATION(swiglu);
+SHARDWRIGHT_NONLINEAR_OPERATION(softmax);
+SHARDWRIGHT_NONLINEAR_OPERATION(rms_norm);
+SHARDWRIGHT_NONLINEAR_OPERATION(layer_norm);
+SHARDWRIGHT_NONLINEAR_OPERATION(attention);
+SHARDWRIGHT_NONLINEAR_OPERATION(cross_entropy);
+SHARDWRIGHT_NONLINEAR_OPERATION(adamw);
+
+} // namespace operation
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

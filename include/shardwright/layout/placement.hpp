@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Placements: Shard, Replicate and Partial, and the reductions that finish a Partial.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
+#include <shardwright/layout/axis.hpp>
+
+#include <concepts>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The value is the sum of the ranks' parts.
+struct Sum {
+  static constexpr ReduceOp value = ReduceOp::sum;
+};
+/// @brief The value is the sum of the ranks' parts, divided once by their number.
+struct Avg {
+  static constexpr ReduceOp value = ReduceOp::average;
+};
+/// @brief The value is the product of the ranks' parts.
+struct Product {
+  static constexpr ReduceOp value = ReduceOp::product;
+};
+/// @brief The value is the elementwise maximum of the ranks' parts.
+struct Max {
+  static constexpr ReduceOp value = ReduceOp::maximum;
+};
+/// @brief The value is the elementwise minimum of the ranks' parts.
+struct Min {
+  static constexpr ReduceOp value = ReduceOp::minimum;
+};
+
+/// @brief A reduction that finishes a Partial: Sum, Avg, Product, Max or Min.
+template <class Op>
+concept Reduction = std::same_as<Op, Sum> || std::same_as<Op, Avg> || std::same_as<Op, Product> ||
+    std::same_as<Op, Max> || std::same_as<Op, Min>;
+
+/// @brief Dimension `dimension` is split over the axes in order, major to minor, by the ceil-chunk rule.
+template <int dimension, class... Axes>
+struct Shard {};
+
+/// @brief Every rank along the axes holds the whole; the same as not naming them.
+template <class... Axes>
+struct Replicate {};
+
+/// @brief An unfinished reduction: combining the ranks' parts along the axes with `Op` gives the value.
+template <class Op, class... Axes>
+struct Partial {};
+
+namespace detail {
+
+/// The tag of a run-time reduction.
+template <ReduceOp op>
+using ReductionTag = std::conditional_t<
+    op == ReduceOp::sum, Sum,
+    std::conditional_t<op == ReduceOp::average, Avg,
+                       std::conditional_t<op == ReduceOp::product, Product,
+                                          std::conditional_t<op == ReduceOp::maximum, Max, Min>>>>;
+
+} // namespace detail
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

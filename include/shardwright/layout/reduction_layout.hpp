@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Layouts of reductions over one dimension or over all of them.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/detail/propagated.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class Axis, PropagationFault fault>
+struct ReductionOver {
+  static_assert(fault != PropagationFault::partial_not_linear,
+                "reduce: only an unfinished Sum or Avg may be summed (redistribute the input first)");
+  static_assert(fault != PropagationFault::partial_unfinished,
+                "reduce: the input must not be Partial of another operation, an unfinished one (redistribute "
+                "it first)");
+};
+
+template <bool fit>
+struct ReductionRanks {
+  static_assert(fit, "reduce: the dimension must be at least 0 and less than the tensor rank (count from 0)");
+};
+
+template <class Op, int dimension>
+struct ReductionRule {
+  template <class Axis, PropagationFault fault>
+  using Over = ReductionOver<Axis, fault>;
+  template <bool fit>
+  using Ranks = ReductionRanks<fit>;
+  static constexpr bool ranks_fit(int rank) { return dimension >= 0 && dimension < rank; }
+  static constexpr PropagatedLayout apply(const LayoutValue& input) {
+    return reduction_layout(input, dimension, dimension + 1, Op::value);
+  }
+};
+
+template <class Op>
+struct ReduceAllRule {
+  template <class Axis, PropagationFault fault>
+  using Over = ReductionOver<Axis, fault>;
+  template <bool fit>
+  using Ranks = ReductionRanks<fit>;
+  static constexpr bool ranks_fit(int) { return true; }
+  static constexpr PropagatedLayout apply(const LayoutValue& input) {
+    return reduction_layout(input, 0, input.tensor_rank, Op::value);
+  }
+};
+
+} // namespace detail
+
+/// @brief Layout after reducing one dimension away with `Op`: its axes become Partial<Op>, later dimensions
+/// move up.
+template <Reduction Op, int dimension, LayoutType Input>
+using ReductionLayout = typename detail::Propagated<detail::ReductionRule<Op, dimension>, Input>::type;
+
+/// @brief Layout after reducing all dimensions to one number (tensor rank 0).
+template <Reduction Op, LayoutType Input>
+using ReduceAllLayout = typename detail::Propagated<detail::ReduceAllRule<Op>, Input>::type;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

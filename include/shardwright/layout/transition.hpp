@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Transition<From, To>: the collectives that lead from one layout to another, derived from the types.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/transition_plan.hpp>
+#include <shardwright/layout/transition_runtime.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Kinds of steps as types, for `Transition<From, To>::count<AllReduce>`.
+struct Slice {
+  static constexpr StepKind value = StepKind::slice;
+};
+/// @brief Every rank ends with the whole of what the ranks held.
+struct AllGather {
+  static constexpr StepKind value = StepKind::all_gather;
+};
+/// @brief The axis moves from one dimension to another.
+struct AllToAll {
+  static constexpr StepKind value = StepKind::all_to_all;
+};
+/// @brief The ranks' parts are combined, each rank keeps one chunk.
+struct ReduceScatter {
+  static constexpr StepKind value = StepKind::reduce_scatter;
+};
+/// @brief The ranks' parts are combined, each rank keeps the whole.
+struct AllReduce {
+  static constexpr StepKind value = StepKind::all_reduce;
+};
+
+namespace detail {
+
+/// The sentences of one axis; its name stands in the trace.
+template <class Axis, TransitionFault fault>
+struct TransitionOver {
+  static_assert(fault != TransitionFault::shard_to_partial,
+                "Transition: Shard cannot become Partial (ask for Replicate, or keep the Shard)");
+  static_assert(
+      fault != TransitionFault::partial_to_other_partial,
+      "Transition: a Partial cannot become a Partial of another operation (finish it first: ask for "
+      "Replicate or Shard)");
+  static_assert(
+      fault != TransitionFault::replicate_to_partial,
+      "Transition: a replicated value cannot become Partial (it is finished already: keep it replicated or "
+      "ask for Shard)");
+};
+
+template <class From, class To, bool internal>
+struct TransitionTable {
+  using axis_list = UnionOfAxes<typename From::axis_list, typename To::axis_list>;
+  static constexpr bool few_axes = axis_list::size <= max_axes;
+  static constexpr bool invalid = any_invalid<From, To>;
+  static constexpr bool same_rank = invalid || From::tensor_rank == To::tensor_rank;
+  static constexpr LayoutValue from_value = few_axes ? value_over<axis_list, From>() : LayoutValue{};
+  static constexpr LayoutValue to_value = few_axes ? value_over<axis_list, To>() : LayoutValue{};
+
+  static constexpr TransitionFault fault_of(int axis) {
+    return few_axes && same_rank && !invalid ? transition_fault(from_value, to_value, axis, internal)
+                                             : TransitionFault::none;
+  }
+  static constexpr bool few_changes =
+      !few_axes || !same_rank || invalid || changed_axes(from_value, to_value) <= max_changed_axes;
+  static constexpr bool legal = [] {
+    bool ok = few_axes && same_rank && few_changes && !invalid;
+    for (int axis = 0; axis < axis_list::size; ++axis)
+      ok = ok && fault_of(axis) == TransitionFault::none;
+    return ok;
+  }();
+};
+
+template <class Table, class Axes, class Indices>
+struct TransitionAxisChecks;
+template <class Table, class... Axes, int... indices>
+struct TransitionAxisChecks<Table, AxisList<Axes...>, std::integer_sequence<int, indices...>>
+    : TransitionOver<Axes, Table::fault_of(indices)>... {};
+
+template <class From, class To, bool internal>
+struct TransitionChecks
+    : TransitionAxisChecks<
+          TransitionTable<From, To, internal>, typename TransitionTable<From, To, internal>::axis_list,
+          std::make_integer_sequence<int, TransitionTable<From, To, internal>::axis_list::size>> {
+  using Table = TransitionTable<From, To, internal>;
+  static_assert(Table::same_rank,
+                "Transition: both layouts must have the same tensor rank (redistribute does not reshape)");
+  static_assert(Table::few_axes,
+                "Transition: the layouts may name at most 8 axes together (flatten some of them)");
+  static_assert(Table::few_changes,
+                "Transition: at most 6 axes may change at once (go through a layout in between)");
+};
+
+template <class Table>
+constexpr TransitionPlan plan_of() {
+  if constexpr (Table::legal)
+    return plan_transition(Table::from_value, Table::to_value);
+  else
+    return {};
+}
+
+template <int count>
+constexpr std::array<TransitionStep, static_cast<std::size_t>(count)> steps_of(const TransitionPlan& plan,
+                                                                               LayoutValue layout) {
+  std::array<TransitionStep, static_cast<std::size_t>(count)> steps{};
+  for (int i = 0; i < count; ++i) {
+    TransitionStep& step = steps[static_cast<std::size_t>(i)];
+    static_cast<TransitionMove&>(step) = plan.moves[static_cast<std::size_t>(i)];
+    step.before = layout;
+    step.after = layout = apply(step, layout);
+  }
+  return steps;
+}
+
+template <class From, class To, bool internal>
+struct BasicTransition {
+private:
+  static_assert(sizeof(TransitionChecks<From, To, internal>) != 0);
+  using Table = TransitionTable<From, To, internal>;
+  static constexpr TransitionPlan plan = plan_of<Table>();
+
+public:
+  using from_layout = From;
+  using to_layout = To;
+  /// Axes of both layouts, sorted by name; the indices of values and steps refer to it.
+  using axis_list = typename Table::axis_list;
+  static constexpr auto axes = axis_list::names;
+  static constexpr LayoutValue from_value = Table::from_value;
+  static constexpr LayoutValue to_value = Table::to_value;
+  /// The steps in order, cheapest at a nominal extent of 2 per axis; empty for a transition that is an error.
+  static constexpr std::array<TransitionStep, static_cast<std::size_t>(plan.count)> steps =
+      steps_of<plan.count>(plan, from_value);
+  static constexpr bool is_identity = plan.count == 0;
+
+  /// @brief Number of steps of a kind: Slice, AllGather, AllToAll, ReduceScatter, AllReduce.
+  template <class Kind>
+  static constexpr int count = [] {
+    int found = 0;
+    for (const TransitionStep& step : steps)
+      found += step.kind == Kind::value ? 1 : 0;
+    return found;
+  }();
+  /// Number of steps that communicate.
+  static constexpr int collectives = [] {
+    int found = 0;
+    for (const TransitionStep& step : steps)
+      found += is_collective(step.kind) ? 1 : 0;
+    return found;
+  }();
+
+  /// @brief Bytes that rank 0, whose blocks are the largest, sends or receives (whichever is more) at
+  /// run-time extents.
+  /// @param extents per axis of `axes`; @param shape of the whole tensor.
+  [[nodiscard]] static constexpr std::int64_t
+  bytes(std::span<const int> extents, std::span<const std::int64_t> shape, std::size_t element_bytes) {
+    constexpr std::array<int, max_axes> first{};
+    std::int64_t elements = 0;
+    LayoutValue layout = without_trivial_axes(from_value, extents);
+    for (const TransitionMove& move : plan_transition(from_value, to_value, extents)) {
+      TransitionStep step{move, layout, apply(move, layout)};
+      elements += moved_elements(step, extents, first, shape);
+      layout = step.after;
+    }
+    return elements * static_cast<std::int64_t>(element_bytes);
+  }
+};
+
+} // namespace detail
+
+/// @brief The cheapest collectives from layout `From` to layout `To`.
+///
+/// Fewest bytes at a nominal extent of 2 per axis, then fewest collectives; collectives of one kind over
+/// several axes are merged. Asking for what has no meaning (Shard to Partial, Partial to another Partial,
+/// replicated to Partial) is an error that names the axis.
+template <LayoutType From, LayoutType To>
+struct Transition : detail::BasicTransition<From, To, false> {};
+
+/// @brief As Transition, but replicated may become Partial<Sum>: the first rank keeps the value, the others
+/// hold zero. For operations of the library that add a replicated to a partial value.
+template <LayoutType From, LayoutType To>
+struct InternalTransition : detail::BasicTransition<From, To, true> {};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

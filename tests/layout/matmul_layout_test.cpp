@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "layout/virtual_values.hpp"
+#include "support/catch.hpp"
+
+#include <shardwright/layout/matmul_layout.hpp>
+
+#include <type_traits>
+#include <utility>
+
+using namespace layout_test;
+using namespace shardwright::axis;
+
+namespace {
+
+using Tokens = Layout<2, Shard<0, dp>>;
+using Column = Layout<2, Shard<1, tp>>;
+using Row = Layout<2, Shard<0, tp>>;
+using Hidden = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+using Unfinished = Layout<2, Shard<0, dp>, Partial<Sum, tp>>;
+
+/// Every index of a box.
+std::vector<Index> indices_of(const std::vector<std::int64_t>& shape) {
+  std::vector<Index> out{Index{}};
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    std::vector<Index> next;
+    for (const Index& index : out)
+      for (std::int64_t i = 0; i < shape[d]; ++i) {
+        next.push_back(index);
+        next.back()[d] = i;
+      }
+    out = next;
+  }
+  return out;
+}
+
+/// Indices of the factors of every term of a result element: the plain sum over what the form contracts.
+std::vector<std::pair<Index, Index>> terms(MatmulForm form, const std::vector<std::int64_t>& left,
+                                           const std::vector<std::int64_t>& right, const Index& out) {
+  std::vector<std::pair<Index, Index>> list;
+  const std::size_t rows =
+      form == MatmulForm::right_transposed ? left.size() - right.size() + 1 : left.size() - 1;
+  const std::size_t columns = form == MatmulForm::left_transposed ? right.size() - rows : right.size() - 1;
+  if (form == MatmulForm::plain) {
+    for (std::int64_t k = 0; k < right[0]; ++k) {
+      Index first{};
+      Index second{};
+      for (std::size_t d = 0; d < rows; ++d)
+        first[d] = out[d];
+      first[rows] = second[0] = k;
+      for (std::size_t d = 0; d < columns; ++d)
+        second[1 + d] = out[rows + d];
+      list.emplace_back(first, second);
+    }
+  } else if (form == MatmulForm::right_transposed) {
+    for (const Index& n : indices_of({right.begin() + 1, right.end()})) {
+      Index first{};
+      Index second{};
+      for (std::size_t d = 0; d < rows; ++d)
+        first[d] = out[d];
+      second[0] = out[rows];
+      for (std::size_t d = 0; d < columns; ++d)
+        first[rows + d] = second[1 + d] = n[d];
+      list.emplace_back(first, second);
+    }
+  } else {
+    for (const Index& m : indices_of({left.begin(), left.end() - 1})) {
+      Index first = m;
+      Index second = m;
+      first[rows] = out[0];
+      for (std::size_t d = 0; d < columns; ++d)
+        second[rows + d] = out[1 + d];
+      list.emplace_back(first, second);
+    }
+  }
+  return list;
+}
+
+/// Multiplies the blocks of every rank where the rule sees a meaning; returns the number of such pairs.
+template <MatmulForm form>
+int check_all_pairs(const VirtualMesh& mesh, const std::vector<std::int64_t>& left_shape,
+                    const std::vector<std::int64_t>& right_shape, const std::vector<std::int64_t>& shape) {
+  const auto axes = static_cast<int>(mesh.extents.size());
+  const std::vector<ReduceOp> ops{ReduceOp::sum, ReduceOp::average};
+  int pairs = 0;
+  for (const LayoutValue& left : all_layouts(static_cast<int>(left_shape.size()), axes, ops))
+    for (const LayoutValue& right : all_layouts(static_cast<int>(right_shape.size()), axes, ops)) {
+      const PropagatedLayout result = detail::MatmulRule<form>::apply(left, right);
+      if (!result.valid())
+        continue;
+      ++pairs;
+      VirtualTensor a = make_tensor(mesh, left, left_shape);
+      VirtualTensor b = make_tensor(mesh, right, right_shape);
+      VirtualTensor c = make_tensor(mesh, result.layout, shape);
+      fill_whole(mesh, a, 1, 9);
+      fill_whole(mesh, b, 2, 9);
+      bool ranges_agree = true;
+      for (std::size_t rank = 0; rank < c.blocks.size(); ++rank)
+        c.blocks[rank].for_each([&](const Index& index) {
+          double sum = 0;
+          for (const auto& [first, second] : terms(form, left_shape, right_shape, index)) {
+            ranges_agree = ranges_agree && a.blocks[rank].holds(first) == b.blocks[rank].holds(second);
+            if (a.blocks[rank].holds(first) && b.blocks[rank].holds(second))
+              sum += a.blocks[rank].at(first) * b.blocks[rank].at(second);
+          }
+          c.blocks[rank].at(index) = sum;
+        });
+      REQUIRE(ranges_agree);
+      REQUIRE(stands_for(mesh, c, [&](const Index& index) {
+        double sum = 0;
+        for (const auto& [first, second] : terms(form, left_shape, right_shape, index))
+          sum += *value_at(mesh, a, first) * *value_at(mesh, b, second);
+        return sum;
+      }));
+    }
+  return pairs;
+}
+
+} // namespace
+
+TEST_CASE("tensor-parallel products", "[matmul]") {
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Tokens, Column>, Hidden>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Hidden, Row>, Unfinished>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Layout<2>, Layout<2>>, Layout<2>>);
+  using Sequence = Layout<3, Shard<0, dp>, Shard<1, cp>, Shard<2, tp>>;
+  STATIC_REQUIRE(
+      std::is_same_v<MatmulLayout<Sequence, Row>, Layout<3, Shard<0, dp>, Shard<1, cp>, Partial<Sum, tp>>>);
+}
+
+TEST_CASE("the products of the backward pass", "[matmul]") {
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Hidden, Column, MatmulForm::right_transposed>, Unfinished>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Tokens, Row, MatmulForm::right_transposed>, Hidden>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Tokens, Hidden, MatmulForm::left_transposed>,
+                                Layout<2, Shard<1, tp>, Partial<Sum, dp>>>);
+  using Left = Layout<3, Shard<0, dp>, Shard<1, cp>>;
+  using Right = Layout<3, Shard<0, dp>, Shard<1, cp>, Shard<2, tp>>;
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Left, Right, MatmulForm::left_transposed>,
+                                Layout<2, Shard<1, tp>, Partial<Sum, cp, dp>>>);
+}
+
+TEST_CASE("Partial passes through a product with a replicated operand", "[matmul]") {
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Unfinished, Layout<2>>, Unfinished>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Tokens, Layout<2, Partial<Avg, tp>>>,
+                                Layout<2, Shard<0, dp>, Partial<Avg, tp>>>);
+}
+
+TEST_CASE("a rejected product makes no second error", "[matmul]") {
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<InvalidLayout, Column>, InvalidLayout>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Column, InvalidLayout>, InvalidLayout>);
+}
+
+TEST_CASE("local products stand for the whole product wherever the rule sees a meaning", "[matmul]") {
+  for (const auto& extents : {std::vector<int>{2, 2}, {3, 2}}) {
+    const VirtualMesh mesh(extents);
+    CHECK(check_all_pairs<MatmulForm::plain>(mesh, {5, 4}, {4, 3}, {5, 3}) > 50);
+    CHECK(check_all_pairs<MatmulForm::right_transposed>(mesh, {3, 5}, {4, 5}, {3, 4}) > 50);
+    CHECK(check_all_pairs<MatmulForm::left_transposed>(mesh, {5, 2}, {5, 3}, {2, 3}) > 50);
+  }
+  const VirtualMesh mesh({2, 2});
+  CHECK(check_all_pairs<MatmulForm::plain>(mesh, {2, 3, 4}, {4, 3}, {2, 3, 3}) > 50);
+  CHECK(check_all_pairs<MatmulForm::left_transposed>(mesh, {2, 3, 2}, {2, 3, 3}, {2, 3}) > 50);
+  CHECK(check_all_pairs<MatmulForm::plain>(mesh, {3, 4}, {4, 2, 3}, {3, 2, 3}) > 50);
+  CHECK(check_all_pairs<MatmulForm::right_transposed>(mesh, {3, 2, 3}, {4, 2, 3}, {3, 4}) > 50);
+  CHECK(check_all_pairs<MatmulForm::left_transposed>(mesh, {3, 4}, {3, 2, 3}, {4, 2, 3}) > 50);
+}
