@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The widest vector registers of the compiled-for core, and stores that go past the caches.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(__CUDACC__)
+#define SHARDWRIGHT_VECTOR_LANES 1
+#endif
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Bytes of a cache line, to which non-temporal stores are aligned.
+inline constexpr std::size_t line_bytes = 64;
+
+#if defined(SHARDWRIGHT_VECTOR_LANES)
+
+#if defined(__AVX512F__)
+inline constexpr std::size_t lane_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr std::size_t lane_bytes = 32;
+#else
+inline constexpr std::size_t lane_bytes = 16;
+#endif
+
+/// One register of elements; loads and stores need no alignment.
+template <class Element>
+struct LanesOf {
+  typedef Element Register __attribute__((vector_size(lane_bytes)));
+  typedef Element Memory __attribute__((vector_size(lane_bytes), aligned(sizeof(Element)), may_alias));
+
+  static Register load(const Element* from) noexcept { return *reinterpret_cast<const Memory*>(from); }
+  static void store(Element* to, Register value) noexcept { *reinterpret_cast<Memory*>(to) = value; }
+  /// `to` is aligned to a register.
+  static void stream(Element* to, Register value) noexcept {
+#if defined(__clang__)
+    __builtin_nontemporal_store(value, reinterpret_cast<Register*>(to));
+#elif defined(__SSE2__)
+    // Builtins, because the header of the intrinsics takes a second to compile.
+    typedef float Floats __attribute__((vector_size(lane_bytes)));
+    const auto bits = reinterpret_cast<Floats>(value);
+    auto* const floats = reinterpret_cast<float*>(to);
+#if defined(__AVX512F__)
+    __builtin_ia32_movntps512(floats, bits);
+#elif defined(__AVX__)
+    __builtin_ia32_movntps256(floats, bits);
+#else
+    __builtin_ia32_movntps(floats, bits);
+#endif
+#else
+    store(to, value);
+#endif
+  }
+};
+
+#else
+
+inline constexpr std::size_t lane_bytes = 32;
+
+/// Registers as small arrays, for compilers without vector types; loops of known length vectorise.
+template <class Element>
+struct LanesOf {
+  struct Register {
+    static constexpr std::size_t size = lane_bytes / sizeof(Element);
+    Element at[size];
+  };
+
+  static Register load(const Element* from) noexcept {
+    Register out;
+    std::memcpy(out.at, from, lane_bytes);
+    return out;
+  }
+  static void store(Element* to, const Register& value) noexcept { std::memcpy(to, value.at, lane_bytes); }
+  static void stream(Element* to, const Register& value) noexcept { store(to, value); }
+};
+
+#endif
+
+/// Makes streamed stores visible before the next atomic operation of this thread.
+inline void finish_streaming() noexcept {
+#if defined(SHARDWRIGHT_VECTOR_LANES) && defined(__SSE2__)
+  __builtin_ia32_sfence();
+#endif
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Runs one program on several ranks: threads of this process, or the processes that mpirun started.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/thread_communicator.hpp>
+#if defined(SHARDWRIGHT_WITH_MPI)
+#include <shardwright/comm/mpi_launch.hpp>
+#endif
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The variable by which an MPI launcher shows itself; null if there is none.
+[[nodiscard]] inline const char* mpi_launcher_variable() noexcept {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"})
+    if (std::getenv(name) != nullptr)
+      return name;
+  return nullptr;
+}
+
+/// What one rank's thread leaves behind.
+struct RankResult {
+  int code = 0;
+  std::exception_ptr error;
+};
+
+inline void run_thread_rank(ThreadCommunicator own, const std::function<int(HostCommunicator)>& program,
+                            RankResult& result) {
+  ThreadWorld& world = own.shared_world();
+  const int rank = own.rank();
+  try {
+    result.code = program(HostCommunicator(own));
+    world.rank_left(rank);
+  } catch (...) {
+    result.error = std::current_exception();
+    auto failure = std::make_shared<Failure>();
+    failure->rank = rank;
+    failure->sentence = text_of(result.error);
+    world.end(failure);
+  }
+}
+
+/// Throws the first cause: the error of the rank that failed first.
+inline int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
+  if (failure) {
+    const auto& first = results[static_cast<std::size_t>(failure->rank)];
+    if (first.error)
+      std::rethrow_exception(first.error);
+    for (const RankResult& each : results)
+      if (each.error)
+        std::rethrow_exception(each.error);
+    throw PeerFailed(failure->rank,
+                     "launch: the program must run to its end on every rank, but " + cause_of(*failure));
+  }
+  int code = 0;
+  for (const RankResult& each : results)
+    code = std::max(code, each.code);
+  return code;
+}
+
+[[nodiscard]] inline int launch_threads(const LaunchOptions& options,
+                                        const std::function<int(HostCommunicator)>& program) {
+  constexpr int most_ranks = 1024;
+  const int ranks = options.ranks == 0 ? usable_cores() : options.ranks;
+  if (ranks < 1 || ranks > most_ranks)
+    throw InvalidArgument("launch: ranks must be between 1 and " + std::to_string(most_ranks) +
+                          ", but it is " + std::to_string(ranks) + " (0 stands for one per usable core)");
+  if (options.deadline <= std::chrono::nanoseconds::zero())
+    throw InvalidArgument("launch: the deadline must be positive (five minutes is the default)");
+  std::vector<ThreadCommunicator> handles = ThreadCommunicator::world(ranks, options);
+  const std::shared_ptr<ThreadWorld> world = handles.front().shared_world().shared_from_this();
+  std::vector<RankResult> results(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  std::exception_ptr unable;
+  for (std::size_t rank = 0; rank < results.size() && !unable; ++rank) {
+    try {
+      threads.emplace_back(run_thread_rank, std::move(handles[rank]), std::cref(program),
+                           std::ref(results[rank]));
+    } catch (...) {
+      unable = std::current_exception();
+      auto failure = std::make_shared<Failure>();
+      failure->rank = static_cast<int>(rank);
+      failure->sentence = "its thread could not start: " + text_of(unable);
+      world->end(failure);
+    }
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  const FailurePointer failure = world->failure();
+  world->finish();
+  if (unable)
+    std::rethrow_exception(unable);
+  return conclude(results, failure);
+}
+
+} // namespace detail
+
+/// @brief Runs `program(HostCommunicator world)` on every rank and returns when all have ended.
+///
+/// Without mpirun the ranks are threads of this process; under mpirun (and with MPI built in) each process is
+/// one rank. A program returns nothing, or an exit code: the largest one is returned. The first rank that
+/// throws wakes all others with PeerFailed, and its exception is thrown from here; a rank that returns while
+/// others still need it does the same.
+/// @throws InvalidArgument for options out of range; ConfigurationMismatch under mpirun without MPI built in.
+template <class Program>
+int launch(const LaunchOptions& options, Program&& program) {
+  static_assert(std::is_invocable_v<Program&, HostCommunicator>,
+                "launch: the program must be callable with a HostCommunicator (write "
+                "[](shardwright::HostCommunicator world) {...})");
+  const std::function<int(HostCommunicator)> code = [&program](HostCommunicator world) -> int {
+    if constexpr (std::is_void_v<std::invoke_result_t<Program&, HostCommunicator>>) {
+      program(std::move(world));
+      return 0;
+    } else {
+      return program(std::move(world));
+    }
+  };
+  if (const char* variable = detail::mpi_launcher_variable()) {
+#if defined(SHARDWRIGHT_WITH_MPI)
+    static_cast<void>(variable);
+    return detail::launch_mpi(options, code);
+#else
+    throw ConfigurationMismatch(
+        std::string("launch: a program started by mpirun must be built with MPI, but this one is not (") +
+        variable + " is set; configure with SHARDWRIGHT_WITH_MPI, or start it without mpirun)");
+#endif
+  }
+  return detail::launch_threads(options, code);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

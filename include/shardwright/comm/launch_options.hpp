@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What launch() needs to know to start a program on several ranks.
+
+#include <shardwright/core/config.hpp>
+
+#include <chrono>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief How many ranks, how long they may wait for one another, and whether calls are compared between
+/// ranks.
+struct LaunchOptions {
+  /// Ranks of the world; 0 stands for the usable cores of this machine, or for the number that mpirun
+  /// started.
+  int ranks = 0;
+  /// The longest time that one call may wait for its peers before it throws DeadlineExceeded.
+  std::chrono::nanoseconds deadline = std::chrono::minutes(5);
+  /// Whether every collective compares its fingerprint (operation, counts, types, root, order) between the
+  /// ranks.
+  bool check = true;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

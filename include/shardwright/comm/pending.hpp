@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The handle of a started communication, which must be waited for
+/// exactly once.
+
+#include <shardwright/core/error.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a communicator keeps of one started call; implemented by each
+/// transport.
+class PendingOperation {
+public:
+  virtual ~PendingOperation() = default;
+  /// @brief Whether the call is done, without waiting.
+  [[nodiscard]] virtual bool ready() = 0;
+  /// @brief Waits until the call is done. @throws the call's typed error, at
+  /// the latest at its deadline.
+  virtual void wait() = 0;
+  /// @brief Called when the handle is dropped without a wait: makes the
+  /// communicator fail instead of hang.
+  virtual void abandon() noexcept = 0;
+};
+
+/// @brief A started communication: move-only, waited for exactly once, its
+/// buffers untouched until then.
+class [[nodiscard]] Pending {
+public:
+  Pending() = default;
+  explicit Pending(std::shared_ptr<PendingOperation> operation) : operation_(std::move(operation)) {}
+  Pending(Pending&&) noexcept = default;
+  Pending& operator=(Pending&& other) noexcept {
+    if (this != &other) {
+      drop();
+      operation_ = std::move(other.operation_);
+    }
+    return *this;
+  }
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+  ~Pending() { drop(); }
+
+  /// @brief Whether a wait would return at once.
+  [[nodiscard]] bool ready() const { return !operation_ || operation_->ready(); }
+
+  /// @brief Waits for the end. @throws LifecycleError on a second wait, else
+  /// the call's own error.
+  void wait() {
+    if (!operation_)
+      throw LifecycleError("Pending: wait() was called twice or on an empty "
+                           "handle (wait once for each call)");
+    const std::shared_ptr<PendingOperation> operation = std::move(operation_);
+    operation_.reset();
+    operation->wait();
+  }
+
+private:
+  void drop() noexcept {
+    if (operation_)
+      operation_->abandon();
+    operation_.reset();
+  }
+
+  std::shared_ptr<PendingOperation> operation_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Combines runs of several ranks element by element in rank order, for every element type and
+/// operation.
+
+#include <shardwright/comm/lanes.hpp>
+#include <shardwright/core/element.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Sum; integers wrap, so that overflow is defined.
+struct SumOf {
+  template <class V>
+  static V apply(const V& a, const V& b) noexcept {
+    return static_cast<V>(a + b);
+  }
+};
+
+/// Product; integers wrap.
+struct ProductOf {
+  template <class V>
+  static V apply(const V& a, const V& b) noexcept {
+    return static_cast<V>(a * b);
+  }
+};
+
+/// The larger, or the NaN if either is one: `a != a` holds for a NaN alone, and a comparison with a NaN
+/// chooses b.
+struct MaximumOf {
+  template <class V>
+  static V apply(const V& a, const V& b) noexcept {
+    return ((a > b) | (a != a)) ? a : b;
+  }
+};
+
+/// The smaller, or the NaN if either is one.
+struct MinimumOf {
+  template <class V>
+  static V apply(const V& a, const V& b) noexcept {
+    return ((a < b) | (a != a)) ? a : b;
+  }
+};
+
+/// One reduction over runs: `outs[j][i] = divide(op over s of ins[s][i])`, s ascending.
+///
+/// Any output may be one of the inputs: element i of every input is read before element i of any output is
+/// written, and whole registers move in between, so other overlaps are not allowed.
+struct ReduceRun {
+  const void* const* ins = nullptr;
+  int in_count = 0;
+  void* const* outs = nullptr;
+  int out_count = 0;
+  std::size_t count = 0; ///< Elements.
+  int divisor = 1;       ///< Applied once, after the last input.
+  bool stream = false;   ///< Store past the caches where the outputs allow it.
+};
+
+template <class Element, class Op>
+class ReduceKernel {
+  using Lanes = LanesOf<Element>;
+  using Register = typename Lanes::Register;
+  static constexpr std::size_t width = lane_bytes / sizeof(Element);
+  static constexpr std::size_t block = 4 * width;
+  /// Large messages are sums of real numbers; the rest is spared the second set of loops.
+  static constexpr bool streams = std::is_floating_point_v<Element> && std::is_same_v<Op, SumOf>;
+
+  /// Four registers by name: arrays of registers may stay in memory at -O2.
+  struct Four {
+    Register a, b, c, d;
+  };
+
+public:
+  static void run(const ReduceRun& task) noexcept {
+    std::size_t done = 0;
+    if constexpr (streams) {
+      const std::size_t head = task.stream ? streaming_head(task) : task.count + 1;
+      if (head <= task.count) {
+        one_by_one(task, 0, head);
+        done = blocks<true>(task, head);
+        one_by_one(task, done, task.count);
+        return;
+      }
+    }
+    done = blocks<false>(task, done);
+    one_by_one(task, done, task.count);
+  }
+
+private:
+  static const Element* in(const ReduceRun& task, int s) noexcept {
+    return static_cast<const Element*>(task.ins[s]);
+  }
+  static Element* out(const ReduceRun& task, int j) noexcept { return static_cast<Element*>(task.outs[j]); }
+
+  /// Elements until all outputs are aligned; more than there are if their alignments differ.
+  static std::size_t streaming_head(const ReduceRun& task) noexcept {
+    const auto offset = [&](int j) { return reinterpret_cast<std::uintptr_t>(task.outs[j]) % line_bytes; };
+    for (int j = 1; j < task.out_count; ++j)
+      if (offset(j) != offset(0))
+        return task.count + 1;
+    return ((line_bytes - offset(0)) % line_bytes) / sizeof(Element);
+  }
+
+  static Register combine(const Register& a, const Register& b) noexcept {
+#if defined(SHARDWRIGHT_VECTOR_LANES)
+    return Op::apply(a, b);
+#else
+    Register r;
+    for (std::size_t l = 0; l < width; ++l)
+      r.at[l] = scalar(a.at[l], b.at[l]);
+    return r;
+#endif
+  }
+
+  static Element scalar(Element a, Element b) noexcept { return static_cast<Element>(Op::apply(a, b)); }
+
+  static void divide(Register& value, Element divisor) noexcept {
+#if defined(SHARDWRIGHT_VECTOR_LANES)
+    value = value / divisor;
+#else
+    for (std::size_t l = 0; l < width; ++l)
+      value.at[l] = static_cast<Element>(value.at[l] / divisor);
+#endif
+  }
+
+  static Four load(const Element* from) noexcept {
+    return {Lanes::load(from), Lanes::load(from + width), Lanes::load(from + 2 * width),
+            Lanes::load(from + 3 * width)};
+  }
+
+  static Four combine(const Four& x, const Four& y) noexcept {
+    return {combine(x.a, y.a), combine(x.b, y.b), combine(x.c, y.c), combine(x.d, y.d)};
+  }
+
+  template <bool Stream>
+  static void store(Element* to, const Four& value) noexcept {
+    if constexpr (Stream) {
+      Lanes::stream(to, value.a);
+      Lanes::stream(to + width, value.b);
+      Lanes::stream(to + 2 * width, value.c);
+      Lanes::stream(to + 3 * width, value.d);
+    } else {
+      Lanes::store(to, value.a);
+      Lanes::store(to + width, value.b);
+      Lanes::store(to + 2 * width, value.c);
+      Lanes::store(to + 3 * width, value.d);
+    }
+  }
+
+  template <bool Stream>
+  static void store_all(const ReduceRun& task, std::size_t i, const Four& value) noexcept {
+    for (int j = 0; j < task.out_count; ++j)
+      store<Stream>(out(task, j) + i, value);
+  }
+
+  template <bool Stream>
+  static std::size_t blocks(const ReduceRun& task, std::size_t i) noexcept {
+    for (; i + block <= task.count; i += block) {
+      Four r = load(in(task, 0) + i);
+      for (int s = 1; s < task.in_count; ++s)
+        r = combine(r, load(in(task, s) + i));
+      if (task.divisor != 1) {
+        const auto divisor = static_cast<Element>(task.divisor);
+        divide(r.a, divisor);
+        divide(r.b, divisor);
+        divide(r.c, divisor);
+        divide(r.d, divisor);
+      }
+      store_all<Stream>(task, i, r);
+    }
+    return i;
+  }
+
+  static void one_by_one(const ReduceRun& task, std::size_t i, std::size_t end) noexcept {
+    for (; i < end; ++i) {
+      Element r = in(task, 0)[i];
+      for (int s = 1; s < task.in_count; ++s)
+        r = scalar(r, in(task, s)[i]);
+      if (task.divisor != 1)
+        r = static_cast<Element>(r / static_cast<Element>(task.divisor));
+      for (int j = 0; j < task.out_count; ++j)
+        out(task, j)[i] = r;
+    }
+  }
+};
+
+/// Sums and products of signed elements run on unsigned ones: the same bits, and overflow wraps.
+template <class Op>
+void reduce_wrapping(ElementType type, const ReduceRun& task) noexcept {
+  switch (type) {
+  case ElementType::uint8:
+    return ReduceKernel<std::uint8_t, Op>::run(task);
+  case ElementType::int32:
+  case ElementType::uint32:
+    return ReduceKernel<std::uint32_t, Op>::run(task);
+  case ElementType::int64:
+  case ElementType::uint64:
+    return ReduceKernel<std::uint64_t, Op>::run(task);
+  case ElementType::float32:
+    return ReduceKernel<float, Op>::run(task);
+  case ElementType::float64:
+    return ReduceKernel<double, Op>::run(task);
+  }
+}
+
+template <class Op>
+void reduce_ordered(ElementType type, const ReduceRun& task) noexcept {
+  switch (type) {
+  case ElementType::uint8:
+    return ReduceKernel<std::uint8_t, Op>::run(task);
+  case ElementType::int32:
+    return ReduceKernel<std::int32_t, Op>::run(task);
+  case ElementType::uint32:
+    return ReduceKernel<std::uint32_t, Op>::run(task);
+  case ElementType::int64:
+    return ReduceKernel<std::int64_t, Op>::run(task);
+  case ElementType::uint64:
+    return ReduceKernel<std::uint64_t, Op>::run(task);
+  case ElementType::float32:
+    return ReduceKernel<float, Op>::run(task);
+  case ElementType::float64:
+    return ReduceKernel<double, Op>::run(task);
+  }
+}
+
+template <class Signed>
+void divide_outputs(const ReduceRun& task) noexcept {
+  for (int j = 0; j < task.out_count; ++j)
+    for (std::size_t i = 0; i < task.count; ++i)
+      static_cast<Signed*>(task.outs[j])[i] /= static_cast<Signed>(task.divisor);
+}
+
+/// Averages; a signed average truncates towards zero.
+inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
+  if (type != ElementType::int32 && type != ElementType::int64)
+    return reduce_wrapping<SumOf>(type, task);
+  ReduceRun sum = task;
+  sum.divisor = 1;
+  reduce_wrapping<SumOf>(type, sum);
+  if (type == ElementType::int32)
+    divide_outputs<std::int32_t>(task);
+  else
+    divide_outputs<std::int64_t>(task);
+}
+
+/// Runs one reduction; the divisor counts for an average alone.
+inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
+  if (op != ReduceOp::average)
+    task.divisor = 1;
+  switch (op) {
+  case ReduceOp::sum:
+    return reduce_wrapping<SumOf>(type, task);
+  case ReduceOp::average:
+    return reduce_average(type, task);
+  case ReduceOp::product:
+    return reduce_wrapping<ProductOf>(type, task);
+  case ReduceOp::maximum:
+    return reduce_ordered<MaximumOf>(type, task);
+  case ReduceOp::minimum:
+    return reduce_ordered<MinimumOf>(type, task);
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

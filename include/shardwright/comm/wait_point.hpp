@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Waiting for another thread with a deadline: spin, then yield, then sleep in the kernel.
+
+#include <shardwright/core/config.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+#else
+#include <condition_variable>
+#include <mutex>
+#endif
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+using WaitClock = std::chrono::steady_clock;
+
+/// Cores that this process may use.
+[[nodiscard]] inline int usable_cores() noexcept {
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
+    return CPU_COUNT(&set);
+#endif
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores == 0 ? 1 : static_cast<int>(cores);
+}
+
+/// Tells the core that this is a waiting loop.
+inline void pause_core() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// How long a waiter keeps its core before it sleeps.
+struct Patience {
+  std::chrono::nanoseconds spin{};
+  int yields = 0;
+
+  /// A thread that has a core to itself spins; one that shares its core lets the others run soon.
+  [[nodiscard]] static Patience of(int threads, int cores) noexcept {
+    if (threads <= cores)
+      return {std::chrono::microseconds(50), 0};
+    return {std::chrono::nanoseconds(0), 20};
+  }
+};
+
+/// Sleepers of one condition. A notifier first changes the state by a seq_cst operation, then calls notify().
+class WaitPoint {
+public:
+  /// Wakes every waiter to look at its condition again; cheap when nobody sleeps.
+  void notify() noexcept {
+    if (sleepers_.load(std::memory_order_seq_cst) == 0)
+      return;
+#if defined(__linux__)
+    epoch_.fetch_add(1, std::memory_order_seq_cst);
+    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&epoch_), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX,
+            nullptr, nullptr, 0);
+#else
+    {
+      const std::lock_guard lock(mutex_);
+      epoch_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    condition_.notify_all();
+#endif
+  }
+
+  /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst.
+  template <class Done>
+  [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
+    // The clock costs as much as a short wait: the first looks do without it.
+    constexpr int quick_looks = 256;
+    for (int i = 0; i < quick_looks; ++i)
+      if (done())
+        return true;
+    const auto start = WaitClock::now();
+    return poll(done, patience, start) || sleep_until(done, start + limit);
+  }
+
+private:
+  template <class Done>
+  static bool poll(Done& done, const Patience& patience, WaitClock::time_point start) {
+    constexpr int pauses_per_look_at_the_clock = 16;
+    while (WaitClock::now() - start < patience.spin)
+      for (int i = 0; i < pauses_per_look_at_the_clock; ++i) {
+        pause_core();
+        if (done())
+          return true;
+      }
+    for (int i = 0; i < patience.yields; ++i) {
+      std::this_thread::yield();
+      if (done())
+        return true;
+    }
+    return false;
+  }
+
+  template <class Done>
+  bool sleep_until(Done& done, WaitClock::time_point deadline) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    bool reached = false;
+    for (;;) {
+      const std::uint32_t epoch = epoch_.load(std::memory_order_seq_cst);
+      reached = done();
+      if (reached || WaitClock::now() >= deadline)
+        break;
+      sleep(epoch, deadline);
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    return reached;
+  }
+
+  void sleep(std::uint32_t epoch, WaitClock::time_point deadline) {
+#if defined(__linux__)
+    static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+    const auto until =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
+    timespec time{};
+    time.tv_sec = static_cast<std::time_t>(until / 1'000'000'000);
+    time.tv_nsec = static_cast<long>(until % 1'000'000'000);
+    // An absolute time on CLOCK_MONOTONIC, which is libstdc++'s and libc++'s steady_clock on Linux.
+    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&epoch_), FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG,
+            epoch, &time, nullptr, FUTEX_BITSET_MATCH_ANY);
+#else
+    std::unique_lock lock(mutex_);
+    condition_.wait_until(lock, deadline, [&] { return epoch_.load(std::memory_order_seq_cst) != epoch; });
+#endif
+  }
+
+  std::atomic<std::uint32_t> epoch_{0};
+  std::atomic<std::uint32_t> sleepers_{0};
+#if !defined(__linux__)
+  std::mutex mutex_;
+  std::condition_variable condition_;
+#endif
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

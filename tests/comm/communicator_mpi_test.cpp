@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_suite.hpp"
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/comm/launch.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
+
+namespace {
+
+sw::LaunchOptions options(bool check = true) {
+  return {.ranks = 0, .deadline = std::chrono::seconds(60), .check = check};
+}
+
+/// A world of its own, which a test may break. All ranks meet before, since some ranks end a test late.
+sw::MpiCommunicator breakable_world(bool check = true,
+                                    std::chrono::milliseconds deadline = std::chrono::seconds(30),
+                                    int ranks_per_board = 0) {
+  static sw::MpiCommunicator meeting = sw::MpiCommunicator::world({.deadline = std::chrono::seconds(30)});
+  meeting.barrier();
+  return sw::MpiCommunicator::world(
+      {.deadline = deadline, .check = check, .ranks_per_board = ranks_per_board});
+}
+
+template <class Error, class Call>
+std::string message_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+} // namespace
+
+static_assert(sw::Communicator<sw::MpiCommunicator>);
+
+TEST_CASE("MPI ranks pass the communicator suite", "[comm]") {
+  const bool check = GENERATE(true, false);
+  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+    INFO(part.name);
+    REQUIRE(sw::launch(options(check), part.run) == 0);
+  }
+}
+
+TEST_CASE("MPI ranks pass the suite where each has a board of its own, as on different nodes", "[comm]") {
+  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+    if (std::string(part.name) == "all_reduce")
+      continue; // The longest; it does not touch the board.
+    INFO(part.name);
+    sw::HostCommunicator world = breakable_world(true, std::chrono::seconds(60), 1);
+    part.run(world);
+  }
+}
+
+TEST_CASE("launch returns the largest exit code of the MPI ranks", "[comm]") {
+  int ranks = 0;
+  const int code = sw::launch(options(), [&](sw::HostCommunicator world) {
+    ranks = world.size();
+    return world.rank();
+  });
+  CHECK(code == ranks - 1);
+}
+
+TEST_CASE("MPI and thread ranks reduce to the same bits", "[comm]") {
+  using Order = sw::ReductionOrder;
+  Order pairs_inside;
+  pairs_inside.count = 2;
+  pairs_inside.levels[0] = {2, 1};
+  pairs_inside.levels[1] = {2, 2};
+  Order pairs_outside;
+  pairs_outside.count = 2;
+  pairs_outside.levels[0] = {2, 2};
+  pairs_outside.levels[1] = {2, 1};
+  // Long enough for several segments, with ends inside of a vector and of a cache line.
+  for (const std::size_t count : {std::size_t{5}, std::size_t{1000}, std::size_t{600'013}})
+    for (const sw::ReduceOp op : {sw::ReduceOp::sum, sw::ReduceOp::average, sw::ReduceOp::product})
+      for (const Order& order : {Order{}, pairs_inside, pairs_outside}) {
+        const auto reduce = [&](sw::HostCommunicator world) {
+          std::vector<float> data = communicator_suite::elements_of<float>(world.rank(), count, 91);
+          world.all_reduce_in_place(data, op, order);
+          return data;
+        };
+        std::vector<float> own;
+        bool fits = true;
+        sw::launch(options(), [&](sw::HostCommunicator world) {
+          fits = order.count == 0 || world.size() == 4;
+          if (fits)
+            own = reduce(world);
+        });
+        if (!fits)
+          continue;
+        int ranks = 0;
+        sw::launch(options(), [&](sw::HostCommunicator world) { ranks = world.size(); });
+        std::vector<float> of_threads;
+        std::mutex mutex;
+        sw::LaunchOptions threads = options();
+        threads.ranks = ranks;
+        const int code = sw::detail::launch_threads(threads, [&](sw::HostCommunicator world) {
+          const std::vector<float> data = reduce(world);
+          const std::lock_guard lock(mutex);
+          of_threads = data;
+          return 0;
+        });
+        REQUIRE(code == 0);
+        INFO(count << " elements by " << sw::name_of(op) << ", " << order.count << " levels");
+        REQUIRE(own.size() == of_threads.size());
+        CHECK(std::memcmp(own.data(), of_threads.data(), count * sizeof(float)) == 0);
+      }
+}
+
+TEST_CASE("what all MPI ranks call must agree, and buffers stay as they were", "[comm]") {
+  const int kind = GENERATE(range(0, 7));
+  sw::HostCommunicator world = breakable_world();
+  if (world.size() == 1)
+    return;
+  const bool odd = world.rank() == world.size() - 1;
+  const std::vector<float> before(60, 1.5F);
+  std::vector<float> data = before;
+  std::vector<std::int32_t> same_bytes(60, 7);
+  const std::array<const char*, 7> wanted{
+      "the operations differ",    "the counts differ",
+      "the element types differ", "the reduce operations differ",
+      "the roots differ",         "the counts of block 0 differ (2 and 1)",
+      "which expects 1"};
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::size_t> ones(ranks, 1), others = ones;
+  others[0] = 2;
+  std::vector<float> out(60, -1.0F);
+  const std::string told = message_of<sw::CollectiveMismatch>([&] {
+    switch (kind) {
+    case 0:
+      return odd ? world.barrier() : world.all_reduce_in_place(data);
+    case 1:
+      return world.all_reduce_in_place(std::span<float>(data).first(odd ? 59 : 60));
+    case 2:
+      return odd ? world.all_reduce_in_place(same_bytes) : world.all_reduce_in_place(data);
+    case 3:
+      return world.all_reduce_in_place(data, odd ? sw::ReduceOp::average : sw::ReduceOp::sum);
+    case 4:
+      return world.broadcast(data, odd ? 1 : 0);
+    case 5: {
+      // Rank 0 would send two elements by its own account, so that the counts of all others are of one block.
+      const std::vector<std::size_t>& counts = odd ? ones : others;
+      const std::size_t own = counts[static_cast<std::size_t>(world.rank())];
+      return world.all_gather(std::span<float>(data).first(own),
+                              std::span<float>(out).first(odd ? ranks : ranks + 1), counts);
+    }
+    default: {
+      const std::vector<std::size_t>& sent = odd ? others : ones;
+      return world.all_to_all(std::span<float>(data).first(odd ? ranks + 1 : ranks),
+                              std::span<float>(out).first(ranks), sent, ones);
+    }
+    }
+  });
+  CHECK_THAT(told, ContainsSubstring(wanted[static_cast<std::size_t>(kind)]));
+  CHECK_THAT(told, ContainsSubstring("all ranks of group world must issue the same call"));
+  CHECK_THAT(told, ContainsSubstring("communicator_mpi_test.cpp:"));
+  CHECK_THAT(told, ContainsSubstring("#1"));
+  CHECK(data == before);
+  CHECK(same_bytes == std::vector<std::int32_t>(60, 7));
+  CHECK(out == std::vector<float>(60, -1.0F));
+  // The group has ended; a new world has not.
+  CHECK_THAT(message_of<sw::LifecycleError>([&] { world.barrier(); }),
+             ContainsSubstring("after it has failed"));
+  sw::HostCommunicator again = breakable_world();
+  again.barrier();
+}
+
+TEST_CASE("swapped collectives are found on the first of them", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  if (world.size() == 1)
+    return;
+  std::vector<double> data(8, 1.0);
+  world.barrier();
+  const std::string told = message_of<sw::CollectiveMismatch>([&] {
+    if (world.rank() == 0) {
+      world.barrier();
+      world.broadcast(data, 0);
+    } else {
+      world.broadcast(data, 0);
+      world.barrier();
+    }
+  });
+  CHECK_THAT(told, ContainsSubstring("barrier() #2 at ") &&
+                       ContainsSubstring("broadcast(8 float64, root 0) #2 at "));
+}
+
+TEST_CASE("without fingerprints the lengths of messages are still compared", "[comm]") {
+  sw::HostCommunicator world = breakable_world(false);
+  if (world.size() == 1)
+    return;
+  std::vector<float> data(world.rank() == 0 ? 10 : 1000, 1.0F);
+  try {
+    world.all_reduce_in_place(data);
+    FAIL("unequal counts went through");
+  } catch (const sw::CollectiveMismatch& error) {
+    CHECK_THAT(error.what(), ContainsSubstring("must send"));
+  } catch (const sw::PeerFailed& error) {
+    CHECK_THAT(error.what(), ContainsSubstring("must send"));
+  }
+}
+
+TEST_CASE("both ends of a message must agree", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  if (world.size() == 1)
+    return;
+  const bool types = GENERATE(true, false);
+  std::vector<float> data(4, 2.0F);
+  std::vector<std::int32_t> words(4, 3);
+  const std::string what = types ? "the element type" : "the count";
+  if (world.rank() == 0) {
+    const std::string told =
+        message_of<sw::PeerFailed>([&] { world.send(std::span<float>(data).first(types ? 4 : 3), 1); });
+    CHECK_THAT(told, ContainsSubstring("must agree on " + what));
+  } else if (world.rank() == 1) {
+    const std::string told =
+        message_of<sw::CollectiveMismatch>([&] { types ? world.receive(words, 0) : world.receive(data, 0); });
+    CHECK_THAT(told, ContainsSubstring("must agree on " + what) && ContainsSubstring("rank 0 issued send("));
+    CHECK(words == std::vector<std::int32_t>(4, 3));
+    CHECK(data == std::vector<float>(4, 2.0F));
+  }
+}
+
+TEST_CASE("a rank that does not come is named with its last operation", "[comm]") {
+  sw::HostCommunicator world = breakable_world(GENERATE(true, false), std::chrono::milliseconds(300));
+  if (world.size() == 1)
+    return;
+  const int late = world.size() - 1;
+  std::vector<float> data(100, 1.0F);
+  world.all_reduce_in_place(data);
+  if (world.rank() == late) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    CHECK_THAT(message_of<sw::PeerFailed>([&] { world.barrier(); }), ContainsSubstring("gave up waiting"));
+    return;
+  }
+  try {
+    world.barrier();
+    FAIL("the barrier went through");
+  } catch (const sw::DeadlineExceeded& error) {
+    CHECK(error.missing() == std::vector<int>{late});
+    CHECK(error.context().rank == world.rank());
+    CHECK(error.context().sequence == 2);
+    CHECK_THAT(error.what(), ContainsSubstring("rank " + std::to_string(late) + " did not come"));
+    CHECK_THAT(error.what(), ContainsSubstring("its last operation was all_reduce #1 on group world at "));
+  }
+}
+
+TEST_CASE("a slow rank below the deadline changes nothing", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  if (world.rank() == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::vector<float> data(100, 1.0F);
+  world.all_reduce_in_place(data);
+  CHECK(data == std::vector<float>(100, static_cast<float>(world.size())));
+}
+
+TEST_CASE("ranks that wait for one another in a cycle are told of it", "[comm]") {
+  sw::HostCommunicator world = breakable_world(true, std::chrono::milliseconds(400));
+  if (world.size() == 1)
+    return;
+  std::vector<float> data(10);
+  // The first rank at its deadline finds the cycle; the others may learn it from that one.
+  const std::string told =
+      message_of<sw::Error>([&] { world.receive(data, (world.rank() + 1) % world.size(), 3); });
+  CHECK_THAT(told, ContainsSubstring("they wait in a cycle: rank "));
+  CHECK_THAT(told,
+             ContainsSubstring("rank " + std::to_string(world.rank()) + " is waiting in receive from rank"));
+}
+
+TEST_CASE("a send without its receive, and one under another tag, end at the deadline", "[comm]") {
+  sw::HostCommunicator world = breakable_world(true, std::chrono::milliseconds(300));
+  if (world.size() == 1 || world.rank() > 1)
+    return;
+  std::vector<float> data(10);
+  // Whoever is at its deadline first says so, and the other may learn it from that one.
+  const std::string told =
+      message_of<sw::Error>([&] { world.rank() == 0 ? world.send(data, 1, 5) : world.receive(data, 0, 6); });
+  CHECK_THAT(told, ContainsSubstring("must meet its receive") || ContainsSubstring("must meet its send"));
+}
+
+TEST_CASE("two groups entered in opposite order end at the deadline", "[comm]") {
+  sw::HostCommunicator world = breakable_world(true, std::chrono::milliseconds(400));
+  if (world.size() == 1)
+    return;
+  sw::HostCommunicator first = world.split(0, world.rank(), "first");
+  sw::HostCommunicator second = world.split(0, world.rank(), "second");
+  const bool swapped = world.rank() == 0;
+  const std::string told = message_of<sw::Error>([&] {
+    (swapped ? second : first).barrier();
+    (swapped ? first : second).barrier();
+  });
+  CHECK_THAT(told, ContainsSubstring("group first") && ContainsSubstring("group second"));
+}
+
+TEST_CASE("a failure of one group leaves other groups alone", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  sw::HostCommunicator other = world.split(0, world.rank(), "other");
+  std::vector<float> data(world.rank() == 0 ? 3 : 4, 1.0F);
+  if (world.size() > 1) {
+    CHECK_THROWS_AS(other.all_reduce_in_place(data), sw::CollectiveMismatch);
+    CHECK_THROWS_AS(other.barrier(), sw::LifecycleError);
+  }
+  std::vector<float> sum{1.0F};
+  world.all_reduce_in_place(sum);
+  CHECK(sum[0] == static_cast<float>(world.size()));
+}
+
+TEST_CASE("abort wakes every waiting rank with its reason", "[comm]") {
+  // On one board, and with messages between boards as between nodes.
+  sw::HostCommunicator world = breakable_world(true, std::chrono::seconds(30), GENERATE(0, 1));
+  if (world.size() == 1)
+    return;
+  if (world.rank() == 1) {
+    world.abort("the disk is full");
+    CHECK_THROWS_AS(world.barrier(), sw::LifecycleError);
+    return;
+  }
+  try {
+    world.barrier();
+    FAIL("the barrier went through");
+  } catch (const sw::PeerFailed& error) {
+    CHECK(error.peer() == 1);
+    CHECK_THAT(error.what(), ContainsSubstring("rank 1 called abort: the disk is full"));
+  }
+  CHECK_THROWS_AS(world.barrier(), sw::LifecycleError);
+}
+
+TEST_CASE("a started call that nobody waits for ends the group", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  if (world.size() == 1)
+    return;
+  std::vector<float> data(100, 1.0F);
+  if (world.rank() == 0) {
+    { const sw::Pending dropped = world.all_reduce_in_place_async(data); }
+    CHECK_THAT(message_of<sw::LifecycleError>([&] { world.barrier(); }),
+               ContainsSubstring("dropped a started call"));
+    return;
+  }
+  const std::string told = message_of<sw::PeerFailed>([&] {
+    world.all_reduce_in_place(data);
+    world.barrier();
+  });
+  CHECK_THAT(told, ContainsSubstring("rank 0 dropped a started call"));
+}
+
+TEST_CASE("a started call is waited for once", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  sw::Pending pending = world.barrier_async();
+  pending.wait();
+  CHECK_THROWS_AS(pending.wait(), sw::LifecycleError);
+}
+
+TEST_CASE("arguments that no rank may give are rejected before anything moves", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  std::vector<float> data(8, 1.0F);
+  CHECK_THROWS_AS(world.broadcast(data, world.size()), sw::InvalidArgument);
+  CHECK_THROWS_AS(world.send(data, -1), sw::InvalidArgument);
+  if (world.size() > 1) {
+    const int peer = (world.rank() + 1) % world.size();
+    CHECK_THROWS_AS(world.send(data, peer, -1), sw::InvalidArgument);
+    CHECK_THROWS_AS(world.send(data, peer, std::numeric_limits<int>::max()), sw::InvalidArgument);
+  }
+  CHECK_THROWS_AS(world.all_reduce(std::span<float>(data).first(5), std::span<float>(data).last(5)),
+                  sw::InvalidArgument);
+  sw::CollectiveCall call;
+  call.operation = sw::Operation::all_reduce;
+  call.element = sw::ElementType::float32;
+  call.count = 3;
+  CHECK_THROWS_AS(world.run(call), sw::InvalidArgument);
+  CHECK(data == std::vector<float>(8, 1.0F));
+  world.barrier();
+}
+
+TEST_CASE("MPI's error codes become TransportError with MPI's text", "[comm]") {
+  CHECK_NOTHROW(sw::detail::check_mpi(MPI_SUCCESS, "MPI_Send"));
+  try {
+    sw::detail::check_mpi(MPI_ERR_RANK, "MPI_Isend");
+    FAIL("no error");
+  } catch (const sw::TransportError& error) {
+    CHECK(error.code() == MPI_ERR_RANK);
+    CHECK_THAT(error.what(), ContainsSubstring("MPI_Isend") && ContainsSubstring("MPI_ERR_RANK"));
+  }
+  // A code that MPI itself returns: a message to a rank that does not exist.
+  sw::MpiCommunicator world = breakable_world();
+  sw::detail::MpiChannel channel = world.shared_world().channel();
+  channel.addresses[0] = world.size() + 5;
+  sw::detail::MpiRequests requests;
+  const sw::detail::MpiCallSite site{};
+  CHECK_THROWS_AS(requests.send(channel, "x", 1, 0, 1, site), sw::TransportError);
+}
+
+TEST_CASE("MPI is initialised once, and launches do not nest", "[comm]") {
+  CHECK_THROWS_AS(sw::MpiEnvironment(), sw::LifecycleError);
+  std::string told;
+  sw::HostCommunicator kept;
+  sw::launch(options(), [&](sw::HostCommunicator world) {
+    told = message_of<sw::LifecycleError>([] { sw::launch(options(), [](sw::HostCommunicator) {}); });
+    kept = std::move(world);
+  });
+  CHECK_THAT(told, ContainsSubstring("must not launch another"));
+  CHECK_THAT(message_of<sw::LifecycleError>([&] { kept.barrier(); }),
+             ContainsSubstring("after launch() has returned"));
+}
+
+TEST_CASE("contradicting launch variables are named with their values", "[comm]") {
+  struct Variable {
+    Variable(const char* variable, const std::string& value) : name(variable) {
+      ::setenv(name, value.c_str(), 1);
+    }
+    ~Variable() { ::unsetenv(name); }
+    const char* name;
+  };
+  const auto told = [] {
+    return message_of<sw::ConfigurationMismatch>([] { sw::launch(options(), [](sw::HostCommunicator) {}); });
+  };
+  {
+    const Variable world("WORLD_SIZE", "77");
+    CHECK_THAT(told(), ContainsSubstring("WORLD_SIZE=77") && ContainsSubstring("OMPI_COMM_WORLD_SIZE="));
+  }
+  {
+    const Variable rank("RANK", "two");
+    CHECK_THAT(told(), ContainsSubstring("RANK must be a whole number") && ContainsSubstring("\"two\""));
+  }
+  {
+    const Variable rank("RANK", "99");
+    CHECK_THAT(told(), ContainsSubstring("RANK=99"));
+  }
+  CHECK_THAT(message_of<sw::ConfigurationMismatch>([] {
+               sw::LaunchOptions asks = options();
+               asks.ranks = 99;
+               sw::launch(asks, [](sw::HostCommunicator) {});
+             }),
+             ContainsSubstring("asks for 99"));
+}

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What every communicator must do, as checks that run on any world and throw where one fails.
+
+#include <shardwright/comm/host_communicator.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace communicator_suite {
+
+namespace sw = shardwright;
+
+/// Assertions of test frameworks belong to one thread; ranks throw instead, and launch() hands the first one
+/// on.
+template <class What>
+void require(bool holds, const What& what) {
+  if (!holds)
+    throw std::runtime_error("communicator suite: " + std::string(what));
+}
+
+inline std::uint64_t scrambled(std::uint64_t x) {
+  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31U);
+}
+
+/// The element that a rank holds at a place: random, and known to every rank.
+template <class E>
+E element_at(int rank, std::size_t place, std::uint64_t salt) {
+  const std::uint64_t bits =
+      scrambled((salt * 1000003 + static_cast<std::uint64_t>(rank)) * 0x9e3779b97f4a7c15U + place + 1);
+  if constexpr (std::is_floating_point_v<E>)
+    return static_cast<E>(static_cast<double>(bits >> 11U) * 0x1p-52 - 1.0);
+  else if constexpr (std::is_signed_v<E>)
+    return static_cast<E>(static_cast<std::int64_t>(bits % 9) - 4);
+  else
+    return static_cast<E>(bits % 9);
+}
+
+template <class E>
+std::vector<E> elements_of(int rank, std::size_t count, std::uint64_t salt) {
+  std::vector<E> out(count);
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = element_at<E>(rank, i, salt);
+  return out;
+}
+
+template <class E>
+E combined(E a, E b, sw::ReduceOp op) {
+  if constexpr (std::is_integral_v<E>) {
+    using U = std::make_unsigned_t<E>;
+    if (op == sw::ReduceOp::sum || op == sw::ReduceOp::average)
+      return static_cast<E>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
+    if (op == sw::ReduceOp::product)
+      return static_cast<E>(static_cast<U>(std::uint64_t{static_cast<U>(a)} * static_cast<U>(b)));
+  } else {
+    if (op == sw::ReduceOp::sum || op == sw::ReduceOp::average)
+      return a + b;
+    if (op == sw::ReduceOp::product)
+      return a * b;
+  }
+  return op == sw::ReduceOp::maximum ? std::max(a, b) : std::min(a, b);
+}
+
+/// The reduction in rank order and in the element type: the bits that every communicator must give.
+template <class E>
+E exact(int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
+  E out = element_at<E>(0, place, salt);
+  for (int r = 1; r < ranks; ++r)
+    out = combined(out, element_at<E>(r, place, salt), op);
+  return op == sw::ReduceOp::average ? static_cast<E>(out / static_cast<E>(ranks)) : out;
+}
+
+/// The same in higher precision, to within the rounding of a short sum or product.
+template <class E>
+bool close_to_reference(E value, int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
+  if constexpr (!std::is_floating_point_v<E>)
+    return true;
+  else {
+    long double out = element_at<E>(0, place, salt);
+    long double size = std::fabs(out);
+    for (int r = 1; r < ranks; ++r) {
+      const auto next = static_cast<long double>(element_at<E>(r, place, salt));
+      out = combined(out, next, op);
+      size += std::fabs(next);
+    }
+    if (op == sw::ReduceOp::average)
+      out /= ranks;
+    return std::fabs(out - static_cast<long double>(value)) <= 4 * size * std::numeric_limits<E>::epsilon();
+  }
+}
+
+template <class E>
+bool same_bits(const E& a, const E& b) {
+  return std::memcmp(&a, &b, sizeof(E)) == 0;
+}
+
+inline const std::vector<sw::ReduceOp>& all_ops() {
+  static const std::vector<sw::ReduceOp> ops{sw::ReduceOp::sum, sw::ReduceOp::average, sw::ReduceOp::product,
+                                             sw::ReduceOp::maximum, sw::ReduceOp::minimum};
+  return ops;
+}
+
+/// What a check is about; becomes words only where the check fails.
+struct Label {
+  const char* what;
+  std::size_t count;
+  sw::ElementType element;
+  sw::ReduceOp op;
+  explicit operator std::string() const {
+    return std::string(what) + " of " + std::to_string(count) + " " + std::string(sw::name_of(element)) +
+           " by " + std::string(sw::name_of(op));
+  }
+};
+
+template <class E>
+Label label(const char* what, std::size_t count, sw::ReduceOp op) {
+  return {what, count, sw::element_type_of<E>(), op};
+}
+
+template <class E>
+void all_reduce_agrees(sw::HostCommunicator comm, std::size_t count, sw::ReduceOp op, std::uint64_t salt) {
+  const std::vector<E> in = elements_of<E>(comm.rank(), count, salt);
+  std::vector<E> out(count), started(count), placed = in, placed_started = in;
+  comm.all_reduce(in, out, op);
+  sw::Pending first = comm.all_reduce_async(in, started, op);
+  sw::Pending second = comm.all_reduce_in_place_async(placed_started, op);
+  comm.all_reduce_in_place(placed, op);
+  second.wait();
+  first.wait();
+  // Forms against one another in full; long ones against the reference in places, which are all within one
+  // vector's reach of the ends and one in each few lines between.
+  const std::size_t stride = count > 4096 ? 61 : 1;
+  for (std::size_t i = 0; i < count; i += (i < 64 || i + 64 > count) ? 1 : stride) {
+    require(same_bits(out[i], exact<E>(comm.size(), i, salt, op)), label<E>("all_reduce", count, op));
+    require(close_to_reference(out[i], comm.size(), i, salt, op),
+            label<E>("all_reduce in higher precision", count, op));
+  }
+  const auto equal = [&](const std::vector<E>& other) {
+    return count == 0 || std::memcmp(other.data(), out.data(), count * sizeof(E)) == 0;
+  };
+  require(equal(placed), label<E>("all_reduce in place", count, op));
+  require(equal(started), label<E>("started all_reduce", count, op));
+  require(equal(placed_started), label<E>("started all_reduce in place", count, op));
+}
+
+/// all_reduce: every element type, operation and form; sizes around the vector and line widths.
+template <class E>
+void all_reduces_of(sw::HostCommunicator comm) {
+  std::uint64_t salt = 1;
+  for (const sw::ReduceOp op : all_ops())
+    for (const std::size_t count : {0, 1, 3, 17, 64, 1003})
+      all_reduce_agrees<E>(comm, count, op, salt++);
+}
+inline void all_reduces(sw::HostCommunicator comm) {
+  all_reduces_of<float>(comm);
+  all_reduces_of<double>(comm);
+  all_reduces_of<std::int32_t>(comm);
+  all_reduces_of<std::uint32_t>(comm);
+  all_reduces_of<std::int64_t>(comm);
+  all_reduces_of<std::uint64_t>(comm);
+  all_reduces_of<unsigned char>(comm);
+}
+
+/// Sizes at which implementations change their algorithm.
+inline void large_all_reduces(sw::HostCommunicator comm) {
+  all_reduce_agrees<float>(comm, 100'003, sw::ReduceOp::sum, 77);
+  all_reduce_agrees<float>(comm, 400'001, sw::ReduceOp::sum, 78);
+  all_reduce_agrees<double>(comm, 200'001, sw::ReduceOp::average, 79);
+}
+
+/// A group of size A*B: reducing over the minor part and then over the major one is one call with nested
+/// levels.
+inline void nested_orders(sw::HostCommunicator comm) {
+  const int ranks = comm.size();
+  for (int minor = 1; minor <= ranks; ++minor) {
+    if (ranks % minor != 0)
+      continue;
+    const int major = ranks / minor;
+    sw::HostCommunicator inner = comm.split(comm.rank() / minor, comm.rank(), "inner");
+    sw::HostCommunicator outer = comm.split(comm.rank() % minor, comm.rank(), "outer");
+    sw::ReductionOrder inside_first;
+    inside_first.count = 2;
+    inside_first.levels[0] = {minor, 1};
+    inside_first.levels[1] = {major, minor};
+    sw::ReductionOrder outside_first;
+    outside_first.count = 2;
+    outside_first.levels[0] = {major, minor};
+    outside_first.levels[1] = {minor, 1};
+    for (const sw::ReduceOp op : all_ops()) {
+      const std::size_t count = static_cast<std::size_t>(ranks) * 700;
+      const std::vector<float> in = elements_of<float>(comm.rank(), count, 5);
+      for (const bool inside : {true, false}) {
+        std::vector<float> apart = in, merged(count), placed = in,
+                           own(count / static_cast<std::size_t>(ranks));
+        (inside ? inner : outer).all_reduce_in_place(apart, op);
+        (inside ? outer : inner).all_reduce_in_place(apart, op);
+        const sw::ReductionOrder& order = inside ? inside_first : outside_first;
+        comm.all_reduce(in, merged, op, order);
+        comm.all_reduce_in_place(placed, op, order);
+        comm.reduce_scatter(in, own, op, order);
+        for (std::size_t i = 0; i < count; ++i) {
+          require(same_bits(apart[i], merged[i]), label<float>("merged all_reduce", count, op));
+          require(same_bits(apart[i], placed[i]), label<float>("merged all_reduce in place", count, op));
+        }
+        for (std::size_t i = 0; i < own.size(); ++i)
+          require(same_bits(own[i], apart[static_cast<std::size_t>(comm.rank()) * own.size() + i]),
+                  label<float>("merged reduce_scatter", count, op));
+      }
+    }
+  }
+}
+
+/// A NaN on any rank, in any place of a vector, is the result everywhere.
+inline void nans(sw::HostCommunicator comm) {
+  const std::size_t count = 200;
+  for (int source = 0; source < comm.size(); ++source)
+    for (const sw::ReduceOp op : all_ops()) {
+      std::vector<double> data = elements_of<double>(comm.rank(), count, 6);
+      const std::size_t place = static_cast<std::size_t>(source) * 31 % count;
+      if (comm.rank() == source)
+        data[place] = std::numeric_limits<double>::quiet_NaN();
+      comm.all_reduce_in_place(data, op);
+      for (std::size_t i = 0; i < count; ++i)
+        require(std::isnan(data[i]) == (i == place), label<double>("a NaN in an all_reduce", count, op));
+    }
+}
+
+/// Counts by the ceil-chunk rule: uneven, the last ones empty.
+inline std::vector<std::size_t> chunk_counts(std::size_t total, int ranks) {
+  const std::size_t chunk = (total + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> out;
+  for (std::size_t left = total; out.size() < static_cast<std::size_t>(ranks);) {
+    out.push_back(std::min(chunk, left));
+    left -= out.back();
+  }
+  return out;
+}
+
+/// Blocks of a [rows, columns] buffer cut along its columns.
+inline std::vector<sw::StridedBlock> column_blocks(std::size_t rows, const std::vector<std::size_t>& widths) {
+  std::size_t columns = 0;
+  for (const std::size_t width : widths)
+    columns += width;
+  std::vector<sw::StridedBlock> out;
+  std::size_t offset = 0;
+  for (const std::size_t width : widths) {
+    out.push_back({offset, rows, width, columns});
+    offset += width;
+  }
+  return out;
+}
+
+/// Index in the buffer of element i of a block.
+inline std::size_t place_of(const sw::StridedBlock& block, std::size_t i) {
+  return block.offset + i / block.row_length * block.row_stride + i % block.row_length;
+}
+
+template <class E>
+void gather_agrees(sw::HostCommunicator comm, const std::vector<sw::StridedBlock>& blocks,
+                   std::size_t total) {
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  const std::vector<E> in = elements_of<E>(comm.rank(), blocks[rank].count(), 9);
+  std::vector<E> wanted(total), out(total), started(total);
+  for (int r = 0; r < comm.size(); ++r)
+    for (std::size_t i = 0; i < blocks[static_cast<std::size_t>(r)].count(); ++i)
+      wanted[place_of(blocks[static_cast<std::size_t>(r)], i)] = element_at<E>(r, i, 9);
+  comm.all_gather(in, out, blocks);
+  sw::Pending pending = comm.all_gather_async(in, started, std::vector<sw::StridedBlock>(blocks));
+  pending.wait();
+  require(out == wanted && started == wanted, "all_gather with blocks");
+  if (!blocks[rank].contiguous())
+    return;
+  bool all_contiguous = true;
+  for (const sw::StridedBlock& block : blocks)
+    all_contiguous = all_contiguous && block.contiguous();
+  if (!all_contiguous)
+    return;
+  std::vector<E> placed(total);
+  std::copy(in.begin(), in.end(), placed.begin() + static_cast<std::ptrdiff_t>(blocks[rank].offset));
+  comm.all_gather_in_place(placed, blocks);
+  require(placed == wanted, "all_gather in place");
+}
+
+inline void all_gathers(sw::HostCommunicator comm) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  for (const std::size_t count : {0, 1, 5, 1000, 70'000}) {
+    const std::vector<float> in = elements_of<float>(comm.rank(), count, 8);
+    std::vector<float> out(count * ranks), placed(count * ranks);
+    comm.all_gather(in, out);
+    std::copy(in.begin(), in.end(), placed.begin() + static_cast<std::ptrdiff_t>(count) * comm.rank());
+    comm.all_gather_in_place(placed);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      require(out[i] == element_at<float>(static_cast<int>(i / count), i % count, 8),
+              "all_gather of equal blocks");
+    require(placed == out, "all_gather in place of equal blocks");
+  }
+  for (const std::size_t total : {1, 2, 7, 23}) {
+    const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
+    gather_agrees<double>(comm, sw::packed_blocks(counts), total);
+    gather_agrees<unsigned char>(comm, column_blocks(11, counts), 11 * total);
+    std::vector<std::int64_t> out(total), wanted(total);
+    const std::vector<std::int64_t> in(counts[static_cast<std::size_t>(comm.rank())], comm.rank());
+    comm.all_gather(in, out, counts);
+    std::size_t at = 0;
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t i = 0; i < counts[r]; ++i)
+        require(out[at++] == static_cast<std::int64_t>(r), "all_gather by counts");
+  }
+}
+
+template <class E>
+void scatter_agrees(sw::HostCommunicator comm, const std::vector<sw::StridedBlock>& blocks, std::size_t total,
+                    sw::ReduceOp op) {
+  const sw::StridedBlock& own = blocks[static_cast<std::size_t>(comm.rank())];
+  const std::vector<E> in = elements_of<E>(comm.rank(), total, 12);
+  std::vector<E> out(own.count()), started(own.count());
+  comm.reduce_scatter(in, out, blocks, op);
+  sw::Pending pending = comm.reduce_scatter_async(in, started, std::vector<sw::StridedBlock>(blocks), op);
+  pending.wait();
+  for (std::size_t i = 0; i < own.count(); ++i) {
+    const E wanted = exact<E>(comm.size(), place_of(own, i), 12, op);
+    require(same_bits(out[i], wanted) && same_bits(started[i], wanted),
+            label<E>("reduce_scatter with blocks", total, op));
+    require(close_to_reference(out[i], comm.size(), place_of(own, i), 12, op),
+            label<E>("reduce_scatter", total, op));
+  }
+}
+
+inline void reduce_scatters(sw::HostCommunicator comm) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  for (const sw::ReduceOp op : all_ops()) {
+    for (const std::size_t count : {0, 1, 5, 1000, 60'000}) {
+      const std::vector<float> in = elements_of<float>(comm.rank(), count * ranks, 13);
+      std::vector<float> out(count), placed = in;
+      comm.reduce_scatter(in, out, op);
+      comm.reduce_scatter_in_place(placed, {}, op);
+      for (std::size_t i = 0; i<count; i += count> 4096 ? 61 : 1)
+        require(same_bits(out[i], exact<float>(comm.size(), rank * count + i, 13, op)),
+                label<float>("reduce_scatter", count, op));
+      for (std::size_t i = 0; i < in.size(); ++i)
+        require(
+            same_bits(placed[i], i / std::max<std::size_t>(count, 1) == rank ? out[i - rank * count] : in[i]),
+            label<float>("reduce_scatter in place", count, op));
+    }
+    for (const std::size_t total : {1, 7, 23}) {
+      const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
+      scatter_agrees<double>(comm, sw::packed_blocks(counts), total, op);
+      scatter_agrees<float>(comm, column_blocks(13, counts), 13 * total, op);
+      scatter_agrees<std::int32_t>(comm, column_blocks(3, counts), 3 * total, op);
+    }
+  }
+}
+
+inline void all_to_alls(sw::HostCommunicator comm) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  for (const std::size_t count : {0, 1, 6, 5000}) {
+    const std::vector<float> in = elements_of<float>(comm.rank(), count * ranks, 20);
+    std::vector<float> out(in.size()), started(in.size());
+    comm.all_to_all(in, out);
+    sw::Pending pending = comm.all_to_all_async(in, started);
+    pending.wait();
+    for (std::size_t i = 0; i < out.size(); ++i)
+      require(out[i] == element_at<float>(static_cast<int>(i / count), rank * count + i % count, 20),
+              "all_to_all");
+    require(started == out, "started all_to_all");
+  }
+  // From rows to columns: rank r holds rows of a [ranks * 2 + 1, 5] matrix and wants columns of it.
+  const std::size_t rows = ranks * 2 + 1, columns = 5;
+  const std::vector<std::size_t> row_counts = chunk_counts(rows, comm.size());
+  const std::vector<std::size_t> widths = chunk_counts(columns, comm.size());
+  std::size_t first_row = 0, first_column = 0;
+  for (std::size_t r = 0; r < rank; ++r) {
+    first_row += row_counts[r];
+    first_column += widths[r];
+  }
+  const std::vector<sw::StridedBlock> sent = column_blocks(row_counts[rank], widths);
+  std::vector<std::size_t> received_counts;
+  for (const std::size_t count : row_counts)
+    received_counts.push_back(count * widths[rank]);
+  std::vector<double> in(row_counts[rank] * columns), out(rows * widths[rank]);
+  for (std::size_t i = 0; i < in.size(); ++i)
+    in[i] = static_cast<double>((first_row + i / columns) * 100 + i % columns);
+  comm.all_to_all(in, out, sent, sw::packed_blocks(received_counts));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    require(out[i] == static_cast<double>(i / widths[rank] * 100 + first_column + i % widths[rank]),
+            "all_to_all with blocks");
+  // Rank s sends s + r elements to rank r.
+  std::vector<std::size_t> to, from;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    to.push_back(rank + r);
+    from.push_back(rank + r);
+  }
+  std::size_t total = 0;
+  for (const std::size_t count : to)
+    total += count;
+  const std::vector<std::uint32_t> data(total, static_cast<std::uint32_t>(rank));
+  std::vector<std::uint32_t> got(total, 99);
+  comm.all_to_all(data, got, to, from);
+  std::size_t at = 0;
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t i = 0; i < from[r]; ++i)
+      require(got[at++] == r, "all_to_all by counts");
+}
+
+inline void broadcasts(sw::HostCommunicator comm) {
+  for (int root = 0; root < comm.size(); ++root)
+    for (const std::size_t count : {0, 1, 33, 20'000}) {
+      std::vector<double> data = elements_of<double>(comm.rank(), count, 30), started = data;
+      comm.broadcast(data, root);
+      sw::Pending pending = comm.broadcast_async(started, root);
+      pending.wait();
+      require(data == elements_of<double>(root, count, 30) && started == data, "broadcast");
+    }
+  comm.barrier();
+  comm.barrier_async().wait();
+}
+
+/// Messages around the ring, tags out of order, and crossing each other.
+inline void messages(sw::HostCommunicator comm) {
+  if (comm.size() == 1)
+    return;
+  const int next = (comm.rank() + 1) % comm.size();
+  const int before = (comm.rank() + comm.size() - 1) % comm.size();
+  for (const std::size_t count : {0, 1, 1000, 100'000}) {
+    const std::vector<float> one = elements_of<float>(comm.rank(), count, 40),
+                             two = elements_of<float>(comm.rank(), count, 41);
+    std::vector<float> first(count), second(count);
+    sw::Pending a = comm.send_async(one, next, 1);
+    sw::Pending b = comm.send_async(two, next, 2);
+    comm.receive(second, before, 2);
+    comm.receive(first, before, 1);
+    a.wait();
+    b.wait();
+    require(first == elements_of<float>(before, count, 40) && second == elements_of<float>(before, count, 41),
+            "messages by tag");
+    sw::Pending received = comm.receive_async(first, before);
+    sw::Pending sent = comm.send_async(two, next);
+    sent.wait();
+    received.wait();
+    require(first == elements_of<float>(before, count, 41), "started messages that cross");
+  }
+  // Messages of one tag keep their order.
+  std::vector<std::int32_t> got(3);
+  std::vector<sw::Pending> sends;
+  const std::vector<std::int32_t> values{7, 8, 9};
+  for (const auto& value : values)
+    sends.push_back(comm.send_async(std::span<const std::int32_t>(&value, 1), next, 5));
+  for (auto& value : got)
+    comm.receive(std::span<std::int32_t>(&value, 1), before, 5);
+  for (sw::Pending& send : sends)
+    send.wait();
+  require(got == values, "the order of messages under one tag");
+}
+
+/// Groups by colour and key, by lists, and inside one another.
+inline void splits(sw::HostCommunicator comm) {
+  const int rank = comm.rank();
+  const int ranks = comm.size();
+  sw::HostCommunicator reversed = comm.split(0, -rank, "reversed");
+  require(reversed.size() == ranks && reversed.rank() == ranks - 1 - rank, "the order of a split by key");
+  require(reversed.world_rank() == comm.world_rank() && reversed.name() == "reversed",
+          "world rank and name of a split");
+  sw::HostCommunicator half = comm.split(rank % 2, rank);
+  std::vector<std::int64_t> sum{comm.world_rank()};
+  half.all_reduce_in_place(sum);
+  std::int64_t wanted = 0;
+  for (int r = rank % 2; r < ranks; r += 2)
+    wanted += comm.world_rank(r);
+  require(sum[0] == wanted, "a collective on part of the ranks");
+  sw::HostCommunicator alone = half.split(half.rank(), 0);
+  require(alone.size() == 1 && alone.rank() == 0 && alone.world_rank() == comm.world_rank(),
+          "a split of a split");
+  alone.all_reduce_in_place(sum);
+  require(sum[0] == wanted, "a collective of one rank");
+  sw::HostCommunicator some = comm.split(rank == 0 ? -1 : 3, rank);
+  require(some.valid() == (rank != 0), "a negative colour joins no group");
+  if (some.valid())
+    some.barrier();
+  std::vector<int> evens;
+  for (int r = ranks - 1; r >= 0; --r)
+    if (r % 2 == 0)
+      evens.push_back(r);
+  sw::HostCommunicator listed = comm.subgroup(evens, "evens");
+  require(listed.valid() == (rank % 2 == 0), "a subgroup has its members alone");
+  if (listed.valid())
+    require(listed.world_rank(0) == comm.world_rank(evens[0]), "a subgroup keeps the order of its list");
+}
+
+/// Many started calls at once, of several kinds and groups, waited for in another order.
+inline void started_calls(sw::HostCommunicator comm) {
+  sw::HostCommunicator other = comm.split(0, -comm.rank(), "other");
+  constexpr std::size_t calls = 12;
+  std::vector<std::vector<double>> first(calls), second(calls);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<sw::Pending> pending;
+    for (std::size_t c = 0; c < calls; ++c) {
+      first[c] = elements_of<double>(comm.rank(), 100 * c, c);
+      second[c] = elements_of<double>(other.rank(), 50 * c, c);
+      pending.push_back(comm.all_reduce_in_place_async(first[c]));
+      pending.push_back(other.all_reduce_in_place_async(second[c], sw::ReduceOp::maximum));
+    }
+    std::vector<double> now{1.0};
+    comm.all_reduce_in_place(now);
+    require(now[0] == comm.size(), "a blocking call behind started ones");
+    for (std::size_t p = pending.size(); p-- > 0;)
+      pending[p].wait();
+    for (std::size_t c = 0; c < calls; ++c) {
+      for (std::size_t i = 0; i < first[c].size(); ++i)
+        require(same_bits(first[c][i], exact<double>(comm.size(), i, c, sw::ReduceOp::sum)), "started sums");
+      for (std::size_t i = 0; i < second[c].size(); ++i)
+        require(second[c][i] == exact<double>(comm.size(), i, c, sw::ReduceOp::maximum), "started maxima");
+    }
+  }
+}
+
+/// A named part of the suite.
+struct Part {
+  const char* name;
+  void (*run)(sw::HostCommunicator);
+};
+
+/// All of it; run every part on every world, each on all ranks.
+inline const std::vector<Part>& parts() {
+  static const std::vector<Part> all{{"all_reduce", all_reduces},
+                                     {"large all_reduce", large_all_reduces},
+                                     {"nested reduction orders", nested_orders},
+                                     {"NaN", nans},
+                                     {"all_gather", all_gathers},
+                                     {"reduce_scatter", reduce_scatters},
+                                     {"all_to_all", all_to_alls},
+                                     {"broadcast and barrier", broadcasts},
+                                     {"send and receive", messages},
+                                     {"split and subgroup", splits},
+                                     {"started calls", started_calls}};
+  return all;
+}
+
+} // namespace communicator_suite

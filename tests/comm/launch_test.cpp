@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/comm/launch.hpp>
+
+#include <atomic>
+#include <cstdlib>
+
+namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
+
+TEST_CASE("launch runs the program once on every rank", "[comm]") {
+  for (const int ranks : {1, 2, 3, 7}) {
+    std::atomic<int> seen{0};
+    const int code = sw::launch({.ranks = ranks}, [&](sw::HostCommunicator world) {
+      if (world.size() == ranks)
+        seen.fetch_add(1 << (4 * world.rank()));
+    });
+    CHECK(code == 0);
+    CHECK(seen.load() == (1 << (4 * ranks)) / 15);
+  }
+}
+
+TEST_CASE("launch takes the cores of the machine by default", "[comm]") {
+  std::atomic<int> size{0};
+  sw::launch({}, [&](sw::HostCommunicator world) { size.store(world.size()); });
+  CHECK(size.load() == sw::detail::usable_cores());
+}
+
+TEST_CASE("launch returns the largest exit code", "[comm]") {
+  CHECK(sw::launch({.ranks = 3}, [](sw::HostCommunicator world) { return world.rank() * 10; }) == 20);
+}
+
+TEST_CASE("launch hands on any exception", "[comm]") {
+  CHECK_THROWS_AS(sw::launch({.ranks = 2},
+                             [](sw::HostCommunicator world) {
+                               if (world.rank() == 1)
+                                 throw 7;
+                               world.barrier();
+                             }),
+                  int);
+}
+
+TEST_CASE("an abort without an exception is an error of launch", "[comm]") {
+  CHECK_THROWS_WITH(sw::launch({.ranks = 2},
+                               [](sw::HostCommunicator world) {
+                                 if (world.rank() == 1)
+                                   world.abort("stop here");
+                               }),
+                    ContainsSubstring("rank 1 called abort: stop here"));
+}
+
+TEST_CASE("launch refuses options out of range", "[comm]") {
+  const auto program = [](sw::HostCommunicator) {};
+  CHECK_THROWS_WITH(sw::launch({.ranks = -1}, program), ContainsSubstring("ranks must be between 1 and"));
+  CHECK_THROWS_WITH(sw::launch({.ranks = 1 << 20}, program),
+                    ContainsSubstring("ranks must be between 1 and"));
+  CHECK_THROWS_WITH(sw::launch({.ranks = 1, .deadline = std::chrono::seconds(0)}, program),
+                    ContainsSubstring("the deadline must be positive"));
+}
+
+TEST_CASE("launches nest", "[comm]") {
+  std::atomic<int> inner{0};
+  sw::launch({.ranks = 2}, [&](sw::HostCommunicator world) {
+    sw::launch({.ranks = 2}, [&](sw::HostCommunicator nested) {
+      nested.barrier();
+      ++inner;
+    });
+    world.barrier();
+  });
+  CHECK(inner.load() == 4);
+}
+
+#if !defined(SHARDWRIGHT_WITH_MPI)
+TEST_CASE("a program without MPI says so under mpirun", "[comm]") {
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  CHECK_THROWS_WITH(sw::launch({}, [](sw::HostCommunicator) {}), ContainsSubstring("must be built with MPI"));
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+#endif

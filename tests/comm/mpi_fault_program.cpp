@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program under mpirun whose last rank fails in the way that the argument names; tests look at how the job
+// ends.
+#include <shardwright/comm/launch.hpp>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace sw = shardwright;
+
+namespace {
+
+std::size_t allocations = 0;
+
+/// What the failing rank does instead of its second collective.
+void fail(const std::string& fault) {
+  if (fault == "throws")
+    throw std::runtime_error("the disk is on fire");
+  if (fault == "killed")
+    std::raise(SIGKILL);
+  if (fault == "freezes")
+    std::raise(SIGSTOP);
+  if (fault == "exits")
+    std::exit(0);
+  if (fault == "leaves")
+    ::_exit(0);
+}
+
+void collectives(sw::HostCommunicator world, const std::string& fault) {
+  const bool fails = world.rank() == world.size() - 1;
+  std::printf("pid %d\n", static_cast<int>(::getpid()));
+  std::fflush(stdout);
+  std::vector<float> data(std::size_t{1} << 20, 1.0F);
+  world.all_reduce_in_place(data);
+  if (fault == "returns" && fails)
+    return;
+  if (fault == "killed_inside" && fails)
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::raise(SIGKILL);
+    }).detach();
+  if (fails)
+    fail(fault);
+  try {
+    for (int round = 0; round < (fault == "killed_inside" ? 100000 : 1); ++round)
+      world.all_reduce_in_place(data);
+  } catch (const sw::PeerFailed& error) {
+    std::printf("rank %d woke by rank %d\n", world.rank(), error.peer());
+    std::fflush(stdout);
+    throw;
+  } catch (const sw::DeadlineExceeded& error) {
+    std::printf("rank %d missed rank %d\n", world.rank(), error.missing().at(0));
+    std::fflush(stdout);
+    throw;
+  }
+}
+
+/// No call of a steady state allocates, started ones included.
+void steady(sw::HostCommunicator world) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<float> data(100000, 1.0F), part(data.size() / 12), whole(part.size() * ranks),
+      out(whole.size());
+  std::vector<sw::StridedBlock> columns;
+  for (std::size_t r = 0; r < ranks; ++r)
+    columns.push_back({r * 4, part.size() / 4, 4, 4 * ranks});
+  const int next = (world.rank() + 1) % world.size(),
+            before = (world.rank() + world.size() - 1) % world.size();
+  const auto step = [&] {
+    sw::Pending first = world.all_reduce_in_place_async(data, sw::ReduceOp::maximum);
+    sw::Pending second = world.all_gather_async(part, whole, columns);
+    world.barrier();
+    second.wait();
+    first.wait();
+    world.reduce_scatter(whole, part, columns, sw::ReduceOp::average);
+    world.all_to_all(whole, out);
+    world.broadcast(data, 0);
+    if (ranks > 1) {
+      sw::Pending sent = world.send_async(data, next);
+      world.receive(out, before);
+      sent.wait();
+    }
+  };
+  out.resize(data.size());
+  part.resize(part.size() / 4 * 4);
+  whole.resize(part.size() * ranks);
+  for (sw::StridedBlock& block : columns)
+    block.rows = part.size() / 4;
+  out.resize(whole.size());
+  data.resize(out.size());
+  for (int warm = 0; warm < 3; ++warm)
+    step();
+  const std::size_t earlier = allocations;
+  for (int round = 0; round < 20; ++round)
+    step();
+  if (allocations != earlier)
+    throw std::runtime_error(std::to_string(allocations - earlier) + " allocations in the steady state");
+  std::printf("steady on %d ranks\n", world.size());
+}
+
+template <class Call>
+void expect_lifecycle_error(const char* what, Call call) {
+  try {
+    call();
+  } catch (const sw::LifecycleError& error) {
+    std::printf("%s: %s\n", what, error.what());
+    return;
+  }
+  std::fprintf(stderr, "%s: no LifecycleError\n", what);
+  std::_Exit(9);
+}
+
+void lifecycle() {
+  expect_lifecycle_error("before init", [] { static_cast<void>(sw::MpiCommunicator::world()); });
+  sw::MpiCommunicator kept;
+  {
+    const sw::MpiEnvironment environment;
+    expect_lifecycle_error("double init", [] { const sw::MpiEnvironment second; });
+    kept = sw::MpiCommunicator::world();
+    kept.barrier();
+  }
+  expect_lifecycle_error("after finalise", [&] { kept.barrier(); });
+  expect_lifecycle_error("init after finalise", [] { const sw::MpiEnvironment second; });
+  expect_lifecycle_error("launch after finalise", [] { sw::launch({}, [](sw::HostCommunicator) {}); });
+}
+
+} // namespace
+
+// Out of line, or g++ takes malloc() for the counterpart of operator delete.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(bytes))
+    return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+int main(int argc, char** argv) {
+  const std::string fault = argc > 1 ? argv[1] : "none";
+  if (fault == "lifecycle") {
+    lifecycle();
+    return 0;
+  }
+  const sw::LaunchOptions options{.ranks = 0, .deadline = std::chrono::milliseconds(1500), .check = true};
+  return sw::launch(options, [&](sw::HostCommunicator world) {
+    if (fault == "steady")
+      steady(std::move(world));
+    else
+      collectives(std::move(world), fault);
+  });
+}

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# Jobs under mpiexec whose last rank fails in one way each: how such a job ends is part of the contract.
+add_executable(comm_mpi_fault_program "${CMAKE_CURRENT_LIST_DIR}/mpi_fault_program.cpp")
+target_link_libraries(comm_mpi_fault_program PRIVATE shardwright::shardwright)
+shardwright_program_flags(comm_mpi_fault_program)
+get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
+
+# shardwright_mpi_fault(<name> zero|nonzero <lines of the first cause> <regex>...): on 3 ranks.
+function(shardwright_mpi_fault name exit lines)
+  # Lists would be taken apart on their way through the command line.
+  string(REPLACE ";" "|" says "${ARGN}")
+  set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
+              $<TARGET_FILE:comm_mpi_fault_program> ${MPIEXEC_POSTFLAGS} ${name})
+  string(REPLACE ";" "|" command "${command}")
+  add_test(NAME comm.mpi_fault.${name}
+           COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} -DLINES=${lines} "-DSAYS=${says}" -P
+                   "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/mpi_fault_check.cmake")
+  set_tests_properties(
+    comm.mpi_fault.${name} PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment}" PROCESSORS 2 LABELS mpi)
+endfunction()
+
+shardwright_mpi_fault(none zero 0 "pid [0-9]+")
+shardwright_mpi_fault(steady zero 0 "steady on 3 ranks")
+shardwright_mpi_fault(lifecycle zero 0 "before init: " "double init: " "after finalise: " "init after finalise: "
+                      "launch after finalise: ")
+shardwright_mpi_fault(throws nonzero 1 "rank 2 failed: the disk is on fire" "rank 0 woke by rank 2"
+                      "rank 1 woke by rank 2")
+shardwright_mpi_fault(killed nonzero 0 "pid [0-9]+" "signal 9")
+shardwright_mpi_fault(killed_inside nonzero 0 "pid [0-9]+" "signal 9")
+shardwright_mpi_fault(freezes nonzero 1 "rank 2 did not come: rank 2: its last operation was all_reduce #1 on group world"
+                      "missed rank 2")
+shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")
+shardwright_mpi_fault(leaves nonzero 0 "pid [0-9]+" "finalize")
+shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while others of the group went on")

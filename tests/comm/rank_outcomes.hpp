@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Runs a program on thread ranks and keeps what each rank threw, so that a test can look at every
+/// one.
+
+#include <shardwright/comm/launch.hpp>
+
+#include <chrono>
+#include <exception>
+#include <latch>
+#include <string>
+#include <vector>
+
+namespace rank_outcomes {
+
+namespace sw = shardwright;
+
+/// Each rank's exception, null where it threw none. A rank that has thrown stays until all others are done
+/// too.
+template <class Program>
+std::vector<std::exception_ptr> of(int ranks, std::chrono::milliseconds deadline, Program program) {
+  std::vector<std::exception_ptr> out(static_cast<std::size_t>(ranks));
+  std::latch done(ranks);
+  try {
+    sw::launch({.ranks = ranks, .deadline = deadline}, [&](sw::HostCommunicator world) {
+      try {
+        program(world);
+      } catch (...) {
+        out[static_cast<std::size_t>(world.rank())] = std::current_exception();
+      }
+      done.arrive_and_wait();
+    });
+  } catch (const sw::PeerFailed&) {
+    // An abort leaves launch() by an error of its own; the ranks' errors are looked at instead.
+  }
+  return out;
+}
+
+/// The text of an exception of one type; says what it was instead otherwise.
+template <class Expected>
+std::string text(const std::exception_ptr& error) {
+  if (!error)
+    return "(nothing was thrown)";
+  try {
+    std::rethrow_exception(error);
+  } catch (const Expected& expected) {
+    return expected.what();
+  } catch (const std::exception& other) {
+    return std::string("(another type) ") + other.what();
+  } catch (...) {
+    return "(not a std::exception)";
+  }
+}
+
+/// The exception itself, for its members.
+template <class Expected>
+Expected as(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Expected& expected) {
+    return expected;
+  }
+}
+
+/// Long enough never to pass while all goes well, on a machine that is busy with other things.
+inline constexpr std::chrono::milliseconds ample{60'000};
+/// Short, for tests in which it must pass.
+inline constexpr std::chrono::milliseconds brief{400};
+
+} // namespace rank_outcomes

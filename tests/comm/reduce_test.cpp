@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+
+#include <shardwright/comm/reduce.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+namespace sw = shardwright;
+
+namespace {
+
+template <class E>
+E reference(E a, E b, sw::ReduceOp op) {
+  if constexpr (std::is_integral_v<E>) {
+    using U = std::make_unsigned_t<E>;
+    const std::uint64_t x = static_cast<U>(a), y = static_cast<U>(b);
+    if (op == sw::ReduceOp::sum || op == sw::ReduceOp::average)
+      return static_cast<E>(static_cast<U>(x + y));
+    if (op == sw::ReduceOp::product)
+      return static_cast<E>(static_cast<U>(x * y));
+  } else {
+    if (op == sw::ReduceOp::sum || op == sw::ReduceOp::average)
+      return a + b;
+    if (op == sw::ReduceOp::product)
+      return a * b;
+    if (std::isnan(a) || std::isnan(b))
+      return std::numeric_limits<E>::quiet_NaN();
+  }
+  return op == sw::ReduceOp::maximum ? std::max(a, b) : std::min(a, b);
+}
+
+template <class E>
+bool agrees(E a, E b) {
+  if constexpr (std::is_floating_point_v<E>)
+    if (std::isnan(a) && std::isnan(b))
+      return true;
+  return std::memcmp(&a, &b, sizeof(E)) == 0;
+}
+
+/// Full-range bits for integers, a NaN now and then for reals.
+template <class E>
+std::vector<E> random_elements(std::size_t count, std::mt19937_64& random) {
+  std::vector<E> out(count);
+  for (E& each : out) {
+    const std::uint64_t bits = random();
+    if constexpr (std::is_floating_point_v<E>)
+      each = bits % 37 == 0 ? std::numeric_limits<E>::quiet_NaN()
+                            : static_cast<E>(static_cast<double>(bits >> 11U) * 0x1p-52 - 1.0);
+    else
+      each = static_cast<E>(bits);
+  }
+  return out;
+}
+
+template <class E>
+void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t shift, bool stream,
+                   bool in_place) {
+  std::mt19937_64 random(count * 31 + shift + static_cast<std::size_t>(inputs));
+  std::vector<std::vector<E>> data;
+  for (int s = 0; s < inputs; ++s)
+    data.push_back(random_elements<E>(count + shift, random));
+  std::vector<E> wanted(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    wanted[i] = data[0][i + shift];
+    for (std::size_t s = 1; s < data.size(); ++s)
+      wanted[i] = reference(wanted[i], data[s][i + shift], op);
+    if (op == sw::ReduceOp::average)
+      wanted[i] = static_cast<E>(wanted[i] / static_cast<E>(inputs));
+  }
+  std::vector<const void*> ins;
+  for (auto& each : data)
+    ins.push_back(each.data() + shift);
+  std::vector<E> first(count + shift + 2, E{1}), second(count + shift + 2, E{1});
+  std::vector<void*> outs{first.data() + shift, second.data() + shift};
+  if (in_place)
+    outs[1] = data.back().data() + shift;
+  sw::detail::reduce_run(sw::element_type_of<E>(), op,
+                         {ins.data(), inputs, outs.data(), 2, count, inputs, stream});
+  sw::detail::finish_streaming();
+  bool equal = true;
+  for (std::size_t i = 0; i < count; ++i)
+    equal =
+        equal && agrees(first[i + shift], wanted[i]) && agrees(static_cast<const E*>(outs[1])[i], wanted[i]);
+  CHECK(equal);
+  CHECK(first[count + shift] == E{1});
+  CHECK(second[count + shift] == E{1});
+}
+
+template <class E>
+void all_kernels() {
+  for (const auto op : {sw::ReduceOp::sum, sw::ReduceOp::average, sw::ReduceOp::product,
+                        sw::ReduceOp::maximum, sw::ReduceOp::minimum})
+    for (const int inputs : {1, 2, 3, 5})
+      for (const std::size_t count : {0, 1, 5, 63, 64, 65, 300, 1000})
+        for (const std::size_t shift : {0, 1, 3})
+          for (const bool in_place : {false, true})
+            kernels_agree<E>(op, inputs, count, shift, count % 2 == 1, in_place);
+}
+
+} // namespace
+
+TEST_CASE("reduction kernels agree with scalar code for every element type and operation", "[comm]") {
+  all_kernels<float>();
+  all_kernels<double>();
+  all_kernels<std::int32_t>();
+  all_kernels<std::uint32_t>();
+  all_kernels<std::int64_t>();
+  all_kernels<std::uint64_t>();
+  all_kernels<std::uint8_t>();
+}
+
+TEST_CASE("nested orders add level by level", "[comm]") {
+  constexpr int ranks = 12;
+  constexpr std::size_t count = 1700;
+  std::mt19937_64 random(3);
+  std::vector<std::vector<float>> data(ranks);
+  for (auto& each : data)
+    for (std::size_t i = 0; i < count; ++i)
+      each.push_back(static_cast<float>(static_cast<double>(random() >> 11U) * 0x1p-52 - 1.0));
+  // Ranks are (a, b, c) of extents 2, 3, 2, c minor: first over b, then over c, then over a.
+  sw::ReductionOrder order;
+  order.count = 3;
+  order.levels[0] = {3, 2};
+  order.levels[1] = {2, 1};
+  order.levels[2] = {2, 6};
+  std::vector<const void*> ins;
+  for (auto& each : data)
+    ins.push_back(each.data());
+  std::vector<float> out(count);
+  void* outs[] = {out.data()};
+  sw::detail::NestedReduction reduction(ranks);
+  reduction.begin(sw::ElementType::float32, sw::ReduceOp::sum, order);
+  reduction.run(ins.data(), outs, 1, count, false);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto at = [&](int a, int b, int c) { return data[static_cast<std::size_t>(a * 6 + b * 2 + c)][i]; };
+    const auto over_b = [&](int a, int c) { return at(a, 0, c) + at(a, 1, c) + at(a, 2, c); };
+    const auto over_c = [&](int a) { return over_b(a, 0) + over_b(a, 1); };
+    REQUIRE(out[i] == over_c(0) + over_c(1));
+  }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_suite.hpp"
+#include "support/catch.hpp"
+
+#include <shardwright/comm/launch.hpp>
+
+#include <chrono>
+
+namespace sw = shardwright;
+
+TEST_CASE("thread ranks pass the communicator suite", "[comm]") {
+  for (const int ranks : {1, 2, 3, 4, 5})
+    for (const communicator_suite::Part& part : communicator_suite::parts()) {
+      INFO(part.name << " on " << ranks << " ranks");
+      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = std::chrono::seconds(60)}, part.run));
+    }
+}
+
+TEST_CASE("thread ranks pass the suite without fingerprints", "[comm]") {
+  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+    INFO(part.name);
+    REQUIRE_NOTHROW(sw::launch({.ranks = 3, .deadline = std::chrono::seconds(60), .check = false}, part.run));
+  }
+}
+
+TEST_CASE("a decorator of a communicator sees every call", "[comm]") {
+  struct Counting : sw::TypedOperations<Counting> {
+    sw::HostCommunicator below;
+    int* calls = nullptr;
+    int rank() const { return below.rank(); }
+    int size() const { return below.size(); }
+    int world_rank(int rank) const { return below.world_rank(rank); }
+    std::string name() const { return below.name(); }
+    std::chrono::nanoseconds deadline() const { return below.deadline(); }
+    bool valid() const { return below.valid(); }
+    void run(const sw::CollectiveCall& call) {
+      ++*calls;
+      below.run(call);
+    }
+    sw::Pending start(const sw::CollectiveCall& call) {
+      ++*calls;
+      return below.start(call);
+    }
+    Counting split(int colour, int key, const std::string& name, sw::SourceLocation where) {
+      Counting out;
+      out.below = below.split(colour, key, name, where);
+      out.calls = calls;
+      return out;
+    }
+    void abort(const std::string& reason) { below.abort(reason); }
+  };
+  static_assert(sw::Communicator<Counting>);
+  static_assert(sw::Communicator<sw::HostCommunicator> && sw::Communicator<sw::ThreadCommunicator>);
+  std::vector<int> calls(2);
+  sw::launch({.ranks = 2, .deadline = std::chrono::seconds(30)}, [&](sw::HostCommunicator world) {
+    Counting counting;
+    counting.below = world;
+    counting.calls = &calls[static_cast<std::size_t>(world.rank())];
+    sw::HostCommunicator wrapped(counting);
+    std::vector<float> data{1};
+    wrapped.all_reduce_in_place(data);
+    wrapped.barrier_async().wait();
+    wrapped.split(0, 0).barrier();
+    communicator_suite::require(data[0] == 2, "the decorated result");
+  });
+  CHECK(calls == std::vector<int>{3, 3});
+}
