@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The pool of device or host memory that a mesh's tensors share, so that a steady state allocates
+/// nothing.
+
+#include <shardwright/core/error.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a pool has done so far; all in bytes or counts of this rank.
+struct PoolStatistics {
+  std::size_t allocations = 0;    ///< Blocks taken from the system; constant in a steady state.
+  std::size_t reserved_bytes = 0; ///< Memory held, free blocks included.
+  std::size_t used_bytes = 0;     ///< Memory handed out now.
+  std::size_t peak_bytes = 0;     ///< Largest `used_bytes` so far.
+};
+
+namespace detail {
+
+class MeshCore;
+void retain(MeshCore&) noexcept;
+void release(MeshCore&) noexcept;
+
+class BufferPool;
+
+/// One block of a pool. Counts are plain integers: a tensor belongs to its rank's thread.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  int size_class = 0;
+  std::int32_t references = 0;
+  BufferPool* pool = nullptr;
+  Buffer* next = nullptr;
+};
+
+/// Free lists by size: eight classes per power of two, so at most 1/8 of a block is unused.
+class BufferPool {
+public:
+  explicit BufferPool(MeshCore& core) : core_(&core) {}
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+  virtual ~BufferPool() = default;
+
+  [[nodiscard]] MeshCore& core() const noexcept { return *core_; }
+  [[nodiscard]] const PoolStatistics& statistics() const noexcept { return statistics_; }
+  /// Makes peak_bytes count from what is in use now.
+  void reset_peak() noexcept { statistics_.peak_bytes = statistics_.used_bytes; }
+
+  /// A block of at least `bytes` bytes with one reference; the contents are whatever was there.
+  [[nodiscard]] Buffer* take(std::size_t bytes) {
+    const auto [size_class, rounded] = class_of(bytes);
+    Buffer*& head = free_[static_cast<std::size_t>(size_class)];
+    Buffer* buffer = head;
+    if (buffer != nullptr) {
+      head = buffer->next;
+    } else {
+      buffer = new Buffer{nullptr, rounded, size_class, 0, this, nullptr};
+      try {
+        buffer->data = allocate(rounded);
+      } catch (const std::exception& cause) {
+        delete buffer;
+        throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes with " +
+                    std::to_string(statistics_.used_bytes) +
+                    " bytes in use (shard more, or use a smaller batch): " + cause.what());
+      }
+      ++statistics_.allocations;
+      statistics_.reserved_bytes += rounded;
+    }
+    buffer->references = 1;
+    statistics_.used_bytes += rounded;
+    if (statistics_.used_bytes > statistics_.peak_bytes)
+      statistics_.peak_bytes = statistics_.used_bytes;
+    retain(*core_);
+    return buffer;
+  }
+
+  void give_back(Buffer* buffer) noexcept {
+    Buffer*& head = free_[static_cast<std::size_t>(buffer->size_class)];
+    buffer->next = head;
+    head = buffer;
+    statistics_.used_bytes -= buffer->bytes;
+    release(*core_);
+  }
+
+protected:
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(void* data) noexcept = 0;
+
+  /// Returns all free blocks to the system; the deriving class calls it in its destructor.
+  void clear() noexcept {
+    for (Buffer*& head : free_) {
+      while (head != nullptr) {
+        Buffer* next = head->next;
+        deallocate(head->data);
+        delete head;
+        head = next;
+      }
+    }
+  }
+
+private:
+  static std::pair<int, std::size_t> class_of(std::size_t bytes) {
+    constexpr std::size_t smallest = 256;
+    if (bytes <= smallest)
+      return {0, smallest};
+    const int power = static_cast<int>(std::bit_width(bytes - 1)) - 1; // 2^power < bytes <= 2^(power + 1)
+    const std::size_t step = std::size_t{1} << (power - 3);
+    const std::size_t eighths = (bytes - (std::size_t{1} << power) + step - 1) / step; // 1..8
+    return {(power - 8) * 8 + static_cast<int>(eighths), (std::size_t{1} << power) + eighths * step};
+  }
+
+  MeshCore* core_;
+  std::array<Buffer*, 57 * 8> free_{};
+  PoolStatistics statistics_;
+};
+
+/// A shared handle of a block; copies count, the last one gives the block back.
+class BufferHandle {
+public:
+  BufferHandle() = default;
+  explicit BufferHandle(Buffer* buffer) noexcept : buffer_(buffer) {}
+  BufferHandle(const BufferHandle& other) noexcept : buffer_(other.buffer_) {
+    if (buffer_ != nullptr)
+      ++buffer_->references;
+  }
+  BufferHandle(BufferHandle&& other) noexcept : buffer_(std::exchange(other.buffer_, nullptr)) {}
+  BufferHandle& operator=(BufferHandle other) noexcept {
+    std::swap(buffer_, other.buffer_);
+    return *this;
+  }
+  ~BufferHandle() {
+    if (buffer_ != nullptr && --buffer_->references == 0)
+      buffer_->pool->give_back(buffer_);
+  }
+
+  [[nodiscard]] void* data() const noexcept { return buffer_->data; }
+  [[nodiscard]] bool shared() const noexcept { return buffer_->references > 1; }
+  [[nodiscard]] BufferPool& pool() const noexcept { return *buffer_->pool; }
+  explicit operator bool() const noexcept { return buffer_ != nullptr; }
+
+private:
+  Buffer* buffer_ = nullptr;
+};
+
+/// The pool and the execution instance of one target on one rank.
+template <class Target>
+class TargetResources final : public BufferPool {
+public:
+  explicit TargetResources(MeshCore& core) : BufferPool(core), execution_(Target::make_execution_space()) {}
+  ~TargetResources() override { clear(); }
+
+  [[nodiscard]] const typename Target::execution_space& execution() const noexcept { return execution_; }
+
+private:
+  void* allocate(std::size_t bytes) override {
+    return Kokkos::kokkos_malloc<typename Target::memory_space>("shardwright::BufferPool", bytes);
+  }
+  void deallocate(void* data) noexcept override { Kokkos::kokkos_free<typename Target::memory_space>(data); }
+
+  typename Target::execution_space execution_;
+};
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

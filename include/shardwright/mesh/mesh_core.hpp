@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The run-time part of a device mesh: extents, coordinates, communicators and memory pools of one
+/// rank.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/strided_block.hpp>
+#include <shardwright/layout/transition_step.hpp>
+#include <shardwright/mesh/buffer_pool.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Distinguishes targets at run time without RTTI.
+template <class Target>
+inline constexpr char target_identity = 0;
+
+/// A mesh without its types. Axes are numbered from the outermost (slowest links) to the innermost.
+class MeshCore {
+public:
+  static constexpr int max_axes = 8;
+
+  /// Collective over `world`: every rank gives the same axes, in one order.
+  MeshCore(const HostCommunicator& world, std::span<const std::string_view> names,
+           std::span<const int> extents)
+      : world_(world), axis_count_(static_cast<int>(names.size())) {
+    int stride = world.size();
+    int below = world.rank();
+    for (std::size_t axis = 0; axis < names.size(); ++axis) {
+      names_[axis] = names[axis];
+      extents_[axis] = extents[axis];
+      stride /= extents[axis];
+      coordinates_[axis] = below / stride;
+      below %= stride;
+      if (extents[axis] > 1)
+        wide_ |= 1u << axis;
+    }
+    check_agreement();
+    split_all();
+  }
+  MeshCore(const MeshCore&) = delete;
+  MeshCore& operator=(const MeshCore&) = delete;
+
+  [[nodiscard]] const HostCommunicator& world() const noexcept { return world_; }
+  [[nodiscard]] int axis_count() const noexcept { return axis_count_; }
+  [[nodiscard]] std::string_view name(int axis) const noexcept {
+    return names_[static_cast<std::size_t>(axis)];
+  }
+  [[nodiscard]] int extent(int axis) const noexcept { return extents_[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] int coordinate(int axis) const noexcept {
+    return coordinates_[static_cast<std::size_t>(axis)];
+  }
+
+  /// Place along an axis of a rank of the world.
+  [[nodiscard]] int coordinate_of(int rank, int axis) const noexcept {
+    for (int inner = axis_count_ - 1; inner > axis; --inner)
+      rank /= extent(inner);
+    return rank % extent(axis);
+  }
+
+  /// Number of the axis with this name, or -1.
+  [[nodiscard]] int axis_index(std::string_view name) const noexcept {
+    for (int axis = 0; axis < axis_count_; ++axis) {
+      const std::string_view candidate = names_[static_cast<std::size_t>(axis)];
+      if (candidate.data() == name.data() || candidate == name)
+        return axis;
+    }
+    return -1;
+  }
+
+  /// The group of ranks that differ from this one only along the axes of `mask`, ranked in mesh order.
+  [[nodiscard]] HostCommunicator& communicator(unsigned mask) { return *communicators_[mask & wide_]; }
+
+  /// Pool and execution instance of a target, made at its first use.
+  template <class Target>
+  [[nodiscard]] TargetResources<Target>& resources() {
+    for (auto& [identity, pool] : pools_) {
+      if (identity == &target_identity<Target>)
+        return static_cast<TargetResources<Target>&>(*pool);
+    }
+    pools_.emplace_back(&target_identity<Target>, std::make_unique<TargetResources<Target>>(*this));
+    return static_cast<TargetResources<Target>&>(*pools_.back().second);
+  }
+
+  /// The steps that this mesh needs in place of compile-time ones, whose address is the key; made once by
+  /// `plan`.
+  template <class Plan>
+  [[nodiscard]] std::span<const TransitionStep> steps_for(const void* key, Plan plan) {
+    for (const auto& [known, steps] : planned_)
+      if (known == key)
+        return *steps;
+    planned_.emplace_back(key, std::make_unique<std::vector<TransitionStep>>(plan()));
+    return *planned_.back().second;
+  }
+
+  /// Block lists for collectives, recycled so that a steady state allocates nothing.
+  [[nodiscard]] std::vector<StridedBlock> take_blocks() {
+    if (spare_blocks_.empty())
+      return {};
+    std::vector<StridedBlock> blocks = std::move(spare_blocks_.back());
+    spare_blocks_.pop_back();
+    blocks.clear();
+    return blocks;
+  }
+  void give_back_blocks(std::vector<StridedBlock>&& blocks) { spare_blocks_.push_back(std::move(blocks)); }
+
+private:
+  friend void retain(MeshCore&) noexcept;
+  friend void release(MeshCore&) noexcept;
+
+  [[nodiscard]] std::string text(const std::uint64_t* extents) const {
+    std::string out;
+    for (int axis = 0; axis < axis_count_; ++axis)
+      out += (axis == 0 ? "" : ",") + std::string(name(axis)) + "=" + std::to_string(extents[axis]);
+    return out;
+  }
+
+  // Ranks with different meshes would form groups that do not match, and move the wrong blocks without a
+  // sign.
+  void check_agreement() {
+    if (world_.size() == 1)
+      return;
+    constexpr std::size_t words = 1 + max_axes;
+    std::array<std::uint64_t, words> own{0xcbf29ce484222325u};
+    for (int axis = 0; axis < axis_count_; ++axis) {
+      for (const char letter : name(axis))
+        own[0] = (own[0] ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
+      own[0] = (own[0] ^ 0xffu) * 0x100000001b3u; // FNV-1a over the names, each ended
+      own[1 + static_cast<std::size_t>(axis)] = static_cast<std::uint64_t>(extent(axis));
+    }
+    std::vector<std::uint64_t> all(words * static_cast<std::size_t>(world_.size()));
+    world_.all_gather(own, all);
+    for (int rank = 1; rank < world_.size(); ++rank) {
+      const std::uint64_t* theirs = all.data() + words * static_cast<std::size_t>(rank);
+      if (std::equal(theirs, theirs + words, all.data()))
+        continue;
+      const bool named_alike = theirs[0] == all[0];
+      throw ConfigurationMismatch(
+          "DeviceMesh: all ranks must give the same axes with the same extents, but rank " +
+              std::to_string(rank) + " differs from rank 0" +
+              (named_alike && all[0] == own[0]
+                   ? " (" + text(theirs + 1) + " against " + text(all.data() + 1) + ")"
+                   : " in the names or the order of the axes") +
+              " (read them from one configuration)",
+          {.rank = world_.rank(), .group = world_.name(), .operation = "DeviceMesh"});
+    }
+  }
+
+  // All groups are made here, in one order on all ranks: making one later, inside a transition, would need
+  // every rank of the world to take part in it.
+  void split_all() {
+    communicators_.resize(std::size_t{1} << axis_count_);
+    for (unsigned mask = 0; mask < communicators_.size(); ++mask) {
+      if ((mask & ~wide_) != 0)
+        continue;
+      int colour = 0;
+      int key = 0;
+      std::string label;
+      for (int axis = 0; axis < axis_count_; ++axis) {
+        const bool inside = (mask >> axis & 1u) != 0;
+        int& number = inside ? key : colour;
+        number = number * extent(axis) + coordinate(axis);
+        if (inside)
+          label += (label.empty() ? "" : ",") + std::string(name(axis));
+      }
+      if (mask == wide_) {
+        communicators_[mask].emplace(world_);
+      } else {
+        communicators_[mask].emplace(world_.split(colour, key, label));
+      }
+    }
+  }
+
+  HostCommunicator world_;
+  int axis_count_;
+  unsigned wide_ = 0; // axes of extent above 1
+  std::array<std::string_view, max_axes> names_{};
+  std::array<int, max_axes> extents_{};
+  std::array<int, max_axes> coordinates_{};
+  std::vector<std::optional<HostCommunicator>> communicators_;
+  std::vector<std::pair<const char*, std::unique_ptr<BufferPool>>> pools_;
+  std::vector<std::pair<const void*, std::unique_ptr<std::vector<TransitionStep>>>> planned_;
+  std::vector<std::vector<StridedBlock>> spare_blocks_;
+  long references_ = 1; // the mesh handles and every buffer that is in use
+};
+
+inline void retain(MeshCore& core) noexcept { ++core.references_; }
+inline void release(MeshCore& core) noexcept {
+  if (--core.references_ == 0)
+    delete &core;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

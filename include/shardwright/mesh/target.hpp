@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Targets (where a tensor's blocks live and its kernels run) and the views of local blocks.
+
+#include <shardwright/core/config.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <concepts>
+#include <mutex>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Host memory, with kernels run by the Kokkos host backend `ExecutionSpace`.
+template <class ExecutionSpace>
+struct HostTarget {
+  using execution_space = ExecutionSpace;
+  using memory_space = Kokkos::HostSpace;
+  /// Whether host code may read and write the memory.
+  static constexpr bool host_accessible = true;
+
+  /// @brief An execution-space instance for one rank; copies share it.
+  ///
+  /// Newer Serial backends lock per instance, so thread ranks that shared one would run their kernels one
+  /// after another.
+  [[nodiscard]] static execution_space make_execution_space() {
+#if defined(KOKKOS_ENABLE_SERIAL) && KOKKOS_VERSION >= 40200
+    if constexpr (std::is_same_v<execution_space, Kokkos::Serial>) {
+      static std::mutex registration; // before 4.4 the backend's own list of instances is not guarded
+      const std::lock_guard lock(registration);
+      return Kokkos::Serial(Kokkos::NewInstance{});
+    }
+#endif
+    return execution_space();
+  }
+};
+
+#if defined(KOKKOS_ENABLE_CUDA)
+/// @brief The memory of an NVIDIA GPU, with kernels on a stream of the rank's own.
+struct CudaTarget {
+  using execution_space = Kokkos::Cuda;
+  using memory_space = Kokkos::CudaSpace;
+  static constexpr bool host_accessible = false;
+
+  /// @brief An instance with a new stream; copies share it, and the last one destroys it.
+  [[nodiscard]] static execution_space make_execution_space() {
+    return Kokkos::Experimental::partition_space(Kokkos::Cuda(), 1)[0];
+  }
+};
+#endif
+
+/// @brief Target of tensors that name none: host memory, one core per rank where the Serial backend is
+/// enabled.
+#if defined(KOKKOS_ENABLE_SERIAL)
+using DefaultTarget = HostTarget<Kokkos::Serial>;
+#else
+using DefaultTarget = HostTarget<Kokkos::DefaultHostExecutionSpace>;
+#endif
+
+/// @brief An execution space, a memory space it reaches, and a maker of instances.
+template <class Type>
+concept Target = requires {
+  typename Type::execution_space;
+  typename Type::memory_space;
+  { Type::host_accessible } -> std::convertible_to<bool>;
+  { Type::make_execution_space() } -> std::same_as<typename Type::execution_space>;
+}
+&&bool(Kokkos::SpaceAccessibility<typename Type::execution_space, typename Type::memory_space>::accessible);
+
+namespace detail {
+
+/// Waits for the kernels of one instance. Newer backends report fences by name, and make the default one anew
+/// each time; a short name needs no memory.
+template <class ExecutionSpace>
+void wait_for_kernels(const ExecutionSpace& execution) {
+  if constexpr (requires { execution.fence("sw::fence"); })
+    execution.fence("sw::fence");
+  else
+    execution.fence();
+}
+
+template <class Element, int tensor_rank>
+struct PointersTo {
+  using type = typename PointersTo<Element, tensor_rank - 1>::type*;
+};
+template <class Element>
+struct PointersTo<Element, 0> {
+  using type = Element;
+};
+
+} // namespace detail
+
+/// @brief Row-major view of a local block that does not own its memory.
+template <class Element, int tensor_rank, Target Where = DefaultTarget>
+using LocalView = Kokkos::View<typename detail::PointersTo<Element, tensor_rank>::type, Kokkos::LayoutRight,
+                               typename Where::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+/// @brief Row-major [rows, columns].
+template <class Element, Target Where = DefaultTarget>
+using MatrixView = LocalView<Element, 2, Where>;
+
+/// @brief [elements].
+template <class Element, Target Where = DefaultTarget>
+using VectorView = LocalView<Element, 1, Where>;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

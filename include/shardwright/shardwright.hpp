@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Shardwright: distributed tensors whose types choose the communication. Includes the layers in their
+/// order.
+
+// Errors, integers, counter-based random numbers.
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/integers.hpp>
+#include <shardwright/core/philox.hpp>
+
+// Descriptions: axes, layouts, transitions, propagation.
+#include <shardwright/layout/axis.hpp>
+#include <shardwright/layout/block.hpp>
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/embedding_layout.hpp>
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/layout/mesh_shape.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/placement.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/layout/transition.hpp>
+
+// Communicators and launch.
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/launch.hpp>
+
+// Meshes, tensors and what runs on them.
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reduce.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>

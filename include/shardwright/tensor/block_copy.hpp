@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Copies a strided block of local memory to contiguous memory, on the target.
+
+#include <shardwright/core/strided_block.hpp>
+#include <shardwright/mesh/target.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+template <class Element>
+struct BlockCopyKernel {
+  const Element* in;
+  Element* out;
+  StridedBlock from;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    out[i] = in[from.offset + i / from.row_length * from.row_stride + i % from.row_length];
+  }
+};
+
+template <class Element>
+struct ZeroKernel {
+  Element* out;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = Element(0); }
+};
+
+/// Copies a block to contiguous memory; cost: one read and one write of each element.
+template <class Target, class Element>
+void copy_block(const typename Target::execution_space& execution, const Element* in,
+                const StridedBlock& from, Element* out) {
+  if (from.count() == 0)
+    return;
+  if constexpr (Target::host_accessible) {
+    wait_for_kernels(execution);
+    if (from.contiguous()) {
+      std::copy_n(in + from.offset, from.count(), out);
+    } else {
+      for (std::size_t row = 0; row < from.rows; ++row)
+        std::copy_n(in + from.offset + row * from.row_stride, from.row_length, out + row * from.row_length);
+    }
+  } else {
+    Kokkos::parallel_for("sw::copy_block",
+                         Kokkos::RangePolicy<typename Target::execution_space>(execution, 0, from.count()),
+                         BlockCopyKernel<Element>{in, out, from});
+  }
+}
+
+template <class Target, class Element>
+void fill_zero(const typename Target::execution_space& execution, Element* out, std::size_t count) {
+  Kokkos::parallel_for("sw::fill_zero",
+                       Kokkos::RangePolicy<typename Target::execution_space>(execution, 0, count),
+                       ZeroKernel<Element>{out});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The steps of a transition that one mesh needs.
+
+#include <shardwright/layout/transition_runtime.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/local_extents.hpp>
+
+#include <span>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A transition whose axes have extents and coordinates.
+struct BoundTransition {
+  AxisBinding binding;
+  std::span<const TransitionStep> steps;
+  int effective = 0;                     ///< Steps that do something on this mesh.
+  const TransitionStep* first = nullptr; ///< The first of them.
+  bool has_trivial_axis = false;         ///< Whether a step names an axis of extent 1.
+
+  /// Whether the transition does nothing here, so that the memory may be shared.
+  [[nodiscard]] bool trivial() const noexcept { return effective == 0; }
+  /// Whether it is one all_reduce, which may write over its input.
+  [[nodiscard]] bool is_all_reduce() const noexcept {
+    return effective == 1 && first->kind == StepKind::all_reduce;
+  }
+  /// Replaces the steps by ones that all do something.
+  void use(std::span<const TransitionStep> narrowed) noexcept {
+    steps = narrowed;
+    effective = static_cast<int>(narrowed.size());
+    first = narrowed.data();
+    has_trivial_axis = false;
+  }
+};
+
+[[nodiscard]] inline bool does_something(const TransitionStep& step, const AxisBinding& binding) noexcept {
+  for (const int axis : step.axes)
+    if (binding.extents[static_cast<std::size_t>(axis)] != 1)
+      return true;
+  return false;
+}
+
+/// The cheapest steps at the mesh's extents, with the layouts around them.
+[[nodiscard]] inline std::vector<TransitionStep> steps_at(const AxisBinding& binding, const LayoutValue& from,
+                                                          const LayoutValue& to) {
+  std::vector<TransitionStep> steps;
+  LayoutValue layout = without_trivial_axes(from, binding.extents);
+  for (const TransitionMove& move : plan_transition(from, to, binding.extents)) {
+    TransitionStep& step = steps.emplace_back();
+    static_cast<TransitionMove&>(step) = move;
+    step.before = layout;
+    step.after = layout = apply(move, layout);
+  }
+  return steps;
+}
+
+inline void count_steps(BoundTransition& bound) noexcept {
+  for (const TransitionStep& step : bound.steps) {
+    bool does = false;
+    for (const int axis : step.axes)
+      (bound.binding.extents[static_cast<std::size_t>(axis)] == 1 ? bound.has_trivial_axis : does) = true;
+    if (does && bound.effective++ == 0)
+      bound.first = &step;
+  }
+}
+
+template <class Steps>
+[[nodiscard]] BoundTransition bind_transition(MeshCore& core) {
+  BoundTransition bound{bind_axes(core, Steps::axes), Steps::steps};
+  count_steps(bound);
+  // Leaving axes of extent 1 out is enough for one step; two may be a detour that only such an axis asked
+  // for.
+  if (bound.effective > 1 && bound.has_trivial_axis)
+    bound.use(core.steps_for(bound.steps.data(),
+                             [&] { return steps_at(bound.binding, Steps::from_value, Steps::to_value); }));
+  return bound;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

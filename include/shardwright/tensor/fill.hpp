@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Fills of sharded tensors: constants, and random numbers that do not depend on the layout.
+
+#include <shardwright/core/philox.hpp>
+#include <shardwright/tensor/kernels/random.hpp>
+#include <shardwright/tensor/map_kernels.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class Element>
+struct ConstantKernel {
+  Element* out;
+  Element value;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = value; }
+};
+
+template <class Tensor>
+struct FillOf {
+  static_assert(
+      !Tensor::layout::value.has_partial(),
+      "fill: the tensor must not be Partial, where every rank's part would count (fill a finished layout; "
+      "fill_zero starts an accumulator)");
+  static constexpr bool value = !Tensor::layout::value.has_partial();
+};
+
+template <class Tensor>
+struct RandomFillOf : FillOf<Tensor> {
+  static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4,
+                "random fill: the tensor must have one to four dimensions (merge dimensions)");
+  static_assert(std::is_floating_point_v<typename Tensor::value_type>,
+                "random fill: the element must be float or double (convert it first)");
+  static constexpr bool value = FillOf<Tensor>::value && Tensor::tensor_rank >= 1 &&
+                                Tensor::tensor_rank <= 4 &&
+                                std::is_floating_point_v<typename Tensor::value_type>;
+};
+
+/// Where this rank's block lies in the whole.
+template <class Tensor>
+[[nodiscard]] kernels::BlockPosition position_of(const Tensor& tensor) {
+  kernels::BlockPosition position;
+  const auto offset = tensor.local_offset();
+  for (std::size_t d = 0; d < offset.size(); ++d) {
+    position.offset[d] = static_cast<std::size_t>(offset[d]);
+    position.global[d] = static_cast<std::size_t>(tensor.shape()[d]);
+  }
+  return position;
+}
+
+} // namespace detail
+
+/// @brief Every element = value.
+template <AnyShardedTensor Tensor>
+void fill(Tensor& tensor, typename Tensor::value_type value) {
+  if constexpr (detail::FillOf<Tensor>::value)
+    kernels::detail::run("sw::fill", tensor.execution(), tensor.local_size(),
+                         detail::ConstantKernel<typename Tensor::value_type>{tensor.mutable_data(), value});
+}
+
+/// @brief Every element = 0; a Partial Sum starts from nothing.
+template <AnyShardedTensor Tensor>
+void fill_zero(Tensor& tensor) {
+  detail::fill_zero<typename Tensor::target>(tensor.execution(), tensor.mutable_data(), tensor.local_size());
+}
+
+/// @brief Uniform numbers in (low, high), keyed by seed, tensor and global element index: the same on every
+/// layout.
+template <AnyShardedTensor Tensor>
+void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high = 1.0) {
+  if constexpr (detail::RandomFillOf<Tensor>::value)
+    kernels::fill_uniform(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, low,
+                          high);
+}
+
+/// @brief Normal numbers, keyed by seed, tensor and global element index: the same on every layout.
+template <AnyShardedTensor Tensor>
+void fill_normal(Tensor& tensor, RandomKey key, double mean = 0.0, double deviation = 1.0) {
+  if constexpr (detail::RandomFillOf<Tensor>::value)
+    kernels::fill_normal(tensor.execution(), tensor.mutable_local(), detail::position_of(tensor), key, mean,
+                         deviation);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Causal attention on a host core: blocks of query rows whose scores stay in cache, products in
+/// register tiles.
+
+#include <shardwright/tensor/kernels/attention_shape.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/math.hpp>
+#include <shardwright/tensor/kernels/tiles.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+/// Query rows of a block. Scores are kept transposed, [keys, attention_rows]: the lanes then run over
+/// queries, and the softmax needs no sum across lanes.
+inline constexpr std::size_t attention_rows = 32;
+
+template <class Element>
+inline constexpr Element infinite = std::numeric_limits<Element>::infinity();
+
+SHARDWRIGHT_FUNCTION constexpr std::size_t rounded_up(std::size_t count, std::size_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+/// Buffers of one worker, carved from the caller's workspace.
+template <class Element>
+struct AttentionBuffers {
+  static constexpr std::size_t rows = attention_rows;
+  std::size_t width;       // head_dim rounded up to whole registers; the padding holds zeros
+  Element* keys;           // [sequence, width]
+  Element* values;         // [sequence, width]
+  Element* queries_across; // [head_dim, rows], scaled
+  Element* scores;         // [sequence, rows], then probabilities
+  Element* result;         // [rows, width]: outputs, or query gradients
+  Element* d_keys;         // [sequence, width]; from here on for the backward pass
+  Element* d_values;       // [sequence, width]
+  Element* queries;        // [rows, width], scaled
+  Element* d_out;          // [rows, width]
+  Element* d_out_across;   // [head_dim, rows]
+  Element* d_scores;       // [sequence, rows]
+
+  SHARDWRIGHT_FUNCTION static std::size_t width_of(const AttentionShape& shape) {
+    return rounded_up(shape.head_dim, lane_count<Element>);
+  }
+
+  SHARDWRIGHT_FUNCTION static std::size_t forward_size(const AttentionShape& shape) {
+    const std::size_t width = width_of(shape);
+    return 2 * shape.sequence * width + 2 * width * rows + shape.sequence * rows;
+  }
+  SHARDWRIGHT_FUNCTION static std::size_t backward_size(const AttentionShape& shape) {
+    const std::size_t width = width_of(shape);
+    return forward_size(shape) + 2 * shape.sequence * width + 3 * width * rows + shape.sequence * rows;
+  }
+
+  SHARDWRIGHT_FUNCTION static AttentionBuffers carve(Element* from, const AttentionShape& shape,
+                                                     bool backward) {
+    AttentionBuffers buffers{};
+    const auto take = [&from](std::size_t count) {
+      Element* block = from;
+      from += count;
+      return block;
+    };
+    const std::size_t width = buffers.width = width_of(shape);
+    buffers.keys = take(shape.sequence * width);
+    buffers.values = take(shape.sequence * width);
+    buffers.queries_across = take(width * rows);
+    buffers.scores = take(shape.sequence * rows);
+    buffers.result = take(width * rows);
+    if (!backward)
+      return buffers;
+    buffers.d_keys = take(shape.sequence * width);
+    buffers.d_values = take(shape.sequence * width);
+    buffers.queries = take(width * rows);
+    buffers.d_out = take(width * rows);
+    buffers.d_out_across = take(width * rows);
+    buffers.d_scores = take(shape.sequence * rows);
+    return buffers;
+  }
+};
+
+/// Copies rows into a packed block of whole registers, times `factor`, with zeros in the padding.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline void pack_rows(const Element* from, std::size_t stride, std::size_t count,
+                                           std::size_t columns, Element factor, Element* to,
+                                           std::size_t padded_rows, std::size_t width) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Element* row = to + i * width;
+    const Element* in = from + i * stride;
+    for_chunks<Element>(0, columns, [=](auto chunk, std::size_t c) {
+      WholeChunk<Element>{}.store(row + c, chunk.load(in + c) * factor);
+    });
+  }
+  for (std::size_t i = count * width; i < padded_rows * width; ++i)
+    to[i] = Element(0);
+}
+
+/// across[c, i] = packed[i, c] for a block of attention_rows packed rows.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline void transpose_rows(const Element* packed, std::size_t width, std::size_t columns,
+                                                Element* across) {
+  for (std::size_t c = 0; c < columns; ++c) {
+    for (std::size_t i = 0; i < attention_rows; ++i)
+      across[c * attention_rows + i] = packed[i * width + c];
+  }
+}
+
+/// Copies rows out of a packed block, each times its own factor.
+template <class Element, class Factor>
+SHARDWRIGHT_FUNCTION inline void unpack_rows(const Element* packed, std::size_t width, std::size_t count,
+                                             std::size_t columns, Factor factor, Element* to,
+                                             std::size_t stride) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Element* out = to + i * stride;
+    const Element* row = packed + i * width;
+    const Element scale = factor(i);
+    for_chunks<Element>(0, columns, [=](auto chunk, std::size_t c) {
+      chunk.store(out + c, WholeChunk<Element>{}.load(row + c) * scale);
+    });
+  }
+}
+
+/// Scores of the keys of the diagonal block that a query must not see become -infinity.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline void mask_diagonal(Element* scores, std::size_t first_row, std::size_t keys) {
+  for (std::size_t j = first_row; j < keys; ++j) {
+    for (std::size_t i = 0; i < j - first_row; ++i) {
+      scores[j * attention_rows + i] = -infinite<Element>;
+    }
+  }
+}
+
+template <class Element>
+struct AttentionForward {
+  static constexpr std::size_t rows = attention_rows;
+  static constexpr std::size_t registers = attention_rows / lane_count<Element>;
+  MatrixSpan<const Element> qkv;
+  MatrixSpan<Element> out;
+  Element* log_sum_exp;
+  AttentionShape shape;
+  Element scale;
+  Element* workspace;
+  std::size_t workers;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
+    const auto buffers = AttentionBuffers<Element>::carve(
+        workspace + worker * AttentionBuffers<Element>::forward_size(shape), shape, false);
+    for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
+      group(unit, buffers);
+  }
+
+private:
+  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Element>& buffers) const {
+    const std::size_t batch = unit / shape.kv_heads;
+    const std::size_t kv_head = unit % shape.kv_heads;
+    const Element* queries = qkv.row(batch * shape.sequence) + kv_head * shape.group_width();
+    const Element* keys = queries + shape.q_per_kv * shape.head_dim;
+    pack_rows(keys, qkv.stride, shape.sequence, shape.head_dim, Element(1), buffers.keys, shape.sequence,
+              buffers.width);
+    pack_rows(keys + shape.head_dim, qkv.stride, shape.sequence, shape.head_dim, Element(1), buffers.values,
+              shape.sequence, buffers.width);
+    for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
+      const std::size_t head = kv_head * shape.q_per_kv + h;
+      for (std::size_t first = 0; first < shape.sequence; first += rows) {
+        const std::size_t count = first + rows <= shape.sequence ? rows : shape.sequence - first;
+        row_block(queries + h * shape.head_dim + first * qkv.stride, first, count,
+                  out.row(batch * shape.sequence + first) + head * shape.head_dim,
+                  log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first, buffers);
+      }
+    }
+  }
+
+  SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t first, std::size_t count,
+                                      Element* to, Element* lse, const AttentionBuffers<Element>& b) const {
+    const std::size_t keys = first + count;
+    pack_rows(queries, qkv.stride, count, shape.head_dim, scale, b.result, rows, b.width);
+    transpose_rows(b.result, b.width, shape.head_dim, b.queries_across);
+    product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
+                                                 b.queries_across, rows, b.scores, rows);
+    mask_diagonal(b.scores, first, keys);
+    Element sums[rows];
+    Element maxima[rows];
+    softmax(b.scores, keys, maxima, sums);
+    product_in_tiles<TileStore::assign, Element>(rows, b.width, keys, {b.scores, 1, rows}, b.values, b.width,
+                                                 b.result, b.width);
+    unpack_rows(
+        b.result, b.width, count, shape.head_dim, [&sums](std::size_t i) { return Element(1) / sums[i]; }, to,
+        out.stride);
+    for (std::size_t i = 0; i < count; ++i)
+      lse[i] = maxima[i] + std::log(sums[i]);
+  }
+
+  /// Scores become exp(score - maximum of the query); the sums are left to the caller.
+  SHARDWRIGHT_FUNCTION static void softmax(Element* scores, std::size_t keys, Element* maxima,
+                                           Element* sums) {
+    constexpr WholeChunk<Element> whole;
+    constexpr std::size_t width = lane_count<Element>;
+    Lanes<Element> best[registers];
+    Lanes<Element> total[registers];
+    for (std::size_t r = 0; r < registers; ++r) {
+      best[r] = broadcast(-infinite<Element>);
+      total[r] = Lanes<Element>{};
+    }
+    for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t r = 0; r < registers; ++r)
+        best[r] = larger(whole.load(scores + j * rows + r * width), best[r]);
+    }
+    for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t r = 0; r < registers; ++r) {
+        Element* at = scores + j * rows + r * width;
+        const Lanes<Element> value = exp_of_nonpositive<Element>(whole.load(at) - best[r]);
+        total[r] += value;
+        whole.store(at, value);
+      }
+    }
+    for (std::size_t r = 0; r < registers; ++r) {
+      whole.store(maxima + r * width, best[r]);
+      whole.store(sums + r * width, total[r]);
+    }
+  }
+};
+
+/// Gradient by recomputed probabilities P = exp(S - log_sum_exp): dV = P' dO, dS = P (dO V' - rowsum(dO O)),
+/// dQ = scale dS K, dK = scale dS' Q (Dao et al. 2022, arXiv 2205.14135, appendix B).
+template <class Element>
+struct AttentionBackward {
+  static constexpr std::size_t rows = attention_rows;
+  static constexpr std::size_t registers = attention_rows / lane_count<Element>;
+  MatrixSpan<const Element> qkv;
+  MatrixSpan<const Element> out;
+  const Element* log_sum_exp;
+  MatrixSpan<const Element> d_out;
+  MatrixSpan<Element> d_qkv;
+  AttentionShape shape;
+  Element scale;
+  Element* workspace;
+  std::size_t workers;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
+    const auto buffers = AttentionBuffers<Element>::carve(
+        workspace + worker * AttentionBuffers<Element>::backward_size(shape), shape, true);
+    for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
+      group(unit, buffers);
+  }
+
+private:
+  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Element>& b) const {
+    const std::size_t batch = unit / shape.kv_heads;
+    const std::size_t kv_head = unit % shape.kv_heads;
+    const std::size_t token = batch * shape.sequence;
+    const std::size_t column = kv_head * shape.group_width();
+    const std::size_t key_column = column + shape.q_per_kv * shape.head_dim;
+    const Element* keys = qkv.row(token) + key_column;
+    pack_rows(keys, qkv.stride, shape.sequence, shape.head_dim, Element(1), b.keys, shape.sequence, b.width);
+    pack_rows(keys + shape.head_dim, qkv.stride, shape.sequence, shape.head_dim, Element(1), b.values,
+              shape.sequence, b.width);
+    for (std::size_t i = 0; i < shape.sequence * b.width; ++i)
+      b.d_keys[i] = b.d_values[i] = Element(0);
+    for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
+      for (std::size_t first = 0; first < shape.sequence; first += rows) {
+        const std::size_t count = first + rows <= shape.sequence ? rows : shape.sequence - first;
+        row_block(batch, kv_head, h, first, count, b);
+      }
+    }
+    const auto one = [](std::size_t) { return Element(1); };
+    Element* d_keys = d_qkv.row(token) + key_column;
+    unpack_rows(b.d_keys, b.width, shape.sequence, shape.head_dim, one, d_keys, d_qkv.stride);
+    unpack_rows(b.d_values, b.width, shape.sequence, shape.head_dim, one, d_keys + shape.head_dim,
+                d_qkv.stride);
+  }
+
+  SHARDWRIGHT_FUNCTION void row_block(std::size_t batch, std::size_t kv_head, std::size_t h,
+                                      std::size_t first, std::size_t count,
+                                      const AttentionBuffers<Element>& b) const {
+    const std::size_t keys = first + count;
+    const std::size_t head = kv_head * shape.q_per_kv + h;
+    const std::size_t token = batch * shape.sequence + first;
+    const std::size_t q_column = kv_head * shape.group_width() + h * shape.head_dim;
+    const Element* outputs = out.row(token) + head * shape.head_dim;
+    const Element* gradients = d_out.row(token) + head * shape.head_dim;
+    pack_rows(qkv.row(token) + q_column, qkv.stride, count, shape.head_dim, scale, b.queries, rows, b.width);
+    pack_rows(gradients, d_out.stride, count, shape.head_dim, Element(1), b.d_out, rows, b.width);
+    transpose_rows(b.queries, b.width, shape.head_dim, b.queries_across);
+    transpose_rows(b.d_out, b.width, shape.head_dim, b.d_out_across);
+
+    // Padding rows have probability exp(0 - infinity) = 0.
+    Element lse[rows];
+    Element dots[rows];
+    for (std::size_t i = 0; i < rows; ++i) {
+      lse[i] = infinite<Element>;
+      dots[i] = Element(0);
+    }
+    const Element* saved = log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first;
+    for (std::size_t i = 0; i < count; ++i) {
+      lse[i] = saved[i];
+      dots[i] = dot(outputs + i * out.stride, gradients + i * d_out.stride);
+    }
+
+    product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
+                                                 b.queries_across, rows, b.scores, rows);
+    mask_diagonal(b.scores, first, keys);
+    product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.values, b.width, 1},
+                                                 b.d_out_across, rows, b.d_scores, rows);
+    score_gradients(b.scores, b.d_scores, keys, lse, dots);
+    product_in_tiles<TileStore::accumulate, Element>(keys, b.width, rows, {b.scores, rows, 1}, b.d_out,
+                                                     b.width, b.d_values, b.width);
+    product_in_tiles<TileStore::accumulate, Element>(keys, b.width, rows, {b.d_scores, rows, 1}, b.queries,
+                                                     b.width, b.d_keys, b.width);
+    product_in_tiles<TileStore::assign, Element>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys, b.width,
+                                                 b.result, b.width);
+    const Element factor = scale;
+    unpack_rows(
+        b.result, b.width, count, shape.head_dim, [factor](std::size_t) { return factor; },
+        d_qkv.row(token) + q_column, d_qkv.stride);
+  }
+
+  /// Scores become probabilities, and gradients of probabilities become gradients of scores.
+  SHARDWRIGHT_FUNCTION static void score_gradients(Element* scores, Element* d_scores, std::size_t keys,
+                                                   const Element* lse, const Element* dots) {
+    constexpr WholeChunk<Element> whole;
+    constexpr std::size_t width = lane_count<Element>;
+    for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t r = 0; r < registers; ++r) {
+        const std::size_t at = j * rows + r * width;
+        const Lanes<Element> p =
+            exp_of_nonpositive<Element>(whole.load(scores + at) - whole.load(lse + r * width));
+        whole.store(scores + at, p);
+        whole.store(d_scores + at, p * (whole.load(d_scores + at) - whole.load(dots + r * width)));
+      }
+    }
+  }
+
+  SHARDWRIGHT_FUNCTION Element dot(const Element* x, const Element* y) const {
+    Lanes<Element> sum{};
+    for_chunks<Element>(0, shape.head_dim, [x, y, &sum](auto chunk, std::size_t c) {
+      sum += chunk.load(x + c) * chunk.load(y + c);
+    });
+    return sum_of<Element>(sum);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The host BLAS: row-major gemm through CBLAS, and one BLAS thread per rank.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstddef>
+
+#if !defined(SHARDWRIGHT_WITH_BLAS)
+#define SHARDWRIGHT_WITH_BLAS 0
+#endif
+
+#if SHARDWRIGHT_WITH_BLAS
+#include <cblas.h>
+
+#if defined(__ELF__)
+// Present in one BLAS or another, and null elsewhere; no header declares them all.
+extern "C" {
+void openblas_set_num_threads(int) __attribute__((weak));
+void MKL_Set_Num_Threads(int) __attribute__((weak));
+void bli_thread_set_num_threads(long) __attribute__((weak));
+}
+#endif
+#endif
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+/// @brief Whether this build multiplies host matrices with a BLAS.
+inline constexpr bool has_blas = SHARDWRIGHT_WITH_BLAS != 0;
+
+/// @brief Makes the BLAS use one thread per calling rank; ranks are the parallelism here.
+///
+/// Call it once before the ranks start. OpenBLAS, MKL and BLIS are known; returns false for another BLAS,
+/// whose own environment variable must then be set to 1.
+inline bool use_single_threaded_blas() {
+#if SHARDWRIGHT_WITH_BLAS && defined(__ELF__)
+  if (&openblas_set_num_threads != nullptr) {
+    openblas_set_num_threads(1);
+    return true;
+  }
+  if (&MKL_Set_Num_Threads != nullptr) {
+    MKL_Set_Num_Threads(1);
+    return true;
+  }
+  if (&bli_thread_set_num_threads != nullptr) {
+    bli_thread_set_num_threads(1);
+    return true;
+  }
+  return false;
+#else
+  return !has_blas;
+#endif
+}
+
+#if SHARDWRIGHT_WITH_BLAS
+namespace detail {
+
+using BlasInteger = int;
+
+inline void blas_gemm(bool transpose_a, bool transpose_b, std::size_t m, std::size_t n, std::size_t k,
+                      float alpha, const float* a, std::size_t lda, const float* b, std::size_t ldb,
+                      float beta, float* c, std::size_t ldc) {
+  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
+              static_cast<BlasInteger>(m), static_cast<BlasInteger>(n), static_cast<BlasInteger>(k), alpha, a,
+              static_cast<BlasInteger>(lda), b, static_cast<BlasInteger>(ldb), beta, c,
+              static_cast<BlasInteger>(ldc));
+}
+
+inline void blas_gemm(bool transpose_a, bool transpose_b, std::size_t m, std::size_t n, std::size_t k,
+                      double alpha, const double* a, std::size_t lda, const double* b, std::size_t ldb,
+                      double beta, double* c, std::size_t ldc) {
+  cblas_dgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
+              static_cast<BlasInteger>(m), static_cast<BlasInteger>(n), static_cast<BlasInteger>(k), alpha, a,
+              static_cast<BlasInteger>(lda), b, static_cast<BlasInteger>(ldb), beta, c,
+              static_cast<BlasInteger>(ldc));
+}
+
+} // namespace detail
+#endif
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Cross entropy over a vocabulary split into blocks: the local pieces before and after the ranks
+/// combine them.
+
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/math.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+template <class Element>
+struct RowMaximum {
+  MatrixSpan<const Element> logits;
+  Element* maximum;
+  Element lowest;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    const Element* row = logits.row(i);
+    const Element filler = lowest;
+    Lanes<Element> best = broadcast(filler);
+    for_chunks<Element>(0, logits.columns, [row, filler, &best](auto chunk, std::size_t c) {
+      best = larger(chunk.load_or(row + c, filler), best);
+    });
+    maximum[i] = largest_of<Element>(best);
+  }
+};
+
+template <class Element>
+struct RowExponentials {
+  MatrixSpan<const Element> logits;
+  const Element* maximum;
+  const std::int32_t* targets;
+  std::int64_t first_id;
+  Element* sum;
+  Element* target_logit;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    const Element* row = logits.row(i);
+    const Element shift = maximum[i];
+    Lanes<Element> total{};
+    for_chunks<Element>(0, logits.columns, [row, shift, &total](auto chunk, std::size_t c) {
+      total += chunk.keep(exp_of_nonpositive<Element>(chunk.load(row + c) - shift), Element(0));
+    });
+    sum[i] = sum_of<Element>(total);
+    const std::int64_t target = targets[i] - first_id;
+    const bool here = targets[i] >= 0 && target >= 0 && target < static_cast<std::int64_t>(logits.columns);
+    target_logit[i] = here ? row[target] : Element(0);
+  }
+};
+
+template <class Element>
+struct TokenLoss {
+  const Element* maximum;
+  const Element* sum;
+  const Element* target_logit;
+  const std::int32_t* targets;
+  Element* loss;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    loss[i] = targets[i] < 0 ? Element(0) : std::log(sum[i]) + (maximum[i] - target_logit[i]);
+  }
+};
+
+/// Losses in result[0] and unmasked tokens in result[1]; one pass, tokens in order.
+template <class Element>
+struct SumLosses {
+  const Element* loss;
+  const std::int32_t* targets;
+  std::size_t count;
+  double* result;
+  bool add;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    double losses = 0.0;
+    double tokens = 0.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      losses += static_cast<double>(loss[i]);
+      tokens += targets[i] < 0 ? 0.0 : 1.0;
+    }
+    result[0] = add ? result[0] + losses : losses;
+    result[1] = add ? result[1] + tokens : tokens;
+  }
+};
+
+template <class Element>
+struct LogitGradient {
+  MatrixSpan<Element> logits;
+  const Element* maximum;
+  const Element* sum;
+  const std::int32_t* targets;
+  std::int64_t first_id;
+  Element scale;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    Element* row = logits.row(i);
+    if (targets[i] < 0) {
+      for (std::size_t c = 0; c < logits.columns; ++c)
+        row[c] = Element(0);
+      return;
+    }
+    const Element shift = maximum[i];
+    const Element factor = scale / sum[i];
+    for_chunks<Element>(0, logits.columns, [row, shift, factor](auto chunk, std::size_t c) {
+      chunk.store(row + c, exp_of_nonpositive<Element>(chunk.load(row + c) - shift) * factor);
+    });
+    const std::int64_t target = targets[i] - first_id;
+    if (target >= 0 && target < static_cast<std::int64_t>(logits.columns))
+      row[target] -= scale;
+  }
+};
+
+template <class Targets, class Logits, class... Rows>
+void require_rows(const char* operation, const Targets& targets, const Logits& logits, const Rows&... rows) {
+  static_assert(std::is_same_v<typename Targets::non_const_value_type, std::int32_t>,
+                "cross entropy: targets must be int32.");
+  require(targets.extent(0) == logits.extent(0) && ((rows.extent(0) == logits.extent(0)) && ...), operation,
+          "targets and row values must have one element per row of logits.");
+}
+
+} // namespace detail
+
+/// @brief row_max = largest logit of every row of this block; -infinity for an empty block.
+/// @param logits   [tokens, block of the vocabulary]
+/// @param row_max  [tokens]; combine over the ranks by maximum
+template <class Execution, KernelMatrix Logits, KernelVector Rows>
+void cross_entropy_row_max(const Execution& execution, const Logits& logits, const Rows& row_max) {
+  using Element = typename Rows::value_type;
+  detail::require(row_max.extent(0) == logits.extent(0), "cross_entropy_row_max",
+                  "the result must have one element per row of logits.");
+  const auto in = detail::span_of(logits);
+  detail::run("sw::row_max", execution, in.rows,
+              detail::RowMaximum<Element>{{in.data, in.rows, in.columns, in.stride},
+                                          row_max.data(),
+                                          -std::numeric_limits<Element>::infinity()});
+}
+
+/// @brief row_sum = sum over the block of exp(logit - row_max); target_logit = the target's logit, or 0
+/// elsewhere.
+/// @param row_max       [tokens], the maximum over all blocks
+/// @param targets       int32 [tokens], ids over the whole vocabulary; negative ones are masked
+/// @param first_id      first id of this block
+/// @param row_sum       [tokens]; combine over the ranks by sum
+/// @param target_logit  [tokens]; combine over the ranks by sum
+template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Targets, KernelVector Rows>
+void cross_entropy_row_sums(const Execution& execution, const Logits& logits, const Max& row_max,
+                            const Targets& targets, std::int64_t first_id, const Rows& row_sum,
+                            const Rows& target_logit) {
+  using Element = typename Rows::value_type;
+  detail::require_rows("cross_entropy_row_sums", targets, logits, row_max, row_sum, target_logit);
+  const auto in = detail::span_of(logits);
+  detail::run("sw::row_sums", execution, in.rows,
+              detail::RowExponentials<Element>{{in.data, in.rows, in.columns, in.stride},
+                                               row_max.data(),
+                                               targets.data(),
+                                               first_id,
+                                               row_sum.data(),
+                                               target_logit.data()});
+}
+
+/// @brief loss = log(row_sum) + row_max - target_logit per token, with values over all blocks; 0 for masked
+/// tokens.
+template <class Execution, KernelVector Max, KernelVector Sum, KernelVector Target, KernelVector Targets,
+          KernelVector Loss>
+void cross_entropy_loss(const Execution& execution, const Max& row_max, const Sum& row_sum,
+                        const Target& target_logit, const Targets& targets, const Loss& loss) {
+  using Element = typename Loss::value_type;
+  detail::require_rows("cross_entropy_loss", targets, loss, row_max, row_sum, target_logit);
+  detail::run("sw::token_loss", execution, loss.extent(0),
+              detail::TokenLoss<Element>{row_max.data(), row_sum.data(), target_logit.data(), targets.data(),
+                                         loss.data()});
+}
+
+/// @brief result[0] (+)= sum of the losses, result[1] (+)= number of unmasked tokens; double, tokens in
+/// order.
+/// @param loss    [tokens]
+/// @param result  double [2]
+/// @param add     false overwrites the result
+template <class Execution, KernelVector Loss, KernelVector Targets, KernelVector Result>
+void sum_losses(const Execution& execution, const Loss& loss, const Targets& targets, const Result& result,
+                bool add = false) {
+  using Element = typename Loss::non_const_value_type;
+  static_assert(std::is_same_v<typename Result::value_type, double>,
+                "sum_losses: the result must be double.");
+  detail::require_rows("sum_losses", targets, loss);
+  detail::require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
+  detail::run("sw::sum_losses", execution, 1,
+              detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add});
+}
+
+/// @brief In place: logits become scale * (softmax - one-hot of the target); rows of masked tokens become
+/// zero.
+/// @param row_max, row_sum  [tokens], over all blocks
+/// @param scale             gradient of the objective with respect to one token's loss
+template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets>
+void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,
+                            const Sum& row_sum, const Targets& targets, std::int64_t first_id, double scale) {
+  using Element = typename Logits::value_type;
+  detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
+  detail::run("sw::d_logits", execution, logits.extent(0),
+              detail::LogitGradient<Element>{detail::span_of(logits), row_max.data(), row_sum.data(),
+                                             targets.data(), first_id, static_cast<Element>(scale)});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

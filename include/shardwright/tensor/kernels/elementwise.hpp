@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Element-by-element kernels on contiguous views of any rank: fill, copy, add, multiply, scale, axpy.
+
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Runs operation(chunk, index) over the elements; the operation holds the pointers.
+template <class Element, class Operation>
+struct Elementwise {
+  Operation operation;
+  std::size_t count;
+  std::size_t grain;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    for_chunks<Element>(block * grain, block_end(block, grain, count), operation);
+  }
+};
+
+template <class Element, class Execution, class Operation>
+void run_elementwise(const char* label, const Execution& execution, std::size_t count,
+                     const Operation& operation) {
+  const std::size_t grain = grain_of<Execution>(4096);
+  run(label, execution, blocks_of(count, grain), Elementwise<Element, Operation>{operation, count, grain});
+}
+
+template <class Element>
+struct FillElements {
+  Element* to;
+  Element value;
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(to + i, broadcast(value));
+  }
+};
+
+template <class To, class From>
+struct ConvertElements {
+  To* to;
+  const From* from;
+  std::size_t count;
+  std::size_t grain;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    const std::size_t end = block_end(block, grain, count);
+    for (std::size_t i = block * grain; i < end; ++i)
+      to[i] = static_cast<To>(from[i]);
+  }
+};
+
+template <class Element>
+struct AddElements {
+  const Element* a;
+  const Element* b;
+  Element* out;
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(out + i, chunk.load(a + i) + chunk.load(b + i));
+  }
+};
+
+template <class Element>
+struct MultiplyElements {
+  const Element* a;
+  const Element* b;
+  Element* out;
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(out + i, chunk.load(a + i) * chunk.load(b + i));
+  }
+};
+
+template <class Element>
+struct ScaleElements {
+  Element factor;
+  Element* x;
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(x + i, factor * chunk.load(x + i));
+  }
+};
+
+template <class Element>
+struct AxpyElements {
+  Element factor;
+  const Element* x;
+  Element* y;
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(y + i, factor * chunk.load(x + i) + chunk.load(y + i));
+  }
+};
+
+} // namespace detail
+
+/// @brief Sets every element of a contiguous view to `value`; float and double.
+template <class Execution, KernelView View>
+void fill(const Execution& execution, const View& to, typename View::value_type value) {
+  using Element = typename View::value_type;
+  const auto all = detail::flat_span_of(to, "fill");
+  detail::run_elementwise<Element>("sw::fill", execution, all.size,
+                                   detail::FillElements<Element>{all.data, value});
+}
+
+/// @brief Copies contiguous views of equal size, converting between element types; they must not overlap.
+template <class Execution, KernelView From, KernelView To>
+void copy(const Execution& execution, const From& from, const To& to) {
+  const auto source = detail::flat_span_of(from, "copy");
+  const auto target = detail::flat_span_of(to, "copy");
+  detail::require(source.size == target.size, "copy", "both views must have the same size.");
+  using Functor = detail::ConvertElements<typename To::value_type, typename From::non_const_value_type>;
+  const std::size_t grain = detail::grain_of<Execution>(4096);
+  detail::run("sw::copy", execution, detail::blocks_of(target.size, grain),
+              Functor{target.data, source.data, target.size, grain});
+}
+
+/// @brief out = a + b on contiguous views of equal size; `out` may be `a` or `b`.
+template <class Execution, KernelView A, KernelView B, KernelView Out>
+void add(const Execution& execution, const A& a, const B& b, const Out& out) {
+  using Element = typename Out::value_type;
+  const auto left = detail::flat_span_of(a, "add");
+  const auto right = detail::flat_span_of(b, "add");
+  const auto sum = detail::flat_span_of(out, "add");
+  detail::require(left.size == sum.size && right.size == sum.size, "add",
+                  "all views must have the same size.");
+  detail::run_elementwise<Element>("sw::add", execution, sum.size,
+                                   detail::AddElements<Element>{left.data, right.data, sum.data});
+}
+
+/// @brief out = a * b element by element on contiguous views of equal size; `out` may be `a` or `b`.
+template <class Execution, KernelView A, KernelView B, KernelView Out>
+void multiply(const Execution& execution, const A& a, const B& b, const Out& out) {
+  using Element = typename Out::value_type;
+  const auto left = detail::flat_span_of(a, "multiply");
+  const auto right = detail::flat_span_of(b, "multiply");
+  const auto product = detail::flat_span_of(out, "multiply");
+  detail::require(left.size == product.size && right.size == product.size, "multiply",
+                  "all views must have the same size.");
+  detail::run_elementwise<Element>("sw::multiply", execution, product.size,
+                                   detail::MultiplyElements<Element>{left.data, right.data, product.data});
+}
+
+/// @brief x = factor * x on a contiguous view.
+template <class Execution, KernelView X>
+void scale(const Execution& execution, double factor, const X& x) {
+  using Element = typename X::value_type;
+  const auto all = detail::flat_span_of(x, "scale");
+  detail::run_elementwise<Element>("sw::scale", execution, all.size,
+                                   detail::ScaleElements<Element>{static_cast<Element>(factor), all.data});
+}
+
+/// @brief y = y + factor * x on contiguous views of equal size.
+template <class Execution, KernelView X, KernelView Y>
+void axpy(const Execution& execution, double factor, const X& x, const Y& y) {
+  using Element = typename Y::value_type;
+  const auto source = detail::flat_span_of(x, "axpy");
+  const auto target = detail::flat_span_of(y, "axpy");
+  detail::require(source.size == target.size, "axpy", "both views must have the same size.");
+  detail::run_elementwise<Element>(
+      "sw::axpy", execution, target.size,
+      detail::AxpyElements<Element>{static_cast<Element>(factor), source.data, target.data});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

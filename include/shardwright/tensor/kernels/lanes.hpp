@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Explicit vector lanes for kernel bodies: as wide as the instruction set on the host, one lane on a
+/// device.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+// The device pass of a CUDA compiler and compilers without vector extensions use one lane; the loops stay the
+// same.
+#if defined(__CUDA_ARCH__) || !defined(__GNUC__)
+#define SHARDWRIGHT_LANE_BYTES 0
+#elif defined(__AVX512F__)
+#define SHARDWRIGHT_LANE_BYTES 64
+#elif defined(__AVX__)
+#define SHARDWRIGHT_LANE_BYTES 32
+#else
+#define SHARDWRIGHT_LANE_BYTES 16
+#endif
+
+template <class Number, std::size_t count>
+struct Vector {
+  typedef Number type __attribute__((vector_size(count * sizeof(Number))));
+};
+template <class Number>
+struct Vector<Number, 1> {
+  using type = Number;
+};
+
+/// The signed integer with the bits of a floating-point element.
+template <class Element>
+using IntegerOf = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::int64_t>;
+
+/// Lanes that fit into one register.
+template <class Element>
+inline constexpr std::size_t lane_count = SHARDWRIGHT_LANE_BYTES > sizeof(Element)
+                                              ? SHARDWRIGHT_LANE_BYTES / sizeof(Element)
+                                              : 1;
+
+template <class Element, std::size_t count = lane_count<Element>>
+using Lanes = typename Vector<Element, count>::type;
+
+/// Same bits, another type of the same size.
+template <class To, class From>
+SHARDWRIGHT_FUNCTION inline To as_bits(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+/// All lanes equal.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
+  return value - Lanes<Element>{}; // keeps the sign of zero, unlike an addition
+}
+
+/// A whole register of a row.
+template <class Element>
+struct WholeChunk {
+  static constexpr std::size_t count() { return lane_count<Element>; }
+
+  SHARDWRIGHT_FUNCTION Lanes<Element> load(const Element* from) const {
+    Lanes<Element> lanes;
+    __builtin_memcpy(&lanes, from, sizeof(lanes));
+    return lanes;
+  }
+  /// As load; the value of lanes past the end matters only in a TailChunk.
+  SHARDWRIGHT_FUNCTION Lanes<Element> load_or(const Element* from, Element) const { return load(from); }
+  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Element> lanes) const {
+    __builtin_memcpy(to, &lanes, sizeof(lanes));
+  }
+  /// The given lanes, with `filler` past the end of the row.
+  SHARDWRIGHT_FUNCTION Lanes<Element> keep(Lanes<Element> lanes, Element) const { return lanes; }
+};
+
+/// The last, incomplete register of a row.
+template <class Element>
+struct TailChunk {
+  std::size_t length; // 1 .. lane_count - 1
+
+  SHARDWRIGHT_FUNCTION std::size_t count() const { return length; }
+  SHARDWRIGHT_FUNCTION Lanes<Element> load(const Element* from) const { return load_or(from, Element(0)); }
+  SHARDWRIGHT_FUNCTION Lanes<Element> load_or(const Element* from, Element filler) const {
+    Element values[lane_count<Element>];
+    for (std::size_t i = 0; i < lane_count<Element>; ++i)
+      values[i] = i < length ? from[i] : filler;
+    return as_bits<Lanes<Element>>(values);
+  }
+  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Element> lanes) const {
+    Element values[lane_count<Element>];
+    __builtin_memcpy(values, &lanes, sizeof(lanes));
+    for (std::size_t i = 0; i < length; ++i)
+      to[i] = values[i];
+  }
+  SHARDWRIGHT_FUNCTION Lanes<Element> keep(Lanes<Element> lanes, Element filler) const {
+    Element values[lane_count<Element>];
+    __builtin_memcpy(values, &lanes, sizeof(lanes));
+    for (std::size_t i = length; i < lane_count<Element>; ++i)
+      values[i] = filler;
+    return as_bits<Lanes<Element>>(values);
+  }
+};
+
+/// Calls body(chunk, first index) over [begin, end): whole registers, then the rest.
+template <class Element, class Body>
+SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body) {
+  constexpr std::size_t width = lane_count<Element>;
+  std::size_t i = begin;
+  for (; i + width <= end; i += width)
+    body(WholeChunk<Element>{}, i);
+  if (i < end)
+    body(TailChunk<Element>{end - i}, i);
+}
+
+/// Lane-wise larger value; a NaN in `b` is dropped, so compare against a running maximum with the new values
+/// first.
+template <class Value>
+SHARDWRIGHT_FUNCTION inline Value larger(Value a, Value b) {
+  return a > b ? a : b;
+}
+
+/// Combines the lanes by halves, always in the same order.
+template <class Element, std::size_t count, class Combine>
+SHARDWRIGHT_FUNCTION inline Element fold(typename Vector<Element, count>::type lanes, Combine combine) {
+  if constexpr (count == 1) {
+    return lanes;
+  } else {
+    using Half = typename Vector<Element, count / 2>::type;
+    Half low;
+    Half high;
+    __builtin_memcpy(&low, &lanes, sizeof(Half));
+    __builtin_memcpy(&high, reinterpret_cast<const char*>(&lanes) + sizeof(Half), sizeof(Half));
+    return fold<Element, count / 2>(combine(low, high), combine);
+  }
+}
+
+struct PlusLanes {
+  template <class Value>
+  SHARDWRIGHT_FUNCTION Value operator()(Value a, Value b) const {
+    return a + b;
+  }
+};
+
+struct LargerLanes {
+  template <class Value>
+  SHARDWRIGHT_FUNCTION Value operator()(Value a, Value b) const {
+    return larger(a, b);
+  }
+};
+
+/// Sum of all lanes.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline Element sum_of(Lanes<Element> lanes) {
+  return fold<Element, lane_count<Element>>(lanes, PlusLanes{});
+}
+
+/// Largest lane.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline Element largest_of(Lanes<Element> lanes) {
+  return fold<Element, lane_count<Element>>(lanes, LargerLanes{});
+}
+
+/// As many elements as a register has lanes of double, converted.
+template <class Element, class Wide = double>
+SHARDWRIGHT_FUNCTION inline Lanes<Wide> load_as_double(const Element* from) {
+  if constexpr (lane_count<Wide> == 1) {
+    return static_cast<Wide>(*from);
+  } else {
+    Lanes<Element, lane_count<Wide>> narrow;
+    __builtin_memcpy(&narrow, from, sizeof(narrow));
+    if constexpr (std::is_same_v<Element, Wide>)
+      return narrow;
+    else
+      return __builtin_convertvector(narrow, Lanes<Wide>);
+  }
+}
+
+#undef SHARDWRIGHT_LANE_BYTES
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

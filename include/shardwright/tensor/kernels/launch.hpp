@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What every kernel shares: views as plain spans, argument checks, and the launch on an execution
+/// instance.
+
+#include <shardwright/core/error.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+/// @brief A row-major Kokkos view.
+template <class View>
+concept KernelView = std::is_same_v<typename View::array_layout, Kokkos::LayoutRight> &&
+    requires(const View& view) {
+  view.data();
+  view.extent(0);
+};
+
+/// @brief A row-major view [rows, columns]; rows may be further apart than they are long.
+template <class View>
+concept KernelMatrix = KernelView<View> && std::size_t(View::rank)
+== 2;
+
+/// @brief A view [elements].
+template <class View>
+concept KernelVector = KernelView<View> && std::size_t(View::rank)
+== 1;
+
+namespace detail {
+
+/// Whether kernels of this execution space are host code.
+template <class Execution>
+inline constexpr bool runs_on_host = std::is_same_v<typename Execution::memory_space, Kokkos::HostSpace>;
+
+template <class Element>
+struct MatrixSpan {
+  Element* data;
+  std::size_t rows;
+  std::size_t columns;
+  std::size_t stride;
+
+  SHARDWRIGHT_FUNCTION Element* row(std::size_t i) const { return data + i * stride; }
+};
+
+template <class Element>
+struct VectorSpan {
+  Element* data;
+  std::size_t size;
+};
+
+[[noreturn]] inline void fail(const char* operation, const char* sentence) {
+  ErrorContext context;
+  context.operation = operation;
+  throw InvalidArgument(std::string(operation) + ": " + sentence, context);
+}
+
+inline void require(bool holds, const char* operation, const char* sentence) {
+  if (!holds)
+    fail(operation, sentence);
+}
+
+template <KernelMatrix View>
+MatrixSpan<typename View::value_type> span_of(const View& view) {
+  const std::size_t columns = view.extent(1);
+  const std::size_t stride = view.extent(0) > 1 ? static_cast<std::size_t>(view.stride(0)) : columns;
+  return {view.data(), view.extent(0), columns, stride};
+}
+
+template <KernelVector View>
+VectorSpan<typename View::value_type> span_of(const View& view) {
+  return {view.data(), view.extent(0)};
+}
+
+/// All elements of a contiguous view of any rank.
+template <KernelView View>
+VectorSpan<typename View::value_type> flat_span_of(const View& view, const char* operation) {
+  require(view.span_is_contiguous(), operation, "views must be contiguous (copy the block first).");
+  return {view.data(), view.size()};
+}
+
+/// Runs functor(i) for i in [0, count) on the instance. Labels below 16 characters do not allocate.
+template <class Execution, class Functor>
+void run(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
+  if (count == 0)
+    return;
+  Kokkos::parallel_for(
+      label, Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>>(execution, 0, count), functor);
+}
+
+/// Elements or rows that one functor call handles: enough to use the lanes on the host, one on a device.
+template <class Execution>
+constexpr std::size_t grain_of(std::size_t on_host) {
+  return runs_on_host<Execution> ? on_host : 1;
+}
+
+SHARDWRIGHT_FUNCTION constexpr std::size_t blocks_of(std::size_t count, std::size_t grain) {
+  return (count + grain - 1) / grain;
+}
+
+SHARDWRIGHT_FUNCTION constexpr std::size_t block_end(std::size_t block, std::size_t grain,
+                                                     std::size_t count) {
+  return (block + 1) * grain < count ? (block + 1) * grain : count;
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Sums over all elements in double precision and fixed order: sum of squares, count of values not
+/// finite.
+
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Elements that share one partial sum; the same on every target, so that the order is.
+inline constexpr std::size_t reduce_block = 8192;
+
+template <class Element>
+struct SquareBlocks {
+  const Element* x;
+  std::size_t count;
+  double* partial;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    constexpr std::size_t width = lane_count<double>;
+    constexpr std::size_t streams = width == 1 ? 1 : 4; // hides the latency of an addition
+    const std::size_t end = block_end(block, reduce_block, count);
+    Lanes<double> sums[streams] = {};
+    std::size_t i = block * reduce_block;
+    for (; i + streams * width <= end; i += streams * width) {
+      for (std::size_t s = 0; s < streams; ++s) {
+        const Lanes<double> value = load_as_double(x + i + s * width);
+        sums[s] += value * value;
+      }
+    }
+    double rest = 0.0;
+    for (; i < end; ++i)
+      rest += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    for (std::size_t s = 1; s < streams; ++s)
+      sums[0] += sums[s];
+    partial[block] = sum_of<double>(sums[0]) + rest;
+  }
+};
+
+template <class Element>
+struct NonfiniteBlocks {
+  const Element* x;
+  std::size_t count;
+  double* partial;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    const std::size_t end = block_end(block, reduce_block, count);
+    std::size_t found = 0;
+    // x - x is 0 for a finite number and NaN for an infinite one or a NaN.
+    for (std::size_t i = block * reduce_block; i < end; ++i)
+      found += x[i] - x[i] == Element(0) ? 0u : 1u;
+    partial[block] = static_cast<double>(found);
+  }
+};
+
+struct SumInOrder {
+  const double* partial;
+  std::size_t count;
+  double* result;
+  bool add;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    double sum = add ? *result : 0.0;
+    for (std::size_t i = 0; i < count; ++i)
+      sum += partial[i];
+    *result = sum;
+  }
+};
+
+template <template <class> class Blocks, class Execution, KernelView X, KernelVector Result,
+          KernelVector Work>
+void run_reduction(const char* operation, const Execution& execution, const X& x, const Result& result,
+                   const Work& workspace, bool add) {
+  using Element = typename X::non_const_value_type;
+  const auto all = flat_span_of(x, operation);
+  const std::size_t blocks = blocks_of(all.size, reduce_block);
+  require(result.extent(0) >= 1, operation, "the result must have one element.");
+  require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
+  run(operation, execution, blocks, Blocks<Element>{all.data, all.size, workspace.data()});
+  run("sw::sum_order", execution, 1, SumInOrder{workspace.data(), blocks, result.data(), add});
+}
+
+} // namespace detail
+
+/// @brief Doubles of workspace for a reduction over `count` elements.
+[[nodiscard]] constexpr std::size_t reduce_workspace(std::size_t count) {
+  return detail::blocks_of(count, detail::reduce_block);
+}
+
+/// @brief result[0] (+)= sum of x^2 over a contiguous view, in double; not finite where any element is not.
+/// @param workspace  double [reduce_workspace(size)]
+/// @param add        false overwrites the result
+template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
+void sum_of_squares(const Execution& execution, const X& x, const Result& result, const Work& workspace,
+                    bool add = false) {
+  detail::run_reduction<detail::SquareBlocks>("sum_of_squares", execution, x, result, workspace, add);
+}
+
+/// @brief result[0] (+)= number of elements that are infinite or NaN.
+/// @param workspace  double [reduce_workspace(size)]
+/// @param add        false overwrites the result
+template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
+void count_nonfinite(const Execution& execution, const X& x, const Result& result, const Work& workspace,
+                     bool add = false) {
+  detail::run_reduction<detail::NonfiniteBlocks>("count_nonfinite", execution, x, result, workspace, add);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief RMSNorm and residual addition fused with it, forward and backward.
+
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cmath>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Rows that share one partial gain gradient.
+inline constexpr std::size_t norm_rows = 64;
+
+template <class Element>
+struct RmsNormForward {
+  MatrixSpan<const Element> x;
+  MatrixSpan<const Element> branch; // added first where its data is not null
+  const Element* gain;
+  Element epsilon;
+  MatrixSpan<Element> sum;
+  MatrixSpan<Element> y;
+  Element* inverse_rms;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    const Element* in = x.row(i);
+    Lanes<Element> squares{};
+    if (branch.data != nullptr) {
+      const Element* added = branch.row(i);
+      Element* total = sum.row(i);
+      for_chunks<Element>(0, x.columns, [in, added, total, &squares](auto chunk, std::size_t c) {
+        const Lanes<Element> value = chunk.load(in + c) + chunk.load(added + c);
+        chunk.store(total + c, value);
+        squares += value * value;
+      });
+      in = total;
+    } else {
+      for_chunks<Element>(0, x.columns, [in, &squares](auto chunk, std::size_t c) {
+        const Lanes<Element> value = chunk.load(in + c);
+        squares += value * value;
+      });
+    }
+    const Element mean = sum_of<Element>(squares) / static_cast<Element>(x.columns);
+    const Element scale = Element(1) / std::sqrt(mean + epsilon);
+    inverse_rms[i] = scale;
+    Element* out = y.row(i);
+    const Element* gains = gain;
+    for_chunks<Element>(0, x.columns, [in, out, gains, scale](auto chunk, std::size_t c) {
+      chunk.store(out + c, chunk.load(in + c) * scale * chunk.load(gains + c));
+    });
+  }
+};
+
+/// dx = s (g dy - x s^2 mean(g dy x)) with s = inverse_rms; d_gain = sum over rows of dy x s. One call per
+/// row block.
+template <class Element, bool input, bool gains>
+struct RmsNormBackward {
+  MatrixSpan<const Element> x;
+  const Element* gain;
+  const Element* inverse_rms;
+  MatrixSpan<const Element> dy;
+  MatrixSpan<const Element> d_residual; // added to dx where its data is not null
+  MatrixSpan<Element> dx;
+  Element* partial; // [blocks, columns]
+  std::size_t grain;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    const std::size_t end = block_end(block, grain, x.rows);
+    Element* sums = gains ? partial + block * x.columns : nullptr;
+    for (std::size_t i = block * grain; i < end; ++i)
+      row(i, i == block * grain, sums);
+  }
+
+private:
+  SHARDWRIGHT_FUNCTION void row(std::size_t i, bool first, Element* sums) const {
+    const Element* in = x.row(i);
+    const Element* from = dy.row(i);
+    const Element s = inverse_rms[i];
+    const Element* g = gain;
+    Lanes<Element> dots{};
+    for_chunks<Element>(0, x.columns, [=, &dots](auto chunk, std::size_t c) {
+      (void)dots; // unused where only the gain gradient is asked for
+      const Lanes<Element> product = chunk.load(from + c) * chunk.load(in + c);
+      if constexpr (input)
+        dots += product * chunk.load(g + c);
+      if constexpr (gains)
+        chunk.store(sums + c, first ? product * s : chunk.load(sums + c) + product * s);
+    });
+    if constexpr (input) {
+      const Element shift = sum_of<Element>(dots) / static_cast<Element>(x.columns) * s * s * s;
+      Element* to = dx.row(i);
+      const Element* residual = d_residual.data == nullptr ? nullptr : d_residual.row(i);
+      if (residual == nullptr) {
+        for_chunks<Element>(0, x.columns, [=](auto chunk, std::size_t c) {
+          chunk.store(to + c, chunk.load(from + c) * chunk.load(g + c) * s - chunk.load(in + c) * shift);
+        });
+      } else {
+        for_chunks<Element>(0, x.columns, [=](auto chunk, std::size_t c) {
+          chunk.store(to + c, chunk.load(residual + c) + (chunk.load(from + c) * chunk.load(g + c) * s -
+                                                          chunk.load(in + c) * shift));
+        });
+      }
+    }
+  }
+};
+
+/// Adds the partial sums of the row blocks, in order.
+template <class Element>
+struct SumPartials {
+  const Element* partial;
+  std::size_t blocks;
+  std::size_t columns;
+  Element* out;
+  bool add;
+  std::size_t grain;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
+    const SumPartials& self = *this;
+    for_chunks<Element>(index * grain, block_end(index, grain, columns), [&self](auto chunk, std::size_t c) {
+      Lanes<Element> sum = self.add ? chunk.load(self.out + c) : Lanes<Element>{};
+      for (std::size_t b = 0; b < self.blocks; ++b)
+        sum += chunk.load(self.partial + b * self.columns + c);
+      chunk.store(self.out + c, sum);
+    });
+  }
+};
+
+template <class Element, class Matrix>
+MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
+  const auto span = span_of(matrix);
+  return {span.data, span.rows, span.columns, span.stride};
+}
+
+inline void require_norm(bool holds, const char* operation) {
+  require(holds, operation,
+          "all matrices must be [rows, width], the gain [width] and the inverse RMS [rows].");
+}
+
+template <bool input, bool gains, class Element, class Execution>
+void run_norm_backward(const Execution& execution, RmsNormBackward<Element, input, gains> functor) {
+  functor.grain = norm_rows;
+  run("sw::d_rms_norm", execution, blocks_of(functor.x.rows, norm_rows), functor);
+}
+
+template <class Element, class Execution>
+void run_sum_partials(const Execution& execution, const Element* partial, std::size_t blocks,
+                      std::size_t columns, Element* out, bool add) {
+  const std::size_t grain = grain_of<Execution>(1024);
+  run("sw::sum_blocks", execution, blocks_of(columns, grain),
+      SumPartials<Element>{partial, blocks, columns, out, add, grain});
+}
+
+} // namespace detail
+
+/// @brief Elements of workspace that the gain gradient needs.
+[[nodiscard]] constexpr std::size_t rms_norm_workspace(std::size_t rows, std::size_t width) {
+  return detail::blocks_of(rows, detail::norm_rows) * width;
+}
+
+/// @brief y = x / rms(x) * gain, with rms(x)^2 = mean(x^2) + epsilon over a row (Zhang and Sennrich 2019).
+/// @param x            [rows, width]
+/// @param gain         [width]
+/// @param y            [rows, width]; may be `x`
+/// @param inverse_rms  [rows], written for the backward pass
+template <class Execution, KernelMatrix X, KernelVector Gain, KernelMatrix Y, KernelVector Rms>
+void rms_norm_forward(const Execution& execution, const X& x, const Gain& gain, double epsilon, const Y& y,
+                      const Rms& inverse_rms) {
+  using Element = typename Y::value_type;
+  detail::require_norm(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1) &&
+                           gain.extent(0) == x.extent(1) && inverse_rms.extent(0) == x.extent(0),
+                       "rms_norm_forward");
+  detail::run("sw::rms_norm", execution, x.extent(0),
+              detail::RmsNormForward<Element>{detail::const_span_of<Element>(x),
+                                              {nullptr, 0, 0, 0},
+                                              gain.data(),
+                                              static_cast<Element>(epsilon),
+                                              {nullptr, 0, 0, 0},
+                                              detail::span_of(y),
+                                              inverse_rms.data()});
+}
+
+/// @brief sum = residual + branch and y = rms_norm(sum), in one pass over memory.
+/// @param sum  [rows, width]; may be `residual` or `branch`
+template <class Execution, KernelMatrix Residual, KernelMatrix Branch, KernelVector Gain, KernelMatrix Sum,
+          KernelMatrix Y, KernelVector Rms>
+void add_rms_norm_forward(const Execution& execution, const Residual& residual, const Branch& branch,
+                          const Gain& gain, double epsilon, const Sum& sum, const Y& y,
+                          const Rms& inverse_rms) {
+  using Element = typename Y::value_type;
+  const auto same = [&residual](const auto& m) {
+    return m.extent(0) == residual.extent(0) && m.extent(1) == residual.extent(1);
+  };
+  detail::require_norm(same(branch) && same(sum) && same(y) && gain.extent(0) == residual.extent(1) &&
+                           inverse_rms.extent(0) == residual.extent(0),
+                       "add_rms_norm_forward");
+  detail::run("sw::rms_norm", execution, residual.extent(0),
+              detail::RmsNormForward<Element>{detail::const_span_of<Element>(residual),
+                                              detail::const_span_of<Element>(branch), gain.data(),
+                                              static_cast<Element>(epsilon), detail::span_of(sum),
+                                              detail::span_of(y), inverse_rms.data()});
+}
+
+/// @brief dx = gradient of rms_norm with respect to x.
+/// @param x            [rows, width], the input of the forward pass (the sum, where it was fused)
+/// @param inverse_rms  [rows], from the forward pass
+/// @param dy           [rows, width]
+/// @param dx           [rows, width]; may be `dy`
+template <class Execution, KernelMatrix X, KernelVector Gain, KernelVector Rms, KernelMatrix DY,
+          KernelMatrix DX>
+void rms_norm_backward_input(const Execution& execution, const X& x, const Gain& gain, const Rms& inverse_rms,
+                             const DY& dy, const DX& dx) {
+  using Element = typename DX::value_type;
+  detail::require_norm(x.extent(0) == dy.extent(0) && x.extent(1) == dy.extent(1) &&
+                           x.extent(0) == dx.extent(0) && x.extent(1) == dx.extent(1) &&
+                           gain.extent(0) == x.extent(1) && inverse_rms.extent(0) == x.extent(0),
+                       "rms_norm_backward_input");
+  detail::run_norm_backward(execution,
+                            detail::RmsNormBackward<Element, true, false>{detail::const_span_of<Element>(x),
+                                                                          gain.data(),
+                                                                          inverse_rms.data(),
+                                                                          detail::const_span_of<Element>(dy),
+                                                                          {nullptr, 0, 0, 0},
+                                                                          detail::span_of(dx),
+                                                                          nullptr,
+                                                                          0});
+}
+
+/// @brief d_gain (+)= gradient of rms_norm with respect to the gain, rows in fixed order.
+/// @param workspace  [rms_norm_workspace(rows, width)] elements
+/// @param add        false overwrites d_gain
+template <class Execution, KernelMatrix X, KernelVector Rms, KernelMatrix DY, KernelVector DGain,
+          KernelVector Work>
+void rms_norm_backward_gain(const Execution& execution, const X& x, const Rms& inverse_rms, const DY& dy,
+                            const DGain& d_gain, const Work& workspace, bool add = false) {
+  using Element = typename DGain::value_type;
+  detail::require_norm(x.extent(0) == dy.extent(0) && x.extent(1) == dy.extent(1) &&
+                           d_gain.extent(0) == x.extent(1) && inverse_rms.extent(0) == x.extent(0),
+                       "rms_norm_backward_gain");
+  const std::size_t blocks = detail::blocks_of(x.extent(0), detail::norm_rows);
+  detail::require(workspace.extent(0) >= blocks * x.extent(1), "rms_norm_backward_gain",
+                  "the workspace is too small (see rms_norm_workspace).");
+  detail::run_norm_backward(execution,
+                            detail::RmsNormBackward<Element, false, true>{detail::const_span_of<Element>(x),
+                                                                          nullptr,
+                                                                          inverse_rms.data(),
+                                                                          detail::const_span_of<Element>(dy),
+                                                                          {nullptr, 0, 0, 0},
+                                                                          {nullptr, 0, 0, 0},
+                                                                          workspace.data(),
+                                                                          0});
+  detail::run_sum_partials<Element>(execution, workspace.data(), blocks, x.extent(1), d_gain.data(), add);
+}
+
+/// @brief Both gradients in one pass, with the residual stream's gradient added: dx = d_residual + d rms_norm
+/// / dx.
+///
+/// After `sum = residual + branch; y = rms_norm(sum)` and with the gradient `d_residual` that reaches the sum
+/// by other ways, dx is the gradient of the sum, and so of both summands.
+/// @param d_residual  [rows, width]; may be `dx`
+/// @param dx          [rows, width]; may be `dy`
+/// @param workspace   [rms_norm_workspace(rows, width)] elements
+/// @param add         false overwrites d_gain
+template <class Execution, KernelMatrix X, KernelVector Gain, KernelVector Rms, KernelMatrix DY,
+          KernelMatrix DResidual, KernelMatrix DX, KernelVector DGain, KernelVector Work>
+void add_rms_norm_backward(const Execution& execution, const X& x, const Gain& gain, const Rms& inverse_rms,
+                           const DY& dy, const DResidual& d_residual, const DX& dx, const DGain& d_gain,
+                           const Work& workspace, bool add = false) {
+  using Element = typename DX::value_type;
+  const auto same = [&x](const auto& m) { return m.extent(0) == x.extent(0) && m.extent(1) == x.extent(1); };
+  detail::require_norm(same(dy) && same(d_residual) && same(dx) && gain.extent(0) == x.extent(1) &&
+                           d_gain.extent(0) == x.extent(1) && inverse_rms.extent(0) == x.extent(0),
+                       "add_rms_norm_backward");
+  const std::size_t blocks = detail::blocks_of(x.extent(0), detail::norm_rows);
+  detail::require(workspace.extent(0) >= blocks * x.extent(1), "add_rms_norm_backward",
+                  "the workspace is too small (see rms_norm_workspace).");
+  detail::run_norm_backward(execution, detail::RmsNormBackward<Element, true, true>{
+                                           detail::const_span_of<Element>(x), gain.data(), inverse_rms.data(),
+                                           detail::const_span_of<Element>(dy),
+                                           detail::const_span_of<Element>(d_residual), detail::span_of(dx),
+                                           workspace.data(), 0});
+  detail::run_sum_partials<Element>(execution, workspace.data(), blocks, x.extent(1), d_gain.data(), add);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Rotary positions in place on the queries and keys of a fused query-key-value buffer.
+
+#include <shardwright/tensor/kernels/attention_shape.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cmath>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+template <class Element>
+struct RotaryTable {
+  MatrixSpan<Element> cosines;
+  MatrixSpan<Element> sines;
+  double base;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t position) const {
+    const double half = static_cast<double>(cosines.columns);
+    for (std::size_t i = 0; i < cosines.columns; ++i) {
+      const double angle = static_cast<double>(position) * std::pow(base, -static_cast<double>(i) / half);
+      cosines.row(position)[i] = static_cast<Element>(std::cos(angle));
+      sines.row(position)[i] = static_cast<Element>(std::sin(angle));
+    }
+  }
+};
+
+template <class Element>
+struct RotaryRows {
+  MatrixSpan<Element> qkv;
+  MatrixSpan<const Element> cosines;
+  MatrixSpan<const Element> sines;
+  AttentionShape shape;
+  std::size_t first_position;
+  Element direction; // -1 turns back
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
+    const std::size_t half = shape.head_dim / 2;
+    const std::size_t position = first_position + token % shape.sequence;
+    const Element* cosine = cosines.row(position);
+    const Element* sine = sines.row(position);
+    const Element sign = direction;
+    for (std::size_t group = 0; group < shape.kv_heads; ++group) {
+      // The key follows the queries of its group and turns like them; the value after it does not.
+      Element* head = qkv.row(token) + group * shape.group_width();
+      for (std::size_t h = 0; h <= shape.q_per_kv; ++h, head += shape.head_dim) {
+        Element* low = head;
+        Element* high = head + half;
+        for_chunks<Element>(0, half, [=](auto chunk, std::size_t i) {
+          const Lanes<Element> a = chunk.load(low + i);
+          const Lanes<Element> b = chunk.load(high + i);
+          const Lanes<Element> c = chunk.load(cosine + i);
+          const Lanes<Element> s = sign * chunk.load(sine + i);
+          chunk.store(low + i, a * c - b * s);
+          chunk.store(high + i, b * c + a * s);
+        });
+      }
+    }
+  }
+};
+
+template <class Execution, class Qkv, class Table>
+void run_rotary(const char* operation, const Execution& execution, const Qkv& qkv, const Table& cosines,
+                const Table& sines, const AttentionShape& shape, std::size_t first_position, int direction) {
+  using Element = typename Qkv::value_type;
+  require(shape.head_dim % 2 == 0, operation, "the head dimension must be even.");
+  require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
+          "the buffer must be [batch * sequence, kv_heads * (q_per_kv + 2) * head_dim].");
+  require(cosines.extent(1) == shape.head_dim / 2 && sines.extent(1) == shape.head_dim / 2, operation,
+          "the tables must be [positions, head_dim / 2].");
+  require(cosines.extent(0) >= first_position + shape.sequence &&
+              sines.extent(0) >= first_position + shape.sequence,
+          operation, "the tables must reach the last position (make them longer).");
+  const auto c = span_of(cosines);
+  const auto s = span_of(sines);
+  run("sw::rotary", execution, qkv.extent(0),
+      RotaryRows<Element>{span_of(qkv),
+                          {c.data, c.rows, c.columns, c.stride},
+                          {s.data, s.rows, s.columns, s.stride},
+                          shape,
+                          first_position,
+                          static_cast<Element>(direction)});
+}
+
+} // namespace detail
+
+/// @brief cosines and sines of position * base^(-2 i / head_dim), both [positions, head_dim / 2].
+template <class Execution, KernelMatrix Table>
+void fill_rotary_tables(const Execution& execution, const Table& cosines, const Table& sines,
+                        double base = 10000.0) {
+  using Element = typename Table::value_type;
+  detail::require(cosines.extent(0) == sines.extent(0) && cosines.extent(1) == sines.extent(1),
+                  "fill_rotary_tables", "both tables must have one shape.");
+  detail::run("sw::rotary", execution, cosines.extent(0),
+              detail::RotaryTable<Element>{detail::span_of(cosines), detail::span_of(sines), base});
+}
+
+/// @brief Turns queries and keys by their positions (Su et al. 2021, arXiv 2104.09864); element i pairs with
+/// element i + head_dim / 2.
+/// @param qkv             fused buffer of `shape`, in place
+/// @param cosines, sines  [positions, head_dim / 2], from fill_rotary_tables
+/// @param first_position  position of every sequence's first token
+template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
+void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cosines, const Table& sines,
+                    const AttentionShape& shape, std::size_t first_position = 0) {
+  detail::run_rotary("rotary_forward", execution, qkv, cosines, sines, shape, first_position, 1);
+}
+
+/// @brief The inverse turn, which is the gradient of rotary_forward: in place on d_qkv.
+template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
+void rotary_backward(const Execution& execution, const Qkv& d_qkv, const Table& cosines, const Table& sines,
+                     const AttentionShape& shape, std::size_t first_position = 0) {
+  detail::run_rotary("rotary_backward", execution, d_qkv, cosines, sines, shape, first_position, -1);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

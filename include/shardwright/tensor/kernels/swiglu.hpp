@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief SwiGLU on a fused [gate | up] buffer, forward and backward.
+
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/math.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+template <class Element>
+struct SwigluForward {
+  MatrixSpan<const Element> gate_up;
+  MatrixSpan<Element> out;
+  std::size_t grain;
+  std::size_t chunks_per_row;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    const std::size_t i = work / chunks_per_row;
+    const std::size_t block = work % chunks_per_row;
+    const Element* gate = gate_up.row(i);
+    const Element* up = gate + out.columns;
+    Element* to = out.row(i);
+    for_chunks<Element>(block * grain, block_end(block, grain, out.columns),
+                        [gate, up, to](auto chunk, std::size_t c) {
+                          const Lanes<Element> g = chunk.load(gate + c);
+                          chunk.store(to + c, g * sigmoid_of<Element>(g) * chunk.load(up + c));
+                        });
+  }
+};
+
+template <class Element>
+struct SwigluBackward {
+  MatrixSpan<const Element> gate_up;
+  MatrixSpan<const Element> d_out;
+  MatrixSpan<Element> d_gate_up;
+  std::size_t grain;
+  std::size_t chunks_per_row;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    const std::size_t i = work / chunks_per_row;
+    const std::size_t block = work % chunks_per_row;
+    const std::size_t hidden = d_out.columns;
+    const Element* gate = gate_up.row(i);
+    const Element* up = gate + hidden;
+    const Element* from = d_out.row(i);
+    Element* d_gate = d_gate_up.row(i);
+    Element* d_up = d_gate + hidden;
+    for_chunks<Element>(block * grain, block_end(block, grain, hidden),
+                        [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
+                          const Lanes<Element> g = chunk.load(gate + c);
+                          const Lanes<Element> u = chunk.load(up + c);
+                          const Lanes<Element> d = chunk.load(from + c);
+                          const Lanes<Element> s = sigmoid_of<Element>(g);
+                          const Lanes<Element> silu = g * s;
+                          chunk.store(d_up + c, d * silu);
+                          chunk.store(d_gate + c, d * u * (s + silu * (Element(1) - s)));
+                        });
+  }
+};
+
+} // namespace detail
+
+/// @brief out = silu(gate) * up (Shazeer 2020, arXiv 2002.05202).
+/// @param gate_up  [tokens, 2 hidden]: gate, then up
+/// @param out      [tokens, hidden]
+template <class Execution, KernelMatrix GateUp, KernelMatrix Out>
+void swiglu_forward(const Execution& execution, const GateUp& gate_up, const Out& out) {
+  using Element = typename Out::value_type;
+  detail::require(gate_up.extent(0) == out.extent(0) && gate_up.extent(1) == 2 * out.extent(1),
+                  "swiglu_forward", "the input must be [tokens, 2 hidden] for an output [tokens, hidden].");
+  const auto from = detail::span_of(gate_up);
+  const auto to = detail::span_of(out);
+  const std::size_t grain = detail::grain_of<Execution>(4096);
+  const std::size_t chunks = detail::blocks_of(to.columns, grain);
+  detail::run(
+      "sw::swiglu", execution, to.rows * chunks,
+      detail::SwigluForward<Element>{{from.data, from.rows, from.columns, from.stride}, to, grain, chunks});
+}
+
+/// @brief d_gate_up from the gate and up values of the forward pass and d_out.
+/// @param gate_up    [tokens, 2 hidden]
+/// @param d_out      [tokens, hidden]
+/// @param d_gate_up  [tokens, 2 hidden]; may be `gate_up`
+template <class Execution, KernelMatrix GateUp, KernelMatrix DOut, KernelMatrix DGateUp>
+void swiglu_backward(const Execution& execution, const GateUp& gate_up, const DOut& d_out,
+                     const DGateUp& d_gate_up) {
+  using Element = typename DGateUp::value_type;
+  detail::require(gate_up.extent(0) == d_out.extent(0) && gate_up.extent(1) == 2 * d_out.extent(1) &&
+                      d_gate_up.extent(0) == d_out.extent(0) && d_gate_up.extent(1) == 2 * d_out.extent(1),
+                  "swiglu_backward",
+                  "input and its gradient must be [tokens, 2 hidden] for an output [tokens, hidden].");
+  const auto from = detail::span_of(gate_up);
+  const auto outer = detail::span_of(d_out);
+  const std::size_t grain = detail::grain_of<Execution>(4096);
+  const std::size_t chunks = detail::blocks_of(outer.columns, grain);
+  detail::run("sw::d_swiglu", execution, outer.rows * chunks,
+              detail::SwigluBackward<Element>{{from.data, from.rows, from.columns, from.stride},
+                                              {outer.data, outer.rows, outer.columns, outer.stride},
+                                              detail::span_of(d_gate_up),
+                                              grain,
+                                              chunks});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

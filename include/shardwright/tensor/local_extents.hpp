@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Joins a layout's axes with a mesh's extents: this rank's local shape, offset and views.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/integers.hpp>
+#include <shardwright/layout/block.hpp>
+#include <shardwright/layout/layout_value.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A table of axes bound to a mesh: which mesh axis each one is, its extent, and this rank's coordinate.
+struct AxisBinding {
+  std::array<int, max_axes> mesh_axis{};
+  std::array<int, max_axes> extents{};
+  std::array<int, max_axes> coordinates{};
+};
+
+[[noreturn]] inline void reject_axis(const MeshCore& core, std::string_view name) {
+  throw InvalidArgument("Mesh: the mesh must have every axis that a layout names, but it has no axis " +
+                            std::string(name) + " (add it, with extent 1 if it is not used)",
+                        {.rank = core.world().rank()});
+}
+
+/// @throws InvalidArgument for an axis that the mesh does not have.
+inline AxisBinding bind_axes(const MeshCore& core, std::span<const std::string_view> names) {
+  AxisBinding binding;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const int axis = core.axis_index(names[i]);
+    if (axis < 0)
+      reject_axis(core, names[i]);
+    binding.mesh_axis[i] = axis;
+    binding.extents[i] = core.extent(axis);
+    binding.coordinates[i] = core.coordinate(axis);
+  }
+  return binding;
+}
+
+template <std::size_t rank>
+[[nodiscard]] constexpr std::size_t product(const std::array<std::int64_t, rank>& extents) noexcept {
+  std::size_t out = 1;
+  for (const std::int64_t extent : extents)
+    out *= static_cast<std::size_t>(extent);
+  return out;
+}
+
+template <std::size_t rank>
+void check_shape(const std::array<std::int64_t, rank>& shape, std::size_t element_bytes,
+                 SourceLocation where) {
+  CheckedInteger bytes{static_cast<std::int64_t>(element_bytes), true};
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) {
+      throw InvalidArgument("ShardedTensor: every extent must be at least 0, but " + std::to_string(extent) +
+                                " was given",
+                            {.where = where});
+    }
+    if (bytes.fits)
+      bytes = checked_multiply(bytes.value, extent);
+  }
+  if (!bytes.fits)
+    throw InvalidArgument("ShardedTensor: the size in bytes must fit 63 bits (use a smaller shape)",
+                          {.where = where});
+}
+
+template <class LayoutType, std::size_t rank>
+[[nodiscard]] std::array<std::int64_t, rank> local_shape_of(const MeshCore& core,
+                                                            const std::array<std::int64_t, rank>& shape) {
+  const AxisBinding binding = bind_axes(core, LayoutType::axes);
+  std::array<std::int64_t, rank> local{};
+  for (std::size_t d = 0; d < rank; ++d)
+    local[d] = dimension_block(LayoutType::value, static_cast<int>(d), binding.extents, binding.coordinates,
+                               shape[d])
+                   .size;
+  return local;
+}
+
+template <class LayoutType, std::size_t rank>
+[[nodiscard]] std::array<std::int64_t, rank> local_offset_of(const MeshCore& core,
+                                                             const std::array<std::int64_t, rank>& shape) {
+  const AxisBinding binding = bind_axes(core, LayoutType::axes);
+  std::array<std::int64_t, rank> offset{};
+  for (std::size_t d = 0; d < rank; ++d)
+    offset[d] = dimension_block(LayoutType::value, static_cast<int>(d), binding.extents, binding.coordinates,
+                                shape[d])
+                    .offset;
+  return offset;
+}
+
+template <class View, class Pointer, std::size_t rank>
+[[nodiscard]] View make_view(Pointer* data, const std::array<std::int64_t, rank>& extents) {
+  return [&]<std::size_t... d>(std::index_sequence<d...>) {
+    return View(data, static_cast<std::size_t>(extents[d])...);
+  }
+  (std::make_index_sequence<rank>{});
+}
+
+/// [product of the leading extents, last extent]; a vector is one row.
+template <class View, class Pointer, std::size_t rank>
+[[nodiscard]] View make_matrix(Pointer* data, const std::array<std::int64_t, rank>& extents) {
+  std::size_t rows = 1;
+  for (std::size_t d = 0; d + 1 < rank; ++d)
+    rows *= static_cast<std::size_t>(extents[d]);
+  return View(data, rows, rank == 0 ? 1 : static_cast<std::size_t>(extents[rank - 1]));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

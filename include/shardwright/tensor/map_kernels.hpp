@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Kernels of one index per element, for operations that need no vector lanes of their own.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cmath>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The local block as one vector.
+template <class Tensor>
+[[nodiscard]] auto vector_of(const Tensor& tensor) {
+  return VectorView<const typename Tensor::value_type, typename Tensor::target>(tensor.data(),
+                                                                                tensor.local_size());
+}
+template <class Tensor>
+[[nodiscard]] auto mutable_vector_of(Tensor& tensor) {
+  return VectorView<typename Tensor::value_type, typename Tensor::target>(tensor.mutable_data(),
+                                                                          tensor.local_size());
+}
+
+struct ExpFunction {
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+    return std::exp(x);
+  }
+};
+struct LogFunction {
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+    return std::log(x);
+  }
+};
+struct SqrtFunction {
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+    return std::sqrt(x);
+  }
+};
+struct SquareFunction {
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+    return x * x;
+  }
+};
+struct TanhFunction {
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+    return std::tanh(x);
+  }
+};
+struct SigmoidFunction {
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+    return Element(1) / (Element(1) + std::exp(-x));
+  }
+};
+template <class Element>
+struct ScaleFunction {
+  double factor;
+  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
+    return static_cast<Element>(static_cast<Element>(factor) * x);
+  }
+};
+
+template <class Element, class Function>
+struct MapKernel {
+  const Element* in;
+  Element* out;
+  Function function;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = function(in[i]); }
+};
+
+/// out[i] = function(in[i]); `out` may be `in`.
+template <class Function, class Execution, class In, class Out>
+void map_elements(const Execution& execution, const In& in, const Out& out, const Function& function = {}) {
+  using Element = typename Out::value_type;
+  kernels::detail::run("sw::map", execution, out.extent(0),
+                       MapKernel<Element, Function>{in.data(), out.data(), function});
+}
+
+/// One element per index.
+template <class Element, class Operation>
+struct CombineKernel {
+  const Element* left;
+  const Element* right;
+  Element* out;
+  std::size_t period;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    out[i] = Operation::template combine<Element>(left[i], right[i % period]);
+  }
+};
+/// One repetition of the right operand per index.
+template <class Element, class Operation>
+struct CombineRowKernel {
+  const Element* left;
+  const Element* right;
+  Element* out;
+  std::size_t period;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    for (std::size_t i = 0; i < period; ++i)
+      out[row * period + i] = Operation::template combine<Element>(left[row * period + i], right[i]);
+  }
+};
+
+/// out[i] = left[i] (op) right[i modulo its size], which divides `count`.
+template <class Operation, class Target, class Element>
+void combine_repeated(const typename Target::execution_space& execution, const Element* left,
+                      const Element* right, Element* out, std::size_t count, std::size_t period) {
+  if constexpr (Target::host_accessible)
+    kernels::detail::run("sw::combine", execution, count / period,
+                         CombineRowKernel<Element, Operation>{left, right, out, period});
+  else
+    kernels::detail::run("sw::combine", execution, count,
+                         CombineKernel<Element, Operation>{left, right, out, period});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Matrix product of sharded tensors and its two gradients: local products whose layouts follow by
+/// type.
+
+#include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <std::size_t rank>
+[[nodiscard]] constexpr std::size_t extents_product(const std::array<std::int64_t, rank>& extents,
+                                                    std::size_t first, std::size_t last) noexcept {
+  std::size_t out = 1;
+  for (std::size_t d = first; d < last; ++d)
+    out *= static_cast<std::size_t>(extents[d]);
+  return out;
+}
+
+/// The local block as [product of the extents before `split`, product of the rest].
+template <class Tensor>
+[[nodiscard]] auto matrix_at(const Tensor& tensor, std::size_t split) {
+  const auto& local = tensor.local_shape();
+  return MatrixView<const typename Tensor::value_type, typename Tensor::target>(
+      tensor.data(), extents_product(local, 0, split), extents_product(local, split, local.size()));
+}
+template <class Tensor>
+[[nodiscard]] auto mutable_matrix_at(Tensor& tensor, std::size_t split) {
+  const auto& local = tensor.local_shape();
+  return MatrixView<typename Tensor::value_type, typename Tensor::target>(
+      tensor.mutable_data(), extents_product(local, 0, split), extents_product(local, split, local.size()));
+}
+
+/// Y[T..., C...] = X[T..., D] W[D, C...].
+struct PlainProduct {
+  static constexpr const char* name = "matmul";
+  template <class X, class W>
+  using layout = MatmulLayout<X, W>;
+  template <class X, class W>
+  [[nodiscard]] static auto shape(const X& x, const W& w, SourceLocation where) {
+    constexpr std::size_t tokens = X::tensor_rank - 1;
+    require_equal_extents(name, "the last extent of the left tensor must be the first of the right one",
+                          x.shape(), tokens, w.shape(), 0, 1, x.core(), where);
+    std::array<std::int64_t, tokens + W::tensor_rank - 1> out{};
+    for (std::size_t d = 0; d < tokens; ++d)
+      out[d] = x.shape()[d];
+    for (std::size_t d = 1; d < W::tensor_rank; ++d)
+      out[tokens + d - 1] = w.shape()[d];
+    return out;
+  }
+  template <class X, class W, class Y>
+  static void run(const X& x, const W& w, Y& y, double beta) {
+    constexpr std::size_t tokens = X::tensor_rank - 1;
+    kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::no, matrix_at(w, 1),
+                    kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta);
+  }
+};
+
+/// dX[T..., D] = dY[T..., C...] W[D, C...]^T.
+struct InputGradientProduct {
+  static constexpr const char* name = "matmul_input_gradient";
+  template <class Y, class W>
+  using layout = MatmulLayout<Y, W, MatmulForm::right_transposed>;
+  template <class Y, class W>
+  [[nodiscard]] static auto shape(const Y& y, const W& w, SourceLocation where) {
+    constexpr std::size_t columns = W::tensor_rank - 1;
+    constexpr std::size_t tokens = Y::tensor_rank - columns;
+    require_equal_extents(name,
+                          "the last extents of the gradient must be those of the weight after its first",
+                          y.shape(), tokens, w.shape(), 1, columns, y.core(), where);
+    std::array<std::int64_t, tokens + 1> out{};
+    for (std::size_t d = 0; d < tokens; ++d)
+      out[d] = y.shape()[d];
+    out[tokens] = w.shape()[0];
+    return out;
+  }
+  template <class Y, class W, class X>
+  static void run(const Y& y, const W& w, X& x, double beta) {
+    constexpr std::size_t tokens = X::tensor_rank - 1;
+    kernels::matmul(y.execution(), matrix_at(y, tokens), kernels::Transpose::no, matrix_at(w, 1),
+                    kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta);
+  }
+};
+
+/// dW[D, C...] = X[T..., D]^T dY[T..., C...].
+struct WeightGradientProduct {
+  static constexpr const char* name = "matmul_weight_gradient";
+  template <class X, class Y>
+  using layout = MatmulLayout<X, Y, MatmulForm::left_transposed>;
+  template <class X, class Y>
+  [[nodiscard]] static auto shape(const X& x, const Y& y, SourceLocation where) {
+    constexpr std::size_t tokens = X::tensor_rank - 1;
+    require_equal_extents(name, "the tensors must have equal leading extents", x.shape(), 0, y.shape(), 0,
+                          tokens, x.core(), where);
+    std::array<std::int64_t, 1 + Y::tensor_rank - tokens> out{};
+    out[0] = x.shape()[tokens];
+    for (std::size_t d = tokens; d < Y::tensor_rank; ++d)
+      out[1 + d - tokens] = y.shape()[d];
+    return out;
+  }
+  template <class X, class Y, class W>
+  static void run(const X& x, const Y& y, W& w, double beta) {
+    constexpr std::size_t tokens = X::tensor_rank - 1;
+    kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::yes, matrix_at(y, tokens),
+                    kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta);
+  }
+};
+
+template <class Form, class Left, class Right>
+using ProductTensor =
+    ResultTensor<typename Form::template layout<typename Left::layout, typename Right::layout>, Left>;
+
+template <class Form, class Left, class Right>
+[[nodiscard]] ProductTensor<Form, Left, Right> product_of(const Left& left, const Right& right,
+                                                          SourceLocation where) {
+  using Result = ProductTensor<Form, Left, Right>;
+  if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
+    require_one_mesh(Form::name, left, right, where);
+    Result out(left.resources(), Form::shape(left, right, where), where);
+    Form::run(left, right, out, 0.0);
+    return out;
+  } else {
+    return Result(left.resources(), {}, where);
+  }
+}
+
+template <class Form, class Out, class Left, class Right>
+void product_into(Out& out, const Left& left, const Right& right, double beta, SourceLocation where) {
+  using Result = ProductTensor<Form, Left, Right>;
+  if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
+    if constexpr (DestinationOf<Result, Out>::value) {
+      require_one_mesh(Form::name, left, right, where);
+      require_one_mesh(Form::name, left, out, where);
+      require_shape(Form::name, "destination", out.shape(), Form::shape(left, right, where), left.core(),
+                    where);
+      Form::run(left, right, out, beta);
+    }
+  }
+}
+
+} // namespace detail
+
+/// @brief Y[T..., C...] = X[T..., D] W[D, C...]: the last dimension of `x` with the first of `w`.
+///
+/// No communication. A dimension of the result keeps its operand's shards; where D is sharded (alike in both)
+/// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations.
+/// @throws InvalidArgument where the extents of D differ or the tensors are on two meshes.
+template <AnyShardedTensor X, AnyShardedTensor W>
+[[nodiscard]] auto matmul(const X& x, const W& w, SourceLocation where = SourceLocation::current()) {
+  return detail::product_of<detail::PlainProduct>(x, w, where);
+}
+
+/// @brief A sharded tensor and a plain one: a sentence.
+template <class X, class W>
+requires(detail::MixedOperands<X, W>) auto matmul(const X& x, const W& w,
+                                                  SourceLocation where = SourceLocation::current()) {
+  return detail::mixed_operands(x, w, where);
+}
+
+/// @brief `out` = X W + beta `out`, in the layout that matmul gives; beta 0 ignores what `out` held.
+///
+/// `out` must not share memory with an operand.
+template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor W>
+void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
+                 SourceLocation where = SourceLocation::current()) {
+  detail::product_into<detail::PlainProduct>(out, x, w, beta, where);
+}
+
+/// @brief The gradient of `x` of a matmul: dX[T..., D] = dY[T..., C...] W[D, C...]^T.
+///
+/// No communication. Partial<Sum> over the axes that shard C; hand it over with redistribute<Gradient<L>>.
+/// @throws InvalidArgument where the extents of C differ or the tensors are on two meshes.
+template <AnyShardedTensor Y, AnyShardedTensor W>
+[[nodiscard]] auto matmul_input_gradient(const Y& y_gradient, const W& w,
+                                         SourceLocation where = SourceLocation::current()) {
+  return detail::product_of<detail::InputGradientProduct>(y_gradient, w, where);
+}
+
+/// @brief `out` = dY W^T + beta `out`, in the layout that matmul_input_gradient gives.
+template <AnyShardedTensor Out, AnyShardedTensor Y, AnyShardedTensor W>
+void matmul_input_gradient_into(Out& out, const Y& y_gradient, const W& w, double beta = 0.0,
+                                SourceLocation where = SourceLocation::current()) {
+  detail::product_into<detail::InputGradientProduct>(out, y_gradient, w, beta, where);
+}
+
+/// @brief The gradient of `w` of a matmul: dW[D, C...] = X[T..., D]^T dY[T..., C...].
+///
+/// No communication. Partial<Sum> over the axes that shard T, such as dp.
+/// @throws InvalidArgument where the extents of T differ or the tensors are on two meshes.
+template <AnyShardedTensor X, AnyShardedTensor Y>
+[[nodiscard]] auto matmul_weight_gradient(const X& x, const Y& y_gradient,
+                                          SourceLocation where = SourceLocation::current()) {
+  return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, where);
+}
+
+/// @brief `out` = X^T dY + beta `out`, in the layout that matmul_weight_gradient gives; beta 1 accumulates.
+template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor Y>
+void matmul_weight_gradient_into(Out& out, const X& x, const Y& y_gradient, double beta = 0.0,
+                                 SourceLocation where = SourceLocation::current()) {
+  detail::product_into<detail::WeightGradientProduct>(out, x, y_gradient, beta, where);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

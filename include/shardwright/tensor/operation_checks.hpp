@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Checks that the typed operations on tensors share: one mesh, agreeing extents, elements and
+/// targets.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// "[4, 512]".
+[[nodiscard]] inline std::string text_of(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    text += (d == 0 ? "" : ", ") + std::to_string(shape[d]);
+  return text + "]";
+}
+
+[[noreturn]] inline void reject_operation(const char* operation, const std::string& sentence,
+                                          const MeshCore& core, SourceLocation where) {
+  throw InvalidArgument(std::string(operation) + ": " + sentence,
+                        {.rank = core.world().rank(), .operation = operation, .where = where});
+}
+
+/// Two tensors of one operation are on one mesh: their blocks would not match otherwise.
+template <class First, class Second>
+void require_one_mesh(const char* operation, const First& first, const Second& second, SourceLocation where) {
+  if (&first.core() != &second.core())
+    reject_operation(operation,
+                     "the tensors must be on one mesh, but they are on two (make both from one DeviceMesh)",
+                     first.core(), where);
+}
+
+template <std::size_t rank>
+void require_shape(const char* operation, const char* what, const std::array<std::int64_t, rank>& shape,
+                   const std::array<std::int64_t, rank>& wanted, const MeshCore& core, SourceLocation where) {
+  if (shape == wanted)
+    return;
+  reject_operation(operation,
+                   std::string("the ") + what + " must have the shape " + text_of(wanted) + ", but it has " +
+                       text_of(shape) + " (check the extents of the operands)",
+                   core, where);
+}
+
+/// Extents [first, first + count) of one shape must be those of another from `second`.
+template <std::size_t rank, std::size_t other_rank>
+void require_equal_extents(const char* operation, const char* sentence,
+                           const std::array<std::int64_t, rank>& shape, std::size_t first,
+                           const std::array<std::int64_t, other_rank>& other, std::size_t second,
+                           std::size_t count, const MeshCore& core, SourceLocation where) {
+  for (std::size_t d = 0; d < count; ++d) {
+    if (shape[first + d] == other[second + d])
+      continue;
+    reject_operation(operation,
+                     std::string(sentence) + ", but the shapes are " + text_of(shape) + " and " +
+                         text_of(other) + " (check the order of the operands)",
+                     core, where);
+  }
+}
+
+template <class LayoutType, class Like>
+using ResultTensor = ShardedTensor<LayoutType, typename Like::value_type, typename Like::target>;
+
+/// Two operands that one kernel can combine; the trace shows both types.
+template <class First, class Second>
+struct SameElementAndTarget {
+  static_assert(std::is_same_v<typename First::value_type, typename Second::value_type>,
+                "Operation: both tensors must have the same element type (convert one first)");
+  static_assert(std::is_same_v<typename First::target, typename Second::target>,
+                "Operation: both tensors must be on the same target (copy one first)");
+  static constexpr bool value = std::is_same_v<typename First::value_type, typename Second::value_type> &&
+                                std::is_same_v<typename First::target, typename Second::target>;
+};
+
+/// The destination of an `_into` form has the layout and element of the result.
+template <class Result, class Out>
+struct DestinationOf {
+  static_assert(
+      std::is_same_v<typename Result::layout, typename Out::layout>,
+      "Operation: the destination must have the layout of the result (redistribute the result, or declare the"
+      " destination with the layout that the trace shows)");
+  static_assert(
+      std::is_same_v<typename Result::value_type, typename Out::element>,
+      "Operation: the destination must be an owner of the operands' element type (give a tensor, not a"
+      " read-only handle)");
+  static constexpr bool value = std::is_same_v<typename Result::layout, typename Out::layout> &&
+                                std::is_same_v<typename Result::value_type, typename Out::element>;
+};
+
+/// Names the operand that is not a sharded tensor.
+template <class Operand>
+struct ShardedOperand {
+  static_assert(
+      is_sharded_tensor<Operand>,
+      "Operation: sharded and plain tensors must not mix (make a ShardedTensor on the mesh, and fill "
+      "or scatter the plain data into it)");
+};
+
+/// What an operation with one plain operand returns, so that a chained call prints no second error.
+template <class First, class Second>
+[[nodiscard]] auto mixed_operands(const First& first, const Second& second, SourceLocation where) {
+  static_assert(sizeof(ShardedOperand<First>) != 0 && sizeof(ShardedOperand<Second>) != 0);
+  if constexpr (is_sharded_tensor<First>)
+    return ShardedTensor<InvalidLayout, typename First::value_type, typename First::target>(first.resources(),
+                                                                                            {}, where);
+  else
+    return ShardedTensor<InvalidLayout, typename Second::value_type, typename Second::target>(
+        second.resources(), {}, where);
+}
+
+/// One sharded operand and one that is not.
+template <class First, class Second>
+concept MixedOperands = bool(is_sharded_tensor<First> != is_sharded_tensor<Second>);
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief redistribute: from one layout to another by the collectives that the two types call for.
+
+#include <shardwright/layout/transition.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/transition_run.hpp>
+
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class To, class From>
+using TensorIn = ShardedTensor<To, typename From::value_type, typename From::target>;
+template <class To, class From>
+using HandleIn = ShardedTensor<To, const typename From::value_type, typename From::target>;
+
+template <class From, class Destination>
+void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
+  TransitionRun<typename From::value_type, typename From::target>(from.resources(), bound, from.shape(),
+                                                                  from.data(), to.mutable_data(), where)
+      .run();
+}
+
+/// A new tensor after the steps; its memory is `from`'s where no step does anything on this mesh.
+template <class To, class Steps, class From>
+[[nodiscard]] HandleIn<To, From> transition_of(const From& from, SourceLocation where) {
+  const BoundTransition bound = bind_transition<Steps>(from.core());
+  if (bound.trivial())
+    return TensorAccess::adopt<HandleIn<To, From>>(from);
+  TensorIn<To, From> to(from.resources(), from.shape(), where);
+  run_transition(from, bound, to, where);
+  return TensorAccess::take<HandleIn<To, From>>(std::move(to));
+}
+
+/// The same for an owner that is given away.
+template <class To, class Steps, class From>
+[[nodiscard]] TensorIn<To, From> transition_of_owner(From&& from, SourceLocation where) {
+  const BoundTransition bound = bind_transition<Steps>(from.core());
+  if (bound.trivial())
+    return TensorAccess::take<TensorIn<To, From>>(std::move(from));
+  if (bound.is_all_reduce() && !TensorAccess::shared(from)) {
+    run_transition(from, bound, from, where);
+    return TensorAccess::take<TensorIn<To, From>>(std::move(from));
+  }
+  TensorIn<To, From> to(from.resources(), from.shape(), where);
+  run_transition(from, bound, to, where);
+  return to;
+}
+
+} // namespace detail
+
+/// @brief `from` in layout `To`: a read-only handle.
+///
+/// The types say which collectives run. Where none does anything on this mesh the result shares the memory of
+/// `from` and costs nanoseconds; otherwise it is new memory from the mesh's pool. Collective over the axes
+/// that change.
+/// @throws the typed errors of the mesh's communicators.
+template <LayoutType To, class L, class E, class Where>
+[[nodiscard]] ShardedTensor<To, const std::remove_const_t<E>, Where>
+redistribute(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current()) {
+  return detail::transition_of<To, Transition<L, To>>(from, where);
+}
+
+/// @brief The same for an owner that is given away: the result owns its memory, and a single all_reduce works
+/// in place.
+template <LayoutType To, class L, class E, class Where>
+requires(!std::is_const_v<E>)
+    [[nodiscard]] ShardedTensor<To, E, Where> redistribute(ShardedTensor<L, E, Where>&& from,
+                                                           SourceLocation where = SourceLocation::current()) {
+  return detail::transition_of_owner<To, Transition<L, To>>(std::move(from), where);
+}
+
+/// @brief Anything but a sharded tensor: a sentence.
+template <LayoutType To, class From>
+requires(!AnyShardedTensor<From>) void redistribute(const From&) {
+  static_assert(
+      AnyShardedTensor<From>,
+      "redistribute: the input must be a ShardedTensor, whose layout says what moves (make one on the mesh, "
+      "and fill or scatter the plain data into it)");
+}
+
+/// @brief Writes `from`, in the layout of `to`, into the memory of `to`; the shapes must agree.
+/// @throws InvalidArgument where the global shapes differ or the tensors are on two meshes.
+template <LayoutType To, class L, class E, class Element, class Where>
+void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To, Element, Where>& to,
+                       SourceLocation where = SourceLocation::current()) {
+  using Steps = Transition<L, To>;
+  static_assert(
+      !std::is_const_v<Element>,
+      "redistribute_into: the destination must be an owner, not a read-only handle (write into the tensor "
+      "that owns the memory, or into a new one)");
+  static_assert(std::is_same_v<std::remove_const_t<E>, std::remove_const_t<Element>>,
+                "redistribute_into: both tensors must have the same element type (convert one first)");
+  if constexpr (std::is_same_v<std::remove_const_t<E>, Element>) {
+    detail::require_one_mesh("redistribute_into", from, to, where);
+    detail::require_shape("redistribute_into", "destination", to.shape(), from.shape(), from.core(), where);
+    const detail::BoundTransition bound = detail::bind_transition<Steps>(from.core());
+    if (!bound.trivial()) {
+      detail::run_transition(from, bound, to, where);
+    } else {
+      detail::copy_block<Where>(from.execution(), from.data(), contiguous_block(0, from.local_size()),
+                                to.mutable_data());
+    }
+  }
+}
+
+/// @brief A transition under way; wait for it exactly once.
+template <class To, class Element, class Where>
+class [[nodiscard]] PendingTensor {
+public:
+  /// @brief Whether wait() would return without waiting for another rank.
+  [[nodiscard]] bool ready() const { return !run_ || run_->ready(); }
+
+  /// @brief The tensor in its new layout. @throws LifecycleError on a second wait, else the collective's own
+  /// error.
+  [[nodiscard]] ShardedTensor<To, const Element, Where> wait() {
+    if (!result_) {
+      throw LifecycleError(
+          "PendingTensor: wait() was called twice or on an empty handle (wait once, and keep the result)");
+    }
+    if (run_)
+      run_->complete();
+    ShardedTensor<To, const Element, Where> result = std::move(*result_);
+    result_.reset();
+    run_.reset();
+    source_ = {};
+    return result;
+  }
+
+private:
+  template <LayoutType T, class L, class E, class W>
+  friend PendingTensor<T, std::remove_const_t<E>, W> redistribute_async(const ShardedTensor<L, E, W>&,
+                                                                        SourceLocation);
+
+  detail::BufferHandle source_; // the input's memory, kept until the wait
+  std::optional<ShardedTensor<To, const Element, Where>> result_;
+  std::unique_ptr<detail::TransitionRun<Element, Where>> run_;
+};
+
+/// @brief Starts the transition: its first collective runs while the caller goes on, the rest follows in
+/// wait().
+///
+/// `from` must not be written until the wait; its memory is kept alive.
+template <LayoutType To, class L, class E, class Where>
+[[nodiscard]] PendingTensor<To, std::remove_const_t<E>, Where>
+redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current()) {
+  using Steps = Transition<L, To>;
+  using Element = std::remove_const_t<E>;
+  using Handle = ShardedTensor<To, const Element, Where>;
+  PendingTensor<To, Element, Where> pending;
+  const detail::BoundTransition bound = detail::bind_transition<Steps>(from.core());
+  if (bound.trivial()) {
+    pending.result_.emplace(detail::TensorAccess::adopt<Handle>(from));
+    return pending;
+  }
+  ShardedTensor<To, Element, Where> to(from.resources(), from.shape(), where);
+  pending.run_ = std::make_unique<detail::TransitionRun<Element, Where>>(
+      from.resources(), bound, from.shape(), from.data(), to.mutable_data(), where);
+  pending.source_ = detail::TensorAccess::buffer(from);
+  pending.result_.emplace(detail::TensorAccess::take<Handle>(std::move(to)));
+  pending.run_->start();
+  return pending;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

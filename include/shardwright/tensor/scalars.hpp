@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A few numbers that kernels write in a target's memory and the host then reads.
+
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// `count` doubles from the pool, replicated: each rank has its own.
+template <std::size_t count, class Target>
+class Scalars {
+public:
+  explicit Scalars(TargetResources<Target>& resources)
+      : values_(resources, {static_cast<std::int64_t>(count)}) {}
+
+  /// Where kernels write.
+  [[nodiscard]] VectorView<double, Target> view() { return values_.mutable_local(); }
+
+  /// The numbers, once the kernels issued so far are done.
+  [[nodiscard]] std::array<double, count> read() const {
+    std::array<double, count> host{};
+    values_.execution().fence();
+    if constexpr (Target::host_accessible) {
+      for (std::size_t i = 0; i < count; ++i)
+        host[i] = values_.data()[i];
+    } else {
+      const Kokkos::View<double*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> to(host.data(),
+                                                                                                 count);
+      Kokkos::deep_copy(values_.execution(), to, values_.local());
+      values_.execution().fence();
+    }
+    return host;
+  }
+
+private:
+  ShardedTensor<Layout<1>, double, Target> values_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

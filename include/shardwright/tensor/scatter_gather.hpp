@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief From one rank's whole tensor to blocks on all ranks, and back.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+inline constexpr int scatter_tag = 0x5ca7;
+inline constexpr int gather_tag = 0x6a77;
+
+/// A box of a row-major tensor.
+template <std::size_t rank>
+struct Box {
+  std::array<std::int64_t, rank> offset{};
+  std::array<std::int64_t, rank> extents{};
+
+  [[nodiscard]] std::size_t count() const noexcept { return product(extents); }
+};
+
+/// The box of a rank of the mesh.
+template <class LayoutType, std::size_t rank>
+[[nodiscard]] Box<rank> box_of(const MeshCore& core, int mesh_rank,
+                               const std::array<std::int64_t, rank>& shape) {
+  AxisBinding binding = bind_axes(core, LayoutType::axes);
+  for (std::size_t i = 0; i < LayoutType::axes.size(); ++i)
+    binding.coordinates[i] = core.coordinate_of(mesh_rank, binding.mesh_axis[i]);
+  Box<rank> box;
+  for (std::size_t d = 0; d < rank; ++d) {
+    const DimensionBlock block = dimension_block(LayoutType::value, static_cast<int>(d), binding.extents,
+                                                 binding.coordinates, shape[d]);
+    box.offset[d] = block.offset;
+    box.extents[d] = block.size;
+  }
+  return box;
+}
+
+/// Calls visit(position in the whole, position in the packed box, length) for every run of a box.
+template <std::size_t rank, class Visit>
+void for_each_run(const std::array<std::int64_t, rank>& shape, const Box<rank>& box, Visit visit) {
+  if (box.count() == 0)
+    return;
+  if constexpr (rank == 0) {
+    visit(std::size_t{0}, std::size_t{0}, std::size_t{1});
+  } else {
+    const auto run = static_cast<std::size_t>(box.extents[rank - 1]);
+    const std::size_t runs = box.count() / run;
+    for (std::size_t i = 0; i < runs; ++i) {
+      std::size_t rest = i;
+      std::size_t position = static_cast<std::size_t>(box.offset[rank - 1]);
+      std::size_t stride = static_cast<std::size_t>(shape[rank - 1]);
+      for (std::size_t d = rank - 1; d-- > 0;) {
+        const auto extent = static_cast<std::size_t>(box.extents[d]);
+        position += (static_cast<std::size_t>(box.offset[d]) + rest % extent) * stride;
+        rest /= extent;
+        stride *= static_cast<std::size_t>(shape[d]);
+      }
+      visit(position, i * run, run);
+    }
+  }
+}
+
+template <class LayoutType>
+struct FinishedFor {
+  static_assert(!LayoutType::value.has_partial(),
+                "gather: the tensor must not be Partial, an unfinished sum (redistribute it first)");
+  static constexpr bool value = !LayoutType::value.has_partial();
+};
+template <class LayoutType>
+struct ScatteredInto {
+  static_assert(
+      !LayoutType::value.has_partial(),
+      "scatter: the layout must not be Partial, where every rank's part would count (scatter into Shard or "
+      "Replicate)");
+  static constexpr bool value = !LayoutType::value.has_partial();
+};
+
+inline void require_root(const char* operation, const MeshCore& core, int root, SourceLocation where) {
+  if (root < 0 || root >= core.world().size())
+    reject_operation(operation,
+                     "the root must be a rank of the mesh, below " + std::to_string(core.world().size()) +
+                         ", but it is " + std::to_string(root) + " (name a rank of the mesh)",
+                     core, where);
+}
+
+/// Contiguous host elements to the memory of a target, and back; both wait.
+template <class Target, class Element>
+void copy_to_target(const typename Target::execution_space& execution, const Element* from, Element* to,
+                    std::size_t count) {
+  if constexpr (Target::host_accessible) {
+    std::copy_n(from, count, to);
+  } else {
+    using Host = Kokkos::View<const Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Kokkos::deep_copy(execution, VectorView<Element, Target>(to, count), Host(from, count));
+    wait_for_kernels(execution);
+  }
+}
+template <class Target, class Element>
+void copy_to_host(const typename Target::execution_space& execution, const Element* from, Element* to,
+                  std::size_t count) {
+  wait_for_kernels(execution);
+  if constexpr (Target::host_accessible) {
+    std::copy_n(from, count, to);
+  } else {
+    using Host = Kokkos::View<Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Kokkos::deep_copy(execution, Host(to, count), VectorView<const Element, Target>(from, count));
+    wait_for_kernels(execution);
+  }
+}
+
+} // namespace detail
+
+/// @brief A tensor from the whole of it on one rank: every rank receives its block.
+///
+/// Collective over the mesh. The root packs and sends one block after another; no other rank holds more than
+/// its block.
+/// @param data row-major, `shape` elements on the root; ignored elsewhere
+/// @throws InvalidArgument where the data's size is not the shape's or the root is not a rank.
+template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
+[[nodiscard]] auto scatter(const DeviceMesh<Axes...>& mesh, int root, const Data& data,
+                           const std::array<std::int64_t, static_cast<std::size_t>(L::tensor_rank)>& shape,
+                           SourceLocation where = SourceLocation::current()) {
+  using Element = std::remove_cv_t<detail::element_of<const Data>>;
+  ShardedTensor<L, Element, Target> out(mesh, shape, where);
+  if constexpr (detail::ScatteredInto<L>::value) {
+    detail::MeshCore& core = mesh.core();
+    detail::require_root("scatter", core, root, where);
+    HostCommunicator world = core.world();
+    if (world.rank() != root) {
+      std::vector<Element> staging(Target::host_accessible ? 0 : out.local_size());
+      Element* const to = Target::host_accessible ? out.mutable_data() : staging.data();
+      if (out.local_size() > 0)
+        world.receive(std::span(to, out.local_size()), root, detail::scatter_tag, where);
+      if constexpr (!Target::host_accessible)
+        detail::copy_to_target<Target>(out.execution(), to, out.mutable_data(), out.local_size());
+      return out;
+    }
+    if (std::size(data) != out.size())
+      detail::reject_operation("scatter",
+                               "the data must hold the " + std::to_string(out.size()) +
+                                   " elements of the shape " + detail::text_of(shape) + ", but it holds " +
+                                   std::to_string(std::size(data)) + " (give the whole tensor on the root)",
+                               core, where);
+    std::vector<Element> packed;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const auto box = detail::box_of<L>(core, rank, shape);
+      packed.resize(box.count());
+      detail::for_each_run(shape, box, [&](std::size_t from, std::size_t to, std::size_t run) {
+        std::copy_n(std::data(data) + from, run, packed.data() + to);
+      });
+      if (rank == root)
+        detail::copy_to_target<Target>(out.execution(), packed.data(), out.mutable_data(), packed.size());
+      else if (!packed.empty())
+        world.send(std::span<const Element>(packed), rank, detail::scatter_tag, where);
+    }
+  }
+  return out;
+}
+
+/// @brief The whole tensor, row-major, on one rank; an empty vector on the others.
+///
+/// Collective over the mesh. One replica of every block is sent; no rank but the root holds more than its
+/// block.
+/// @throws InvalidArgument where the root is not a rank of the mesh.
+template <class L, class E, class Target>
+[[nodiscard]] std::vector<std::remove_const_t<E>> gather(const ShardedTensor<L, E, Target>& tensor, int root,
+                                                         SourceLocation where = SourceLocation::current()) {
+  using Element = std::remove_const_t<E>;
+  std::vector<Element> whole;
+  if constexpr (detail::FinishedFor<L>::value) {
+    detail::MeshCore& core = tensor.core();
+    detail::require_root("gather", core, root, where);
+    HostCommunicator world = core.world();
+    // The replica that sends has the root's place on every axis that shards nothing.
+    const auto sends = [&](int rank) {
+      for (int axis = 0; axis < core.axis_count(); ++axis) {
+        const int index = axis_index(L::axes, core.name(axis));
+        if ((index < 0 || L::value.is_replicated(index)) &&
+            core.coordinate_of(rank, axis) != core.coordinate_of(root, axis))
+          return false;
+      }
+      return true;
+    };
+    std::vector<Element> packed;
+    if (world.rank() != root) {
+      if (!sends(world.rank()) || tensor.local_size() == 0)
+        return whole;
+      if constexpr (!Target::host_accessible)
+        packed.resize(tensor.local_size());
+      const Element* from = tensor.data();
+      if constexpr (!Target::host_accessible) {
+        detail::copy_to_host<Target>(tensor.execution(), tensor.data(), packed.data(), packed.size());
+        from = packed.data();
+      } else {
+        detail::wait_for_kernels(tensor.execution());
+      }
+      world.send(std::span(from, tensor.local_size()), root, detail::gather_tag, where);
+      return whole;
+    }
+    whole.resize(tensor.size());
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (!sends(rank))
+        continue;
+      const auto box = detail::box_of<L>(core, rank, tensor.shape());
+      packed.resize(box.count());
+      if (rank == root)
+        detail::copy_to_host<Target>(tensor.execution(), tensor.data(), packed.data(), packed.size());
+      else if (!packed.empty())
+        world.receive(std::span<Element>(packed), rank, detail::gather_tag, where);
+      detail::for_each_run(tensor.shape(), box, [&](std::size_t to, std::size_t from, std::size_t run) {
+        std::copy_n(packed.data() + from, run, whole.data() + to);
+      });
+    }
+  }
+  return whole;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

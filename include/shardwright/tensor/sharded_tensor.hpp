@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A distributed tensor: a layout type, a global shape, and this rank's block in the mesh's pool.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/block.hpp>
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/block_copy.hpp>
+#include <shardwright/tensor/local_extents.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+template <class LayoutType, class Element = float, class Target = DefaultTarget>
+class ShardedTensor;
+
+namespace detail {
+
+/// Makes tensors that share memory with another one; only transitions and handles may.
+struct TensorAccess {
+  /// `To` with the memory of `from`, which keeps its own reference.
+  template <class To, class From>
+  [[nodiscard]] static To adopt(const From& from) {
+    from.require_memory();
+    To to;
+    to.buffer_ = from.buffer_;
+    to.global_ = from.global_;
+    to.local_ = from.local_;
+    return to;
+  }
+  /// `To` with the memory of `from`, which is left without.
+  template <class To, class From>
+  [[nodiscard]] static To take(From&& from) {
+    from.require_memory();
+    To to;
+    to.buffer_ = std::move(from.buffer_);
+    to.global_ = from.global_;
+    to.local_ = from.local_;
+    return to;
+  }
+  template <class Tensor>
+  [[nodiscard]] static bool shared(const Tensor& tensor) {
+    return tensor.buffer_.shared();
+  }
+  template <class Tensor>
+  [[nodiscard]] static const BufferHandle& buffer(const Tensor& tensor) {
+    return tensor.buffer_;
+  }
+};
+
+/// Shown by compilers where a tensor of one layout is used as one of another.
+struct NoImplicitConversionCallRedistributeShareOrClone {};
+
+template <class T>
+inline constexpr bool is_sharded_tensor = false;
+template <class L, class E, class T>
+inline constexpr bool is_sharded_tensor<ShardedTensor<L, E, T>> = true;
+
+} // namespace detail
+
+/// @brief Any sharded tensor, owner or read-only handle.
+template <class T>
+concept AnyShardedTensor = detail::is_sharded_tensor<std::remove_cvref_t<T>>;
+
+/// @brief A tensor of a global shape, of which this rank holds the block that the layout gives it.
+///
+/// `ShardedTensor<L, E>` owns its memory: it moves, and copies only by `clone()`. `ShardedTensor<L, const E>`
+/// is a read-only handle that shares memory; it copies. Owners and handles, layouts, elements and targets
+/// never convert into one another implicitly. Memory comes from the mesh's pool and is uninitialised until
+/// something fills it. A tensor belongs to its rank's thread.
+template <class LayoutType, class Element, class Target>
+class ShardedTensor {
+public:
+  using layout = LayoutType;
+  using element = Element;
+  using value_type = std::remove_const_t<Element>;
+  using target = Target;
+  static constexpr int tensor_rank = LayoutType::tensor_rank;
+  static constexpr bool read_only = std::is_const_v<Element>;
+
+  /// @brief The whole tensor's extents.
+  using Shape = std::array<std::int64_t, static_cast<std::size_t>(tensor_rank)>;
+  using ConstLocal = LocalView<const value_type, tensor_rank, Target>;
+  using MutableLocal = LocalView<value_type, tensor_rank, Target>;
+
+  static_assert(CollectiveElement<value_type>, "ShardedTensor: the element must be float, double, or an "
+                                               "integer of 1, 4 or 8 bytes (convert it first)");
+
+  /// @brief An uninitialised tensor of `shape`; not collective, no communication.
+  /// @throws InvalidArgument for a negative extent or a size that overflows, Error when memory runs out.
+  template <class... Axes>
+  requires(!read_only) ShardedTensor(const DeviceMesh<Axes...>& mesh, const Shape& shape,
+                                     SourceLocation where = SourceLocation::current())
+      : ShardedTensor(mesh.core().template resources<Target>(), shape, where) {
+    static_cast<void>(fits_mesh<LayoutType, typename DeviceMesh<Axes...>::axis_list>);
+  }
+
+  /// @brief The same on the mesh and pool of another tensor.
+  ShardedTensor(detail::TargetResources<Target>& resources, const Shape& shape,
+                SourceLocation where = SourceLocation::current()) requires(!read_only)
+      : global_(shape), local_(checked_local_shape(resources.core(), shape, where)) {
+    buffer_ = detail::BufferHandle(resources.take(local_size() * sizeof(Element)));
+  }
+
+  /// @brief Layouts, elements and targets never convert by themselves: the deleted constructor's name says
+  /// what to call, in the one line of it that compilers print.
+  template <class L, class E, class T>
+  // clang-format off
+  ShardedTensor(const ShardedTensor<L, E, T>&, detail::NoImplicitConversionCallRedistributeShareOrClone = {}) = delete;
+  // clang-format on
+
+  ShardedTensor(ShardedTensor&&) noexcept = default;
+  ShardedTensor& operator=(ShardedTensor&&) noexcept = default;
+  ShardedTensor(const ShardedTensor&) requires(read_only) = default;
+  ShardedTensor& operator=(const ShardedTensor&) requires(read_only) = default;
+  ~ShardedTensor() = default;
+
+  [[nodiscard]] const Shape& shape() const noexcept { return global_; }
+  /// @brief Extents of this rank's block.
+  [[nodiscard]] const Shape& local_shape() const noexcept { return local_; }
+  /// @brief Where this rank's block starts; an empty block starts at the end.
+  [[nodiscard]] Shape local_offset() const { return detail::local_offset_of<LayoutType>(core(), global_); }
+  /// @brief Elements of the whole tensor.
+  [[nodiscard]] std::size_t size() const noexcept { return detail::product(global_); }
+  /// @brief Elements of this rank's block.
+  [[nodiscard]] std::size_t local_size() const noexcept { return detail::product(local_); }
+
+  /// @brief This rank's block, read-only.
+  [[nodiscard]] ConstLocal local() const { return detail::make_view<ConstLocal>(data(), local_); }
+  /// @brief This rank's block as [product of the leading extents, last extent], read-only.
+  [[nodiscard]] MatrixView<const value_type, Target> local_matrix() const {
+    return detail::make_matrix<MatrixView<const value_type, Target>>(data(), local_);
+  }
+  /// @brief This rank's block for writing. @throws LifecycleError while a read-only handle shares it.
+  [[nodiscard]] MutableLocal mutable_local() {
+    return detail::make_view<MutableLocal>(mutable_data(), local_);
+  }
+  /// @brief As local_matrix, for writing. @throws LifecycleError while a read-only handle shares it.
+  [[nodiscard]] MatrixView<value_type, Target> mutable_local_matrix() {
+    return detail::make_matrix<MatrixView<value_type, Target>>(mutable_data(), local_);
+  }
+
+  /// @brief First element of this rank's block.
+  [[nodiscard]] const value_type* data() const {
+    require_memory();
+    return static_cast<const value_type*>(buffer_.data());
+  }
+  /// @brief The same for writing. @throws LifecycleError while a read-only handle shares the memory.
+  [[nodiscard]] value_type* mutable_data() {
+    static_assert(
+        !read_only,
+        "ShardedTensor: a read-only handle must not be written (write into the tensor that owns the "
+        "memory, or into a clone)");
+    require_memory();
+    if (buffer_.shared()) {
+      throw LifecycleError("ShardedTensor: it must not be written while a read-only handle shares its memory "
+                           "(let the handle end first, or"
+                           " write into a clone)");
+    }
+    return static_cast<value_type*>(buffer_.data());
+  }
+
+  /// @brief A read-only handle of the same memory.
+  [[nodiscard]] ShardedTensor<LayoutType, const value_type, Target> share() const {
+    return detail::TensorAccess::adopt<ShardedTensor<LayoutType, const value_type, Target>>(*this);
+  }
+  /// @brief A copy in memory of its own.
+  [[nodiscard]] ShardedTensor<LayoutType, value_type, Target> clone() const {
+    ShardedTensor<LayoutType, value_type, Target> copy(resources(), global_);
+    detail::copy_block<Target>(execution(), data(), contiguous_block(0, local_size()), copy.mutable_data());
+    return copy;
+  }
+
+  /// @brief Whether the tensor has memory; a moved-from one has none.
+  [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(buffer_); }
+  /// @brief The execution instance on which its kernels run.
+  [[nodiscard]] const typename Target::execution_space& execution() const { return resources().execution(); }
+  /// @brief Pool and execution instance.
+  [[nodiscard]] detail::TargetResources<Target>& resources() const {
+    require_memory();
+    return static_cast<detail::TargetResources<Target>&>(buffer_.pool());
+  }
+  /// @brief The run-time part of the mesh.
+  [[nodiscard]] detail::MeshCore& core() const { return resources().core(); }
+
+private:
+  friend struct detail::TensorAccess;
+  ShardedTensor() = default;
+
+  static Shape checked_local_shape(const detail::MeshCore& core, const Shape& shape, SourceLocation where) {
+    detail::check_shape(shape, sizeof(Element), where);
+    return detail::local_shape_of<LayoutType>(core, shape);
+  }
+
+  void require_memory() const {
+    if (!buffer_) {
+      throw LifecycleError(
+          "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)");
+    }
+  }
+
+  detail::BufferHandle buffer_;
+  Shape global_{};
+  Shape local_{};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What one step of a transition means on this rank: its group, the blocks of its ranks, and the call
+/// to make.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/layout/block.hpp>
+#include <shardwright/layout/transition_plan.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/local_extents.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+using Extents = std::array<std::int64_t, max_tensor_rank>;
+
+/// One step bound to a mesh and a shape. Ranks of its group are numbered in mesh order, whatever the order of
+/// its axes.
+class StepGeometry {
+public:
+  StepGeometry(const TransitionStep& step, const AxisBinding& binding, std::span<const std::int64_t> shape)
+      : step_(&step), binding_(&binding), shape_(shape) {
+    for (const int axis : step.axes) {
+      if (extent(axis) == 1)
+        continue; // its part of the step is nothing
+      axes_.push_back(axis);
+      mask_ |= 1u << mesh_axis(axis);
+      group_size_ *= extent(axis);
+    }
+    before_ = local_shape(step.before, binding.extents, binding.coordinates, shape);
+    after_ = local_shape(step.after, binding.extents, binding.coordinates, shape);
+  }
+
+  [[nodiscard]] const TransitionStep& step() const noexcept { return *step_; }
+  /// Whether the step does nothing on this mesh.
+  [[nodiscard]] bool trivial() const noexcept { return axes_.empty(); }
+  /// Mesh axes that the group spans.
+  [[nodiscard]] unsigned mask() const noexcept { return mask_; }
+  [[nodiscard]] std::size_t count_before() const noexcept { return product(before_); }
+  [[nodiscard]] std::size_t count_after() const noexcept { return product(after_); }
+
+  /// Whether this rank's coordinate is 0 on every axis of the step.
+  [[nodiscard]] bool first() const noexcept {
+    for (const int axis : axes_)
+      if (binding_->coordinates[static_cast<std::size_t>(axis)] != 0)
+        return false;
+    return true;
+  }
+
+  /// Block of this rank in the buffer before a slice.
+  [[nodiscard]] StridedBlock slice_block() const {
+    const DimensionBlock base = block_of(step_->before, step_->dimension);
+    const DimensionBlock own = block_of(step_->after, step_->dimension);
+    return strided(before_, step_->dimension, {own.offset - base.offset, own.size});
+  }
+
+  /// The call of a collective step; `blocks` receives what the call refers to.
+  [[nodiscard]] CollectiveCall call(ElementType element, const void* in, void* out,
+                                    std::vector<StridedBlock>& blocks, SourceLocation where) const {
+    CollectiveCall call;
+    call.element = element;
+    call.reduce_op = step_->op;
+    call.in = in;
+    call.out = out;
+    call.where = where;
+    const auto group = static_cast<std::size_t>(group_size_);
+    switch (step_->kind) {
+    case StepKind::all_reduce:
+      call.operation = Operation::all_reduce;
+      call.count = count_before();
+      call.order = order();
+      break;
+    case StepKind::all_gather:
+      call.operation = Operation::all_gather;
+      call.count = count_before();
+      append_blocks(blocks, after_, step_->dimension, step_->after);
+      call.out_blocks = blocks;
+      break;
+    case StepKind::reduce_scatter:
+      call.operation = Operation::reduce_scatter;
+      call.count = count_after();
+      call.order = order();
+      append_blocks(blocks, before_, step_->dimension, step_->before);
+      call.in_blocks = blocks;
+      break;
+    case StepKind::all_to_all:
+      call.operation = Operation::all_to_all;
+      append_blocks(blocks, before_, step_->dimension, step_->before);
+      append_blocks(blocks, after_, step_->from_dimension, step_->after);
+      call.in_blocks = std::span<const StridedBlock>(blocks).first(group);
+      call.out_blocks = std::span<const StridedBlock>(blocks).last(group);
+      break;
+    case StepKind::slice:
+    case StepKind::keep_on_first:
+      break;
+    }
+    return call;
+  }
+
+private:
+  [[nodiscard]] int extent(int axis) const { return binding_->extents[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] int mesh_axis(int axis) const { return binding_->mesh_axis[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] DimensionBlock block_of(const LayoutValue& layout, int dimension) const {
+    return dimension_block(layout, dimension, binding_->extents, binding_->coordinates,
+                           shape_[static_cast<std::size_t>(dimension)]);
+  }
+
+  /// Distance in group rank between neighbours along an axis.
+  [[nodiscard]] int stride(int axis) const {
+    int stride = 1;
+    for (const int other : axes_)
+      if (mesh_axis(other) > mesh_axis(axis))
+        stride *= extent(other);
+    return stride;
+  }
+
+  /// The order that the same reductions, one axis at a time, would have: merging changes no bit.
+  [[nodiscard]] ReductionOrder order() const {
+    ReductionOrder order;
+    for (int i = 0; i < axes_.count; ++i) {
+      // Sharding goes left to right and unsharding right to left.
+      const int axis = axes_[step_->kind == StepKind::reduce_scatter ? i : axes_.count - 1 - i];
+      order.levels[static_cast<std::size_t>(order.count++)] = {extent(axis), stride(axis)};
+    }
+    if (order.count == 1)
+      return {};
+    return order;
+  }
+
+  static StridedBlock strided(const Extents& buffer, int dimension, DimensionBlock range) {
+    std::size_t rows = 1;
+    std::size_t inner = 1;
+    for (int d = 0; d < max_tensor_rank; ++d) {
+      const auto extent = static_cast<std::size_t>(buffer[static_cast<std::size_t>(d)]);
+      if (d < dimension)
+        rows *= extent;
+      if (d > dimension)
+        inner *= extent;
+    }
+    return {static_cast<std::size_t>(range.offset) * inner, rows,
+            static_cast<std::size_t>(range.size) * inner,
+            static_cast<std::size_t>(buffer[static_cast<std::size_t>(dimension)]) * inner};
+  }
+
+  /// For every rank of the group, its chunk of `dimension` of a buffer whose layout there is `whole`.
+  void append_blocks(std::vector<StridedBlock>& blocks, const Extents& buffer, int dimension,
+                     const LayoutValue& whole) const {
+    const DimensionBlock base = block_of(whole, dimension);
+    for (int rank = 0; rank < group_size_; ++rank) {
+      DimensionBlock range{0, base.size};
+      for (const int axis : axes_)
+        range = chunk_of(range, extent(axis), rank / stride(axis) % extent(axis));
+      blocks.push_back(strided(buffer, dimension, range));
+    }
+  }
+
+  const TransitionStep* step_;
+  const AxisBinding* binding_;
+  std::span<const std::int64_t> shape_;
+  AxisSequence axes_{};
+  unsigned mask_ = 0;
+  int group_size_ = 1;
+  Extents before_{};
+  Extents after_{};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

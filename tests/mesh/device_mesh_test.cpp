@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/mesh/device_mesh.hpp>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using namespace shardwright;
+using namespace shardwright::axis;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+/// Runs a program that must fail; returns the sentence of the first cause.
+template <class Failure, class Program>
+std::string failure_of(int ranks, Program program) {
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.deadline = std::chrono::seconds(20);
+  try {
+    launch(options, program);
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  return "no failure of the type";
+}
+
+static_assert(
+    std::is_same_v<decltype(DeviceMesh{std::declval<HostCommunicator>(), extent<dp>(2), extent<tp, 4>()}),
+                   DeviceMesh<dp, StaticExtent<tp, 4>>>);
+static_assert(DeviceMesh<dp, StaticExtent<tp, 4>>::static_extent<tp> == 4);
+static_assert(DeviceMesh<dp, StaticExtent<tp, 4>>::static_extent<dp> == 0);
+static_assert(DeviceMesh<dp, tp>::has<dp> && !DeviceMesh<dp, tp>::has<cp>);
+
+} // namespace
+
+TEST_CASE("ranks take row-major coordinates, the last axis being the innermost") {
+  CHECK(on_ranks(6, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(3)};
+          findings.expect(mesh.extent<dp>() == 2 && mesh.extent<tp>() == 3, "extents");
+          findings.expect(mesh.coordinate<dp>() == world.rank() / 3, "dp of rank ", world.rank());
+          findings.expect(mesh.coordinate<tp>() == world.rank() % 3, "tp of rank ", world.rank());
+          findings.expect(mesh.size() == 6 && mesh.rank() == world.rank(), "size and rank");
+        }) == "");
+}
+
+TEST_CASE("every set of axes has a group whose ranks are numbered in mesh order") {
+  CHECK(on_ranks(8, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2), extent<cp>(2), extent<tp>(2)};
+          const int d = mesh.coordinate<dp>();
+          const int c = mesh.coordinate<cp>();
+          const int t = mesh.coordinate<tp>();
+          findings.expect(mesh.communicator<>().size() == 1, "no axes");
+          findings.expect(mesh.communicator<dp>().size() == 2 && mesh.communicator<dp>().rank() == d, "dp");
+          findings.expect(mesh.communicator<tp>().rank() == t, "tp");
+          findings.expect(mesh.communicator<dp, tp>().size() == 4 &&
+                              mesh.communicator<dp, tp>().rank() == 2 * d + t,
+                          "dp,tp");
+          findings.expect(mesh.communicator<tp, dp>().rank() == 2 * d + t,
+                          "the order of the request is nothing");
+          findings.expect(mesh.communicator<dp, cp, tp>().rank() == 4 * d + 2 * c + t, "all axes");
+          std::array<int, 4> ranks{};
+          mesh.communicator<dp, tp>().all_gather(std::array{world.rank()}, ranks);
+          findings.expect(ranks == std::array{2 * c, 2 * c + 1, 2 * c + 4, 2 * c + 5}, "members of dp,tp");
+          findings.expect(mesh.communicator<dp, tp>().name() == "dp,tp", "name of the group");
+        }) == "");
+}
+
+TEST_CASE("axes of extent 1 add nothing to a group") {
+  CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(1), extent<tp>(3), extent<cp>(1)};
+          findings.expect(&mesh.communicator<tp>() == &mesh.communicator<dp, tp>(), "tp is dp,tp");
+          findings.expect(mesh.communicator<dp>().size() == 1, "dp alone");
+          findings.expect(mesh.communicator<tp>().size() == 3, "tp");
+        }) == "");
+}
+
+TEST_CASE("copies of a mesh share its groups and pools, and outlive it") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          auto* const mesh = new DeviceMesh{world, extent<dp>(2)};
+          DeviceMesh copy = *mesh;
+          const DeviceMesh other{world, extent<dp>(2)};
+          findings.expect(&copy.core() == &mesh->core() && &copy.core() != &other.core(), "identity");
+          delete mesh;
+          std::array<int, 2> ranks{};
+          copy.communicator<dp>().all_gather(std::array{world.rank()}, ranks);
+          findings.expect(ranks == std::array{0, 1}, "the copy works");
+          copy = other;
+          findings.expect(&copy.core() == &other.core(), "assignment");
+        }) == "");
+}
+
+TEST_CASE("a product that is not the number of ranks names both and the nearest meshes") {
+  const std::string message = failure_of<InvalidArgument>(
+      4, [](const HostCommunicator& world) { const DeviceMesh mesh(world, extent<dp>(2), extent<tp>(3)); });
+  CHECK_THAT(message, ContainsSubstring("dp=2,tp=3"));
+  CHECK_THAT(message, ContainsSubstring("6"));
+  CHECK_THAT(message, ContainsSubstring("4"));
+  CHECK_THAT(message, ContainsSubstring("dp=2,tp=2"));
+}
+
+TEST_CASE("zero, negative and overflowing extents are rejected") {
+  for (const std::int64_t wrong : {std::int64_t{0}, std::int64_t{-2}}) {
+    const std::string message = failure_of<InvalidArgument>(
+        2, [wrong](const HostCommunicator& world) { const DeviceMesh mesh(world, extent<dp>(wrong)); });
+    CHECK_THAT(message, ContainsSubstring("dp") && ContainsSubstring(std::to_string(wrong)));
+  }
+  CHECK_THAT(failure_of<InvalidArgument>(1,
+                                         [](const HostCommunicator& world) {
+                                           const DeviceMesh mesh(world, extent<dp>(std::int64_t{1} << 40),
+                                                                 extent<tp>(std::int64_t{1} << 40));
+                                         }),
+             ContainsSubstring("must be less than 2^31"));
+}
+
+TEST_CASE("ranks that give different meshes learn it before any group forms") {
+  const std::string extents = failure_of<ConfigurationMismatch>(4, [](const HostCommunicator& world) {
+    const bool odd = world.rank() == 3;
+    const DeviceMesh mesh(world, extent<dp>(odd ? 4 : 2), extent<tp>(odd ? 1 : 2));
+  });
+  CHECK_THAT(extents, ContainsSubstring("rank 3 differs from rank 0"));
+  CHECK_THAT(extents, ContainsSubstring("dp=4,tp=1 against dp=2,tp=2"));
+  const std::string names = failure_of<ConfigurationMismatch>(2, [](const HostCommunicator& world) {
+    if (world.rank() == 1)
+      const DeviceMesh mesh(world, extent<dp>(2));
+    else
+      const DeviceMesh mesh(world, extent<tp>(2));
+  });
+  CHECK_THAT(names, ContainsSubstring("names or the order of the axes"));
+}
+
+TEST_CASE("a rank that never makes the mesh lets the others fail within the deadline") {
+  LaunchOptions options;
+  options.ranks = 3;
+  options.deadline = std::chrono::milliseconds(200);
+  CHECK_THROWS_AS(launch(options,
+                         [](const HostCommunicator& world) {
+                           if (world.rank() != 1)
+                             const DeviceMesh mesh(world, extent<dp>(3));
+                         }),
+                  Error);
+}
+
+TEST_CASE("the pool of a mesh hands blocks out again") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2)};
+          auto& pool = mesh.core().resources<DefaultTarget>();
+          void* first = nullptr;
+          {
+            const detail::BufferHandle handle(pool.take(1000));
+            const detail::BufferHandle copy =
+                handle; // NOLINT(performance-unnecessary-copy-initialization): counted
+            first = handle.data();
+            findings.expect(handle.shared() && copy.data() == first, "two handles of one block");
+            findings.expect(mesh.pool_statistics().used_bytes >= 1000, "in use");
+          }
+          findings.expect(mesh.pool_statistics().used_bytes == 0, "given back");
+          const detail::BufferHandle again(pool.take(1010));
+          findings.expect(again.data() == first, "the same block serves a size of its class");
+          findings.expect(mesh.pool_statistics().allocations == 1, "one allocation");
+        }) == "");
+}
+
+TEST_CASE("blocks of a pool are at most an eighth larger than asked for") {
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(1)};
+          auto& pool = mesh.core().resources<DefaultTarget>();
+          for (std::size_t bytes = 256; bytes < 100000; bytes += 1 + bytes / 7) {
+            const detail::BufferHandle handle(pool.take(bytes));
+            const std::size_t given = mesh.pool_statistics().used_bytes;
+            findings.expect(given >= bytes && given <= bytes + bytes / 8 + 1, bytes, " gives ", given);
+          }
+          const PoolStatistics before = mesh.pool_statistics();
+          findings.expect(before.peak_bytes < before.reserved_bytes, "peak counts what was in use at once");
+        }) == "");
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/rms_norm.hpp>
+#include <shardwright/tensor/kernels/swiglu.hpp>
+
+#include "tensor/kernels_support.hpp"
+
+#include <thread>
+#include <vector>
+
+using namespace kernels_test;
+
+namespace {
+
+/// Buffers of one attention problem.
+template <class Element>
+struct Problem {
+  kernels::AttentionShape shape;
+  double scale;
+  Matrix<Element> qkv, out, d_out, d_qkv;
+  Vector<Element> log_sum_exp, work;
+
+  explicit Problem(const kernels::AttentionShape& s)
+      : shape(s), scale(1 / std::sqrt(static_cast<double>(s.head_dim))),
+        qkv(random_matrix<Element>(s.tokens(), s.qkv_width(), 1)), out("out", s.tokens(), s.output_width()),
+        d_out(random_matrix<Element>(s.tokens(), s.output_width(), 2)),
+        d_qkv("d_qkv", s.tokens(), s.qkv_width()), log_sum_exp("lse", s.tokens() * s.heads()),
+        work("work", kernels::attention_backward_workspace<Element>(execution(), s)) {}
+
+  void forward() { kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape, scale, work); }
+  void backward() {
+    kernels::attention_backward(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape, scale, work);
+  }
+
+  /// The kernels that devices run, here on the host.
+  void forward_rows() {
+    kernels::detail::run("rows", execution(), shape.tokens() * shape.heads(),
+                         kernels::detail::AttentionForwardRow<Element>{
+                             constant(qkv), kernels::detail::span_of(out), log_sum_exp.data(), shape,
+                             static_cast<Element>(scale)});
+  }
+  void backward_rows() {
+    const kernels::detail::AttentionBackwardQuery<Element> query{constant(qkv),
+                                                                 constant(out),
+                                                                 log_sum_exp.data(),
+                                                                 constant(d_out),
+                                                                 kernels::detail::span_of(d_qkv),
+                                                                 shape,
+                                                                 static_cast<Element>(scale)};
+    kernels::detail::run("q", execution(), shape.tokens() * shape.heads(), query);
+    kernels::detail::run("k", execution(), shape.tokens() * shape.kv_heads,
+                         kernels::detail::AttentionBackwardKey<Element>{query});
+  }
+
+  /// Outputs by the definition, in double.
+  Matrix<double> expected() const {
+    Matrix<double> result("expected", shape.tokens(), shape.output_width());
+    const std::size_t d = shape.head_dim;
+    for (std::size_t b = 0; b < shape.batch; ++b) {
+      for (std::size_t h = 0; h < shape.heads(); ++h) {
+        const std::size_t group = h / shape.q_per_kv * shape.group_width();
+        const std::size_t q = group + h % shape.q_per_kv * d, k = group + shape.q_per_kv * d, v = k + d;
+        for (std::size_t i = 0; i < shape.sequence; ++i) {
+          const std::size_t row = b * shape.sequence;
+          std::vector<double> weight(i + 1);
+          double sum = 0;
+          for (std::size_t j = 0; j <= i; ++j) {
+            double dot = 0;
+            for (std::size_t c = 0; c < d; ++c) {
+              dot += static_cast<double>(qkv(row + i, q + c)) * static_cast<double>(qkv(row + j, k + c));
+            }
+            sum += weight[j] = std::exp(scale * dot);
+          }
+          for (std::size_t c = 0; c < d; ++c) {
+            double value = 0;
+            for (std::size_t j = 0; j <= i; ++j)
+              value += weight[j] / sum * static_cast<double>(qkv(row + j, v + c));
+            result(row + i, h * d + c) = value;
+          }
+        }
+      }
+    }
+    return result;
+  }
+
+private:
+  static kernels::detail::MatrixSpan<const Element> constant(const Matrix<Element>& m) {
+    return {m.data(), m.extent(0), m.extent(1), m.extent(1)};
+  }
+};
+
+std::vector<kernels::AttentionShape> shapes() {
+  return {{1, 1, 1, 1, 1},   {2, 5, 1, 1, 7},   {1, 32, 2, 1, 16}, {2, 33, 2, 2, 20},
+          {1, 70, 1, 3, 24}, {3, 37, 2, 1, 64}, {1, 96, 1, 2, 80}};
+}
+
+} // namespace
+
+TEMPLATE_TEST_CASE("Attention matches its definition for grouped heads and odd lengths", "[kernels]", float,
+                   double) {
+  for (const auto& shape : shapes()) {
+    Problem<TestType> problem(shape);
+    problem.forward();
+    const auto expected = problem.expected();
+    REQUIRE(largest_difference(problem.out, expected) < tolerance<TestType>);
+    const auto lse = problem.log_sum_exp;
+    problem.log_sum_exp = Vector<TestType>("lse", lse.size());
+    problem.forward_rows();
+    REQUIRE(largest_difference(problem.out, expected) < tolerance<TestType>);
+    REQUIRE(largest_difference(problem.log_sum_exp, lse) < tolerance<TestType>);
+  }
+}
+
+TEST_CASE("Attention gradients match finite differences", "[kernels]") {
+  for (const auto& shape : shapes()) {
+    Problem<double> problem(shape);
+    problem.forward();
+    Kokkos::deep_copy(problem.d_qkv, std::numeric_limits<double>::quiet_NaN());
+    problem.backward();
+    const auto gradient = copy_of(problem.d_qkv);
+    problem.backward_rows();
+    REQUIRE(largest_difference(problem.d_qkv, gradient) < 1e-12);
+    require_gradient(
+        problem.qkv, gradient,
+        [&] {
+          problem.forward();
+          return weighted_sum(problem.d_out, problem.out);
+        },
+        1 + problem.qkv.size() / 60);
+  }
+}
+
+TEST_CASE("Attention in single precision has the gradient of double precision", "[kernels]") {
+  for (const auto& shape : shapes()) {
+    Problem<float> single(shape);
+    Problem<double> twice(shape);
+    single.forward();
+    single.backward();
+    twice.forward();
+    twice.backward();
+    REQUIRE(largest_difference(single.d_qkv, twice.d_qkv) < 1e-4);
+  }
+}
+
+TEST_CASE("Large scores neither overflow nor lose the maximum; a NaN reaches the rows that see it",
+          "[kernels]") {
+  Problem<float> problem({1, 40, 1, 1, 16});
+  for (std::size_t i = 0; i < problem.qkv.size(); ++i)
+    problem.qkv.data()[i] *= 100.0f;
+  problem.forward();
+  for (std::size_t i = 0; i < problem.out.size(); ++i)
+    REQUIRE(std::isfinite(problem.out.data()[i]));
+  problem.backward();
+  for (std::size_t i = 0; i < problem.d_qkv.size(); ++i)
+    REQUIRE(std::isfinite(problem.d_qkv.data()[i]));
+  problem.qkv(35, 16) = std::numeric_limits<float>::quiet_NaN(); // the key of token 35
+  problem.forward();
+  for (std::size_t i = 0; i < 40; ++i)
+    REQUIRE(std::isnan(problem.out(i, 0)) == (i >= 35));
+}
+
+TEST_CASE("A workspace that is too small is refused", "[kernels]") {
+  Problem<float> problem({1, 8, 1, 1, 8});
+  problem.work = Vector<float>("work", 3);
+  REQUIRE_THROWS_AS(problem.forward(), sw::InvalidArgument);
+  REQUIRE_THROWS_AS(problem.backward(), sw::InvalidArgument);
+}
+
+// Thread ranks run kernels at the same time; on old Kokkos the host backend's scratch belongs to the whole
+// process.
+TEST_CASE("Many threads with data of their own get the bits of one", "[kernels]") {
+  const auto program = [](std::uint64_t seed) {
+    const auto e = execution();
+    Problem<float> problem({2, 45, 2, 2, 24});
+    kernels::fill_normal(e, problem.qkv, {{0, 0}, {problem.qkv.extent(0), problem.qkv.extent(1)}}, {seed, 1},
+                         0, 1);
+    const std::size_t rows = problem.out.extent(0), width = problem.out.extent(1);
+    Vector<float> gain("gain", width), rms("rms", rows), d_gain("d_gain", width);
+    Vector<float> norm_work("work", kernels::rms_norm_workspace(rows, width));
+    Vector<double> norm("norm", 1), partials("partials", kernels::reduce_workspace(problem.d_qkv.size()));
+    kernels::fill(e, gain, 1.5f);
+    const Matrix<float> product("product", rows, rows), y("y", rows, width), half("half", rows, width / 2);
+    std::vector<double> result;
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      problem.forward();
+      kernels::add_rms_norm_forward(e, problem.out, problem.d_out, gain, 1e-5, problem.d_out, y, rms);
+      kernels::swiglu_forward(e, y, half);
+      kernels::matmul(e, y, kernels::Transpose::no, y, kernels::Transpose::yes, product);
+      problem.backward();
+      kernels::add_rms_norm_backward(e, problem.d_out, gain, rms, y, problem.out, problem.d_out, d_gain,
+                                     norm_work);
+      kernels::sum_of_squares(e, problem.d_qkv, norm, partials);
+      result.push_back(norm(0));
+      kernels::sum_of_squares(e, product, norm, partials);
+      result.push_back(norm(0));
+      kernels::sum_of_squares(e, half, norm, partials);
+      result.push_back(norm(0));
+    }
+    return result;
+  };
+  constexpr std::size_t ranks = 6;
+  std::vector<std::vector<double>> alone(ranks), together(ranks);
+  for (std::size_t r = 0; r < ranks; ++r)
+    alone[r] = program(r);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] { together[r] = program(r); });
+  for (std::thread& thread : threads)
+    thread.join();
+  REQUIRE(alone[0] != alone[1]);
+  for (std::size_t r = 0; r < ranks; ++r)
+    REQUIRE(together[r] == alone[r]);
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/rms_norm.hpp>
+#include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/kernels/swiglu.hpp>
+
+#include "tensor/kernels_support.hpp"
+
+using namespace kernels_test;
+
+namespace {
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+} // namespace
+
+TEMPLATE_TEST_CASE("RMSNorm matches its formula, fused with the addition or not", "[kernels]", float,
+                   double) {
+  const auto e = execution();
+  for (const std::size_t width : {1, 15, 64, 100}) {
+    const std::size_t rows = 67;
+    const auto residual = random_matrix<TestType>(rows, width, 1);
+    const auto branch = random_matrix<TestType>(rows, width, 2);
+    const auto gain = random_vector<TestType>(width, 3, 1.0);
+    for (std::size_t c = 0; c < width; ++c)
+      residual(5, c) = branch(5, c) = 0;
+    const auto sum = copy_of(residual), y = copy_of(residual), plain = copy_of(residual);
+    const Vector<TestType> rms("rms", rows), rms_plain("rms", rows);
+    kernels::add_rms_norm_forward(e, residual, branch, gain, 1e-5, sum, y, rms);
+    kernels::rms_norm_forward(e, sum, gain, 1e-5, plain, rms_plain);
+    Matrix<double> expected("expected", rows, width), total("total", rows, width);
+    for (std::size_t i = 0; i < rows; ++i) {
+      double mean = 0;
+      for (std::size_t c = 0; c < width; ++c) {
+        total(i, c) = static_cast<double>(residual(i, c)) + static_cast<double>(branch(i, c));
+        mean += total(i, c) * total(i, c) / static_cast<double>(width);
+      }
+      for (std::size_t c = 0; c < width; ++c) {
+        expected(i, c) = total(i, c) / std::sqrt(mean + 1e-5) * static_cast<double>(gain(c));
+      }
+      REQUIRE(rms(i) == rms_plain(i));
+    }
+    REQUIRE(largest_difference(sum, total) < tolerance<TestType>);
+    REQUIRE(largest_difference(y, expected) < tolerance<TestType>);
+    REQUIRE(largest_difference(y, plain) == 0.0);
+    kernels::add_rms_norm_forward(e, residual, branch, gain, 1e-5, residual, y, rms); // in place
+    REQUIRE(largest_difference(residual, sum) == 0.0);
+    REQUIRE(largest_difference(y, plain) == 0.0);
+  }
+}
+
+TEST_CASE("RMSNorm gradients match finite differences", "[kernels]") {
+  const auto e = execution();
+  const std::size_t rows = 70, width = 21; // more than one block of rows
+  const auto x = random_matrix<double>(rows, width, 1), dy = random_matrix<double>(rows, width, 2);
+  const auto d_residual = random_matrix<double>(rows, width, 4);
+  const auto gain = random_vector<double>(width, 3, 1.0);
+  const auto y = copy_of(x), dx = copy_of(x), fused = copy_of(x);
+  const Vector<double> rms("rms", rows), d_gain("d_gain", width), d_gain_fused("d_gain", width);
+  const Vector<double> work("work", kernels::rms_norm_workspace(rows, width));
+  const auto objective = [&] {
+    kernels::rms_norm_forward(e, x, gain, 1e-5, y, rms);
+    return weighted_sum(dy, y);
+  };
+  objective();
+  kernels::rms_norm_backward_input(e, x, gain, rms, dy, dx);
+  kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, work);
+  kernels::add_rms_norm_backward(e, x, gain, rms, dy, d_residual, fused, d_gain_fused, work);
+  require_gradient(x, dx, objective, 7);
+  require_gradient(gain, d_gain, objective);
+  REQUIRE(largest_difference(d_gain, d_gain_fused) == 0.0);
+  for (std::size_t i = 0; i < dx.size(); ++i) {
+    REQUIRE(std::abs(fused.data()[i] - (d_residual.data()[i] + dx.data()[i])) < 1e-14);
+  }
+  kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, work, true);
+  for (std::size_t c = 0; c < width; ++c)
+    REQUIRE(std::abs(d_gain(c) - 2 * d_gain_fused(c)) < 1e-12);
+  // In place on the residual's gradient.
+  kernels::add_rms_norm_backward(e, x, gain, rms, dy, d_residual, d_residual, d_gain_fused, work);
+  REQUIRE(largest_difference(d_residual, fused) == 0.0);
+  REQUIRE_THROWS_AS(kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, Vector<double>("work", 1)),
+                    sw::InvalidArgument);
+}
+
+TEST_CASE("A NaN stays in its row of a norm, and reaches the gain gradient", "[kernels]") {
+  const auto e = execution();
+  const auto x = random_matrix<double>(4, 19, 1), dy = random_matrix<double>(4, 19, 2), y = copy_of(x);
+  const auto gain = random_vector<double>(19, 3);
+  const Vector<double> rms("rms", 4), d_gain("d_gain", 19), work("work", kernels::rms_norm_workspace(4, 19));
+  x(2, 18) = not_a_number;
+  kernels::rms_norm_forward(e, x, gain, 1e-5, y, rms);
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t c = 0; c < 19; ++c)
+      REQUIRE(std::isnan(y(i, c)) == (i == 2));
+  }
+  kernels::rms_norm_backward_gain(e, x, rms, dy, d_gain, work);
+  for (std::size_t c = 0; c < 19; ++c)
+    REQUIRE(std::isnan(d_gain(c)));
+}
+
+TEMPLATE_TEST_CASE("SwiGLU matches its formula and its gradient", "[kernels]", float, double) {
+  const auto e = execution();
+  for (const std::size_t hidden : {1, 16, 37}) {
+    const auto x = random_matrix<TestType>(5, 2 * hidden, 1, 2.0);
+    const auto dy = random_matrix<TestType>(5, hidden, 2);
+    const auto y = random_matrix<TestType>(5, hidden, 3);
+    kernels::swiglu_forward(e, x, y);
+    Matrix<double> expected("expected", 5, hidden), d_expected("expected", 5, 2 * hidden);
+    for (std::size_t i = 0; i < 5; ++i) {
+      for (std::size_t c = 0; c < hidden; ++c) {
+        const double g = static_cast<double>(x(i, c)), u = static_cast<double>(x(i, hidden + c));
+        const double s = 1 / (1 + std::exp(-g)), d = static_cast<double>(dy(i, c));
+        expected(i, c) = g * s * u;
+        d_expected(i, c) = d * u * s * (1 + g * (1 - s));
+        d_expected(i, hidden + c) = d * g * s;
+      }
+    }
+    REQUIRE(largest_difference(y, expected) < tolerance<TestType>);
+    kernels::swiglu_backward(e, x, dy, x); // in place
+    REQUIRE(largest_difference(x, d_expected) < tolerance<TestType>);
+  }
+}
+
+TEST_CASE("Rotary positions turn pairs by their angle, and the backward turn undoes it", "[kernels]") {
+  const auto e = execution();
+  const kernels::AttentionShape shape{2, 5, 2, 2, 6};
+  const std::size_t first = 3;
+  const Matrix<double> cosines("cosines", 8, 3), sines("sines", 8, 3);
+  kernels::fill_rotary_tables(e, cosines, sines, 100.0);
+  const auto qkv = random_matrix<double>(shape.tokens(), shape.qkv_width(), 1);
+  const auto turned = copy_of(qkv);
+  kernels::rotary_forward(e, turned, cosines, sines, shape, first);
+  for (std::size_t t = 0; t < shape.tokens(); ++t) {
+    for (std::size_t column = 0; column < shape.qkv_width(); ++column) {
+      const std::size_t head = column % shape.group_width() / 6;
+      const std::size_t i = column % 6;
+      double expected = qkv(t, column);
+      if (head < 3) { // two query heads, then the key
+        const double angle =
+            static_cast<double>(first + t % 5) * std::pow(100.0, -static_cast<double>(i % 3) / 3.0);
+        const double partner = i < 3 ? -qkv(t, column + 3) : qkv(t, column - 3);
+        expected = std::cos(angle) * qkv(t, column) + std::sin(angle) * partner;
+      }
+      REQUIRE(std::abs(turned(t, column) - expected) < 1e-12);
+    }
+  }
+  kernels::rotary_backward(e, turned, cosines, sines, shape, first);
+  REQUIRE(largest_difference(turned, qkv) < 1e-14);
+  REQUIRE_THROWS_AS(kernels::rotary_forward(e, turned, cosines, sines, shape, 4), sw::InvalidArgument);
+}
+
+TEMPLATE_TEST_CASE("Embedding blocks add up to the whole lookup and its gradient", "[kernels]", float,
+                   double) {
+  const auto e = execution();
+  const std::size_t tokens = 60, vocabulary = 11, width = 19;
+  const auto ids = random_ids(tokens, vocabulary, 1);
+  const auto table = random_matrix<TestType>(vocabulary, width, 2);
+  const auto d_out = random_matrix<TestType>(tokens, width, 3);
+  Matrix<TestType> sum("sum", tokens, width), part("part", tokens, width), whole("whole", vocabulary, width);
+  kernels::embedding_backward(e, ids, d_out, 0, whole);
+  for (const auto& [first, size] : {std::pair<std::size_t, std::size_t>{0, 4}, {4, 0}, {4, 7}}) {
+    const sw::MatrixView<TestType> block(table.data() + first * width, size, width);
+    kernels::embedding_forward(e, ids, block, static_cast<std::int64_t>(first), part);
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      sum.data()[i] += part.data()[i];
+    Matrix<TestType> d_block("d_block", size, width);
+    kernels::embedding_backward(e, ids, d_out, static_cast<std::int64_t>(first), d_block);
+    for (std::size_t i = 0; i < d_block.size(); ++i)
+      REQUIRE(d_block.data()[i] == whole.data()[first * width + i]);
+  }
+  Matrix<double> d_expected("expected", vocabulary, width);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    for (std::size_t c = 0; c < width; ++c) {
+      REQUIRE(sum(t, c) == table(static_cast<std::size_t>(ids(t)), c));
+      d_expected(static_cast<std::size_t>(ids(t)), c) += static_cast<double>(d_out(t, c));
+    }
+  }
+  REQUIRE(largest_difference(whole, d_expected) < tolerance<TestType>);
+  kernels::embedding_backward(e, ids, d_out, 0, whole, true);
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    d_expected.data()[i] *= 2;
+  REQUIRE(largest_difference(whole, d_expected) < 2 * tolerance<TestType>);
+}
+
+namespace {
+
+/// The pieces over vocabulary blocks of the given sizes, combined as ranks would combine them.
+template <class Element>
+struct SplitLoss {
+  Matrix<Element> logits;
+  Vector<std::int32_t> targets;
+  Vector<Element> maximum, sum, target, losses;
+  Vector<double> result{"result", 2};
+
+  SplitLoss(const Matrix<Element>& all, const Vector<std::int32_t>& ids)
+      : logits(all), targets(ids), maximum("maximum", all.extent(0)), sum("sum", all.extent(0)),
+        target("target", all.extent(0)), losses("losses", all.extent(0)) {}
+
+  Matrix<Element> block(std::size_t first, std::size_t size) const {
+    Matrix<Element> out("block", logits.extent(0), size);
+    if (size > 0)
+      for (std::size_t i = 0; i < out.extent(0); ++i)
+        std::copy_n(&logits(i, first), size, &out(i, 0));
+    return out;
+  }
+
+  double run(const std::vector<std::size_t>& sizes) {
+    const auto e = execution();
+    const std::size_t rows = logits.extent(0);
+    Vector<Element> part("part", rows), part_target("part", rows);
+    Kokkos::deep_copy(maximum, -std::numeric_limits<Element>::infinity());
+    Kokkos::deep_copy(sum, Element(0));
+    Kokkos::deep_copy(target, Element(0));
+    std::size_t first = 0;
+    for (const std::size_t size : sizes) {
+      kernels::cross_entropy_row_max(e, block(first, size), part);
+      for (std::size_t i = 0; i < rows; ++i) {
+        const Element found = part(i);
+        if (size == 0)
+          REQUIRE(found == -std::numeric_limits<Element>::infinity());
+        if (found > maximum(i))
+          maximum(i) = found;
+      }
+      first += size;
+    }
+    first = 0;
+    for (const std::size_t size : sizes) {
+      kernels::cross_entropy_row_sums(e, block(first, size), maximum, targets,
+                                      static_cast<std::int64_t>(first), part, part_target);
+      for (std::size_t i = 0; i < rows; ++i) {
+        sum(i) += part(i);
+        target(i) += part_target(i);
+      }
+      first += size;
+    }
+    kernels::cross_entropy_loss(e, maximum, sum, target, targets, losses);
+    kernels::sum_losses(e, losses, targets, result);
+    return result(0);
+  }
+};
+
+} // namespace
+
+TEMPLATE_TEST_CASE("Cross entropy over vocabulary blocks matches the whole in double", "[kernels]", float,
+                   double) {
+  const std::size_t rows = 33, vocabulary = 45;
+  const auto logits = random_matrix<TestType>(rows, vocabulary, 1, 5.0);
+  const auto targets = random_ids(rows, vocabulary, 2);
+  targets(3) = targets(20) = -1;
+  SplitLoss<TestType> loss(logits, targets);
+  double expected = 0;
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (targets(i) < 0)
+      continue;
+    double sum = 0;
+    for (std::size_t c = 0; c < vocabulary; ++c)
+      sum += std::exp(static_cast<double>(logits(i, c)));
+    expected += std::log(sum) - static_cast<double>(logits(i, static_cast<std::size_t>(targets(i))));
+  }
+  for (const auto& sizes : {std::vector<std::size_t>{45}, {23, 22}, {15, 15, 15, 0}, {1, 44}}) {
+    REQUIRE(std::abs(loss.run(sizes) - expected) < 10 * tolerance<TestType> * expected);
+    REQUIRE(loss.result(1) == 31.0);
+    REQUIRE(loss.losses(3) == 0);
+  }
+  kernels::sum_losses(execution(), loss.losses, targets, loss.result, true);
+  REQUIRE(loss.result(1) == 62.0);
+}
+
+TEST_CASE("The gradient of the logits matches finite differences in every block", "[kernels]") {
+  const std::size_t rows = 9, vocabulary = 21;
+  const auto logits = random_matrix<double>(rows, vocabulary, 1, 2.0);
+  const auto targets = random_ids(rows, vocabulary, 2);
+  targets(4) = -100;
+  SplitLoss<double> loss(logits, targets);
+  loss.run({10, 11});
+  Matrix<double> gradient("gradient", rows, vocabulary);
+  std::size_t first = 0;
+  for (const std::size_t size : {std::size_t{10}, std::size_t{11}}) {
+    const auto block = loss.block(first, size);
+    kernels::cross_entropy_backward(execution(), block, loss.maximum, loss.sum, targets,
+                                    static_cast<std::int64_t>(first), 0.25);
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t c = 0; c < size; ++c)
+        gradient(i, first + c) = block(i, c);
+    }
+    first += size;
+  }
+  require_gradient(logits, gradient, [&] { return 0.25 * loss.run({21}); });
+  for (std::size_t c = 0; c < vocabulary; ++c)
+    REQUIRE(gradient(4, c) == 0.0);
+}
+
+TEST_CASE("A NaN logit makes its token's loss NaN, and no other's", "[kernels]") {
+  for (const std::size_t column : {0, 8, 20}) {
+    const auto logits = random_matrix<float>(5, 21, 1);
+    logits(2, column) = std::numeric_limits<float>::quiet_NaN();
+    SplitLoss<float> loss(logits, random_ids(5, 21, 2));
+    loss.run({10, 11});
+    for (std::size_t i = 0; i < 5; ++i)
+      REQUIRE(std::isnan(loss.losses(i)) == (i == 2));
+  }
+}
+
+TEMPLATE_TEST_CASE("AdamW follows the published algorithm for several steps", "[kernels]", float, double) {
+  const std::size_t size = 103;
+  const auto parameter = random_vector<TestType>(size, 1);
+  Vector<TestType> first("first", size), second("second", size);
+  Vector<double> p("p", size), m("m", size), v("v", size);
+  for (std::size_t i = 0; i < size; ++i)
+    p(i) = static_cast<double>(parameter(i));
+  kernels::AdamWStep step;
+  step.learning_rate = 0.01;
+  step.gradient_scale = 0.3;
+  for (step.step = 1; step.step <= 5; ++step.step) {
+    const auto gradient = random_vector<TestType>(size, 10 + static_cast<std::uint64_t>(step.step));
+    gradient(7) = 0;
+    kernels::adamw_update(execution(), parameter, gradient, first, second, step);
+    const double t = static_cast<double>(step.step);
+    for (std::size_t i = 0; i < size; ++i) {
+      const double g = 0.3 * static_cast<double>(gradient(i));
+      m(i) = 0.9 * m(i) + 0.1 * g;
+      v(i) = 0.95 * v(i) + 0.05 * g * g;
+      const double m_hat = m(i) / (1 - std::pow(0.9, t)), v_hat = v(i) / (1 - std::pow(0.95, t));
+      p(i) -= 0.01 * (m_hat / (std::sqrt(v_hat) + 1e-8) + 0.1 * p(i));
+    }
+    REQUIRE(largest_difference(parameter, p) < tolerance<TestType>);
+  }
+  const auto gradient = random_vector<TestType>(size, 10);
+  gradient(102) = std::numeric_limits<TestType>::quiet_NaN();
+  kernels::adamw_update(execution(), parameter, gradient, first, second, step);
+  for (std::size_t i = 0; i < size; ++i)
+    REQUIRE(std::isnan(parameter(i)) == (i == 102));
+  step.step = 0;
+  REQUIRE_THROWS_AS(kernels::adamw_update(execution(), parameter, gradient, first, second, step),
+                    sw::InvalidArgument);
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reduce.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+// Each operation on sharded operands, gathered, against the same operation on the gathered operands in
+// double.
+
+namespace {
+
+using namespace shardwright;
+using namespace shardwright::axis;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+using Values = std::vector<double>;
+
+/// The finished tensor, whole, on every rank.
+template <class Tensor>
+Values whole(const Tensor& tensor) {
+  const auto replicated = redistribute<Layout<Tensor::tensor_rank>>(tensor);
+  return Values(replicated.data(), replicated.data() + replicated.local_size());
+}
+
+double largest_difference(const Values& left, const Values& right) {
+  if (left.size() != right.size())
+    return INFINITY;
+  double out = 0;
+  for (std::size_t i = 0; i < left.size(); ++i)
+    out = std::max(out, std::abs(left[i] - right[i]));
+  return out;
+}
+
+/// [m, k] x [k, n], each plain or transposed.
+Values product(const Values& left, bool transpose_left, const Values& right, bool transpose_right,
+               std::size_t m, std::size_t n, std::size_t k) {
+  Values out(m * n, 0.0);
+  for (std::size_t i = 0; i < m; ++i)
+    for (std::size_t j = 0; j < n; ++j)
+      for (std::size_t l = 0; l < k; ++l)
+        out[i * n + j] +=
+            left[transpose_left ? l * m + i : i * k + l] * right[transpose_right ? j * k + l : l * n + j];
+  return out;
+}
+
+using Tokens = Layout<3, Shard<0, dp>>; // [batch, sequence, features]
+using Heads = Layout<3, Shard<1, tp>>;  // [features, heads, size]
+using Activations = Layout<4, Shard<0, dp>, Shard<2, tp>>;
+static_assert(std::is_same_v<MatmulLayout<Tokens, Heads>, Activations>);
+
+template <class Element>
+std::string check_products(int d, int t, double tolerance) {
+  return on_ranks(d * t, [=](HostCommunicator world, Findings& findings) {
+    const DeviceMesh mesh{world, extent<dp>(d), extent<tp>(t)};
+    constexpr std::size_t batch = 3;
+    constexpr std::size_t sequence = 2;
+    constexpr std::size_t features = 5;
+    constexpr std::size_t heads = 4;
+    constexpr std::size_t size = 3;
+    ShardedTensor<Tokens, Element> x(mesh, {batch, sequence, features});
+    ShardedTensor<Heads, Element> w(mesh, {features, heads, size});
+    fill_normal(x, {1, 1});
+    fill_normal(w, {1, 2});
+    const auto expect = [&](const char* what, const Values& found, const Values& wanted) {
+      findings.expect(largest_difference(found, wanted) <= tolerance, what, " on rank ", world.rank());
+    };
+    const Values xs = whole(x);
+    const Values ws = whole(w);
+
+    auto y = matmul(x, w);
+    static_assert(std::is_same_v<typename decltype(y)::layout, Activations>);
+    findings.expect(y.shape() == typename decltype(y)::Shape{batch, sequence, heads, size}, "shape");
+    const Values ys = whole(y);
+    expect("matmul", ys, product(xs, false, ws, false, batch * sequence, heads * size, features));
+
+    auto dx = matmul_input_gradient(y, w);
+    static_assert(std::is_same_v<typename decltype(dx)::layout, Layout<3, Shard<0, dp>, Partial<Sum, tp>>>);
+    expect("input gradient", whole(redistribute<Tokens>(dx)),
+           product(ys, false, ws, true, batch * sequence, features, heads * size));
+
+    auto dw = matmul_weight_gradient(x, y);
+    static_assert(std::is_same_v<typename decltype(dw)::layout, Layout<3, Shard<1, tp>, Partial<Sum, dp>>>);
+    Values dws = product(xs, true, ys, false, features, heads * size, batch * sequence);
+    expect("weight gradient", whole(redistribute<Heads>(dw)), dws);
+
+    matmul_weight_gradient_into(dw, x, y, 1.0);
+    for (double& value : dws)
+      value *= 2;
+    expect("accumulation", whole(redistribute<Heads>(dw)), dws);
+
+    fill(y, static_cast<Element>(NAN));
+    matmul_into(y, x, w);
+    expect("beta 0 ignores what was there", whole(y), ys);
+    matmul_input_gradient_into(dx, y, w, -1.0);
+    findings.expect(largest_difference(whole(redistribute<Tokens>(dx)), Values(xs.size(), 0.0)) <= tolerance,
+                    "subtraction of the same gradient");
+  });
+}
+
+} // namespace
+
+TEST_CASE("products of tensors of rank 3 and 4 and their gradients") {
+  CHECK(check_products<float>(1, 1, 1e-4) == "");
+  CHECK(check_products<double>(2, 2, 1e-12) == "");
+  CHECK(check_products<double>(1, 3, 1e-12) == "");
+  CHECK(check_products<double>(4, 2, 1e-12) == ""); // a rank without tokens
+}
+
+TEST_CASE("contraction over a sharded dimension leaves a Partial; vectors may be operands") {
+  CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<tp>(3)};
+          ShardedTensor<Layout<2, Shard<1, tp>>, double> a(mesh, {4, 7});
+          ShardedTensor<Layout<1, Shard<0, tp>>, double> v(mesh, {7});
+          fill_uniform(a, {2, 1}, -1.0, 1.0);
+          fill_uniform(v, {2, 2}, -1.0, 1.0);
+          const auto av = matmul(a, v);
+          static_assert(std::is_same_v<decltype(av)::layout, Layout<1, Partial<Sum, tp>>>);
+          findings.expect(largest_difference(whole(av), product(whole(a), false, whole(v), false, 4, 1, 7)) <
+                              1e-13,
+                          "matrix times vector");
+          ShardedTensor<Layout<1>, double> u(mesh, {4});
+          fill_uniform(u, {2, 3});
+          const auto ua = matmul(u, a);
+          static_assert(std::is_same_v<decltype(ua)::layout, Layout<1, Shard<0, tp>>>);
+          findings.expect(largest_difference(whole(ua), product(whole(u), false, whole(a), false, 1, 7, 4)) <
+                              1e-13,
+                          "vector times matrix");
+        }) == "");
+}
+
+TEST_CASE("extents that do not fit and tensors of two meshes are named") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<tp>(2)};
+          const ShardedTensor<Layout<2>> x(mesh, {3, 4});
+          const ShardedTensor<Layout<2, Shard<1, tp>>> w(mesh, {5, 6});
+          std::string message;
+          try {
+            static_cast<void>(matmul(x, w));
+          } catch (const InvalidArgument& error) {
+            message = error.what();
+          }
+          findings.expect(
+              message.find("the last extent of the left tensor must be the first of the right one, but the "
+                           "shapes are [3, 4] and [5, 6]") != std::string::npos,
+              message);
+          findings.expect(message.find("operations_test.cpp:") != std::string::npos,
+                          "the line of the call: ", message);
+          const DeviceMesh other{world, extent<tp>(2)};
+          const ShardedTensor<Layout<2, Shard<1, tp>>> elsewhere(other, {4, 6});
+          message.clear();
+          try {
+            static_cast<void>(matmul(x, elsewhere));
+          } catch (const InvalidArgument& error) {
+            message = error.what();
+          }
+          findings.expect(message.find("matmul: the tensors must be on one mesh") != std::string::npos,
+                          message);
+        }) == "");
+}
+
+TEST_CASE("sums and products with a right operand of equal or lower rank") {
+  CHECK(on_ranks(4, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
+          using Block = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+          ShardedTensor<Block, double> a(mesh, {5, 7});
+          ShardedTensor<Block, double> b(mesh, {5, 7});
+          ShardedTensor<Layout<1, Shard<0, tp>>, double> bias(mesh, {7});
+          fill_normal(a, {3, 1});
+          fill_normal(b, {3, 2});
+          fill_normal(bias, {3, 3});
+          const Values as = whole(a);
+          const Values bs = whole(b);
+          const Values cs = whole(bias);
+          Values sum(as.size());
+          Values broadcast(as.size());
+          Values scaled(as.size());
+          for (std::size_t i = 0; i < as.size(); ++i) {
+            sum[i] = as[i] + bs[i];
+            broadcast[i] = as[i] * cs[i % 7];
+            scaled[i] = -0.5 * as[i];
+          }
+          findings.expect(whole(add(a, b)) == sum, "add");
+          findings.expect(whole(multiply(a, bias)) == broadcast, "multiply by a row");
+          findings.expect(whole(scale(a, -0.5)) == scaled, "scale");
+          add_into(b, a, b);
+          findings.expect(whole(b) == sum, "add into an operand");
+          multiply_into(a, a, bias);
+          findings.expect(whole(a) == broadcast, "multiply into an operand");
+          ShardedTensor<Layout<1, Partial<Sum, tp>>, std::int32_t> parts(mesh, {3});
+          fill_zero(parts);
+          for (std::size_t i = 0; i < 3; ++i)
+            parts.mutable_data()[i] = static_cast<std::int32_t>(10 * i) + mesh.coordinate<tp>();
+          scale_in_place(parts, 3);
+          const auto twice = add(parts, parts);
+          static_assert(std::is_same_v<decltype(twice)::layout, Layout<1, Partial<Sum, tp>>>);
+          findings.expect(whole(twice) == Values{6, 126, 246}, "Partial plus Partial, integers");
+        }) == "");
+}
+
+TEST_CASE("nonlinear functions of every element") {
+  CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(3)};
+          ShardedTensor<Layout<1, Shard<0, dp>>, double> x(mesh, {37});
+          fill_uniform(x, {4, 1}, 0.1, 2.0);
+          const Values xs = whole(x);
+          const auto expect = [&](const char* what, const Values& found, auto function) {
+            Values wanted(xs.size());
+            std::transform(xs.begin(), xs.end(), wanted.begin(), function);
+            findings.expect(largest_difference(found, wanted) < 1e-12, what);
+          };
+          expect("exp", whole(exp(x)), [](double v) { return std::exp(v); });
+          expect("log", whole(log(x)), [](double v) { return std::log(v); });
+          expect("sqrt", whole(sqrt(x)), [](double v) { return std::sqrt(v); });
+          expect("square", whole(square(x)), [](double v) { return v * v; });
+          expect("tanh", whole(tanh(x)), [](double v) { return std::tanh(v); });
+          expect("sigmoid", whole(sigmoid(x)), [](double v) { return 1 / (1 + std::exp(-v)); });
+          expect("silu", whole(silu(x)), [](double v) { return v / (1 + std::exp(-v)); });
+          expect("gelu", whole(gelu(x)), [](double v) {
+            return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+          });
+          expect("relu of a difference", whole(relu(add(x, scale(x, -2.0)))), [](double) { return 0.0; });
+          auto out = x.clone();
+          square_into(out, out);
+          expect("into its own input", whole(out), [](double v) { return v * v; });
+          const auto narrow = convert<float>(x);
+          findings.expect(std::is_same_v<decltype(narrow)::value_type, float>, "element");
+          expect("convert", whole(narrow),
+                 [](double v) { return static_cast<double>(static_cast<float>(v)); });
+        }) == "");
+}
+
+TEST_CASE("reductions over each dimension and over all") {
+  CHECK(
+      on_ranks(4, [](HostCommunicator world, Findings& findings) {
+        const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
+        ShardedTensor<Layout<3, Shard<0, dp>, Shard<2, tp>>, double> x(mesh, {3, 4, 5});
+        fill_normal(x, {5, 1});
+        const Values xs = whole(x);
+        const auto reduced = [&](std::size_t outer, std::size_t middle, std::size_t inner, auto start,
+                                 auto function) {
+          Values out(outer * inner, start);
+          for (std::size_t o = 0; o < outer; ++o)
+            for (std::size_t m = 0; m < middle; ++m)
+              for (std::size_t i = 0; i < inner; ++i)
+                out[o * inner + i] = function(out[o * inner + i], xs[(o * middle + m) * inner + i]);
+          return out;
+        };
+        const auto plus = [](double left, double right) { return left + right; };
+        const auto most = [](double left, double right) { return std::max(left, right); };
+        const auto first = sum<0>(x);
+        static_assert(std::is_same_v<decltype(first)::layout, Layout<2, Shard<1, tp>, Partial<Sum, dp>>>);
+        findings.expect(largest_difference(whole(first), reduced(1, 3, 20, 0.0, plus)) < 1e-13, "sum over 0");
+        findings.expect(largest_difference(whole(sum<1>(x)), reduced(3, 4, 5, 0.0, plus)) < 1e-13,
+                        "sum over 1");
+        findings.expect(largest_difference(whole(reduce<Max, 2>(x)), reduced(12, 5, 1, -INFINITY, most)) == 0,
+                        "max over 2");
+        const auto total = item(redistribute<Layout<0>>(reduce_all<Sum>(x)));
+        findings.expect(std::abs(total - reduced(1, 60, 1, 0.0, plus)[0]) < 1e-12, "sum over all");
+        findings.expect(item(redistribute<Layout<0>>(reduce_all<Min>(x))) ==
+                            *std::min_element(xs.begin(), xs.end()),
+                        "min over all");
+        ShardedTensor<Layout<1, Shard<0, dp>>, std::int32_t> few(mesh, {1}); // one rank has nothing
+        fill(few, -7);
+        findings.expect(item(redistribute<Layout<0>>(reduce_all<Max>(few))) == -7,
+                        "an empty block is neutral");
+      }) == "");
+}
+
+TEST_CASE("large sums of float lose nothing that matters") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2)};
+          ShardedTensor<Layout<1, Shard<0, dp>>> x(mesh, {3'000'001});
+          fill_uniform(x, {6, 1});
+          double wanted = 0;
+          for (std::size_t i = 0; i < x.local_size(); ++i)
+            wanted += static_cast<double>(x.data()[i]);
+          const auto part = reduce_all<Sum>(x);
+          findings.expect(std::abs(*part.data() / wanted - 1.0) < 1e-6, "local sum");
+        }) == "");
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Sanitizers bring an operator new of their own, and end the program where memory runs out.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNDER_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define UNDER_SANITIZER 1
+#endif
+#endif
+#ifndef UNDER_SANITIZER
+#define UNDER_SANITIZER 0
+#endif
+
+namespace {
+
+/// Allocations of this thread, so that another rank's do not count; 0 under a sanitizer.
+thread_local std::size_t allocations_here = 0;
+
+} // namespace
+
+#if !UNDER_SANITIZER
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations_here;
+  if (void* const memory = std::malloc(size == 0 ? 1 : size))
+    return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
+
+namespace {
+
+using namespace shardwright;
+using namespace shardwright::axis;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+using Rows = Layout<2, Shard<0, dp>>;
+using Parts = Layout<2, Partial<Sum, dp>>;
+using Whole = Layout<2>;
+
+// An owner moves and does not copy; a handle copies; nothing converts by itself.
+static_assert(std::is_nothrow_move_constructible_v<ShardedTensor<Rows>>);
+static_assert(!std::is_copy_constructible_v<ShardedTensor<Rows>> &&
+              !std::is_copy_assignable_v<ShardedTensor<Rows>>);
+static_assert(std::is_copy_constructible_v<ShardedTensor<Rows, const float>>);
+static_assert(!std::is_convertible_v<ShardedTensor<Rows>, ShardedTensor<Rows, const float>>);
+static_assert(!std::is_constructible_v<ShardedTensor<Whole>, ShardedTensor<Rows>>);
+static_assert(!std::is_constructible_v<ShardedTensor<Rows, double>, ShardedTensor<Rows>>);
+
+template <class Failure, class Action>
+std::string message_of(Action action) {
+  try {
+    action();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  return "no failure of the type";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("a tensor knows its whole and its block") {
+  CHECK(on_ranks(6, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(3)};
+          ShardedTensor<Layout<3, Shard<0, dp>, Shard<2, tp>>, double> x(mesh, {3, 4, 7});
+          const std::int64_t d = mesh.coordinate<dp>();
+          const std::int64_t t = mesh.coordinate<tp>();
+          using Shape = decltype(x)::Shape;
+          findings.expect(x.shape() == Shape{3, 4, 7} && x.size() == 84, "whole");
+          findings.expect(x.local_shape() == Shape{d == 0 ? 2 : 1, 4, t == 2 ? 1 : 3}, "block");
+          findings.expect(x.local_offset() == Shape{2 * d, 0, 3 * t}, "offset");
+          findings.expect(x.local().extent(2) == static_cast<std::size_t>(x.local_shape()[2]), "view");
+          findings.expect(x.local_matrix().extent(0) == static_cast<std::size_t>(4 * x.local_shape()[0]),
+                          "matrix");
+          fill(x, 2.5);
+          findings.expect(x.mutable_local()(0, 3, 0) == 2.5 && x.local_matrix()(3, 0) == 2.5, "elements");
+          ShardedTensor<Layout<0>> number(mesh, {});
+          findings.expect(number.local_size() == 1 && number.size() == 1,
+                          "a tensor of rank 0 holds one element");
+        }) == "");
+}
+
+TEST_CASE("clones have memory of their own, handles share it") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2)};
+          ShardedTensor<Rows> x(mesh, {4, 3});
+          fill(x, 1.0f);
+          auto copy = x.clone();
+          fill(copy, 2.0f);
+          findings.expect(x.data()[0] == 1.0f && copy.data()[0] == 2.0f, "clone");
+          {
+            const auto handle = x.share();
+            const auto second = handle; // NOLINT(performance-unnecessary-copy-initialization): handles count
+            findings.expect(second.data() == x.data(), "share");
+            const std::string message = message_of<LifecycleError>([&] { fill(x, 3.0f); });
+            findings.expect(
+                contains(message, "must not be written while a read-only handle shares its memory"), message);
+          }
+          fill(x, 3.0f);
+          findings.expect(x.data()[0] == 3.0f, "writable again");
+        }) == "");
+}
+
+TEST_CASE("a tensor that was moved from says so") {
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(1)};
+          ShardedTensor<Rows> x(mesh, {4, 3});
+          const ShardedTensor<Rows> y = std::move(x);
+          // NOLINTBEGIN(bugprone-use-after-move): that is the case
+          findings.expect(!x.valid() && y.valid(), "valid");
+          for (const std::string& message :
+               {message_of<LifecycleError>([&] { static_cast<void>(x.data()); }),
+                message_of<LifecycleError>([&] { static_cast<void>(x.share()); }),
+                message_of<LifecycleError>([&] { static_cast<void>(redistribute<Whole>(x)); }),
+                message_of<LifecycleError>([&] { fill_zero(x); })})
+            findings.expect(contains(message, "this one was moved from"), message);
+          // NOLINTEND(bugprone-use-after-move)
+        }) == "");
+}
+
+TEST_CASE("shapes that make no sense are rejected before memory is taken") {
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(1)};
+          const std::string negative = message_of<InvalidArgument>([&] {
+            const ShardedTensor<Rows> x(mesh, {4, -3});
+          });
+          findings.expect(contains(negative, "at least 0, but -3 was given"), negative);
+          const std::string large = message_of<InvalidArgument>([&] {
+            const ShardedTensor<Rows> x(mesh, {1L << 40, 1L << 40});
+          });
+          findings.expect(contains(large, "must fit 63 bits"), large);
+          findings.expect(contains(large, "sharded_tensor_test.cpp:"), large);
+          findings.expect(mesh.pool_statistics().allocations == 0, "nothing was allocated");
+#if !UNDER_SANITIZER
+          const std::string memory = message_of<Error>([&] {
+            const ShardedTensor<Rows> x(mesh, {1L << 30, 1L << 28});
+          });
+          findings.expect(contains(memory, "out of memory for a block of"), memory);
+#endif
+        }) == "");
+}
+
+TEST_CASE("a layout that names an axis the mesh lacks is rejected at the latest when it is used") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2)};
+          const ShardedTensor<Rows> x(mesh, {4, 3});
+          const std::string message = message_of<InvalidArgument>(
+              [&] { static_cast<void>(redistribute<Layout<2, Shard<0, dp>, Shard<1, tp>>>(x)); });
+          findings.expect(contains(message, "it has no axis tp"), message);
+        }) == "");
+}
+
+TEST_CASE("destinations of another shape or mesh are rejected on every rank before data moves") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2)};
+          ShardedTensor<Parts> x(mesh, {4, 3});
+          fill_zero(x);
+          ShardedTensor<Whole> wrong(mesh, {3, 4});
+          const std::string shapes = message_of<InvalidArgument>([&] { redistribute_into(x, wrong); });
+          findings.expect(contains(shapes, "must have the shape [4, 3], but it has [3, 4]"), shapes);
+          const DeviceMesh other{world, extent<dp>(2)};
+          ShardedTensor<Whole> elsewhere(other, {4, 3});
+          const std::string meshes = message_of<InvalidArgument>([&] { redistribute_into(x, elsewhere); });
+          findings.expect(contains(meshes, "must be on one mesh"), meshes);
+        }) == "");
+}
+
+TEST_CASE("transitions that are trivial on a mesh share memory and allocate nothing") {
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(1), extent<tp>(1)};
+          const ShardedTensor<Layout<2, Shard<0, dp>, Partial<Sum, tp>>> x(mesh, {64, 8});
+          const std::size_t blocks = mesh.pool_statistics().allocations;
+          const std::size_t before = allocations_here;
+          const auto a = redistribute<Layout<2, Shard<0, dp, tp>>>(x);
+          const auto b = redistribute<Layout<2, Shard<1, tp>>>(a);
+          const auto c = redistribute<Whole>(b);
+          const std::size_t after = allocations_here;
+          findings.expect(c.data() == x.data(), "one memory");
+          findings.expect(after == before && mesh.pool_statistics().allocations == blocks, "no allocation");
+        }) == "");
+}
+
+TEST_CASE("a detour that only an axis of extent 1 asks for is not taken") {
+  using From = Layout<1, Shard<0, dp, tp>>;
+  using To = Layout<1, Shard<0, tp, dp>>;
+  static_assert(Transition<From, To>::collectives > 0);
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(1), extent<tp>(2)};
+          const ShardedTensor<From> x(mesh, {6});
+          const auto y = redistribute<To>(x);
+          findings.expect(y.data() == x.data(), "the blocks are the same: nothing moves");
+        }) == "");
+}
+
+TEST_CASE("a steady state allocates nothing") {
+  CHECK(on_ranks(4, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
+          ShardedTensor<Layout<2, Partial<Sum, dp, tp>>> parts(mesh, {32, 8});
+          fill_zero(parts);
+          ShardedTensor<Layout<2, Shard<1, tp>>> into(mesh, {32, 8});
+          const auto step = [&] {
+            const auto scattered = redistribute<Layout<2, Shard<0, dp, tp>>>(parts); // reduce_scatter
+            const auto moved = redistribute<Layout<2, Shard<0, dp>, Shard<1, tp>>>(scattered); // all_to_all
+            const auto whole = redistribute<Whole>(moved);                                     // all_gather
+            redistribute_into(whole, into);                                                    // slice
+            const auto sum = redistribute<Layout<2, Shard<0, dp>, Partial<Sum, tp>>>(parts);
+            const auto finished = redistribute<Layout<2, Shard<0, dp>>>(sum.clone()); // all_reduce in place
+          };
+          step();
+          step();
+          const PoolStatistics warm = mesh.pool_statistics();
+          const std::size_t before = allocations_here;
+          for (int i = 0; i < 10; ++i)
+            step();
+          const std::size_t after = allocations_here;
+          findings.expect(after == before, after - before, " allocations in ten steps on rank ",
+                          world.rank());
+          findings.expect(mesh.pool_statistics().allocations == warm.allocations, "the pool grows");
+          findings.expect(mesh.pool_statistics().peak_bytes == warm.peak_bytes, "the peak grows");
+          findings.expect(mesh.pool_statistics().used_bytes == warm.used_bytes, "memory is not given back");
+        }) == "");
+}
+
+TEST_CASE("an asynchronous transition keeps its source alive and unwritten until the wait") {
+  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2)};
+          auto source = std::make_unique<ShardedTensor<Parts>>(mesh, ShardedTensor<Parts>::Shape{300, 5});
+          for (std::size_t i = 0; i < source->local_size(); ++i)
+            source->mutable_data()[i] = static_cast<float>(i);
+          auto pending = redistribute_async<Rows>(*source);
+          const std::string message = message_of<LifecycleError>([&] { fill_zero(*source); });
+          findings.expect(contains(message, "must not be written while"), message);
+          source.reset(); // the transition owns what it needs
+          const auto rows = pending.wait();
+          const auto first = static_cast<std::size_t>(rows.local_offset()[0]) * 5;
+          bool right = rows.local_size() > 0;
+          for (std::size_t i = 0; i < rows.local_size(); ++i)
+            right = right && rows.data()[i] == 2.0f * static_cast<float>(first + i);
+          findings.expect(right, "the sum of both ranks");
+          const std::string again = message_of<LifecycleError>([&] { static_cast<void>(pending.wait()); });
+          findings.expect(contains(again, "wait() was called twice"), again);
+        }) == "");
+}
+
+TEST_CASE("started transitions run while others are started, and end in any order of waits") {
+  CHECK(on_ranks(4, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
+          ShardedTensor<Layout<1, Partial<Sum, tp>>> a(mesh, {1000});
+          ShardedTensor<Layout<1, Shard<0, dp>>> b(mesh, {1001});
+          fill_zero(a);
+          for (std::size_t i = 0; i < a.local_size(); ++i)
+            a.mutable_data()[i] = static_cast<float>(i % 17);
+          fill(b, 4.0f);
+          auto first = redistribute_async<Layout<1>>(a);
+          auto second = redistribute_async<Layout<1>>(b);
+          const auto gathered = second.wait();
+          const auto summed = first.wait();
+          findings.expect(gathered.local_size() == 1001 && gathered.data()[1000] == 4.0f, "second");
+          findings.expect(summed.data()[16] == 32.0f, "first");
+        }) == "");
+}
+
+TEST_CASE("a rank that fails before a transition wakes the others; the first cause is told") {
+  LaunchOptions options;
+  options.ranks = 3;
+  options.deadline = std::chrono::seconds(20);
+  std::atomic<int> woken{0};
+  const std::string message = message_of<DataError>([&] {
+    launch(options, [&](HostCommunicator world) {
+      const DeviceMesh mesh{world, extent<dp>(3)};
+      ShardedTensor<Parts> x(mesh, {6, 2});
+      fill_zero(x);
+      if (world.rank() == 1)
+        throw DataError("the loader of rank 1 found no file");
+      try {
+        static_cast<void>(redistribute<Whole>(x));
+      } catch (const PeerFailed& error) {
+        if (error.peer() == 1)
+          ++woken;
+        throw;
+      }
+    });
+  });
+  CHECK_THAT(message, ContainsSubstring("the loader of rank 1 found no file"));
+  CHECK(woken == 2);
+}
+
+TEST_CASE(
+    "a rank that does not come makes the others fail at their deadline, naming it, the call and the line") {
+  LaunchOptions options;
+  options.ranks = 2;
+  options.deadline = std::chrono::milliseconds(300);
+  std::string late;
+  static_cast<void>(message_of<Error>([&] {
+    launch(options, [&](HostCommunicator world) {
+      const DeviceMesh mesh{world, extent<dp>(2)};
+      ShardedTensor<Parts> x(mesh, {6, 2});
+      fill_zero(x);
+      if (world.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        return;
+      }
+      try {
+        static_cast<void>(redistribute<Whole>(x));
+      } catch (const DeadlineExceeded& error) {
+        late = error.what();
+        CHECK(error.missing() == std::vector<int>{1});
+        throw;
+      }
+    });
+  }));
+  CHECK_THAT(late, ContainsSubstring("all_reduce"));
+  CHECK_THAT(late, ContainsSubstring("sharded_tensor_test.cpp:"));
+}
+
+TEST_CASE("ranks that ask for different transitions learn of both") {
+  LaunchOptions options;
+  options.ranks = 2;
+  options.deadline = std::chrono::seconds(20);
+  const std::string message = message_of<CollectiveMismatch>([&] {
+    launch(options, [&](HostCommunicator world) {
+      const DeviceMesh mesh{world, extent<dp>(2)};
+      ShardedTensor<Parts> x(mesh, {6, 2});
+      fill_zero(x);
+      if (world.rank() == 0)
+        static_cast<void>(redistribute<Whole>(x));
+      else
+        static_cast<void>(redistribute<Rows>(x));
+    });
+  });
+  CHECK_THAT(message, ContainsSubstring("all_reduce") && ContainsSubstring("reduce_scatter"));
+}
+
+TEST_CASE("a started transition that is dropped fails its group instead of hanging it") {
+  LaunchOptions options;
+  options.ranks = 2;
+  options.deadline = std::chrono::seconds(5);
+  CHECK_THROWS_AS(launch(options,
+                         [&](HostCommunicator world) {
+                           const DeviceMesh mesh{world, extent<dp>(2)};
+                           ShardedTensor<Parts> x(mesh, {600, 20});
+                           fill_zero(x);
+                           {
+                             auto pending = redistribute_async<Whole>(x);
+                             if (world.rank() == 0)
+                               static_cast<void>(pending.wait());
+                           }
+                           for (int i = 0; i < 3; ++i)
+                             static_cast<void>(redistribute<Rows>(x));
+                         }),
+                  Error);
+}
