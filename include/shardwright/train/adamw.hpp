@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief AdamW over a model's parameters, with clipping by the global norm fused into the update.
+
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/parameter.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Factor that brings a gradient of `norm` down to `max_norm`: max_norm / (norm + 1e-6) where that is
+/// below 1. A `max_norm` of 0 does not clip.
+[[nodiscard]] inline double clip_coefficient(double norm, double max_norm) {
+  return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+}
+
+/// @brief Constants of AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2).
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1; ///< On matrices; vectors such as norm gains do not decay.
+  double max_norm = 1.0;     ///< Clip the gradient to this global norm; 0: do not.
+};
+
+/// @brief AdamW with decoupled weight decay; its moments lie in the parameters.
+class AdamW {
+public:
+  explicit AdamW(AdamWOptions options = {}) : options_(options) {}
+
+  /// @brief Updates every parameter of the model from its finished gradient. Not collective.
+  template <ParameterSet Model>
+  void step(Model& model, const GradientSummary& summary, double learning_rate) {
+    kernels::AdamWStep constants =
+        begin(summary.scale * clip_coefficient(summary.gradient_norm, options_.max_norm), learning_rate);
+    model.for_each_parameter([&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
+  }
+
+  /// @brief Updates one parameter; its gradient must be finished: in the gradient layout of the value, not
+  /// Partial.
+  /// @param constants from begin()
+  template <class P, AnyShardedTensor G>
+  void update(P& parameter, const G& gradient, kernels::AdamWStep constants) const {
+    using L = typename std::remove_cvref_t<G>::layout;
+    constexpr bool finished = !L::value.has_partial();
+    constexpr bool fits = std::is_same_v<L, typename P::gradient_layout>;
+    static_assert(
+        finished,
+        "AdamW: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or"
+        " redistribute it to Gradient<L> of the parameter's layout)");
+    static_assert(!finished || fits,
+                  "AdamW: the gradient must have the gradient layout of its parameter (redistribute it to"
+                  " Gradient<L> of the parameter's layout)");
+    if constexpr (finished && fits) {
+      if (!P::decays())
+        constants.weight_decay = 0;
+      auto& value = parameter.value();
+      auto& state = parameter.state();
+      if (!state) {
+        state.emplace(
+            typename P::State{{value.resources(), value.shape()}, {value.resources(), value.shape()}});
+        fill(state->first_moment, typename P::element(0));
+        fill(state->second_moment, typename P::element(0));
+      }
+      kernels::adamw_update(value.execution(), value.mutable_local_matrix(), gradient.local_matrix(),
+                            state->first_moment.mutable_local_matrix(),
+                            state->second_moment.mutable_local_matrix(), constants);
+    }
+  }
+
+  /// @brief Opens the next step: the constants for update().
+  [[nodiscard]] kernels::AdamWStep begin(double gradient_scale, double learning_rate) {
+    return {learning_rate,         options_.beta1, options_.beta2, options_.epsilon,
+            options_.weight_decay, ++steps_,       gradient_scale};
+  }
+
+  /// @brief Steps taken.
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+
+private:
+  AdamWOptions options_;
+  std::int64_t steps_ = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Sums over a mesh in which every token and every element counts exactly once, whatever is
+/// replicated.
+
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/train/loss.hpp>
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Whether this rank is the one among its copies that counts: at 0 on every axis that the layout does not
+/// name.
+template <LayoutType L>
+[[nodiscard]] bool counts_once(const MeshCore& core) {
+  for (int axis = 0; axis < core.axis_count(); ++axis)
+    if (core.coordinate(axis) != 0 && axis_index(L::axes, core.name(axis)) < 0)
+      return false;
+  return true;
+}
+
+/// Sums numbers of all ranks; collective, in the mesh's fixed order.
+template <std::size_t count>
+void sum_over_mesh(const MeshCore& core, std::array<double, count>& numbers) {
+  HostCommunicator world = core.world();
+  world.all_reduce_in_place(std::span<double>(numbers));
+}
+
+} // namespace detail
+
+/// @brief The mean loss per token over all ranks of the mesh; for evaluation, where no gradients are at hand.
+///
+/// Collective: one all_reduce of two numbers. 0 tokens give NaN.
+template <class Mesh, LayoutType L>
+[[nodiscard]] MeanLoss mean_over_mesh(const Mesh& mesh, LossSum<L> loss, TokenCount<L> tokens) {
+  const bool once = detail::counts_once<L>(mesh.core());
+  std::array<double, 2> totals{once ? loss.value : 0, once ? static_cast<double>(tokens.value) : 0};
+  detail::sum_over_mesh(mesh.core(), totals);
+  return {totals[0] / totals[1]};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief GradAccumulator: sums losses, tokens and gradients over microbatches and ranks, and normalises
+/// once.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/scalars.hpp>
+#include <shardwright/train/global_sum.hpp>
+#include <shardwright/train/loss.hpp>
+#include <shardwright/train/parameter.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a finished step knows; the same on every rank.
+struct GradientSummary {
+  MeanLoss loss;            ///< Sum of token losses over the global number of tokens.
+  std::int64_t tokens = 0;  ///< Valid tokens of the global batch.
+  double gradient_norm = 0; ///< Norm of the gradient of the mean loss, every element counted once.
+  double scale = 1; ///< The gradients are those of the summed loss; this makes them the mean's: 1 / tokens.
+
+  /// @brief Whether loss and gradients are numbers.
+  [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
+};
+
+/// @brief A model's parameters: `for_each_parameter(visitor)` calls the visitor with each one, in one order
+/// on all ranks.
+template <class Model>
+concept ParameterSet = requires(Model& model) {
+  model.for_each_parameter([](auto&) {});
+};
+
+/// @brief Collects one step: `add` after each microbatch's backward pass, `finish` once, `restart` for the
+/// next step.
+///
+/// It takes the *sum* of token losses and the *number* of tokens, each with the axes over which ranks hold
+/// different tokens, and divides once, by the number of valid tokens of the global batch (definition: token
+/// losses {4} and {1,1,1} in two microbatches give 1.75, not the 2.5 of averaged means).
+template <ParameterSet Model>
+class GradAccumulator {
+public:
+  explicit GradAccumulator(Model& model) : model_(&model) {}
+
+  /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. @throws LifecycleError
+  /// after finish().
+  template <LayoutType L>
+  void add(LossSum<L> loss, TokenCount<L> tokens) {
+    if (finished_)
+      throw LifecycleError(
+          "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
+    loss_ += loss.value;
+    tokens_ += tokens.value;
+    contributes_ = &detail::counts_once<L>;
+    ++microbatches_;
+  }
+
+  /// @brief Anything but a sum with its count: a sentence.
+  template <class Loss, class Tokens>
+  void add(Loss, Tokens) {
+    static_assert(sizeof(Loss) == 0, "GradAccumulator: add() must get a LossSum and a TokenCount over the "
+                                     "same axes, never a mean or a plain "
+                                     "number (pass the sum of token losses and the number of tokens; it "
+                                     "divides once by the global count)");
+  }
+
+  /// @brief Reduces every gradient to its parameter's layout and the loss, tokens and norm over the mesh.
+  ///
+  /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
+  /// @throws LifecycleError before any add(), on a second call, or where a parameter has no gradient;
+  /// @throws InvalidArgument where no rank has a valid token.
+  [[nodiscard]] GradientSummary finish() {
+    if (finished_)
+      throw LifecycleError(
+          "GradAccumulator: finish() must be called once in a step (call restart() for the next)");
+    if (microbatches_ == 0)
+      throw LifecycleError("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
+    finished_ = true;
+    std::optional<Totals> squares;
+    detail::MeshCore* core = nullptr;
+    model_->for_each_parameter([&](auto& parameter) {
+      parameter.finish_gradient();
+      add_square(parameter, squares);
+      core = &parameter.value().core();
+    });
+    const bool once = contributes_(*core);
+    std::array<double, 3> totals{once ? loss_ : 0, once ? static_cast<double>(tokens_) : 0,
+                                 squares->read()[0]};
+    detail::sum_over_mesh(*core, totals);
+    if (totals[1] <= 0) {
+      throw InvalidArgument(
+          "GradAccumulator: the global batch must have at least one valid token (all targets are masked)");
+    }
+    GradientSummary summary;
+    summary.loss.value = totals[0] / totals[1];
+    summary.tokens = static_cast<std::int64_t>(totals[1]);
+    summary.scale = 1 / totals[1];
+    summary.gradient_norm = std::sqrt(totals[2]) * summary.scale;
+    return summary;
+  }
+
+  /// @brief Forgets the step's losses and gradients and opens the next step.
+  void restart() {
+    model_->for_each_parameter([](auto& parameter) { parameter.drop_gradient(); });
+    loss_ = 0;
+    tokens_ = 0;
+    microbatches_ = 0;
+    finished_ = false;
+  }
+
+  /// @brief Microbatches added since the last restart.
+  [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
+
+private:
+  using Totals = detail::Scalars<1, typename Model::target>;
+
+  /// Adds the squares of the elements that this rank counts.
+  template <class P>
+  static void add_square(P& parameter, std::optional<Totals>& squares) {
+    static_assert(!P::gradient_layout::value.has_partial(),
+                  "GradAccumulator: a finished gradient must not be Partial");
+    const auto& gradient = parameter.gradient();
+    if (!squares) {
+      squares.emplace(gradient.resources());
+      kernels::fill(gradient.execution(), squares->view(), 0.0);
+    }
+    if (!detail::counts_once<typename P::gradient_layout>(gradient.core()))
+      return;
+    ShardedTensor<Layout<1>, double, typename P::target> workspace(
+        gradient.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(gradient.local_size()))});
+    kernels::sum_of_squares(gradient.execution(), gradient.local_matrix(), squares->view(),
+                            workspace.mutable_local(), true);
+  }
+
+  Model* model_;
+  double loss_ = 0;
+  std::int64_t tokens_ = 0;
+  int microbatches_ = 0;
+  bool finished_ = false;
+  bool (*contributes_)(const detail::MeshCore&) = nullptr;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

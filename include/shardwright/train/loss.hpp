@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Loss sums and token counts as types, so that a mean cannot be averaged again.
+
+#include <shardwright/layout/layout.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief This rank's part of the sum of token losses; `L` is Layout<0, Partial<Sum, axes...>> over the axes
+/// whose ranks hold different tokens.
+template <LayoutType L>
+struct LossSum {
+  static_assert(L::tensor_rank == 0,
+                "LossSum: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
+  using layout = L;
+  double value = 0;
+};
+
+/// @brief This rank's part of the number of tokens that count; padding does not.
+template <LayoutType L>
+struct TokenCount {
+  static_assert(L::tensor_rank == 0,
+                "TokenCount: its layout must be that of a scalar (use Layout<0, Partial<Sum, axes...>>)");
+  using layout = L;
+  std::int64_t value = 0;
+};
+
+/// @brief A loss that was divided by its tokens, in nats per token; the same on every rank. It only reports.
+struct MeanLoss {
+  double value = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+#include "train/toy_model.hpp"
+
+#include <shardwright/train/grad_accumulator.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace train_test;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+using sw::LossSum;
+using sw::TokenCount;
+
+template <class Failure, class Call>
+std::string failure_of(Call call) {
+  try {
+    call();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  return "no failure of the type";
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST_CASE("token losses {4} and {1, 1, 1} have the mean 1.75, however they are spread out") {
+  // Both microbatches on one rank, then one on each data rank, then the same with tensor-parallel copies.
+  CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
+          ToyModel<double> model(mesh);
+          sw::GradAccumulator accumulator(model);
+          model.add_gradients(1, 0);
+          accumulator.add(LossSum<OverDp>{4}, TokenCount<OverDp>{1});
+          model.add_gradients(2, 0);
+          accumulator.add(LossSum<OverDp>{1 + 1 + 1}, TokenCount<OverDp>{3});
+          findings.expect(accumulator.microbatches() == 2, "microbatches");
+          const sw::GradientSummary summary = accumulator.finish();
+          findings.expect(summary.loss.value == 1.75, "mean loss ", summary.loss.value);
+          findings.expect(summary.tokens == 4 && summary.scale == 0.25, "tokens ", summary.tokens);
+        }) == "");
+  for (const int copies : {1, 2}) {
+    CHECK(on_ranks(2 * copies, [copies](sw::HostCommunicator world, Findings& findings) {
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(copies)};
+            ToyModel<double> model(mesh);
+            sw::GradAccumulator accumulator(model);
+            model.add_gradients(1, mesh.rank());
+            const bool first = mesh.coordinate<dp>() == 0;
+            accumulator.add(LossSum<OverDp>{first ? 4.0 : 3.0}, TokenCount<OverDp>{first ? 1 : 3});
+            const sw::GradientSummary summary = accumulator.finish();
+            findings.expect(summary.loss.value == 1.75, "mean loss ", summary.loss.value);
+            findings.expect(summary.tokens == 4, "tokens ", summary.tokens);
+            const auto mean = sw::mean_over_mesh(mesh, LossSum<OverDp>{first ? 4.0 : 3.0},
+                                                 TokenCount<OverDp>{first ? 1 : 3});
+            findings.expect(mean.value == 1.75, "evaluated mean ", mean.value);
+          }) == "");
+  }
+}
+
+TEST_CASE("gradients are the sums over microbatches and data ranks, and the norm counts each element once") {
+  for (const int data : {1, 2, 3}) {
+    for (const int tensor : {1, 2}) {
+      INFO("dp " << data << " tp " << tensor);
+      CHECK(on_ranks(data * tensor, [=](sw::HostCommunicator world, Findings& findings) {
+              const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(tensor)};
+              ToyModel<double> model(mesh);
+              sw::GradAccumulator accumulator(model);
+              for (const std::uint64_t microbatch : {1u, 2u, 3u}) {
+                model.add_gradients(microbatch, mesh.rank());
+                accumulator.add(LossSum<OverDp>{1.5}, TokenCount<OverDp>{mesh.coordinate<dp>() + 1});
+              }
+              const sw::GradientSummary summary = accumulator.finish();
+              // The vector is Partial over both axes and not sharded, so each rank's part of element i is
+              // known.
+              double first = 0;
+              for (int rank = 0; rank < data * tensor; ++rank)
+                for (const std::uint64_t microbatch : {1u, 2u, 3u})
+                  first += 2 * sw::unit_interval(
+                                   sw::random_words({microbatch, 32 + static_cast<std::uint64_t>(rank)}, 0)
+                                       .word[0]) -
+                           1;
+              findings.expect(std::abs(model.vector.gradient().data()[0] - first) < 1e-14, "sum over ranks ",
+                              first);
+              double squares = 0;
+              std::size_t elements = 0;
+              model.for_each_parameter([&](auto& parameter) {
+                for (const double each : whole(parameter.gradient())) {
+                  squares += each * each;
+                  ++elements;
+                }
+              });
+              findings.expect(elements == 15 + 7 + 20, "elements ", elements);
+              const double norm = std::sqrt(squares) * summary.scale;
+              findings.expect(std::abs(summary.gradient_norm / norm - 1) < 1e-14, "norm ",
+                              summary.gradient_norm, " instead of ", norm);
+              findings.expect(summary.tokens == 3 * data * (data + 1) / 2, "tokens ", summary.tokens);
+              findings.expect(summary.finite(), "finite");
+            }) == "");
+    }
+  }
+}
+
+TEST_CASE("the steps of an accumulator follow one another, and anything else is named") {
+  CHECK(
+      on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+        const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
+        ToyModel<float> model(mesh);
+        sw::GradAccumulator accumulator(model);
+        const auto add = [&] { accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1}); };
+        const auto finish = [&] { static_cast<void>(accumulator.finish()); };
+        using Failure = sw::LifecycleError;
+
+        findings.expect(has(failure_of<Failure>(finish), "finish() must follow at least one add()"),
+                        "finish first");
+        // A parameter that no backward pass reached; the step can be abandoned and begun again.
+        auto slot = model.matrix.gradient_slot();
+        sw::fill_zero(slot.tensor);
+        add();
+        const std::string reached = failure_of<Failure>(finish);
+        findings.expect(has(reached, "Parameter vector: a step must give every parameter a gradient"),
+                        reached);
+        accumulator.restart();
+
+        model.add_gradients(1, mesh.rank());
+        add();
+        findings.expect(has(failure_of<Failure>([&] { static_cast<void>(model.matrix.gradient()); }),
+                            "Parameter matrix: the gradient is not finished"),
+                        "gradient before finish");
+        finish();
+        findings.expect(has(failure_of<Failure>(finish), "finish() must be called once in a step"),
+                        "finish twice");
+        findings.expect(has(failure_of<Failure>(add), "add() must not follow finish()"), "add after finish");
+        findings.expect(has(failure_of<Failure>([&] { static_cast<void>(model.matrix.gradient_slot()); }),
+                            "Parameter matrix: the step's gradient is finished"),
+                        "accumulate after finish");
+        accumulator.restart();
+        findings.expect(accumulator.microbatches() == 0, "restarted");
+
+        model.add_gradients(2, mesh.rank());
+        add();
+        const sw::GradientSummary summary = accumulator.finish();
+        findings.expect(summary.tokens == 2 && summary.loss.value == 1, "the next step starts from nothing");
+      }) == "");
+}
+
+TEST_CASE("a global batch without a valid token is an error on every rank, and one empty rank is none") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
+          ToyModel<double> model(mesh);
+          sw::GradAccumulator accumulator(model);
+          model.add_gradients(1, mesh.rank());
+          accumulator.add(LossSum<OverDp>{0}, TokenCount<OverDp>{0});
+          findings.expect(
+              has(failure_of<sw::InvalidArgument>([&] { static_cast<void>(accumulator.finish()); }),
+                  "the global batch must have at least one valid token"),
+              "no tokens");
+          accumulator.restart();
+          model.add_gradients(1, mesh.rank());
+          accumulator.add(LossSum<OverDp>{mesh.rank() == 0 ? 6.0 : 0.0},
+                          TokenCount<OverDp>{mesh.rank() == 0 ? 2 : 0});
+          findings.expect(accumulator.finish().loss.value == 3, "one rank without tokens");
+        }) == "");
+}
+
+TEST_CASE("a NaN in one rank's gradient or loss reaches every rank's summary") {
+  for (const bool in_loss : {false, true}) {
+    CHECK(on_ranks(4, [in_loss](sw::HostCommunicator world, Findings& findings) {
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+            ToyModel<float> model(mesh);
+            sw::GradAccumulator accumulator(model);
+            model.add_gradients(1, mesh.rank());
+            const double nan = std::numeric_limits<double>::quiet_NaN();
+            const bool here = mesh.coordinate<dp>() == 1;
+            if (here && !in_loss)
+              model.matrix.gradient_slot().tensor.mutable_data()[0] = static_cast<float>(nan);
+            accumulator.add(LossSum<OverDp>{here && in_loss ? nan : 1.0}, TokenCount<OverDp>{1});
+            findings.expect(!accumulator.finish().finite(), "rank ", mesh.rank(),
+                            " takes the step for sound");
+          }) == "");
+  }
+}
