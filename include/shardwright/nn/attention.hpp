@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Rotary positions and causal grouped-query attention of sharded tensors, split by key and value
+/// heads.
+
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Layout after attention over [batch, sequence, kv_heads, (queries + 2) * head width]: [batch,
+/// sequence, width].
+template <LayoutType Qkv>
+using AttentionLayout = ReductionLayout<Sum, 3, ElementwiseNonlinearLayout<operation::attention, Qkv>>;
+
+/// @brief Query heads that share a key and value head, and the elements of one head.
+struct HeadShape {
+  std::int64_t queries = 1;
+  std::int64_t width = 0;
+};
+
+/// @brief Cosines and sines of the rotary angles, replicated (Su et al., arXiv 2104.09864).
+template <class Element, class Target>
+class RotaryTable {
+public:
+  template <class Mesh>
+  RotaryTable(const Mesh& mesh, std::int64_t positions, std::int64_t head_width, double base)
+      : cosines_(mesh, {positions, head_width / 2}), sines_(mesh, {positions, head_width / 2}) {
+    kernels::fill_rotary_tables(cosines_.execution(), cosines_.mutable_local_matrix(),
+                                sines_.mutable_local_matrix(), base);
+  }
+  [[nodiscard]] auto cosines() const { return cosines_.local_matrix(); }
+  [[nodiscard]] auto sines() const { return sines_.local_matrix(); }
+
+private:
+  ShardedTensor<Layout<2>, Element, Target> cosines_;
+  ShardedTensor<Layout<2>, Element, Target> sines_;
+};
+
+/// @brief Attention's result, [batch, sequence, heads * head width], and what its gradient needs.
+template <LayoutType Qkv, class Element, class Target>
+struct AttentionOutput {
+  ShardedTensor<AttentionLayout<Qkv>, Element, Target> value;
+  ShardedTensor<AttentionLayout<Qkv>, Element, Target>
+      log_sum_exp; ///< [batch, sequence, heads], in the kernel's order.
+};
+
+namespace detail {
+
+template <LayoutType Qkv>
+struct AttentionCheck {
+  static constexpr bool fits = Qkv::tensor_rank == 4 || any_invalid<Qkv>;
+  static_assert(fits, "attention: the fused input must be [batch, sequence, kv_heads, (queries + 2) * head "
+                      "width] (reshape it)");
+  static_assert(!fits || Qkv::value.shard(1).empty(),
+                "attention: the sequence must not be sharded (redistribute the input, and shard its heads)");
+  static_assert(!fits || Qkv::value.shard(3).empty(),
+                "attention: the elements of a head must not be sharded (shard its heads)");
+};
+
+/// The sizes of the local block, which must be whole groups of heads: the attended values are split like
+/// them.
+template <class Tensor>
+[[nodiscard]] kernels::AttentionShape local_attention_shape(const Tensor& qkv, HeadShape heads,
+                                                            SourceLocation where) {
+  (void)AttentionCheck<typename Tensor::layout>{};
+  const auto& local = qkv.local_shape();
+  const std::int64_t fused = (heads.queries + 2) * heads.width;
+  if (qkv.shape()[3] != fused) {
+    reject_operation("attention",
+                     "the last extent must be (queries + 2) * head width = " + std::to_string(fused) +
+                         ", but it is " + std::to_string(qkv.shape()[3]) +
+                         " (lay the queries, the key and the value of a group side by side)",
+                     qkv.core(), where);
+  }
+  std::int64_t ranks = 1;
+  for (const int axis : Tensor::layout::value.shard(2))
+    ranks *= bind_axes(qkv.core(), Tensor::layout::axes).extents[static_cast<std::size_t>(axis)];
+  if (qkv.shape()[2] % ranks != 0) {
+    reject_operation("attention",
+                     "kv_heads " + std::to_string(qkv.shape()[2]) + " must be a multiple of the " +
+                         std::to_string(ranks) +
+                         " ranks that share them (use fewer ranks on that axis, or split it in two)",
+                     qkv.core(), where);
+  }
+  const auto size = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
+  return {size(local[0]), size(local[1]), size(local[2]), size(heads.queries), size(heads.width)};
+}
+
+/// The local block as [tokens, everything else].
+template <class Tensor>
+[[nodiscard]] auto token_rows(const Tensor& tensor) {
+  return matrix_at(tensor, 2);
+}
+template <class Tensor>
+[[nodiscard]] auto mutable_token_rows(Tensor& tensor) {
+  return mutable_matrix_at(tensor, 2);
+}
+
+template <class Element, class Target>
+[[nodiscard]] ShardedTensor<Layout<1>, Element, Target> workspace_of(TargetResources<Target>& resources,
+                                                                     std::size_t elements) {
+  return {resources, {static_cast<std::int64_t>(elements)}};
+}
+
+[[nodiscard]] inline double attention_scale(HeadShape heads) {
+  return 1.0 / std::sqrt(static_cast<double>(heads.width));
+}
+
+} // namespace detail
+
+/// @brief Turns queries and keys by their positions, in place.
+template <LayoutType L, class Element, class Target>
+void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
+            HeadShape heads, SourceLocation where = SourceLocation::current()) {
+  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
+                          detail::local_attention_shape(qkv, heads, where));
+}
+
+/// @brief The inverse turn, in place: the gradient of rotate.
+template <LayoutType L, class Element, class Target>
+void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
+                 HeadShape heads, SourceLocation where = SourceLocation::current()) {
+  kernels::rotary_backward(gradient.execution(), detail::mutable_token_rows(gradient), table.cosines(),
+                           table.sines(), detail::local_attention_shape(gradient, heads, where));
+}
+
+/// @brief Causal attention, softmax(Q K' / sqrt(head width)) V, for each query head.
+/// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]; batch and kv_heads may be sharded
+/// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
+template <LayoutType L, class E, class Target>
+[[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
+attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads,
+          SourceLocation where = SourceLocation::current()) {
+  using Element = std::remove_const_t<E>;
+  const kernels::AttentionShape shape = detail::local_attention_shape(qkv, heads, where);
+  const std::int64_t all_heads = qkv.shape()[2] * heads.queries;
+  AttentionOutput<L, Element, Target> out{
+      {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads * heads.width}},
+      {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads}}};
+  auto workspace = detail::workspace_of<Element, Target>(
+      qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape));
+  kernels::attention_forward(qkv.execution(), detail::token_rows(qkv), out.value.mutable_local_matrix(),
+                             detail::mutable_flat(out.log_sum_exp), shape, detail::attention_scale(heads),
+                             workspace.mutable_local());
+  return out;
+}
+
+/// @brief The gradient of qkv from that of attention's value.
+template <LayoutType L, class G, class E, class Target, class Saved>
+[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
+attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
+                   const ShardedTensor<L, E, Target>& qkv, const Saved& saved, HeadShape heads,
+                   SourceLocation where = SourceLocation::current()) {
+  using Element = std::remove_const_t<E>;
+  const kernels::AttentionShape shape = detail::local_attention_shape(qkv, heads, where);
+  ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape());
+  auto workspace = detail::workspace_of<Element, Target>(
+      qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
+  kernels::attention_backward(qkv.execution(), detail::token_rows(qkv), saved.value.local_matrix(),
+                              detail::flat(saved.log_sum_exp), gradient.local_matrix(),
+                              detail::mutable_token_rows(out), shape, detail::attention_scale(heads),
+                              workspace.mutable_local());
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The sizes of a Llama-style decoder, and the checks that they fit one another and a mesh.
+
+#include <shardwright/core/error.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Sizes of a decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU (Touvron et al.,
+/// arXiv 2302.13971; Ainslie et al., arXiv 2305.13245).
+struct DecoderConfig {
+  std::int64_t layers = 4;
+  std::int64_t width = 128;  ///< d_model, elements of the residual stream per token.
+  std::int64_t heads = 4;    ///< Query heads.
+  std::int64_t kv_heads = 4; ///< Key and value heads; each serves heads / kv_heads query heads.
+  std::int64_t hidden = 384; ///< Inner width of the SwiGLU.
+  std::int64_t vocabulary = 256;
+  std::int64_t sequence = 128; ///< Tokens per sequence, at most.
+  bool tied_embedding = false; ///< The output table is the input table.
+  double norm_epsilon = 1e-5;
+  double rope_base = 10000; ///< Su et al., arXiv 2104.09864, equation 15.
+  double initial_deviation = 0.02;
+
+  [[nodiscard]] std::int64_t head_width() const { return width / heads; }
+  [[nodiscard]] std::int64_t queries_per_kv_head() const { return heads / kv_heads; }
+  /// @brief Trained elements.
+  [[nodiscard]] std::int64_t parameters() const {
+    const std::int64_t attention =
+        width * (heads + 2 * kv_heads) * head_width() + heads * head_width() * width;
+    const std::int64_t layer = attention + 3 * width * hidden + 2 * width;
+    return layers * layer + width + (tied_embedding ? 1 : 2) * vocabulary * width;
+  }
+  /// @brief Floating-point operations of the matrix products of one token's forward and backward pass: 6 per
+  /// element of a matrix it meets, and 12 * width * keys per layer for causal attention over `keys` =
+  /// sequence / 2 on average.
+  [[nodiscard]] double flops_per_token() const {
+    const double matrices = static_cast<double>(parameters() - (2 * layers + 1) * width -
+                                                (tied_embedding ? 0 : vocabulary * width));
+    return 6 * matrices + 6.0 * static_cast<double>(layers * heads * head_width() * sequence);
+  }
+};
+
+/// @brief Checks the sizes against one another and against the tensor-parallel extent.
+/// @throws InvalidArgument naming both numbers and what to change.
+inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks, bool sequence_parallel) {
+  const auto fail = [](const std::string& sentence) { throw InvalidArgument("Decoder: " + sentence); };
+  const auto positive = [&](std::int64_t value, const char* name) {
+    if (value < 1)
+      fail(std::string(name) + " must be at least 1, but is " + std::to_string(value));
+  };
+  positive(config.layers, "layers");
+  positive(config.width, "width");
+  positive(config.heads, "heads");
+  positive(config.kv_heads, "kv_heads");
+  positive(config.hidden, "hidden");
+  positive(config.vocabulary, "vocabulary");
+  positive(config.sequence, "sequence");
+  const auto divides = [&](std::int64_t number, const char* name, std::int64_t by, const char* what,
+                           const char* fix) {
+    if (number % by != 0) {
+      fail(std::string(name) + " " + std::to_string(number) + " must be a multiple of " + what + " " +
+           std::to_string(by) + " (" + fix + ")");
+    }
+  };
+  divides(config.width, "width", config.heads, "heads", "change one of them");
+  divides(config.heads, "heads", config.kv_heads, "kv_heads", "change one of them");
+  if (config.head_width() % 2 != 0) {
+    fail("width / heads = " + std::to_string(config.head_width()) +
+         " must be even for rotary positions (change width or heads)");
+  }
+  divides(config.kv_heads, "kv_heads", tensor_ranks, "the tensor-parallel ranks",
+          "use fewer tensor-parallel ranks, or split tp into two axes and shard the key and value heads over "
+          "one of them");
+  divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks", "round hidden up");
+  divides(config.vocabulary, "vocabulary", tensor_ranks, "the tensor-parallel ranks", "pad the vocabulary");
+  if (sequence_parallel) {
+    divides(config.sequence, "sequence", tensor_ranks, "the tensor-parallel ranks under sequence parallelism",
+            "change the sequence length");
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

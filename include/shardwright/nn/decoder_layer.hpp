@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One decoder layer over any layouts: forward, input gradient and weight gradient as separate passes.
+
+#include <shardwright/nn/attention.hpp>
+#include <shardwright/nn/decoder_config.hpp>
+#include <shardwright/nn/decoder_layouts.hpp>
+#include <shardwright/nn/initial_value.hpp>
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/tensor/matmul.hpp>
+#include <shardwright/train/parameter.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Attention and SwiGLU, each behind an RMSNorm, around a residual stream.
+///
+/// The stream enters and leaves as two tensors, the residual and the last block's addition to it: the
+/// addition is fused with the norm that reads the sum. `Layouts` is DecoderLayouts or a type with the same
+/// members.
+template <class Layouts, class Element = float, class Target = DefaultTarget>
+class DecoderLayer {
+  template <class L>
+  using Tensor = ShardedTensor<L, Element, Target>;
+  template <class L>
+  using Handle = ShardedTensor<L, const Element, Target>;
+  using Residual = typename Layouts::Residual;
+  using Tokens = typename Layouts::Tokens;
+
+  // Layouts of activations follow from those of the stream and the weights.
+  using QkvOut = MatmulLayout<Tokens, typename Layouts::Qkv>;
+  using Attended = AttentionLayout<QkvOut>;
+  using GateUpOut = MatmulLayout<Tokens, typename Layouts::GateUp>;
+  using Activated = SwigluLayout<GateUpOut>;
+  using Rows = RowsOf<Residual>;
+
+  using NormGain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Target>;
+  template <class Weight, class In, class OutGradient>
+  using Matrix =
+      Parameter<Weight, MatmulLayout<In, OutGradient, MatmulForm::left_transposed>, Element, Target>;
+
+public:
+  /// @brief The residual stream between layers; the value is residual + addition.
+  struct Stream {
+    Tensor<Residual> residual;
+    std::optional<Tensor<Residual>> addition;
+  };
+
+  /// @brief What the backward passes need of one microbatch. Memory returns to the pool where it is reset.
+  struct Saved {
+    // Set by forward.
+    std::optional<Handle<Residual>> attention_in, mlp_in;       // inputs of the norms
+    std::optional<Tensor<Rows>> attention_rms, mlp_rms;         // inverse root mean squares
+    std::optional<Handle<Tokens>> attention_normed, mlp_normed; // inputs of the column-parallel products
+    std::optional<Tensor<QkvOut>> qkv;
+    std::optional<AttentionOutput<QkvOut, Element, Target>> attended;
+    std::optional<Tensor<GateUpOut>> gate_up;
+    std::optional<Tensor<Activated>> activated;
+    // Set by input_gradient, for weight_gradient.
+    std::optional<Handle<Tokens>> attention_out_gradient, mlp_out_gradient;
+    std::optional<Tensor<QkvOut>> qkv_gradient;
+    std::optional<Tensor<GateUpOut>> gate_up_gradient;
+  };
+
+  /// @brief Initial weights depend on seed and `number` alone, not on the mesh.
+  template <class Mesh>
+  DecoderLayer(const Mesh& mesh, const DecoderConfig& config, std::uint64_t seed, int number)
+      : config_(config), attention_gain_(name(number, "attention_norm"),
+                                         ones<typename Layouts::Gain, Element, Target>(mesh, {config.width})),
+        qkv_(name(number, "qkv"),
+             normal<typename Layouts::Qkv, Element, Target>(
+                 mesh,
+                 {config.width, config.kv_heads, (config.queries_per_kv_head() + 2) * config.head_width()},
+                 seed, tensor_id(number, 0), config.initial_deviation)),
+        out_(name(number, "attention_out"), normal<typename Layouts::Output, Element, Target>(
+                                                mesh, {config.heads * config.head_width(), config.width},
+                                                seed, tensor_id(number, 1), residual_deviation(config))),
+        mlp_gain_(name(number, "mlp_norm"),
+                  ones<typename Layouts::Gain, Element, Target>(mesh, {config.width})),
+        gate_up_(name(number, "gate_up"), normal<typename Layouts::GateUp, Element, Target>(
+                                              mesh, {config.width, 2, config.hidden}, seed,
+                                              tensor_id(number, 2), config.initial_deviation)),
+        down_(name(number, "down"), normal<typename Layouts::Down, Element, Target>(
+                                        mesh, {config.hidden, config.width}, seed, tensor_id(number, 3),
+                                        residual_deviation(config))) {}
+
+  /// @brief The stream after the layer; `saved` receives what the backward passes need.
+  [[nodiscard]] Stream forward(Stream stream, const RotaryTable<Element, Target>& rotary,
+                               Saved& saved) const {
+    auto first = normed(std::move(stream), attention_gain_);
+    saved.attention_rms.emplace(std::move(first.inverse_rms));
+    saved.attention_in.emplace(first.sum.share());
+    saved.attention_normed.emplace(redistribute<Tokens>(first.normed));
+    saved.qkv.emplace(matmul(*saved.attention_normed, qkv_.value()));
+    rotate(*saved.qkv, rotary, heads());
+    saved.attended.emplace(attention(*saved.qkv, heads()));
+    auto attended = redistribute<Residual>(matmul(saved.attended->value, out_.value()));
+
+    auto second = normed(Stream{std::move(first.sum), std::move(attended)}, mlp_gain_);
+    saved.mlp_rms.emplace(std::move(second.inverse_rms));
+    saved.mlp_in.emplace(second.sum.share());
+    saved.mlp_normed.emplace(redistribute<Tokens>(second.normed));
+    saved.gate_up.emplace(matmul(*saved.mlp_normed, gate_up_.value()));
+    saved.activated.emplace(swiglu(*saved.gate_up));
+    return {std::move(second.sum), redistribute<Residual>(matmul(*saved.activated, down_.value()))};
+  }
+
+  /// @brief The gradient of the stream that entered, from that of the stream that left: one tensor, for both
+  /// of its parts. Adds to the gains' gradients.
+  [[nodiscard]] Tensor<Residual> input_gradient(Tensor<Residual> gradient,
+                                                const RotaryTable<Element, Target>& rotary, Saved& saved) {
+    saved.mlp_out_gradient.emplace(redistribute<Tokens>(gradient));
+    saved.gate_up_gradient.emplace(
+        swiglu_gradient(matmul_input_gradient(*saved.mlp_out_gradient, down_.value()), *saved.gate_up));
+    gradient = rms_norm_gradient(
+        redistribute<Residual>(matmul_input_gradient(*saved.gate_up_gradient, gate_up_.value())),
+        *saved.mlp_in, mlp_gain_.value(), *saved.mlp_rms, gradient, mlp_gain_.gradient_slot());
+
+    saved.attention_out_gradient.emplace(redistribute<Tokens>(gradient));
+    saved.qkv_gradient.emplace(
+        attention_gradient(matmul_input_gradient(*saved.attention_out_gradient, out_.value()), *saved.qkv,
+                           *saved.attended, heads()));
+    rotate_back(*saved.qkv_gradient, rotary, heads());
+    return rms_norm_gradient(redistribute<Residual>(matmul_input_gradient(*saved.qkv_gradient, qkv_.value())),
+                             *saved.attention_in, attention_gain_.value(), *saved.attention_rms, gradient,
+                             attention_gain_.gradient_slot());
+  }
+
+  /// @brief Adds the matrices' gradients of a microbatch after its input_gradient, and releases `saved`.
+  void weight_gradient(Saved& saved) {
+    accumulate(down_, *saved.activated, *saved.mlp_out_gradient);
+    accumulate(gate_up_, *saved.mlp_normed, *saved.gate_up_gradient);
+    accumulate(out_, saved.attended->value, *saved.attention_out_gradient);
+    accumulate(qkv_, *saved.attention_normed, *saved.qkv_gradient);
+    saved = Saved{};
+  }
+
+  template <class Visitor>
+  void for_each_parameter(Visitor&& visit) {
+    visit(attention_gain_);
+    visit(qkv_);
+    visit(out_);
+    visit(mlp_gain_);
+    visit(gate_up_);
+    visit(down_);
+  }
+
+private:
+  struct Normed {
+    Tensor<Residual> sum;
+    Tensor<Residual> normed;
+    Tensor<Rows> inverse_rms;
+  };
+
+  static std::string name(int number, const char* part) {
+    return "layers." + std::to_string(number) + "." + part;
+  }
+  static std::uint64_t tensor_id(int number, int part) {
+    return static_cast<std::uint64_t>(16 * (number + 1) + part);
+  }
+  /// Products that add to the stream start smaller, so that its variance does not grow with depth (Radford et
+  /// al., 2019).
+  static double residual_deviation(const DecoderConfig& config) {
+    return config.initial_deviation / std::sqrt(2.0 * static_cast<double>(config.layers));
+  }
+  [[nodiscard]] HeadShape heads() const { return {config_.queries_per_kv_head(), config_.head_width()}; }
+
+  [[nodiscard]] Normed normed(Stream stream, const NormGain& gain) const {
+    if (stream.addition) {
+      auto out =
+          add_rms_norm(stream.residual, std::move(*stream.addition), gain.value(), config_.norm_epsilon);
+      return {std::move(out.sum), std::move(out.normed), std::move(out.inverse_rms)};
+    }
+    auto out = rms_norm(stream.residual, gain.value(), config_.norm_epsilon);
+    return {std::move(stream.residual), std::move(out.normed), std::move(out.inverse_rms)};
+  }
+
+  template <class P, class In, class OutGradient>
+  static void accumulate(P& parameter, const In& in, const OutGradient& gradient) {
+    auto slot = parameter.gradient_slot();
+    matmul_weight_gradient_into(slot.tensor, in, gradient, slot.beta);
+  }
+
+  DecoderConfig config_;
+  NormGain attention_gain_;
+  Matrix<typename Layouts::Qkv, Tokens, QkvOut> qkv_;
+  Matrix<typename Layouts::Output, Attended, Tokens> out_;
+  NormGain mlp_gain_;
+  Matrix<typename Layouts::GateUp, Tokens, GateUpOut> gate_up_;
+  Matrix<typename Layouts::Down, Activated, Tokens> down_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

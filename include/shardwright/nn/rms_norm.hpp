@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief RMSNorm of sharded tensors, alone and fused with the residual addition before it.
+
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/tensor/kernels/rms_norm.hpp>
+#include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <LayoutType X, int dimensions>
+struct GainGradientOf {
+  using type = typename GainGradientOf<ReductionLayout<Sum, 0, X>, dimensions - 1>::type;
+};
+template <LayoutType X>
+struct GainGradientOf<X, 1> {
+  using type = X;
+};
+
+} // namespace detail
+
+/// @brief Layout of one number per row of X: X without its last dimension, which must not be sharded.
+template <LayoutType X>
+using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::rms_norm, X>>;
+
+/// @brief Layout of the gradient of a norm's gain: a sum over all rows, so Partial<Sum> over every axis that
+/// shards them.
+template <LayoutType X>
+using GainGradientLayout =
+    typename detail::GainGradientOf<RowwiseLayout<operation::rms_norm, X>, X::tensor_rank>::type;
+
+/// @brief A normed tensor, with what its gradient needs.
+template <LayoutType X, class Element, class Target>
+struct RmsNormOutput {
+  ShardedTensor<X, Element, Target> normed;
+  ShardedTensor<RowsOf<X>, Element, Target> inverse_rms;
+};
+
+/// @brief As RmsNormOutput, with the sum that was normed.
+template <LayoutType X, class Element, class Target>
+struct AddRmsNormOutput {
+  ShardedTensor<X, Element, Target> sum;
+  ShardedTensor<X, Element, Target> normed;
+  ShardedTensor<RowsOf<X>, Element, Target> inverse_rms;
+};
+
+namespace detail {
+
+/// The extents of X without the last one.
+template <std::size_t rank>
+[[nodiscard]] constexpr std::array<std::int64_t, rank - 1>
+rows_shape(const std::array<std::int64_t, rank>& shape) {
+  std::array<std::int64_t, rank - 1> rows{};
+  for (std::size_t d = 0; d + 1 < rank; ++d)
+    rows[d] = shape[d];
+  return rows;
+}
+
+/// All local elements as one vector.
+template <class Tensor>
+[[nodiscard]] auto flat(const Tensor& tensor) {
+  return VectorView<const typename Tensor::value_type, typename Tensor::target>(tensor.data(),
+                                                                                tensor.local_size());
+}
+template <class Tensor>
+[[nodiscard]] auto mutable_flat(Tensor& tensor) {
+  return VectorView<typename Tensor::value_type, typename Tensor::target>(tensor.mutable_data(),
+                                                                          tensor.local_size());
+}
+
+} // namespace detail
+
+namespace detail {
+
+/// The gain of a norm: one vector that every rank holds whole.
+template <class X, class Gain>
+struct NormGainOf {
+  static_assert(
+      std::is_same_v<typename Gain::layout, Layout<1>>,
+      "rms_norm: the gain must be a replicated vector (declare it as Layout<1>, or redistribute it)");
+  static_assert(std::is_same_v<typename Gain::value_type, typename X::value_type>,
+                "rms_norm: the gain must have the element type of the input (convert one first)");
+  static constexpr bool value = std::is_same_v<typename Gain::layout, Layout<1>> &&
+                                std::is_same_v<typename Gain::value_type, typename X::value_type>;
+};
+
+} // namespace detail
+
+/// @brief y = x / rms(x) * gain over the last dimension (Zhang and Sennrich, arXiv 1910.07467, equation 4).
+/// @param x [..., width], not Partial, width not sharded @param gain [width], replicated
+template <AnyShardedTensor X, AnyShardedTensor Gain>
+[[nodiscard]] auto rms_norm(const X& x, const Gain& gain, double epsilon) {
+  using L = typename X::layout;
+  using Element = typename X::value_type;
+  using Target = typename X::target;
+  if constexpr (!detail::any_invalid<RowsOf<L>> && detail::NormGainOf<X, Gain>::value) {
+    RmsNormOutput<L, Element, Target> out{{x.resources(), x.shape()},
+                                          {x.resources(), detail::rows_shape(x.shape())}};
+    kernels::rms_norm_forward(x.execution(), x.local_matrix(), gain.local(), epsilon,
+                              out.normed.mutable_local_matrix(), detail::mutable_flat(out.inverse_rms));
+    return out;
+  } else {
+    return RmsNormOutput<InvalidLayout, Element, Target>{{x.resources(), {}}, {x.resources(), {}}};
+  }
+}
+
+/// @brief sum = residual + addition, in the memory of `addition`, and its norm, in one pass.
+template <LayoutType X, class R, class Element, class Target, class G>
+[[nodiscard]] AddRmsNormOutput<X, Element, Target>
+add_rms_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
+             const ShardedTensor<Layout<1>, G, Target>& gain, double epsilon) {
+  AddRmsNormOutput<X, Element, Target> out{std::move(addition),
+                                           {residual.resources(), residual.shape()},
+                                           {residual.resources(), detail::rows_shape(residual.shape())}};
+  const auto sum = out.sum.mutable_local_matrix();
+  kernels::add_rms_norm_forward(residual.execution(), residual.local_matrix(), sum, gain.local(), epsilon,
+                                sum, out.normed.mutable_local_matrix(),
+                                detail::mutable_flat(out.inverse_rms));
+  return out;
+}
+
+namespace detail {
+
+/// Memory for the partial sums of a gain's gradient, from the pool.
+template <class Tensor>
+[[nodiscard]] ShardedTensor<Layout<1>, typename Tensor::value_type, typename Tensor::target>
+gain_workspace(const Tensor& x) {
+  const auto rows = x.local_matrix();
+  return {x.resources(),
+          {static_cast<std::int64_t>(kernels::rms_norm_workspace(rows.extent(0), rows.extent(1)))}};
+}
+
+} // namespace detail
+
+/// @brief The gradient of a norm's input, in the memory of `gradient`; adds the gain's gradient to `slot`.
+/// @param gradient that of the normed tensor @param x the norm's input
+template <LayoutType X, class Element, class Target, class E, class G, class Rms, class Slot>
+[[nodiscard]] ShardedTensor<X, Element, Target>
+rms_norm_gradient(ShardedTensor<X, Element, Target>&& gradient, const ShardedTensor<X, E, Target>& x,
+                  const ShardedTensor<Layout<1>, G, Target>& gain, const Rms& inverse_rms, const Slot& slot) {
+  auto workspace = detail::gain_workspace(x);
+  ShardedTensor<X, Element, Target> out = std::move(gradient);
+  const auto data = out.mutable_local_matrix();
+  kernels::rms_norm_backward_gain(x.execution(), x.local_matrix(), detail::flat(inverse_rms), data,
+                                  slot.tensor.mutable_local(), workspace.mutable_local(), slot.beta != 0);
+  kernels::rms_norm_backward_input(x.execution(), x.local_matrix(), gain.local(), detail::flat(inverse_rms),
+                                   data, data);
+  return out;
+}
+
+/// @brief The same where the input is a residual stream: `stream`, the gradient that reaches it past the
+/// norm, is added.
+template <LayoutType X, class Element, class Target, class E, class G, class Rms, class S, class Slot>
+[[nodiscard]] ShardedTensor<X, Element, Target>
+rms_norm_gradient(ShardedTensor<X, Element, Target>&& gradient, const ShardedTensor<X, E, Target>& x,
+                  const ShardedTensor<Layout<1>, G, Target>& gain, const Rms& inverse_rms,
+                  const ShardedTensor<X, S, Target>& stream, const Slot& slot) {
+  auto workspace = detail::gain_workspace(x);
+  ShardedTensor<X, Element, Target> out = std::move(gradient);
+  const auto data = out.mutable_local_matrix();
+  kernels::add_rms_norm_backward(x.execution(), x.local_matrix(), gain.local(), detail::flat(inverse_rms),
+                                 data, stream.local_matrix(), data, slot.tensor.mutable_local(),
+                                 workspace.mutable_local(), slot.beta != 0);
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

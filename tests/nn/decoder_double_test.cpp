@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/same_on_every_mesh.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Double precision: losses to 1e-10, gradients against finite differences, and the passes of a layer on their
+// own.
+
+namespace {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+using nn_test::Problem;
+using nn_test::Way;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+/// Small, but with every feature: grouped queries, masked targets, two layers.
+Problem small_problem(bool tied) {
+  Problem problem;
+  problem.config.layers = 2;
+  problem.config.width = 16;
+  problem.config.heads = 4;
+  problem.config.kv_heads = 2;
+  problem.config.hidden = 6;
+  problem.config.vocabulary = 10;
+  problem.config.sequence = 6;
+  problem.config.tied_embedding = tied;
+  problem.config.initial_deviation = 0.4; // well away from the linear regime of a fresh model
+  problem.batch = 4;
+  return problem;
+}
+
+/// The address of a global element of a tensor, or nothing where this rank does not hold it.
+template <class Tensor>
+double* element_at(Tensor& tensor, std::uint64_t global) {
+  const auto offset = tensor.local_offset();
+  std::array<std::int64_t, offset.size()> index{};
+  for (std::size_t d = offset.size(); d-- > 0;) {
+    const auto extent = static_cast<std::uint64_t>(tensor.shape()[d]);
+    index[d] = static_cast<std::int64_t>(global % extent);
+    global /= extent;
+  }
+  std::size_t local = 0;
+  for (std::size_t d = 0; d < offset.size(); ++d) {
+    const std::int64_t inside = index[d] - offset[d];
+    if (inside < 0 || inside >= tensor.local_shape()[d])
+      return nullptr;
+    local = local * static_cast<std::size_t>(tensor.local_shape()[d]) + static_cast<std::size_t>(inside);
+  }
+  return tensor.mutable_data() + local;
+}
+
+template <class Layouts>
+struct Fixture {
+  using Model = sw::Decoder<Layouts, double>;
+  using Ids = typename Model::Ids;
+  using Mesh = sw::DeviceMesh<dp, tp>;
+
+  Fixture(const sw::HostCommunicator& world, const Problem& problem, Way way)
+      : mesh(world, sw::extent<dp>(way.dp), sw::extent<tp>(way.tp)),
+        model(mesh, problem.config, problem.seed), ids(mesh, {problem.batch, problem.config.sequence}),
+        targets(mesh, {problem.batch, problem.config.sequence}) {
+    nn_test::fill_batch(problem, 0, 0, ids, targets);
+  }
+
+  /// The loss of the whole batch, summed.
+  double loss() {
+    const auto sums = model.evaluate(ids, targets);
+    return sw::mean_over_mesh(mesh, sums.loss, sums.tokens).value * tokens;
+  }
+
+  Mesh mesh;
+  Model model;
+  Ids ids, targets;
+  double tokens = 1;
+};
+
+/// Central differences of the summed loss with respect to a few elements of every parameter.
+template <class Layouts>
+void check_gradients(const sw::HostCommunicator& world, Findings& findings, const Problem& problem, Way way) {
+  Fixture<Layouts> at(world, problem, way);
+  sw::GradAccumulator accumulator(at.model);
+  const auto sums = at.model.forward_backward(at.ids, at.targets);
+  accumulator.add(sums.loss, sums.tokens);
+  const sw::GradientSummary summary = accumulator.finish();
+  at.tokens = static_cast<double>(summary.tokens);
+  findings.expect(std::abs(at.loss() / (summary.loss.value * at.tokens) - 1) < 1e-13,
+                  "evaluate() and forward_backward() give one loss");
+
+  double squares = 0;
+  std::uint64_t number = 0;
+  at.model.for_each_parameter([&](auto& parameter) {
+    const std::vector<double> gradient = nn_test::whole(parameter.gradient());
+    double largest = 0;
+    for (const double each : gradient) {
+      squares += each * each;
+      largest = std::max(largest, std::abs(each));
+    }
+    findings.expect(largest > 0, parameter.name(), " has a gradient");
+    constexpr double step = 2e-4;
+    for (std::uint64_t trial = 0; trial < 6; ++trial) {
+      const std::uint64_t i =
+          sw::random_words({problem.seed, 1u << 22}, 64 * number + trial).word[0] % gradient.size();
+      double* element = element_at(parameter.value(), i);
+      const double before = element != nullptr ? *element : 0;
+      const auto loss_at = [&](double shift) {
+        if (element != nullptr)
+          *element = before + shift;
+        const double value = at.loss();
+        if (element != nullptr)
+          *element = before;
+        return value;
+      };
+      // Fourth order: the differences at one and at two steps cancel the error of the second.
+      const double difference =
+          (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
+      findings.expect(std::abs(difference - gradient[i]) <= 1e-7 * largest, way.text(), " ", parameter.name(),
+                      "[", i, "]: gradient ", gradient[i], ", finite difference ", difference, ", largest ",
+                      largest);
+    }
+    ++number;
+  });
+  const double norm = std::sqrt(squares) * summary.scale;
+  findings.expect(std::abs(summary.gradient_norm / norm - 1) < 1e-12, way.text(), " norm ",
+                  summary.gradient_norm, " of gathered gradients ", norm);
+}
+
+/// Two layers on a random stream; their parameters' accumulated gradients and the gradient of the input.
+template <class Layouts>
+std::vector<std::vector<double>> gradients_of_layers(const sw::HostCommunicator& world,
+                                                     const Problem& problem, Way way, bool interleaved) {
+  using Layer = sw::DecoderLayer<Layouts, double>;
+  using Residual = sw::ShardedTensor<typename Layouts::Residual, double>;
+  const sw::DecoderConfig& config = problem.config;
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(way.dp), sw::extent<tp>(way.tp)};
+  const sw::RotaryTable<double, sw::DefaultTarget> rotary(mesh, config.sequence, config.head_width(),
+                                                          config.rope_base);
+  std::vector<Layer> layers;
+  layers.reserve(3);
+  for (int number = 0; number < 3; ++number)
+    layers.emplace_back(mesh, config, problem.seed, number);
+  std::array<typename Layer::Saved, 3> saved;
+
+  Residual input(mesh, {problem.batch, config.sequence, config.width});
+  sw::fill_normal(input, {problem.seed, 1u << 24});
+  typename Layer::Stream stream{std::move(input), std::nullopt};
+  for (std::size_t i = 0; i < 3; ++i)
+    stream = layers[i].forward(std::move(stream), rotary, saved[i]);
+
+  Residual gradient(mesh, {problem.batch, config.sequence, config.width});
+  sw::fill_normal(gradient, {problem.seed, 1u << 25});
+  for (std::size_t i = 3; i-- > 0;) {
+    gradient = layers[i].input_gradient(std::move(gradient), rotary, saved[i]);
+    if (interleaved)
+      layers[i].weight_gradient(saved[i]);
+  }
+  if (!interleaved)
+    for (const std::size_t i : {1u, 0u, 2u})
+      layers[i].weight_gradient(saved[i]);
+
+  std::vector<std::vector<double>> out{nn_test::whole(gradient)};
+  for (Layer& layer : layers)
+    layer.for_each_parameter([&](auto& parameter) {
+      parameter.finish_gradient();
+      out.push_back(nn_test::whole(parameter.gradient()));
+    });
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a decoder trains alike on every mesh in double precision") {
+  nn_test::check_every_mesh<double>(1e-10);
+}
+
+TEST_CASE("two runs on one mesh give the same bits in double precision") {
+  nn_test::check_repetition<double>();
+}
+
+TEST_CASE("accumulation over three microbatches is the step of one batch") {
+  const auto one = nn_test::train_on_threads<double>(nn_test::problem_of({}, true), {}).front();
+  const auto three =
+      nn_test::train_on_threads<double>(nn_test::problem_of({}, true), {.accumulation = 3}).front();
+  CHECK(one.tokens == three.tokens);
+  CHECK(nn_test::largest_difference(three.losses, one.losses) <= 1e-10);
+}
+
+TEST_CASE("the gradient of every parameter agrees with finite differences") {
+  const bool tied = GENERATE(false, true);
+  for (const Way& way : {Way{}, Way{.dp = 2, .tp = 2}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}}) {
+    INFO(way.text() << (tied ? " tied" : " untied"));
+    CHECK(on_ranks(way.dp * way.tp, [&](sw::HostCommunicator world, Findings& findings) {
+            if (way.sequence_parallel)
+              check_gradients<sw::DecoderLayouts<true>>(world, findings, small_problem(tied), way);
+            else
+              check_gradients<sw::DecoderLayouts<false>>(world, findings, small_problem(tied), way);
+          }) == "");
+  }
+}
+
+TEST_CASE("weight gradients may follow all input gradients, in any order, and give the same bits") {
+  for (const Way& way : {Way{}, Way{.dp = 1, .tp = 2}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}}) {
+    INFO(way.text());
+    CHECK(on_ranks(way.dp * way.tp, [&](sw::HostCommunicator world, Findings& findings) {
+            const auto run = [&](bool interleaved) {
+              return way.sequence_parallel
+                         ? gradients_of_layers<sw::DecoderLayouts<true>>(world, small_problem(false), way,
+                                                                         interleaved)
+                         : gradients_of_layers<sw::DecoderLayouts<false>>(world, small_problem(false), way,
+                                                                          interleaved);
+            };
+            const auto together = run(true);
+            const auto apart = run(false);
+            findings.expect(together.size() == 1 + 3 * 6, "all parameters: ", together.size());
+            findings.expect(together == apart, "the gradients differ");
+          }) == "");
+  }
+}
+
+TEST_CASE("a decoder whose sizes do not fit the mesh names both numbers") {
+  const auto sentence = [](Way way, auto change) {
+    Problem problem = small_problem(false);
+    change(problem.config);
+    try {
+      static_cast<void>(nn_test::train_on_threads<double>(problem, way));
+    } catch (const sw::InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const auto nothing = [](sw::DecoderConfig&) {};
+  CHECK_THAT(sentence({.tp = 3}, nothing),
+             ContainsSubstring("kv_heads 2 must be a multiple of the tensor-parallel ranks 3"));
+  CHECK_THAT(sentence({.tp = 2}, [](sw::DecoderConfig& config) { config.vocabulary = 11; }),
+             ContainsSubstring("vocabulary 11 must be a multiple of the tensor-parallel ranks 2"));
+  CHECK_THAT(
+      sentence({.tp = 2, .sequence_parallel = true}, [](sw::DecoderConfig& config) { config.sequence = 7; }),
+      ContainsSubstring(
+          "sequence 7 must be a multiple of the tensor-parallel ranks under sequence parallelism 2"));
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Trains a small decoder on a learnable sequence, on any mesh, and keeps everything that tests
+/// compare.
+
+#include <shardwright/comm/launch.hpp>
+#include <shardwright/core/philox.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/decoder.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/learning_rate.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace nn_test {
+
+namespace sw = shardwright;
+
+/// @brief What is trained; the same on every mesh.
+struct Problem {
+  sw::DecoderConfig config;
+  std::int64_t batch = 12; ///< Sequences of one step.
+  int steps = 20;
+  std::uint64_t seed = 7;
+};
+
+/// @brief How it is spread out.
+struct Way {
+  int dp = 1;
+  int tp = 1;
+  bool sequence_parallel = false;
+  int accumulation = 1;
+
+  [[nodiscard]] std::string text() const {
+    return "dp=" + std::to_string(dp) + " tp=" + std::to_string(tp) + (sequence_parallel ? " sp" : "") +
+           " accumulation=" + std::to_string(accumulation);
+  }
+};
+
+/// @brief What a run leaves behind, the same on every rank.
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::vector<std::int64_t> tokens;
+  std::vector<std::string> names;
+  std::vector<std::vector<double>> parameters; ///< Whole.
+
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+/// @brief Sizes that 1, 2 and 4 tensor-parallel ranks divide.
+inline sw::DecoderConfig config_of_four() {
+  sw::DecoderConfig config;
+  config.layers = 2;
+  config.width = 32;
+  config.heads = 8;
+  config.kv_heads = 4;
+  config.hidden = 24;
+  config.vocabulary = 20;
+  config.sequence = 12;
+  config.initial_deviation = 0.1;
+  return config;
+}
+
+/// @brief Sizes that 1 and 3 tensor-parallel ranks divide; dp = 3 leaves uneven parts of the batch.
+inline sw::DecoderConfig config_of_three() {
+  sw::DecoderConfig config = config_of_four();
+  config.width = 24;
+  config.heads = 6;
+  config.kv_heads = 3;
+  config.vocabulary = 21;
+  return config;
+}
+
+/// @brief The random words of one sequence of one step.
+inline std::uint32_t random_word(const Problem& problem, int step, std::int64_t row, std::int64_t position) {
+  const auto index =
+      static_cast<std::uint64_t>((step * problem.batch + row) * (problem.config.sequence + 2) + position);
+  return sw::random_words({problem.seed, 1u << 20}, index).word[0];
+}
+
+/// @brief Token `position` of a sequence: a congruence that the model can learn, from a random start.
+inline std::int32_t token(const Problem& problem, int step, std::int64_t row, std::int64_t position) {
+  const std::int64_t vocabulary = problem.config.vocabulary;
+  std::int64_t value = random_word(problem, step, row, 0) % vocabulary;
+  for (std::int64_t t = 0; t < position; ++t)
+    value = (7 * value + 3) % vocabulary;
+  return static_cast<std::int32_t>(value);
+}
+
+/// @brief Whether a target counts. Rows differ in how many do, and so do ranks and microbatches.
+inline bool is_masked(const Problem& problem, int step, std::int64_t row, std::int64_t position) {
+  const std::uint32_t share = row % 3 == 0 ? 2 : 7;
+  return random_word(problem, step, row, 1 + position) % share == 0;
+}
+
+/// @brief Fills this rank's rows of a microbatch that starts at `first_row` of the step's batch.
+template <class Ids>
+void fill_batch(const Problem& problem, int step, std::int64_t first_row, Ids& ids, Ids& targets) {
+  const std::int64_t offset = ids.local_offset()[0];
+  const std::int64_t sequence = ids.shape()[1];
+  std::int32_t* id = ids.mutable_data();
+  std::int32_t* target = targets.mutable_data();
+  for (std::int64_t i = 0; i < ids.local_shape()[0]; ++i) {
+    const std::int64_t row = first_row + offset + i;
+    for (std::int64_t t = 0; t < sequence; ++t) {
+      *id++ = token(problem, step, row, t);
+      *target++ = is_masked(problem, step, row, t) ? -1 : token(problem, step, row, t + 1);
+    }
+  }
+}
+
+/// @brief All elements of a tensor, in double, on every rank. Collective.
+template <class Tensor>
+[[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
+  const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
+  return {all.data(), all.data() + all.local_size()};
+}
+
+/// @brief Called on every rank after each step, with the blocks that the rank's pool took from the system so
+/// far.
+using AtStep = std::function<void(int step, std::size_t pool_allocations)>;
+
+template <class Layouts, class Element>
+[[nodiscard]] Outcome train_with(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
+                                 const AtStep& at_step) {
+  using Model = sw::Decoder<Layouts, Element>;
+  using Ids = typename Model::Ids;
+  const sw::DeviceMesh mesh{world, sw::extent<sw::axis::dp>(way.dp), sw::extent<sw::axis::tp>(way.tp)};
+  Model model(mesh, problem.config, problem.seed);
+  sw::GradAccumulator<Model> accumulator(model);
+  sw::AdamW optimizer;
+  const sw::WarmupCosine rate{.peak = 3e-3, .minimum = 3e-4, .warmup_steps = 4, .total_steps = problem.steps};
+  Outcome out;
+  out.losses.reserve(static_cast<std::size_t>(problem.steps));
+  out.norms.reserve(out.losses.capacity());
+  out.tokens.reserve(out.losses.capacity());
+  const std::int64_t rows = problem.batch / way.accumulation;
+  for (int step = 0; step < problem.steps; ++step) {
+    for (int pass = 0; pass < way.accumulation; ++pass) {
+      Ids ids(mesh, {rows, problem.config.sequence});
+      Ids targets(mesh, {rows, problem.config.sequence});
+      fill_batch(problem, step, pass * rows, ids, targets);
+      const auto sums = model.forward_backward(ids, targets);
+      accumulator.add(sums.loss, sums.tokens);
+    }
+    const sw::GradientSummary summary = accumulator.finish();
+    optimizer.step(model, summary, rate(step));
+    accumulator.restart();
+    out.losses.push_back(summary.loss.value);
+    out.norms.push_back(summary.gradient_norm);
+    out.tokens.push_back(summary.tokens);
+    if (at_step)
+      at_step(step, mesh.pool_statistics().allocations);
+  }
+  model.for_each_parameter([&](auto& parameter) {
+    out.names.push_back(parameter.name());
+    out.parameters.push_back(whole(parameter.value()));
+  });
+  return out;
+}
+
+/// @brief Trains on the ranks of `world`; collective.
+template <class Element>
+[[nodiscard]] Outcome train(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
+                            const AtStep& at_step = {}) {
+  if (way.sequence_parallel)
+    return train_with<sw::DecoderLayouts<true>, Element>(world, problem, way, at_step);
+  return train_with<sw::DecoderLayouts<false>, Element>(world, problem, way, at_step);
+}
+
+/// @brief The same in single precision, compiled once, in decoder_single_test.cpp.
+[[nodiscard]] Outcome train_single(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
+                                   const AtStep& at_step);
+
+/// @brief Trains on thread ranks; the outcome of each of them.
+template <class Element>
+[[nodiscard]] std::vector<Outcome> train_on_threads(const Problem& problem, const Way& way) {
+  const int ranks = way.dp * way.tp;
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+  sw::LaunchOptions options;
+  options.ranks = ranks;
+  options.deadline = std::chrono::minutes(1);
+  // Not launch(): that one takes the ranks of mpirun where there are some.
+  static_cast<void>(sw::detail::launch_threads(options, [&](sw::HostCommunicator world) {
+    outcomes[static_cast<std::size_t>(world.rank())] = train<Element>(world, problem, way);
+    return 0;
+  }));
+  return outcomes;
+}
+
+/// @brief The largest relative difference of two series; NaN and unequal lengths are infinitely far apart.
+[[nodiscard]] inline double largest_difference(const std::vector<double>& values,
+                                               const std::vector<double>& reference) {
+  double largest = values.size() == reference.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < std::min(values.size(), reference.size()); ++i) {
+    const double difference = std::abs(values[i] - reference[i]) / std::abs(reference[i]);
+    largest = difference <= largest    ? largest
+              : std::isnan(difference) ? std::numeric_limits<double>::infinity()
+                                       : difference;
+  }
+  return largest;
+}
+
+/// @brief The largest difference of a parameter, relative to its largest element.
+[[nodiscard]] inline double largest_parameter_difference(const Outcome& run, const Outcome& reference) {
+  double largest = run.names == reference.names ? 0 : std::numeric_limits<double>::infinity();
+  for (std::size_t p = 0; p < std::min(run.parameters.size(), reference.parameters.size()); ++p) {
+    double difference = 0;
+    double magnitude = 0;
+    for (std::size_t i = 0; i < reference.parameters[p].size(); ++i) {
+      difference = std::max(difference, std::abs(run.parameters[p].at(i) - reference.parameters[p][i]));
+      magnitude = std::max(magnitude, std::abs(reference.parameters[p][i]));
+    }
+    largest = std::max(largest, difference / magnitude);
+  }
+  return largest;
+}
+
+} // namespace nn_test

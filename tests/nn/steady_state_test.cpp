@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/same_on_every_mesh.hpp"
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+// Counts what each thread takes from the heap. Sanitizers bring an operator new of their own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COUNTS_ALLOCATIONS 0
+#endif
+#endif
+#ifndef COUNTS_ALLOCATIONS
+#define COUNTS_ALLOCATIONS 1
+#endif
+
+namespace {
+
+thread_local std::size_t allocations = 0;
+
+[[maybe_unused]] void* take(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  if (void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded))
+    return memory;
+  throw std::bad_alloc();
+}
+
+} // namespace
+
+// Not inline: compilers would see free() meet memory of operator new, and warn.
+#if COUNTS_ALLOCATIONS
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  return take(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes) {
+  return take(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return take(bytes, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return take(bytes, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+#endif
+
+namespace {
+
+using nn_test::Problem;
+using nn_test::Way;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+/// What a rank had taken from the heap and from the system after each step.
+struct Taken {
+  std::vector<std::size_t> heap, pool;
+};
+
+Taken taken(const shardwright::HostCommunicator& world, const Problem& problem, const Way& way) {
+  Taken out;
+  out.heap.reserve(static_cast<std::size_t>(problem.steps));
+  out.pool.reserve(static_cast<std::size_t>(problem.steps));
+  static_cast<void>(nn_test::train_single(world, problem, way, [&](int, std::size_t pool_allocations) {
+    out.heap.push_back(allocations);
+    out.pool.push_back(pool_allocations);
+  }));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("steps three to six of a training take nothing from the heap and nothing from the system") {
+  for (const Way& way : {Way{}, Way{.accumulation = 3}, Way{.dp = 2, .tp = 1}, Way{.dp = 1, .tp = 2},
+                         Way{.dp = 1, .tp = 2, .sequence_parallel = true},
+                         Way{.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 3}}) {
+    INFO(way.text());
+    CHECK(on_ranks(way.dp * way.tp, [&](shardwright::HostCommunicator world, Findings& findings) {
+            Problem problem = nn_test::problem_of(way, true);
+            problem.steps = 6;
+            const Taken after = taken(world, problem, way);
+            findings.expect(after.pool[1] > 0 && after.pool[5] == after.pool[1], "rank ", world.rank(),
+                            ": the pool took ", after.pool[5] - after.pool[1], " blocks");
+            if (COUNTS_ALLOCATIONS != 0)
+              findings.expect(after.heap[1] > 0 && after.heap[5] == after.heap[1], "rank ", world.rank(),
+                              ": ", after.heap[5] - after.heap[1], " allocations");
+          }) == "");
+  }
+}
