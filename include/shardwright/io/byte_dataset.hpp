@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Windows of bytes from text files for a language model, with a held-out part, the same on every
+/// mesh.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/philox.hpp>
+#include <shardwright/io/batch_plan.hpp>
+#include <shardwright/io/text_files.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What ByteDataset reads and how it cuts it.
+struct ByteDatasetOptions {
+  std::vector<std::filesystem::path> paths; ///< Files and directories, in this order.
+  std::size_t sequence = 256;               ///< Tokens of one sample.
+  std::uint64_t seed = 0;                   ///< Chooses the training windows.
+  std::size_t vocabulary = 256;             ///< Bytes from here on are an error.
+  std::size_t least_samples = 1; ///< Separate training windows that must exist, such as the data ranks.
+};
+
+/// @brief Byte-level text: tokens are bytes, a sample is `sequence` inputs and the same bytes one further as
+/// targets.
+///
+/// The files form one run of bytes, cut into blocks; every tenth block is held out. No training window
+/// touches a held-out byte, neither as input nor as target. Training windows are drawn at random, with
+/// replacement, keyed by (seed, step, row of the step's batch) alone: the batch of a step is the same on
+/// every mesh, and each data rank fills its own rows only. Validation windows are fixed and do not overlap.
+///
+/// Immutable once built; any number of threads may read it. Holds all bytes in memory.
+class ByteDataset {
+public:
+  /// @brief Blocks from the first of which one is held out.
+  static constexpr std::size_t held_out_every = 10;
+  /// @brief Longest block in bytes; short data is cut finer, so that a tenth of it is still held out.
+  static constexpr std::size_t longest_block = 8192;
+
+  /// @brief Reads and splits the files.
+  /// @throws DataError naming file and offset: missing, empty, short or unreadable data, a byte outside the
+  /// vocabulary,
+  ///   fewer samples than asked for. @throws InvalidArgument for a sequence of zero.
+  explicit ByteDataset(ByteDatasetOptions options) : ByteDataset(read_text_files(options.paths), options) {}
+
+  /// @brief The same over bytes already read; `options.paths` is not used.
+  ByteDataset(TextFiles text, const ByteDatasetOptions& options)
+      : text_(std::move(text)), sequence_(options.sequence), seed_(options.seed) {
+    if (sequence_ == 0)
+      throw InvalidArgument("ByteDataset: the sequence must be at least 1 token, but it is 0");
+    check_vocabulary(options.vocabulary);
+    split();
+    if (training_.samples < options.least_samples)
+      throw DataError("ByteDataset: the training part must hold at least " +
+                      std::to_string(options.least_samples) + " separate windows of " +
+                      std::to_string(sequence_ + 1) + " bytes, one for each data rank, but " + "it holds " +
+                      std::to_string(training_.samples) + "; the data ends in " +
+                      text_.locate(text_.bytes.size()) + " (give more data or a shorter sequence)");
+  }
+
+  [[nodiscard]] std::size_t sequence() const noexcept { return sequence_; }       ///< Tokens of a sample.
+  [[nodiscard]] std::size_t bytes() const noexcept { return text_.bytes.size(); } ///< All bytes.
+  [[nodiscard]] const TextFiles& text() const noexcept { return text_; }          ///< Files and their bytes.
+  /// @brief Separate windows of the training part.
+  [[nodiscard]] std::size_t training_samples() const noexcept { return training_.samples; }
+  /// @brief Windows of the held-out part.
+  [[nodiscard]] std::size_t validation_samples() const noexcept { return validation_.samples; }
+  /// @brief Bytes of the held-out part.
+  [[nodiscard]] std::size_t validation_bytes() const noexcept { return validation_.bytes; }
+  /// @brief Identity of the bytes, for comparing ranks that read their own copy.
+  [[nodiscard]] std::uint64_t hash() const noexcept { return detail::fnv1a(text_.bytes); }
+
+  /// @brief Whether the byte at `position` is held out.
+  [[nodiscard]] bool held_out(std::size_t position) const noexcept {
+    const auto after =
+        std::upper_bound(validation_.segments.begin(), validation_.segments.end(), position,
+                         [](std::size_t p, const Segment& segment) { return p < segment.begin; });
+    return after != validation_.segments.begin() && position < (after - 1)->end;
+  }
+
+  /// @brief Position of the first input byte of row `row` of the training batch of `step`.
+  [[nodiscard]] std::size_t training_position(std::uint64_t step, std::uint64_t row) const noexcept {
+    const std::uint64_t draw = random_bits(step, row) % training_.starts;
+    const auto after =
+        std::upper_bound(training_.segments.begin(), training_.segments.end(), draw,
+                         [](std::uint64_t d, const Segment& segment) { return d < segment.first_start; });
+    const Segment& segment = *(after - 1);
+    return segment.begin + static_cast<std::size_t>(draw - segment.first_start);
+  }
+
+  /// @brief Position of the first input byte of the held-out window `sample`, below validation_samples().
+  [[nodiscard]] std::size_t validation_position(std::size_t sample) const noexcept {
+    const auto after =
+        std::upper_bound(validation_.segments.begin(), validation_.segments.end(), sample,
+                         [](std::size_t s, const Segment& segment) { return s < segment.first_sample; });
+    const Segment& segment = *(after - 1);
+    return segment.begin + (sample - segment.first_sample) * (sequence_ + 1);
+  }
+
+  /// @brief Fills inputs and targets, [rows.size(), sequence] each, with the rows of the training batch of
+  /// `step`.
+  /// @throws InvalidArgument where a span has another size.
+  void training(std::uint64_t step, RowRange rows, std::span<std::int32_t> inputs,
+                std::span<std::int32_t> targets) const {
+    check_sizes(rows, inputs.size(), targets.size());
+    for (std::size_t row = rows.begin; row < rows.end; ++row)
+      copy_window(training_position(step, row), row - rows.begin, inputs, targets);
+  }
+
+  /// @brief The same from the held-out part: rows of batch `index` of `batches` batches of `batch` rows each.
+  ///
+  /// The batches are spread evenly over the held-out windows; a window comes twice only where batches × batch
+  /// is more than validation_samples().
+  void validation(std::size_t index, std::size_t batches, std::size_t batch, RowRange rows,
+                  std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
+    check_sizes(rows, inputs.size(), targets.size());
+    if (index >= batches || rows.end > batch)
+      throw InvalidArgument("ByteDataset: validation batch " + std::to_string(index) + " up to row " +
+                            std::to_string(rows.end) + " must lie below " + std::to_string(batches) +
+                            " batches of " + std::to_string(batch) + " rows");
+    const std::size_t wanted = batches * batch;
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      const std::size_t sample = (index * batch + row) * validation_.samples / wanted;
+      copy_window(validation_position(sample), row - rows.begin, inputs, targets);
+    }
+  }
+
+  /// @brief Batches of `batch` rows that cover the held-out part once, at least 1 and at most `most`.
+  [[nodiscard]] std::size_t validation_batches(std::size_t batch, std::size_t most) const noexcept {
+    return std::max<std::size_t>(1, std::min(most, validation_.samples / std::max<std::size_t>(1, batch)));
+  }
+
+private:
+  /// Neighbouring bytes of one part, with the numbers of its first window start and its first separate
+  /// window.
+  struct Segment {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::uint64_t first_start = 0;
+    std::size_t first_sample = 0;
+  };
+
+  struct Part {
+    std::vector<Segment> segments;
+    std::uint64_t starts = 0;
+    std::size_t samples = 0;
+    std::size_t bytes = 0;
+
+    void add(std::size_t begin, std::size_t end, std::size_t window) {
+      if (end - begin < window)
+        return;
+      segments.push_back({begin, end, starts, samples});
+      starts += end - begin - window + 1;
+      samples += (end - begin) / window;
+      bytes += end - begin;
+    }
+  };
+
+  void check_vocabulary(std::size_t vocabulary) const {
+    const auto bad = std::find_if(text_.bytes.begin(), text_.bytes.end(), [vocabulary](char c) {
+      return static_cast<unsigned char>(c) >= vocabulary;
+    });
+    if (bad == text_.bytes.end())
+      return;
+    throw DataError("ByteDataset: every byte must be below the vocabulary of " + std::to_string(vocabulary) +
+                    ", but byte " + std::to_string(static_cast<unsigned char>(*bad)) + " stands in " +
+                    text_.locate(static_cast<std::size_t>(bad - text_.bytes.begin())) +
+                    " (a vocabulary of 256 holds every byte)");
+  }
+
+  void split() {
+    const std::size_t total = text_.bytes.size();
+    const std::size_t window = sequence_ + 1;
+    if (total / 2 < window)
+      throw DataError("ByteDataset: the data must hold at least two windows of " + std::to_string(window) +
+                      " bytes, one to train on and one held out, but it ends in " + text_.locate(total) +
+                      " after " + std::to_string(total) +
+                      " bytes in all (give more data or a shorter sequence)");
+    const std::size_t block = std::max(window, std::min(longest_block, total / held_out_every));
+    std::size_t begin = 0;
+    for (; total - begin >= held_out_every * block; begin += held_out_every * block) {
+      const std::size_t held = begin + (held_out_every - 1) * block;
+      training_.add(begin, held, window);
+      validation_.add(held, held + block, window);
+    }
+    std::size_t end = total;
+    if (validation_.samples == 0) {
+      end = total - window;
+      validation_.add(end, total, window);
+    }
+    training_.add(begin, end, window);
+  }
+
+  void check_sizes(RowRange rows, std::size_t inputs, std::size_t targets) const {
+    if (rows.begin > rows.end || inputs != rows.size() * sequence_ || targets != inputs)
+      throw InvalidArgument("ByteDataset: rows " + std::to_string(rows.begin) + " to " +
+                            std::to_string(rows.end) + " of " + std::to_string(sequence_) +
+                            " tokens must fill both spans, but inputs hold " + std::to_string(inputs) +
+                            " and targets " + std::to_string(targets) + " tokens");
+  }
+
+  void copy_window(std::size_t position, std::size_t row, std::span<std::int32_t> inputs,
+                   std::span<std::int32_t> targets) const noexcept {
+    const char* const bytes = text_.bytes.data() + position;
+    std::int32_t* const in = inputs.data() + row * sequence_;
+    std::int32_t* const out = targets.data() + row * sequence_;
+    for (std::size_t i = 0; i < sequence_; ++i) {
+      in[i] = static_cast<unsigned char>(bytes[i]);
+      out[i] = static_cast<unsigned char>(bytes[i + 1]);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t random_bits(std::uint64_t step, std::uint64_t row) const noexcept {
+    // The mask keeps windows independent of weights, which are drawn under the bare seed.
+    const PhiloxWords words = random_words({seed_ ^ 0x646174615f736574ULL, step}, row);
+    return std::uint64_t{words.word[1]} << 32 | words.word[0];
+  }
+
+  TextFiles text_;
+  std::size_t sequence_;
+  std::uint64_t seed_;
+  Part training_;
+  Part validation_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Ranks compare a hash of their configuration at start, so that the odd one is named before it does
+/// harm.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/source_location.hpp>
+#include <shardwright/io/text_files.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief 64-bit identity of a configuration text (FNV-1a): equal texts have equal hashes on every machine.
+[[nodiscard]] inline std::uint64_t configuration_hash(std::string_view text) noexcept {
+  return detail::fnv1a(text);
+}
+
+namespace detail {
+
+/// "rank 3" or "ranks 1, 4 and 5".
+inline std::string rank_list(const std::vector<int>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    out += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  return out;
+}
+
+/// The value that most ranks hold; among equally many, the one of the lowest rank.
+inline std::uint64_t majority(const std::vector<std::uint64_t>& values) {
+  std::uint64_t best = values.front();
+  std::ptrdiff_t votes = 0;
+  for (const std::uint64_t value : values) {
+    const std::ptrdiff_t count = std::count(values.begin(), values.end(), value);
+    if (count > votes) {
+      best = value;
+      votes = count;
+    }
+  }
+  return best;
+}
+
+/// The first line in which two texts differ, of either; an ended text gives "(nothing)".
+inline std::array<std::string, 2> first_difference(std::string_view left, std::string_view right) {
+  const auto line = [](std::string_view& text) {
+    const std::size_t end = text.find('\n');
+    const std::string_view out = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    return out;
+  };
+  const auto shown = [](std::string_view text) {
+    return text.empty() ? "(nothing)" : '"' + std::string(text) + '"';
+  };
+  while (!left.empty() || !right.empty()) {
+    const std::string_view a = line(left);
+    const std::string_view b = line(right);
+    if (a != b)
+      return {shown(a), shown(b)};
+  }
+  return {"(nothing)", "(nothing)"};
+}
+
+} // namespace detail
+
+/// @brief Collective: throws on every rank unless all ranks of `world` hold the same `text`.
+///
+/// Write everything that must agree into the text, one setting a line: sizes, seed, mesh, hash of the data.
+/// The message names the ranks that differ from the most, and the first line in which they differ. Moves 8
+/// bytes per rank while all is well; the texts themselves travel only after a mismatch.
+///
+/// @throws ConfigurationMismatch naming the odd ranks. @throws the communicator's errors.
+inline void require_same_configuration(HostCommunicator world, std::string_view text,
+                                       SourceLocation where = SourceLocation::current()) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const std::array<std::uint64_t, 1> own{configuration_hash(text)};
+  std::vector<std::uint64_t> hashes(ranks);
+  world.all_gather(own, hashes, where);
+  const std::uint64_t usual = detail::majority(hashes);
+  std::vector<int> odd;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    if (hashes[rank] != usual)
+      odd.push_back(static_cast<int>(rank));
+  if (odd.empty())
+    return;
+
+  const std::array<std::uint64_t, 1> own_length{text.size()};
+  std::vector<std::uint64_t> lengths(ranks);
+  world.all_gather(own_length, lengths, where);
+  const std::vector<std::size_t> counts(lengths.begin(), lengths.end());
+  std::vector<unsigned char> own_text(text.begin(), text.end());
+  std::size_t total = 0;
+  for (const std::size_t count : counts)
+    total += count;
+  std::vector<unsigned char> texts(total);
+  world.all_gather(own_text, texts, std::span<const std::size_t>(counts), where);
+  const auto text_of = [&](std::size_t rank) {
+    std::size_t begin = 0;
+    for (std::size_t before = 0; before < rank; ++before)
+      begin += counts[before];
+    return std::string(texts.begin() + static_cast<std::ptrdiff_t>(begin),
+                       texts.begin() + static_cast<std::ptrdiff_t>(begin + counts[rank]));
+  };
+  const auto reference =
+      static_cast<std::size_t>(std::find(hashes.begin(), hashes.end(), usual) - hashes.begin());
+  const auto [usual_line, odd_line] =
+      detail::first_difference(text_of(reference), text_of(static_cast<std::size_t>(odd.front())));
+
+  // With no majority nobody can say which side is odd, so the message only sets the two against each other.
+  const bool undecided = 2 * odd.size() >= ranks;
+  throw ConfigurationMismatch(
+      "Configuration: all " + std::to_string(ranks) + " ranks must hold the same, but " +
+          detail::rank_list(odd) + (odd.size() == 1 ? " differs" : " differ") + " from " +
+          (undecided ? "rank " + std::to_string(reference) : std::string("the others")) + ": rank " +
+          std::to_string(odd.front()) + " has " + odd_line + " where rank " + std::to_string(reference) +
+          " has " + usual_line + " (start every rank with the same options, data and seed)",
+      {world.world_rank(), world.name(), "configuration check", 0, {}, where});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Measures how fast the ranks multiply matrices while all of them do: what a progress line compares
+/// with.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/source_location.hpp>
+#include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/matmul.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Memory of a target for the time of one measurement.
+template <Target Where>
+class ScratchMemory {
+public:
+  explicit ScratchMemory(std::size_t bytes)
+      : data_(Kokkos::kokkos_malloc<typename Where::memory_space>("sw::rate", bytes)) {}
+  ScratchMemory(const ScratchMemory&) = delete;
+  ScratchMemory& operator=(const ScratchMemory&) = delete;
+  ~ScratchMemory() { Kokkos::kokkos_free<typename Where::memory_space>(data_); }
+  [[nodiscard]] void* data() const noexcept { return data_; }
+
+private:
+  void* data_;
+};
+
+/// Values between -1/4 and 3/4, so that sums stay finite and no product is trivial.
+template <class Element>
+struct FillWithWaves {
+  Element* data;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    data[i] = static_cast<Element>(i * 37 % 101) / Element(101) - Element(0.25);
+  }
+};
+
+} // namespace detail
+
+/// @brief Collective: floating-point operations per second of all ranks of `world` together, in products of
+/// `Element` matrices, each rank on its own core or device while the others are at work, too.
+///
+/// Each rank multiplies [1024, 512] by [512, 1024] for `seconds` after a common start and takes its median;
+/// the rates are added. Cost: `seconds` and 8 MiB a rank for single precision. The same number on every rank.
+///
+/// @param execution Where this rank's kernels run.
+/// @throws InvalidArgument unless `seconds` is positive and finite. @throws the communicator's errors.
+template <class Element, Target Where = DefaultTarget>
+[[nodiscard]] double
+measure_matrix_rate(HostCommunicator world,
+                    const typename Where::execution_space& execution = Where::make_execution_space(),
+                    double seconds = 0.25, SourceLocation where = SourceLocation::current()) {
+  if (!(seconds > 0) || !std::isfinite(seconds))
+    throw InvalidArgument("measure_matrix_rate: the time to measure must be positive (0.25 s are enough)",
+                          {world.world_rank(), world.name(), "measure_matrix_rate", 0, {}, where});
+  constexpr std::size_t rows = 1024, inner = 512, columns = 1024;
+  const detail::ScratchMemory<Where> memory((rows * inner + inner * columns + rows * columns) *
+                                            sizeof(Element));
+  auto* const a = static_cast<Element*>(memory.data());
+  auto* const b = a + rows * inner;
+  auto* const c = b + inner * columns;
+  kernels::detail::run("sw::rate", execution, rows * inner + inner * columns,
+                       detail::FillWithWaves<Element>{a});
+
+  using Matrix = MatrixView<Element, Where>;
+  using Clock = std::chrono::steady_clock;
+  const auto product = [&] {
+    kernels::matmul(execution, Matrix(a, rows, inner), kernels::Transpose::no, Matrix(b, inner, columns),
+                    kernels::Transpose::no, Matrix(c, rows, columns));
+    execution.fence();
+  };
+  product(); // pays for page faults and the threads and buffers of the BLAS
+  world.barrier(where);
+  std::vector<double> times;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point now = begin;
+  while (times.size() < 3 || std::chrono::duration<double>(now - begin).count() < seconds) {
+    product();
+    const Clock::time_point next = Clock::now();
+    times.push_back(std::chrono::duration<double>(next - now).count());
+    now = next;
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  std::array<double, 1> rate{2.0 * rows * inner * columns / *middle};
+  world.all_reduce_in_place(rate, ReduceOp::sum, {}, where);
+  return rate[0];
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

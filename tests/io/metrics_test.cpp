@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/io/metrics.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+namespace {
+
+using namespace shardwright;
+using namespace shardwright_test;
+namespace fs = std::filesystem;
+
+struct Collected {
+  std::vector<std::string> warnings;
+  [[nodiscard]] MetricsWriter::Warning take() {
+    return [this](const std::string& sentence) { warnings.push_back(sentence); };
+  }
+};
+
+} // namespace
+
+TEST_CASE("metrics: every record is one line of JSON, appended, in a directory made for it") {
+  std::string name = (fs::temp_directory_path() / "shardwright_metrics_XXXXXX").string();
+  REQUIRE(::mkdtemp(name.data()) != nullptr);
+  const fs::path path = fs::path(name) / "runs" / "first.jsonl";
+  Collected collected;
+  {
+    MetricsWriter metrics(path, collected.take());
+    CHECK(metrics.active());
+    metrics.write({{"step", 1}, {"loss", 2.5}});
+    metrics.write({{"step", 2}, {"loss", std::numeric_limits<double>::quiet_NaN()}});
+  }
+  {
+    MetricsWriter metrics(path, collected.take());
+    metrics.write({{"step", 3}, {"sample", "bytes \xff that are\nnot UTF-8"}});
+  }
+  std::ifstream in(path);
+  std::vector<nlohmann::json> records;
+  for (std::string line; std::getline(in, line);)
+    records.push_back(nlohmann::json::parse(line));
+  REQUIRE(records.size() == 3);
+  CHECK(records[0]["loss"] == 2.5);
+  CHECK(records[1]["loss"].is_null());
+  CHECK(records[2]["sample"] == "bytes \xef\xbf\xbd that are\nnot UTF-8");
+  CHECK(collected.warnings.empty());
+  fs::remove_all(name);
+}
+
+TEST_CASE("metrics: a file that can not be opened is warned of once, and writing goes on without it") {
+  Collected collected;
+  MetricsWriter metrics("/proc/absent/metrics.jsonl", collected.take());
+  for (int step = 0; step < 3; ++step)
+    metrics.write({{"step", step}});
+  CHECK_FALSE(metrics.active());
+  REQUIRE(collected.warnings.size() == 1);
+  CHECK_THAT(collected.warnings[0], ContainsSubstring("/proc/absent/metrics.jsonl can not be opened") &&
+                                        ContainsSubstring("training goes on"));
+}
+
+#ifdef __linux__
+TEST_CASE("metrics: a full disk is warned of once, and writing goes on without it") {
+  Collected collected;
+  MetricsWriter metrics("/dev/full", collected.take());
+  REQUIRE(metrics.active());
+  for (int step = 0; step < 3; ++step)
+    metrics.write({{"step", step}});
+  CHECK_FALSE(metrics.active());
+  REQUIRE(collected.warnings.size() == 1);
+  CHECK_THAT(collected.warnings[0],
+             ContainsSubstring("/dev/full can not be written") && ContainsSubstring("No space left"));
+}
+#endif
+
+TEST_CASE("metrics: without a file nothing is written and nobody is warned") {
+  Collected collected;
+  MetricsWriter metrics;
+  MetricsWriter unnamed(std::filesystem::path(), collected.take());
+  metrics.write({{"step", 1}});
+  unnamed.write({{"step", 1}});
+  CHECK_FALSE(metrics.active());
+  CHECK_FALSE(unnamed.active());
+  CHECK(collected.warnings.empty());
+}
