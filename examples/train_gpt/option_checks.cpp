@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief The checks and defaults of train_gpt's options that need more than one of them.
+
+#include "option_checks.hpp"
+#include "option_text.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace train_gpt {
+
+namespace {
+
+const std::vector<std::string>& known_axes() {
+  static const std::vector<std::string> axes{"dp", "tp"};
+  return axes;
+}
+
+int product_of(const std::vector<MeshAxis>& mesh) {
+  int product = 1;
+  for (const MeshAxis& axis : mesh)
+    product *= axis.extent;
+  return product;
+}
+
+/// Meshes of the program's axes with `ranks` ranks, the one nearest to `wanted` first.
+std::vector<std::string> meshes_near(const std::vector<MeshAxis>& wanted, int ranks, std::size_t most) {
+  std::vector<std::pair<double, std::string>> found;
+  const auto extent = [&wanted](const std::string& name) {
+    for (const MeshAxis& axis : wanted)
+      if (axis.name == name)
+        return static_cast<double>(axis.extent);
+    return 1.0;
+  };
+  for (int tp = 1; tp <= ranks; ++tp) {
+    if (ranks % tp != 0)
+      continue;
+    const int dp = ranks / tp;
+    const double distance = std::abs(std::log(dp / extent("dp"))) + std::abs(std::log(tp / extent("tp")));
+    found.emplace_back(distance, "dp=" + text(dp) + ",tp=" + text(tp));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < std::min(most, found.size()); ++i)
+    out.push_back(found[i].second);
+  return out;
+}
+
+/// The divisor of `number` next to `wanted`.
+int nearest_divisor(int number, int wanted) {
+  int best = 1;
+  for (int d = 1; d <= number; ++d)
+    if (number % d == 0 && std::abs(d - wanted) < std::abs(best - wanted))
+      best = d;
+  return best;
+}
+
+/// The multiples of `step` next to `value`, which is none itself.
+std::string multiples_near(int value, int step) {
+  const std::int64_t below = std::int64_t{value} / step * step;
+  const std::string above = text(below + step);
+  return below == 0 ? above : text(below) + " or " + above;
+}
+
+void need_divisible(const std::string& option, int value, int tp) {
+  if (value % tp == 0)
+    return;
+  const int other = nearest_divisor(value, tp);
+  throw UsageError(option + " " + text(value) + " must divide by tp=" + text(tp) + " (give " + option + " " +
+                   multiples_near(value, tp) + (other == 1 ? "" : ", or tp=" + text(other)) + ")");
+}
+
+} // namespace
+
+std::vector<MeshAxis> parse_mesh(const std::string& word) {
+  const std::string help = " (write axes and extents such as --mesh dp=2,tp=2)";
+  std::vector<MeshAxis> mesh;
+  std::int64_t product = 1;
+  std::istringstream parts(word);
+  std::string part;
+  if (word.empty() || word.back() == ',')
+    throw UsageError("--mesh '" + word + "' must not end empty" + help);
+  while (std::getline(parts, part, ',')) {
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    const std::string number = equals == std::string::npos ? std::string() : part.substr(equals + 1);
+    if (name.empty())
+      throw UsageError("--mesh '" + word + "' has a part without a name" + help);
+    if (std::find(known_axes().begin(), known_axes().end(), name) == known_axes().end()) {
+      const std::string_view near = nearest(name, known_axes());
+      throw UsageError("--mesh has the unknown axis '" + name + "'" +
+                       (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
+                       " (this program has dp for data and tp for tensors)");
+    }
+    if (std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == name; }))
+      throw UsageError("--mesh names the axis " + name + " twice (give each axis once)");
+    const std::optional<std::int64_t> extent = whole_number<std::int64_t>(number);
+    const bool digits = !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+    if (!extent && !digits)
+      throw UsageError("--mesh needs a whole number after " + name + "=, but has '" + number + "'" + help);
+    if (extent && *extent <= 0)
+      throw UsageError("--mesh needs extents of at least 1, but has " + name + "=" + number + " (leave " +
+                       name + " out, or give " + name + "=1)");
+    constexpr std::int64_t limit = std::numeric_limits<int>::max();
+    if (!extent || *extent > limit || product > limit / *extent)
+      throw UsageError("--mesh " + word + " is more than " + text(limit) + " ranks (give smaller extents)");
+    product *= *extent;
+    mesh.push_back({name, static_cast<int>(*extent)});
+  }
+  return mesh;
+}
+
+void settle_ranks(Options& options, const IsGiven& given, const Environment& environment) {
+  const bool ranks_given = given("--ranks");
+  if (environment.launched_ranks && ranks_given && options.ranks != *environment.launched_ranks)
+    throw UsageError("--ranks says " + text(options.ranks) + ", but the launcher started " +
+                     text(*environment.launched_ranks) + " (leave --ranks out, or start " +
+                     text(options.ranks) + ")");
+  if (environment.launched_ranks && options.transport == Transport::threads &&
+      *environment.launched_ranks > 1)
+    throw UsageError("--transport threads runs all ranks in one process, but the launcher started " +
+                     text(*environment.launched_ranks) + " processes (start one, or leave --transport out)");
+  if (environment.launched_ranks)
+    options.ranks = *environment.launched_ranks;
+  if (!given("--mesh"))
+    options.mesh = {{"dp", options.ranks}};
+  const int product = product_of(options.mesh);
+  if (!ranks_given && !environment.launched_ranks)
+    options.ranks = product;
+  if (!environment.launched_ranks && options.transport == Transport::mpi && options.ranks > 1)
+    throw UsageError("--transport mpi needs an MPI launcher for " + text(options.ranks) +
+                     " ranks (start it as mpirun -n " + text(options.ranks) +
+                     " train_gpt ..., or leave --transport out for threads)");
+  if (product == options.ranks)
+    return;
+  const std::string who =
+      ranks_given ? "--ranks says " + text(options.ranks) : "the launcher started " + text(options.ranks);
+  const std::string fix = ranks_given ? "give --ranks " + text(product) : "start " + text(product);
+  throw UsageError("--mesh " + options.mesh_text() + " is " + text(product) + " ranks, but " + who + " (" +
+                   fix + ", or a mesh of " + text(options.ranks) + " such as " +
+                   joined(meshes_near(options.mesh, options.ranks, 2), " or ") + ")");
+}
+
+void check_model(const Options& options) {
+  const ModelSize& size = options.size;
+  if (size.d_model % size.heads != 0)
+    throw UsageError("--d-model " + text(size.d_model) + " must divide by --heads " + text(size.heads) +
+                     " (give --d-model " + multiples_near(size.d_model, size.heads) + ", or --heads " +
+                     text(nearest_divisor(size.d_model, size.heads)) + ")");
+  if (size.d_model / size.heads % 2 != 0)
+    throw UsageError("--d-model " + text(size.d_model) + " over --heads " + text(size.heads) +
+                     " gives heads of " + text(size.d_model / size.heads) +
+                     ", but rotary positions need an even size (give --d-model " +
+                     text(size.d_model + size.heads) + ")");
+  if (size.heads % size.kv_heads != 0)
+    throw UsageError("--heads " + text(size.heads) + " must divide by --kv-heads " + text(size.kv_heads) +
+                     " (give --kv-heads " + text(nearest_divisor(size.heads, size.kv_heads)) + ")");
+  const int tp = options.extent("tp");
+  need_divisible("--heads", size.heads, tp);
+  need_divisible("--kv-heads", size.kv_heads, tp);
+  need_divisible("--hidden", size.hidden, tp);
+  if (size.vocabulary % tp != 0)
+    throw UsageError("--vocabulary " + text(size.vocabulary) + " must divide by tp=" + text(tp) +
+                     " (give --vocabulary " + text((std::int64_t{size.vocabulary} + tp - 1) / tp * tp) +
+                     ", whose last tokens never occur, or tp=" + text(nearest_divisor(size.vocabulary, tp)) +
+                     ")");
+  if (!options.sequence_parallel)
+    return;
+  if (tp == 1)
+    throw UsageError("--sequence-parallel splits sequences over tp, but the mesh " + options.mesh_text() +
+                     " has tp=1 (leave it out, or give a mesh with tp such as --mesh dp=1,tp=" +
+                     text(std::max(2, options.ranks)) + ")");
+  need_divisible("--sequence", size.sequence, tp);
+}
+
+void settle_batch(Options& options, const IsGiven& given) {
+  const bool batch_given = given("--batch");
+  const bool microbatch_given = given("--microbatch");
+  const bool accumulation_given = given("--accumulation");
+  const int dp = options.extent("dp");
+  const std::string dp_text = "dp=" + text(dp);
+  constexpr std::int64_t limit = std::numeric_limits<int>::max();
+  if (std::int64_t{dp} * options.accumulation > limit ||
+      std::int64_t{dp} * options.accumulation * std::max(1, options.microbatch) > limit)
+    throw UsageError("dp x --microbatch x --accumulation must not be more than " + text(limit) +
+                     " sequences (give smaller numbers)");
+  if (microbatch_given && !batch_given) {
+    options.batch = dp * options.microbatch * options.accumulation;
+    return;
+  }
+  if (microbatch_given && !accumulation_given && options.batch % (dp * options.microbatch) == 0)
+    options.accumulation = options.batch / (dp * options.microbatch);
+  if (!microbatch_given && options.batch % (dp * options.accumulation) == 0)
+    options.microbatch = options.batch / (dp * options.accumulation);
+  if (options.batch == std::int64_t{dp} * options.microbatch * options.accumulation)
+    return;
+  const int part = dp * (microbatch_given ? options.microbatch : 1) *
+                   (accumulation_given || !microbatch_given ? options.accumulation : 1);
+  std::string factors = dp_text;
+  if (microbatch_given)
+    factors += " x --microbatch " + text(options.microbatch);
+  if (accumulation_given)
+    factors += " x --accumulation " + text(options.accumulation);
+  const bool all_given = microbatch_given && accumulation_given;
+  throw UsageError("--batch " + text(options.batch) + (batch_given ? "" : ", the default,") + " must " +
+                   (all_given ? "be " : "divide by ") + factors +
+                   (factors == dp_text ? "" : " = " + text(part)) + " (give --batch " +
+                   (all_given ? text(part) : multiples_near(options.batch, part)) + ")");
+}
+
+void settle_training(Options& options, const IsGiven& given) {
+  if (!given("--lr"))
+    options.learning_rate = 0.024 / std::sqrt(static_cast<double>(options.size.d_model));
+  if (!given("--min-lr"))
+    options.least_learning_rate = options.learning_rate / 10;
+  if (!given("--warmup"))
+    options.warmup = std::min<std::int64_t>(100, options.steps / 10);
+  if (options.least_learning_rate > options.learning_rate)
+    throw UsageError("--min-lr " + text(options.least_learning_rate) +
+                     " must not be above the learning rate " + text(options.learning_rate) +
+                     " (give --min-lr " + text(options.learning_rate / 10) + ")");
+  if (options.warmup > options.steps)
+    throw UsageError("--warmup " + text(options.warmup) + " must not be longer than the run of --steps " +
+                     text(options.steps) + " (give --warmup " + text(options.steps / 10) + ")");
+  if (options.sample == 0)
+    for (const char* name : {"--prompt", "--temperature"})
+      if (given(name))
+        throw UsageError(std::string(name) +
+                         " is only used where text is generated (add --sample 200, or leave it out)");
+}
+
+} // namespace train_gpt

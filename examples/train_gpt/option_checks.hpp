@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the options of train_gpt mean together: defaults that follow from others, and contradictions.
+
+#include "options.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace train_gpt {
+
+/// @brief Whether an option, such as "--batch", stands on the command line.
+using IsGiven = std::function<bool(const char*)>;
+
+/// @brief The axes of a mesh written as dp=2,tp=2, in their order. @throws UsageError for a mesh that is
+/// none.
+[[nodiscard]] std::vector<MeshAxis> parse_mesh(const std::string& word);
+
+/// @brief Makes ranks, mesh and launcher agree. @throws UsageError with meshes that fit, where they do not.
+void settle_ranks(Options& options, const IsGiven& given, const Environment& environment);
+
+/// @brief Checks that the sizes divide by one another and by the mesh. @throws UsageError with the nearest
+/// that do.
+void check_model(const Options& options);
+
+/// @brief Fills in what of batch, microbatch and accumulation was left out. @throws UsageError where none
+/// fits.
+void settle_batch(Options& options, const IsGiven& given);
+
+/// @brief Fills in the learning rate and its schedule. @throws UsageError for contradictions.
+void settle_training(Options& options, const IsGiven& given);
+
+} // namespace train_gpt

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief The command line of train_gpt: its options, their help, and the answers to a mistake in one of
+/// them.
+
+#include "options.hpp"
+#include "option_checks.hpp"
+#include "option_text.hpp"
+
+#include <shardwright/core/error.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <locale>
+#include <sstream>
+#include <utility>
+
+namespace train_gpt {
+
+namespace {
+
+template <class T>
+CLI::Validator whole_from(T least, T most) {
+  return CLI::Validator(
+      [least, most](std::string& word) {
+        const std::optional<T> value = whole_number<T>(word);
+        if (value && *value >= least && *value <= most)
+          return std::string();
+        return "must be a whole number from " + std::to_string(least) +
+               (most == std::numeric_limits<T>::max() ? " up" : " to " + std::to_string(most)) +
+               ", but it is '" + word + "'";
+      },
+      std::string());
+}
+
+CLI::Validator real_from(double least, bool least_allowed) {
+  return CLI::Validator(
+      [least, least_allowed](std::string& word) {
+        const std::optional<double> value = real_number(word);
+        if (value && (*value > least || (least_allowed && *value == least)))
+          return std::string();
+        return "must be a number " + std::string(least_allowed ? "from " : "above ") + text(least) +
+               (least_allowed ? " up" : "") + ", but it is '" + word + "'";
+      },
+      std::string());
+}
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words = std::move(words)](std::string& word) {
+        if (std::find(words.begin(), words.end(), word) != words.end())
+          return std::string();
+        const std::string_view near = nearest(word, words);
+        return "must be " + joined(words, " or ") + ", but it is '" + word + "'" +
+               (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?");
+      },
+      std::string());
+}
+
+std::string preset_table() {
+  std::string out;
+  for (const Preset& preset : presets()) {
+    std::string name(preset.name);
+    name.resize(6, ' ');
+    out += "\n  " + name + " " + text(preset.size.layers) + " layers, d_model " + text(preset.size.d_model) +
+           ", " + text(preset.size.heads) + " heads over " + text(preset.size.kv_heads) +
+           " kv heads, hidden " + text(preset.size.hidden) + ", sequence " + text(preset.size.sequence);
+  }
+  return out;
+}
+
+constexpr std::size_t help_column = 30;
+
+/// The help with lines of at most 100 characters; what continues an option stays in its column.
+std::string wrapped(const std::string& help) {
+  constexpr std::size_t longest = 100;
+  std::istringstream lines(help);
+  std::string out;
+  std::string line;
+  bool blank = true;
+  while (std::getline(lines, line)) {
+    if (line.empty() && blank)
+      continue;
+    blank = line.empty();
+    const std::string indent(line.rfind("  -", 0) == 0 ? help_column : 0, ' ');
+    while (line.size() > longest) {
+      const std::size_t space = line.rfind(' ', longest);
+      if (space == std::string::npos || space <= indent.size())
+        break;
+      out += line.substr(0, space) + "\n";
+      line = indent + line.substr(space + 1);
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+/// The option that an error of CLI11 is about: what stands before its colon.
+std::string subject(const CLI::ParseError& error) {
+  const std::string what = error.what();
+  return what.substr(0, what.find(':'));
+}
+
+/// Names what is left over after CLI11 took the options that it knows.
+void check_leftovers(const CLI::App& app) {
+  const std::vector<std::string> left = app.remaining();
+  if (left.empty())
+    return;
+  const auto option = std::find_if(left.begin(), left.end(), [](const std::string& word) {
+    return word.size() > 1 && word.front() == '-';
+  });
+  if (option == left.end())
+    throw UsageError("'" + left.front() + "' belongs to no option (text files are named by --data " +
+                     left.front() + ")");
+  const std::string name = option->substr(0, option->find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* known : app.get_options())
+    for (const std::string& word : known->get_lnames())
+      names.push_back("--" + word);
+  const std::string_view near = nearest(name, names);
+  throw UsageError("unknown option " + name +
+                   (near.empty() ? "" : "; did you mean " + std::string(near) + "?") +
+                   " (--help lists all options)");
+}
+
+} // namespace
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> table{
+      {"tiny", {2, 64, 4, 2, 192, 64, 256}},
+      {"small", {4, 192, 6, 2, 512, 128, 256}},
+      {"base", {6, 512, 8, 4, 1408, 256, 256}},
+      {"large", {12, 768, 12, 4, 2048, 512, 256}},
+  };
+  return table;
+}
+
+int Options::extent(std::string_view axis) const noexcept {
+  for (const MeshAxis& entry : mesh)
+    if (entry.name == axis)
+      return entry.extent;
+  return 1;
+}
+
+std::string Options::mesh_text() const {
+  std::string out;
+  for (const MeshAxis& axis : mesh)
+    out += (out.empty() ? "" : ",") + axis.name + "=" + text(axis.extent);
+  return out;
+}
+
+std::string Options::configuration_text() const {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out.precision(17);
+  out << "--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--layers " << size.layers << "\n--d-model "
+      << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
+      << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
+      << "\n--tied " << tied << "\n--precision " << (precision == Precision::fp64 ? "fp64" : "fp32")
+      << "\n--sequence-parallel " << sequence_parallel << "\n--batch " << batch << "\n--microbatch "
+      << microbatch << "\n--accumulation " << accumulation << "\n--steps " << steps << "\n--seed " << seed
+      << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
+      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
+      << temperature << "\n--prompt " << prompt << "\n--verify " << verify << "\n";
+  return out.str();
+}
+
+std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  // Levenshtein's distance with neighbours exchanged as one edit, by rows.
+  const auto distance = [](std::string_view a, std::string_view b) {
+    std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+    for (std::size_t i = 0; i <= a.size(); ++i)
+      cost[i][0] = i;
+    for (std::size_t j = 0; j <= b.size(); ++j)
+      cost[0][j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i)
+      for (std::size_t j = 1; j <= b.size(); ++j) {
+        cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
+                               cost[i - 1][j - 1] + static_cast<std::size_t>(a[i - 1] != b[j - 1])});
+        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+          cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    return cost[a.size()][b.size()];
+  };
+  std::string_view best;
+  std::size_t least = std::max<std::size_t>(2, word.size() / 3 + 1);
+  for (const std::string& candidate : candidates) {
+    const std::size_t edits = distance(word, candidate);
+    if (edits < least && edits < candidate.size()) {
+      least = edits;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+ParseResult parse(int argc, const char* const* argv, const Environment& environment) {
+  Options options;
+  CLI::App app{
+      "Trains a Llama-style language model on the bytes of text files, split over data (dp) and tensor (tp) "
+      "ranks. The losses do not depend on the mesh.",
+      "train_gpt"};
+  app.allow_extras();
+  app.get_formatter()->column_width(help_column);
+  constexpr int most = 1 << 20;
+
+  std::vector<std::string> data;
+  std::string mesh;
+  std::string transport = "auto";
+  std::string precision = "fp32";
+  std::string metrics;
+  std::vector<std::string> preset_names;
+  for (const Preset& preset : presets())
+    preset_names.emplace_back(preset.name);
+  ModelSize chosen;
+
+  // A help text that does not name its default gets the one that the option holds.
+  const auto with_default = [](const std::string& help, auto value) {
+    return help.find("Default:") == std::string::npos ? help + " Default: " + text(value) + "." : help;
+  };
+  const auto whole = [&app, &with_default](const char* name, int& target, int least, const std::string& help,
+                                           const char* group) {
+    return app.add_option(name, target, with_default(help, target))
+        ->check(whole_from<int>(least, most))
+        ->type_name("N")
+        ->group(group);
+  };
+  const auto count = [&app, &with_default](const char* name, std::int64_t& target, std::int64_t least,
+                                           const std::string& help, const char* group) {
+    return app.add_option(name, target, with_default(help, target))
+        ->check(whole_from<std::int64_t>(least, 1'000'000'000'000))
+        ->type_name("N")
+        ->group(group);
+  };
+  const auto real = [&app, &with_default](const char* name, double& target, double least, bool least_allowed,
+                                          const std::string& help, const char* group) {
+    return app.add_option(name, target, with_default(help, target))
+        ->check(real_from(least, least_allowed))
+        ->type_name("X")
+        ->group(group);
+  };
+
+  app.add_option("--data", data,
+                 "Text files and directories, several allowed. Directories are read recursively, text only. "
+                 "Every tenth "
+                 "block is held out for validation. Default: this repository's own sources and documents.")
+      ->type_name("PATH")
+      ->group("Data");
+
+  app.add_option("--mesh", mesh,
+                 "Ranks along each axis, such as dp=2,tp=2; the first axis is the major one. Default: all "
+                 "ranks on dp.")
+      ->type_name("AXES")
+      ->group("Ranks");
+  app.add_option("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
+      ->check(whole_from<int>(1, most))
+      ->type_name("N")
+      ->group("Ranks");
+  app.add_option(
+         "--transport", transport,
+         "auto, threads or mpi: ranks are threads of this process, or the processes that an MPI launcher "
+         "started. Default: auto, what it was started as.")
+      ->check(one_of({"auto", "threads", "mpi"}))
+      ->type_name("NAME")
+      ->group("Ranks");
+  real("--deadline", options.deadline_seconds, 0, false,
+       "Seconds that a rank waits for the others before it ends with an error that names who is missing.",
+       "Ranks");
+
+  app.add_option("--model", options.model,
+                 "Model size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model +
+                     ".")
+      ->check(one_of(preset_names))
+      ->type_name("NAME")
+      ->group("Model");
+  whole("--layers", chosen.layers, 1, "Decoder layers. Default: the model's.", "Model");
+  whole("--d-model", chosen.d_model, 1, "Width of the residual stream. Default: the model's.", "Model");
+  whole("--heads", chosen.heads, 1, "Query heads. Default: the model's.", "Model");
+  whole("--kv-heads", chosen.kv_heads, 1,
+        "Key and value heads, a divisor of the query heads. Default: the model's.", "Model");
+  whole("--hidden", chosen.hidden, 1, "Width of the feed-forward block. Default: the model's.", "Model");
+  whole("--sequence", chosen.sequence, 2, "Tokens of a sample. Default: the model's.", "Model");
+  whole("--vocabulary", chosen.vocabulary, 256,
+        "Tokens; 256 bytes, and more only to divide by tp. Default: 256.", "Model");
+  app.add_flag("--tied", options.tied, "Use one table for the embedding and the output head.")
+      ->group("Model");
+  app.add_option("--precision", precision, "fp32 or fp64: element type of everything. Default: fp32.")
+      ->check(one_of({"fp32", "fp64"}))
+      ->type_name("NAME")
+      ->group("Model");
+  app.add_flag(
+         "--sequence-parallel", options.sequence_parallel,
+         "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.")
+      ->group("Model");
+
+  whole("--batch", options.batch, 1, "Sequences of a step, over all ranks: dp x microbatch x accumulation.",
+        "Training");
+  whole("--microbatch", options.microbatch, 1,
+        "Sequences of one pass of one data rank. Default: batch / (dp x accumulation).", "Training");
+  whole("--accumulation", options.accumulation, 1,
+        "Passes whose gradients are added before a step. Default: batch / (dp x microbatch), or 1.",
+        "Training");
+  count("--steps", options.steps, 1, "Optimizer steps.", "Training");
+  app.add_option("--seed", options.seed,
+                 "Chooses initial weights and batches; equal seeds give equal runs. Default: " +
+                     text(options.seed) + ".")
+      ->check(whole_from<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()))
+      ->type_name("N")
+      ->group("Training");
+  real("--lr", options.learning_rate, 0, false,
+       "Peak learning rate of AdamW. Default: 0.024 / sqrt(d_model).", "Training");
+  count("--warmup", options.warmup, 0, "Steps in which the rate rises from 0. Default: a tenth, at most 100.",
+        "Training");
+  real("--min-lr", options.least_learning_rate, 0, true, "Rate at the end of the cosine. Default: lr / 10.",
+       "Training");
+  real("--weight-decay", options.weight_decay, 0, true, "Decoupled weight decay of matrices.", "Training");
+  real("--clip", options.clip, 0, true, "Largest norm of the whole gradient; 0 for no limit.", "Training");
+
+  count("--validate-every", options.validate_every, 0, "Steps between held-out losses; 0 for one at the end.",
+        "Output");
+  whole("--validation-batches", options.validation_batches, 1, "Batches of a held-out loss, at most.",
+        "Output");
+  whole("--sample", options.sample, 0, "Bytes of text to generate at the end; 0 for none.", "Output");
+  app.add_option("--prompt", options.prompt, "Text that the generated text continues. Default: 'The '.")
+      ->type_name("TEXT")
+      ->group("Output");
+  real("--temperature", options.temperature, 0, true,
+       "Spread of the generated text; 0 takes the likeliest byte.", "Output");
+  app.add_option("--metrics", metrics, "File to which each step is appended as a line of JSON.")
+      ->type_name("FILE")
+      ->group("Output");
+  app.add_flag("--verify", options.verify,
+               "Repeat the run on one rank and print the largest differences of losses and final parameters.")
+      ->group("Output");
+
+  app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
+
+  app.footer("Models:" + preset_table() +
+             "\n\nExamples:\n"
+             "  train_gpt --mesh dp=2,tp=2 --steps 300 --sample 400\n"
+             "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
+             "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
+             "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl");
+
+  try {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      return {std::nullopt, wrapped(app.help()), 0};
+    } catch (const CLI::ArgumentMismatch& error) {
+      const std::string name = subject(error);
+      throw UsageError(name + (name == "--data" ? " needs at least one path" : " needs exactly one value") +
+                       " (--help explains the options)");
+    } catch (const CLI::ParseError& error) {
+      const std::string what = error.what();
+      const std::string name = subject(error);
+      throw UsageError(name + (name == what ? "" : what.substr(name.size() + 1)) +
+                       " (--help explains the options)");
+    }
+    check_leftovers(app);
+    const auto given = [&app](const char* name) { return app.count(name) > 0; };
+
+    if (given("--mesh"))
+      options.mesh = parse_mesh(mesh);
+    options.transport = transport == "mpi"       ? Transport::mpi
+                        : transport == "threads" ? Transport::threads
+                                                 : Transport::automatic;
+    options.precision = precision == "fp64" ? Precision::fp64 : Precision::fp32;
+    options.metrics = metrics;
+    for (const std::string& path : data)
+      options.data.emplace_back(path);
+    if (options.data.empty())
+      options.data.push_back(environment.source_directory);
+
+    options.size = std::find_if(presets().begin(), presets().end(), [&](const Preset& preset) {
+                     return preset.name == options.model;
+                   })->size;
+    constexpr std::array<std::pair<const char*, int ModelSize::*>, 7> sizes{
+        {{"--layers", &ModelSize::layers},
+         {"--d-model", &ModelSize::d_model},
+         {"--heads", &ModelSize::heads},
+         {"--kv-heads", &ModelSize::kv_heads},
+         {"--hidden", &ModelSize::hidden},
+         {"--sequence", &ModelSize::sequence},
+         {"--vocabulary", &ModelSize::vocabulary}}};
+    for (const auto& [name, member] : sizes)
+      if (given(name))
+        options.size.*member = chosen.*member;
+
+    settle_ranks(options, given, environment);
+    check_model(options);
+    settle_batch(options, given);
+    settle_training(options, given);
+  } catch (const UsageError& error) {
+    return {std::nullopt, std::string("train_gpt: ") + error.what(), 2};
+  }
+  return {std::move(options), std::string(), 0};
+}
+
+Environment current_environment() {
+  Environment environment;
+#ifdef SHARDWRIGHT_SOURCE_DIR
+  environment.source_directory = SHARDWRIGHT_SOURCE_DIR;
+#else
+  environment.source_directory = ".";
+#endif
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr)
+      continue;
+    const std::optional<int> ranks = whole_number<int>(value);
+    if (!ranks || *ranks < 1)
+      throw shardwright::InvalidArgument(std::string(name) + " must be a positive whole number, but it is '" +
+                                         value + "' (start the program with mpirun, or unset the variable)");
+    environment.launched_ranks = ranks;
+    break;
+  }
+  return environment;
+}
+
+} // namespace train_gpt

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The command line of train_gpt as a value: what the options say, or a sentence of what is wrong with
+/// them.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace train_gpt {
+
+/// @brief One axis of the mesh and its extent, in the order in which they were written.
+struct MeshAxis {
+  std::string name;
+  int extent = 1;
+  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
+};
+
+/// @brief Sizes of the model; the vocabulary is in tokens, and tokens are bytes.
+struct ModelSize {
+  int layers = 0;
+  int d_model = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int hidden = 0;
+  int sequence = 0;
+  int vocabulary = 256;
+  friend bool operator==(const ModelSize&, const ModelSize&) = default;
+};
+
+/// @brief A named model size.
+struct Preset {
+  std::string_view name;
+  ModelSize size;
+};
+
+/// @brief The presets of --model, smallest first.
+[[nodiscard]] const std::vector<Preset>& presets();
+
+/// @brief Element type of parameters, activations and gradients.
+enum class Precision : std::uint8_t { fp32, fp64 };
+
+/// @brief What the ranks are.
+enum class Transport : std::uint8_t { automatic, threads, mpi };
+
+/// @brief Everything that the command line settles; parse() leaves nothing contradictory in here.
+struct Options {
+  std::vector<std::filesystem::path> data;
+  std::vector<MeshAxis> mesh;
+  int ranks = 1;
+  Transport transport = Transport::automatic;
+  double deadline_seconds = 120;
+
+  std::string model = "small";
+  ModelSize size;
+  bool tied = false;
+  Precision precision = Precision::fp32;
+  bool sequence_parallel = false;
+
+  int batch = 12;       ///< Sequences of a step, over all ranks.
+  int microbatch = 0;   ///< Sequences of one pass of one data rank.
+  int accumulation = 1; ///< Passes of a step.
+  std::int64_t steps = 300;
+  std::uint64_t seed = 1;
+  double learning_rate = 0;
+  double least_learning_rate = 0;
+  std::int64_t warmup = 0;
+  double weight_decay = 0.1;
+  double clip = 1.0;
+
+  std::int64_t validate_every = 0; ///< 0: only at the end.
+  int validation_batches = 16;
+  int sample = 0; ///< Bytes of text to generate at the end.
+  double temperature = 0.8;
+  std::string prompt;
+  std::filesystem::path metrics; ///< Empty: none.
+  bool verify = false;
+
+  /// @brief Extent of an axis of the mesh; 1 where the mesh does not have it.
+  [[nodiscard]] int extent(std::string_view axis) const noexcept;
+  /// @brief The mesh as it would be written after --mesh.
+  [[nodiscard]] std::string mesh_text() const;
+  /// @brief Every setting that all ranks must share, one a line.
+  [[nodiscard]] std::string configuration_text() const;
+};
+
+/// @brief What the program needs to know of how it was started.
+struct Environment {
+  std::optional<int>
+      launched_ranks; ///< Ranks that an MPI launcher started; none where it was started by hand.
+  std::filesystem::path source_directory; ///< Read where --data names nothing.
+};
+
+/// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.
+struct ParseResult {
+  std::optional<Options> options;
+  std::string message;
+  int exit_code = 0;
+};
+
+/// @brief Reads the command line; changes nothing outside and never ends the program.
+[[nodiscard]] ParseResult parse(int argc, const char* const* argv, const Environment& environment);
+
+/// @brief The environment of this process: the launcher's variables and the source directory it was built
+/// from.
+/// @throws shardwright::InvalidArgument naming variable and value, where a launcher's variable is not a
+/// positive number.
+[[nodiscard]] Environment current_environment();
+
+/// @brief The candidate nearest to `word` by edits, or an empty view where none is near.
+[[nodiscard]] std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+} // namespace train_gpt

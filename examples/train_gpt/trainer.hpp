@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The training loop of train_gpt over any mesh, layouts and element type.
+
+#include "training.hpp"
+
+#include <shardwright/core/philox.hpp>
+#include <shardwright/io/batch_plan.hpp>
+#include <shardwright/io/matrix_rate.hpp>
+#include <shardwright/io/metrics.hpp>
+#include <shardwright/io/progress.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/decoder.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/learning_rate.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace train_gpt {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+
+inline sw::DecoderConfig decoder_config(const Options& options) {
+  sw::DecoderConfig config;
+  config.layers = options.size.layers;
+  config.width = options.size.d_model;
+  config.heads = options.size.heads;
+  config.kv_heads = options.size.kv_heads;
+  config.hidden = options.size.hidden;
+  config.vocabulary = options.size.vocabulary;
+  config.sequence = options.size.sequence;
+  config.tied_embedding = options.tied;
+  return config;
+}
+
+/// @brief A decoder on a mesh with its data, optimizer and reports.
+template <class Mesh, class Layouts, class Element>
+class Trainer {
+  using Model = sw::Decoder<Layouts, Element>;
+  using Ids = typename Model::Ids;
+  using Clock = std::chrono::steady_clock;
+  /// Random numbers of the sample, apart from those of any parameter.
+  static constexpr std::uint64_t sampling_stream = ~std::uint64_t{0};
+
+public:
+  Trainer(const Mesh& mesh, const Options& options, const sw::ByteDataset& dataset, bool quiet)
+      : mesh_(mesh), options_(options), dataset_(dataset), reports_(!quiet && mesh.rank() == 0),
+        plan_(options.batch, mesh.template extent<dp>(), options.microbatch, options.accumulation),
+        model_(mesh, decoder_config(options), options.seed), accumulator_(model_),
+        optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
+        rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {}
+
+  RunResult run() {
+    RunResult result;
+    result.steps.reserve(static_cast<std::size_t>(options_.steps));
+    const double matrix_rate = sw::measure_matrix_rate<Element>(mesh_.world());
+    sw::MetricsWriter metrics(reports_ ? options_.metrics : std::filesystem::path());
+    const auto& config = model_.config();
+    const double tokens = static_cast<double>(options_.batch) * static_cast<double>(config.sequence);
+    sw::Progress progress(std::cout, {.steps = options_.steps,
+                                      .tokens_per_step = tokens,
+                                      .flops_per_token = config.flops_per_token(),
+                                      .machine_flops_per_second = matrix_rate,
+                                      .terminal = sw::is_terminal(stdout),
+                                      .active = reports_});
+    if (reports_) {
+      std::printf("%lld parameters on %s, %zu bytes of text, matrix rate %.1f GFLOP/s over %d ranks\n",
+                  static_cast<long long>(config.parameters()), options_.mesh_text().c_str(), dataset_.bytes(),
+                  matrix_rate * 1e-9, mesh_.size());
+      std::fflush(stdout);
+    }
+    const auto start = Clock::now();
+    std::size_t allocations = 0;
+    for (std::int64_t step = 0; step < options_.steps; ++step) {
+      const auto begin = Clock::now();
+      const sw::GradientSummary summary = train_step(step);
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      result.steps.push_back({summary.loss.value, summary.gradient_norm});
+      progress.update(step + 1, summary.loss.value, seconds);
+      metrics.write({{"step", step + 1},
+                     {"loss", summary.loss.value},
+                     {"gradient_norm", summary.gradient_norm},
+                     {"learning_rate", rate_(step)},
+                     {"tokens", summary.tokens},
+                     {"seconds", seconds},
+                     {"tokens_per_second", tokens / seconds},
+                     {"matrix_rate_share", tokens / seconds * config.flops_per_token() / matrix_rate}});
+      if (step == 1)
+        allocations = mesh_.pool_statistics().allocations;
+      if (options_.validate_every > 0 && (step + 1) % options_.validate_every == 0 &&
+          step + 1 < options_.steps) {
+        report_validation(step + 1, validate(), progress, metrics);
+      }
+    }
+    if (options_.steps > 1 && options_.validate_every == 0) {
+      result.pool_allocations = static_cast<std::int64_t>(mesh_.pool_statistics().allocations - allocations);
+    }
+    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    result.validation_loss = validate();
+    report_validation(options_.steps, result.validation_loss, progress, metrics);
+    progress.finish();
+    if (options_.sample > 0)
+      result.sample = sample();
+    if (options_.verify)
+      result.parameters = gather_parameters();
+    return result;
+  }
+
+private:
+  sw::GradientSummary train_step(std::int64_t step) {
+    for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass) {
+      Ids ids = make_ids(plan_.microbatch());
+      Ids targets = make_ids(plan_.microbatch());
+      dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), host(ids),
+                        host(targets));
+      const auto out = model_.forward_backward(ids, targets);
+      accumulator_.add(out.loss, out.tokens);
+    }
+    const sw::GradientSummary summary = accumulator_.finish();
+    if (!summary.finite()) {
+      throw sw::Error("train_gpt: loss and gradients must be finite, but step " + std::to_string(step + 1) +
+                      " has loss " + std::to_string(summary.loss.value) + " and gradient norm " +
+                      std::to_string(summary.gradient_norm) + " (lower --lr, or lengthen --warmup)");
+    }
+    optimizer_.step(model_, summary, rate_(step));
+    accumulator_.restart();
+    return summary;
+  }
+
+  double validate() {
+    const std::size_t batch = plan_.microbatch() * plan_.data_ranks();
+    const std::size_t batches =
+        dataset_.validation_batches(batch, static_cast<std::size_t>(options_.validation_batches));
+    const std::size_t begin = data_rank() * plan_.microbatch();
+    typename Model::Loss sum{};
+    for (std::size_t i = 0; i < batches; ++i) {
+      Ids ids = make_ids(plan_.microbatch());
+      Ids targets = make_ids(plan_.microbatch());
+      dataset_.validation(i, batches, batch, {begin, begin + plan_.microbatch()}, host(ids), host(targets));
+      const auto out = model_.evaluate(ids, targets);
+      sum.loss.value += out.loss.value;
+      sum.tokens.value += out.tokens.value;
+    }
+    return sw::mean_over_mesh(mesh_, sum.loss, sum.tokens).value;
+  }
+
+  void report_validation(std::int64_t step, double loss, sw::Progress& progress, sw::MetricsWriter& metrics) {
+    char line[128];
+    std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per byte",
+                  static_cast<long long>(step), loss);
+    progress.note(line);
+    metrics.write({{"step", step}, {"validation_loss", loss}});
+  }
+
+  /// Continues the prompt one byte at a time. Every data rank generates the same text: random numbers are
+  /// keyed by position alone.
+  std::string sample() {
+    using Whole = sw::Layout<3, sw::Shard<0, dp>>;
+    std::string text = options_.prompt.empty() ? std::string("The ") : options_.prompt;
+    const auto sequence = static_cast<std::size_t>(model_.config().sequence);
+    const auto vocabulary = static_cast<std::size_t>(model_.config().vocabulary);
+    std::vector<double> weights(vocabulary);
+    for (int i = 0; i < options_.sample; ++i) {
+      Ids ids = make_ids(1);
+      const std::size_t shown = std::min(text.size(), sequence);
+      const std::span<std::int32_t> row = host(ids);
+      std::fill(row.begin(), row.end(), 0);
+      for (std::size_t t = 0; t < shown; ++t)
+        row[t] = static_cast<unsigned char>(text[text.size() - shown + t]);
+      const auto scores = sw::redistribute<Whole>(model_.scores(ids));
+      const Element* last = scores.data() + (shown - 1) * vocabulary;
+      text.push_back(static_cast<char>(draw(last, weights, static_cast<std::uint64_t>(i))));
+    }
+    return text;
+  }
+
+  template <class Score>
+  std::size_t draw(const Score* scores, std::vector<double>& weights, std::uint64_t number) const {
+    const auto best = static_cast<std::size_t>(std::max_element(scores, scores + weights.size()) - scores);
+    if (options_.temperature <= 0)
+      return best;
+    double total = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      total += weights[i] = std::exp(static_cast<double>(scores[i] - scores[best]) / options_.temperature);
+    double left =
+        sw::unit_interval(sw::random_words({options_.seed, sampling_stream}, number).word[0]) * total;
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      if ((left -= weights[i]) < 0)
+        return i;
+    return best;
+  }
+
+  std::vector<FinalParameter> gather_parameters() {
+    std::vector<FinalParameter> out;
+    model_.for_each_parameter([&](auto& parameter) {
+      const auto values = sw::gather(parameter.value(), 0);
+      if (mesh_.rank() == 0)
+        out.push_back({parameter.name(), std::vector<double>(values.begin(), values.end())});
+    });
+    return out;
+  }
+
+  [[nodiscard]] std::size_t data_rank() const {
+    return static_cast<std::size_t>(mesh_.template coordinate<dp>());
+  }
+  [[nodiscard]] Ids make_ids(std::size_t rows) const {
+    return Ids(mesh_,
+               {static_cast<std::int64_t>(rows) * mesh_.template extent<dp>(), model_.config().sequence});
+  }
+  static std::span<std::int32_t> host(Ids& ids) { return {ids.mutable_data(), ids.local_size()}; }
+
+  Mesh mesh_;
+  const Options& options_;
+  const sw::ByteDataset& dataset_;
+  bool reports_;
+  sw::BatchPlan plan_;
+  Model model_;
+  sw::GradAccumulator<Model> accumulator_;
+  sw::AdamW optimizer_;
+  sw::WarmupCosine rate_;
+};
+
+template <class Element, class Mesh>
+RunResult train_on(const Mesh& mesh, const Options& options, const sw::ByteDataset& dataset, bool quiet) {
+  if (options.sequence_parallel) {
+    return Trainer<Mesh, sw::DecoderLayouts<true>, Element>(mesh, options, dataset, quiet).run();
+  }
+  return Trainer<Mesh, sw::DecoderLayouts<false>, Element>(mesh, options, dataset, quiet).run();
+}
+
+/// @brief Trains on the mesh that the options name: dp outermost, tp innermost, whose ranks are neighbours.
+template <class Element>
+RunResult train_with(const sw::HostCommunicator& world, const Options& options,
+                     const sw::ByteDataset& dataset, bool quiet) {
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(options.extent("dp")),
+                            sw::extent<tp>(options.extent("tp"))};
+  return train_on<Element>(mesh, options, dataset, quiet);
+}
+
+} // namespace train_gpt

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One training run of train_gpt on the ranks of a world, and what it leaves behind.
+
+#include "options.hpp"
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/io/byte_dataset.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace train_gpt {
+
+/// @brief What one optimizer step did; the same on every rank.
+struct StepRecord {
+  double loss = 0; ///< Nats per byte.
+  double gradient_norm = 0;
+};
+
+/// @brief A parameter's final values, whole; on the first rank only.
+struct FinalParameter {
+  std::string name;
+  std::vector<double> values;
+};
+
+/// @brief What a run leaves behind.
+struct RunResult {
+  std::vector<StepRecord> steps;
+  double validation_loss = 0;             ///< Of the final parameters, in nats per byte.
+  std::vector<FinalParameter> parameters; ///< Filled where the options ask to verify.
+  std::string sample;
+  double seconds = 0;
+  std::int64_t pool_allocations =
+      0; ///< Blocks that the memory pool took from the system after the second step.
+};
+
+/// @brief Trains on every rank of `world`, in single precision. Collective; rank 0 reports unless `quiet`.
+[[nodiscard]] RunResult train_fp32(shardwright::HostCommunicator world, const Options& options,
+                                   const shardwright::ByteDataset& dataset, bool quiet);
+/// @brief The same in double precision.
+[[nodiscard]] RunResult train_fp64(shardwright::HostCommunicator world, const Options& options,
+                                   const shardwright::ByteDataset& dataset, bool quiet);
+
+/// @brief The precision that the options name.
+[[nodiscard]] inline RunResult train(shardwright::HostCommunicator world, const Options& options,
+                                     const shardwright::ByteDataset& dataset, bool quiet) {
+  return options.precision == Precision::fp64 ? train_fp64(std::move(world), options, dataset, quiet)
+                                              : train_fp32(std::move(world), options, dataset, quiet);
+}
+
+} // namespace train_gpt

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Compares a run with its repetition on one rank.
+
+#include "verify.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <ostream>
+#include <string>
+
+namespace train_gpt {
+
+namespace {
+
+/// The largest difference of a quantity, absolute and relative to the reference's largest magnitude so far
+/// compared.
+struct Difference {
+  double absolute = 0;
+  double relative = 0;
+  std::size_t at = 0;
+
+  void take(double value, double reference, std::size_t index) {
+    const double difference = std::abs(value - reference);
+    const double share = difference / std::max(std::abs(reference), 1e-300);
+    // A NaN on either side must not pass as equal.
+    if (!(difference <= absolute))
+      absolute = difference;
+    if (!(share <= relative)) {
+      relative = share;
+      at = index;
+    }
+  }
+};
+
+void print(std::ostream& out, const std::string& name, double absolute, double relative,
+           const std::string& where) {
+  char line[192];
+  std::snprintf(line, sizeof line, "  %-28s %12.3e %12.3e  %s\n", name.c_str(), absolute, relative,
+                where.c_str());
+  out << line;
+}
+
+} // namespace
+
+Options on_one_rank(Options options) {
+  const int data_ranks = options.extent("dp");
+  options.mesh = {{"dp", 1}, {"tp", 1}};
+  options.ranks = 1;
+  options.microbatch *= data_ranks;
+  options.sequence_parallel = false;
+  options.metrics.clear();
+  options.sample = 0;
+  return options;
+}
+
+int report_differences(std::ostream& out, const Options& options, const RunResult& run,
+                       const RunResult& one) {
+  Difference loss;
+  Difference norm;
+  for (std::size_t step = 0; step < run.steps.size(); ++step) {
+    loss.take(run.steps[step].loss, one.steps[step].loss, step + 1);
+    norm.take(run.steps[step].gradient_norm, one.steps[step].gradient_norm, step + 1);
+  }
+  Difference validation;
+  validation.take(run.validation_loss, one.validation_loss, 0);
+
+  out << "verify: " << options.mesh_text() << " against one rank, largest differences\n";
+  char heading[128];
+  std::snprintf(heading, sizeof heading, "  %-28s %12s %12s\n", "quantity", "absolute", "relative");
+  out << heading;
+  print(out, "training loss", loss.absolute, loss.relative, "step " + std::to_string(loss.at));
+  print(out, "validation loss", validation.absolute, validation.relative, "");
+  print(out, "gradient norm", norm.absolute, norm.relative, "step " + std::to_string(norm.at));
+  for (std::size_t p = 0; p < run.parameters.size(); ++p) {
+    const auto& mine = run.parameters[p].values;
+    const auto& theirs = one.parameters[p].values;
+    double absolute = 0;
+    double largest = 0;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const double difference = std::abs(mine[i] - theirs[i]);
+      if (!(difference <= absolute))
+        absolute = difference;
+      largest = std::max(largest, std::abs(theirs[i]));
+    }
+    print(out, run.parameters[p].name, absolute, absolute / std::max(largest, 1e-300),
+          "of the largest element");
+  }
+  const double tolerance = options.precision == Precision::fp64 ? 1e-8 : 1e-4;
+  const bool agree = loss.relative <= tolerance && validation.relative <= tolerance;
+  char line[160];
+  std::snprintf(line, sizeof line, "verify: %s: losses differ by %.2e relative at most, %.0e is allowed\n",
+                agree ? "passed" : "FAILED", std::max(loss.relative, validation.relative), tolerance);
+  out << line << std::flush;
+  return agree ? 0 : 1;
+}
+
+} // namespace train_gpt

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DCOMMAND=... -DEXIT=code -DSAYS=regex [-DFILE=path -DHOLDS=regex] -P: runs a program and looks at its exit code,
+# at what it says, and at the file that it leaves behind. Lists come with | between their items.
+cmake_policy(VERSION 3.25)
+string(REPLACE "|" ";" COMMAND "${COMMAND}")
+string(REPLACE "|" ";" SAYS "${SAYS}")
+string(REPLACE "|" ";" HOLDS "${HOLDS}")
+if(FILE)
+  file(REMOVE "${FILE}")
+endif()
+execute_process(
+  COMMAND ${COMMAND}
+  TIMEOUT 60
+  RESULT_VARIABLE code
+  OUTPUT_VARIABLE output
+  ERROR_VARIABLE errors)
+message("${output}${errors}")
+if(NOT code STREQUAL EXIT)
+  message(FATAL_ERROR "the exit code is ${code}, but it must be ${EXIT}")
+endif()
+foreach(wanted IN LISTS SAYS)
+  if(NOT "${output}${errors}" MATCHES "${wanted}")
+    message(FATAL_ERROR "the program must say: ${wanted}")
+  endif()
+endforeach()
+if(FILE)
+  file(READ "${FILE}" text)
+  foreach(wanted IN LISTS HOLDS)
+    if(NOT "${text}" MATCHES "${wanted}")
+      message(FATAL_ERROR "${FILE} must hold: ${wanted}\nbut holds:\n${text}")
+    endif()
+  endforeach()
+endif()

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <train_gpt/options.hpp>
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace shardwright_test;
+using train_gpt::Environment;
+using train_gpt::MeshAxis;
+using train_gpt::Options;
+using train_gpt::ParseResult;
+
+const Environment by_hand{std::nullopt, "/sources"};
+
+ParseResult parsed(std::initializer_list<const char*> words, const Environment& environment = by_hand) {
+  std::vector<const char*> arguments{"train_gpt"};
+  arguments.insert(arguments.end(), words);
+  return train_gpt::parse(static_cast<int>(arguments.size()), arguments.data(), environment);
+}
+
+Options accepted(std::initializer_list<const char*> words, const Environment& environment = by_hand) {
+  const ParseResult result = parsed(words, environment);
+  INFO(result.message);
+  REQUIRE(result.options);
+  CHECK(result.exit_code == 0);
+  return *result.options;
+}
+
+std::string refused(std::initializer_list<const char*> words, const Environment& environment = by_hand) {
+  const ParseResult result = parsed(words, environment);
+  REQUIRE_FALSE(result.options);
+  CHECK(result.exit_code == 2);
+  CHECK(result.message.find('\n') == std::string::npos);
+  return result.message;
+}
+
+} // namespace
+
+TEST_CASE("options: without a word, one rank trains the small model on this repository") {
+  const Options options = accepted({});
+  CHECK(options.ranks == 1);
+  CHECK(options.mesh == std::vector<MeshAxis>{{"dp", 1}});
+  REQUIRE(options.data.size() == 1);
+  CHECK(options.data[0] == "/sources");
+  CHECK(options.batch == 12);
+  CHECK(options.microbatch == 12);
+  CHECK(options.accumulation == 1);
+  CHECK(options.size.vocabulary == 256);
+  CHECK(options.size.d_model == 192);
+  CHECK(options.learning_rate > 0);
+  CHECK(options.least_learning_rate < options.learning_rate);
+  CHECK(options.warmup == 30);
+  CHECK_FALSE(options.verify);
+}
+
+TEST_CASE("options: every preset is sound on one rank, on dp=2,tp=2 and with sequence parallelism") {
+  REQUIRE(train_gpt::presets().size() >= 3);
+  for (const auto& preset : train_gpt::presets()) {
+    const std::string name(preset.name);
+    CHECK(accepted({"--model", name.c_str()}).size == preset.size);
+    CHECK(accepted({"--model", name.c_str(), "--mesh", "dp=2,tp=2", "--sequence-parallel"}).extent("tp") ==
+          2);
+  }
+}
+
+TEST_CASE("options: sizes given by hand replace the preset's") {
+  const Options options =
+      accepted({"--model", "tiny", "--layers", "3", "--d-model", "96", "--heads", "6", "--kv-heads", "3",
+                "--hidden", "250", "--sequence", "33", "--tied", "--precision", "fp64"});
+  CHECK(options.size == train_gpt::ModelSize{3, 96, 6, 3, 250, 33, 256});
+  CHECK(options.tied);
+  CHECK(options.precision == train_gpt::Precision::fp64);
+}
+
+TEST_CASE("options: several data paths, repeated or in a row") {
+  const Options options = accepted({"--data", "a.txt", "b", "--steps", "5", "--data", "c"});
+  CHECK(options.data == std::vector<std::filesystem::path>{"a.txt", "b", "c"});
+  CHECK(options.steps == 5);
+}
+
+TEST_CASE("options: the mesh keeps its order, and settles the ranks") {
+  const Options options = accepted({"--mesh", "tp=2,dp=3"});
+  CHECK(options.mesh == std::vector<MeshAxis>{{"tp", 2}, {"dp", 3}});
+  CHECK(options.mesh_text() == "tp=2,dp=3");
+  CHECK(options.ranks == 6);
+  CHECK(accepted({"--ranks", "4"}).mesh == std::vector<MeshAxis>{{"dp", 4}});
+  CHECK(accepted({}, {3, "/sources"}).mesh == std::vector<MeshAxis>{{"dp", 3}});
+}
+
+TEST_CASE("options: a mesh that is none is refused") {
+  CHECK_THAT(refused({"--mesh", "dp=2,tq=2"}), ContainsSubstring("unknown axis 'tq'; did you mean tp?"));
+  CHECK_THAT(refused({"--mesh", "dp=2,dp=2"}), ContainsSubstring("names the axis dp twice"));
+  CHECK_THAT(refused({"--mesh", "dp=0"}), ContainsSubstring("at least 1, but has dp=0"));
+  CHECK_THAT(refused({"--mesh", "tp=-4"}), ContainsSubstring("at least 1, but has tp=-4"));
+  CHECK_THAT(refused({"--mesh", "dp=99999999999999999999"}), ContainsSubstring("more than 2147483647 ranks"));
+  CHECK_THAT(refused({"--mesh", "dp=65536,tp=65536"}), ContainsSubstring("more than 2147483647 ranks"));
+  CHECK_THAT(refused({"--mesh", "dp"}), ContainsSubstring("whole number after dp="));
+  CHECK_THAT(refused({"--mesh", "dp=two"}), ContainsSubstring("but has 'two'"));
+  CHECK_THAT(refused({"--mesh", "dp=2,"}), ContainsSubstring("must not end empty"));
+  CHECK_THAT(refused({"--mesh", "=2"}), ContainsSubstring("without a name"));
+}
+
+TEST_CASE("options: mesh and ranks that disagree get the product and meshes that fit") {
+  CHECK_THAT(refused({"--ranks", "3", "--mesh", "dp=2,tp=2"}),
+             ContainsSubstring("--mesh dp=2,tp=2 is 4 ranks, but --ranks says 3") &&
+                 ContainsSubstring("give --ranks 4, or a mesh of 3 such as dp=3,tp=1 or dp=1,tp=3"));
+  CHECK_THAT(refused({"--mesh", "dp=2"}, {4, ""}),
+             ContainsSubstring("the launcher started 4") && ContainsSubstring("dp=2,tp=2"));
+  CHECK_THAT(refused({"--ranks", "2"}, {4, ""}),
+             ContainsSubstring("--ranks says 2, but the launcher started 4"));
+  CHECK_THAT(refused({"--transport", "threads"}, {4, ""}),
+             ContainsSubstring("the launcher started 4 processes"));
+  CHECK_THAT(refused({"--transport", "mpi", "--mesh", "dp=2"}), ContainsSubstring("mpirun -n 2"));
+}
+
+TEST_CASE("options: unknown options are answered with the nearest one") {
+  CHECK_THAT(refused({"--stpes", "3"}), ContainsSubstring("unknown option --stpes; did you mean --steps?"));
+  CHECK_THAT(refused({"--stpes=3"}), ContainsSubstring("unknown option --stpes; did you mean --steps?"));
+  CHECK_THAT(refused({"--kvheads", "3"}), ContainsSubstring("did you mean --kv-heads?"));
+  CHECK_THAT(refused({"--zzzzzzzzz"}),
+             ContainsSubstring("unknown option --zzzzzzzzz") && !ContainsSubstring("did you mean"));
+  CHECK_THAT(refused({"book.txt"}), ContainsSubstring("--data book.txt"));
+}
+
+TEST_CASE("options: values that are none are refused with the option and the value") {
+  CHECK_THAT(refused({"--steps"}), ContainsSubstring("--steps needs exactly one value"));
+  CHECK_THAT(refused({"--steps", "3", "--steps", "4"}), ContainsSubstring("--steps needs exactly one value"));
+  CHECK_THAT(refused({"--data"}), ContainsSubstring("--data needs at least one path"));
+  for (const char* word : {"abc", "0", "-3", "1e3", "3.5", "99999999999999999999", ""})
+    CHECK_THAT(refused({"--steps", word}), ContainsSubstring("--steps must be a whole number from 1 to") &&
+                                               ContainsSubstring("'" + std::string(word) + "'"));
+  for (const char* word : {"nan", "inf", "0", "-1", "1x", "1e999"})
+    CHECK_THAT(refused({"--lr", word}), ContainsSubstring("--lr must be a number above 0"));
+  CHECK_THAT(refused({"--precision", "fp16"}), ContainsSubstring("fp32 or fp64, but it is 'fp16'"));
+  CHECK_THAT(refused({"--model", "smal"}), ContainsSubstring("did you mean small?"));
+  CHECK(accepted({"--seed", "18446744073709551615"}).seed == 18446744073709551615ULL);
+  CHECK(accepted({"--lr", "1e-3"}).learning_rate == 1e-3);
+}
+
+TEST_CASE("options: sizes that do not divide get both numbers and the nearest that do") {
+  CHECK_THAT(refused({"--mesh", "tp=4", "--heads", "6"}),
+             ContainsSubstring("--heads 6 must divide by tp=4") &&
+                 ContainsSubstring("--heads 4 or 8, or tp=3"));
+  CHECK_THAT(refused({"--mesh", "tp=4", "--model", "tiny"}),
+             ContainsSubstring("--kv-heads 2 must divide by tp=4"));
+  CHECK_THAT(refused({"--mesh", "tp=2", "--hidden", "511"}), ContainsSubstring("--hidden 510 or 512"));
+  CHECK_THAT(refused({"--heads", "5"}), ContainsSubstring("--d-model 192 must divide by --heads 5") &&
+                                            ContainsSubstring("--d-model 190 or 195"));
+  CHECK_THAT(refused({"--d-model", "198", "--heads", "6"}), ContainsSubstring("heads of 33"));
+  CHECK_THAT(refused({"--kv-heads", "4"}), ContainsSubstring("--heads 6 must divide by --kv-heads 4"));
+  CHECK_THAT(refused({"--mesh", "tp=3", "--kv-heads", "3", "--hidden", "513"}),
+             ContainsSubstring("--vocabulary 256 must divide by tp=3") &&
+                 ContainsSubstring("--vocabulary 258"));
+  CHECK(accepted({"--mesh", "tp=3", "--kv-heads", "3", "--hidden", "513", "--vocabulary", "258"})
+            .size.vocabulary == 258);
+}
+
+TEST_CASE("options: the batch is dp x microbatch x accumulation") {
+  Options options = accepted({"--mesh", "dp=2", "--batch", "24", "--microbatch", "3"});
+  CHECK(options.accumulation == 4);
+  options = accepted({"--mesh", "dp=2", "--batch", "24", "--accumulation", "3"});
+  CHECK(options.microbatch == 4);
+  options = accepted({"--mesh", "dp=2", "--microbatch", "5", "--accumulation", "3"});
+  CHECK(options.batch == 30);
+  CHECK_THAT(refused({"--mesh", "dp=5"}), ContainsSubstring("--batch 12, the default, must divide by dp=5") &&
+                                              ContainsSubstring("--batch 10 or 15"));
+  CHECK_THAT(refused({"--batch", "8", "--microbatch", "3"}),
+             ContainsSubstring("--batch 8 must divide by dp=1 x --microbatch 3 = 3"));
+  CHECK_THAT(refused({"--batch", "8", "--microbatch", "2", "--accumulation", "3"}),
+             ContainsSubstring("must be dp=1 x --microbatch 2 x --accumulation 3 = 6") &&
+                 ContainsSubstring("--batch 6"));
+  CHECK_THAT(refused({"--microbatch", "1000000", "--accumulation", "1000000"}),
+             ContainsSubstring("not be more than 2147483647"));
+}
+
+TEST_CASE("options: contradictions are named") {
+  CHECK_THAT(refused({"--sequence-parallel", "--ranks", "4"}), ContainsSubstring("--sequence-parallel") &&
+                                                                   ContainsSubstring("tp=1") &&
+                                                                   ContainsSubstring("--mesh dp=1,tp=4"));
+  CHECK_THAT(refused({"--mesh", "tp=2", "--sequence-parallel", "--sequence", "65"}),
+             ContainsSubstring("--sequence 65 must divide by tp=2"));
+  CHECK_THAT(refused({"--prompt", "once"}), ContainsSubstring("add --sample 200"));
+  CHECK_THAT(refused({"--lr", "1e-3", "--min-lr", "1e-2"}),
+             ContainsSubstring("--min-lr 0.01 must not be above"));
+  CHECK_THAT(refused({"--steps", "10", "--warmup", "11"}), ContainsSubstring("--warmup 11"));
+}
+
+TEST_CASE("options: the help explains every option and ends well") {
+  const ParseResult result = parsed({"--help"});
+  CHECK_FALSE(result.options);
+  CHECK(result.exit_code == 0);
+  for (const char* part : {"--data",         "--mesh",        "--ranks",          "--transport",
+                           "--deadline",     "--model",       "--layers",         "--d-model",
+                           "--heads",        "--kv-heads",    "--hidden",         "--sequence",
+                           "--vocabulary",   "--tied",        "--precision",      "--sequence-parallel",
+                           "--batch",        "--microbatch",  "--accumulation",   "--steps",
+                           "--seed",         "--lr",          "--warmup",         "--min-lr",
+                           "--weight-decay", "--clip",        "--validate-every", "--validation-batches",
+                           "--sample",       "--temperature", "--prompt",         "--metrics",
+                           "--verify",       "Default: 300",  "Default: small",   "Examples:",
+                           "mpirun -n 4"})
+    CHECK_THAT(result.message, ContainsSubstring(part));
+  std::size_t longest = 0, begin = 0;
+  for (std::size_t end = 0; (end = result.message.find('\n', begin)) != std::string::npos; begin = end + 1)
+    longest = std::max(longest, end - begin);
+  CHECK(longest <= 100);
+  CHECK(parsed({"--verify", "-h"}).exit_code == 0);
+}
+
+TEST_CASE("options: the configuration text tells apart what must agree, and only that") {
+  const std::string text = accepted({}).configuration_text();
+  CHECK(accepted({"--seed", "2"}).configuration_text() != text);
+  CHECK(accepted({"--lr", "0.5"}).configuration_text() != text);
+  CHECK(accepted({"--steps", "299", "--warmup", "30"}).configuration_text() != text);
+  CHECK(accepted({"--metrics", "here.jsonl"}).configuration_text() == text);
+}

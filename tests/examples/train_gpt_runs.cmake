@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# Short runs of train_gpt as its users start it, right and wrong ones.
+
+# shardwright_train_gpt_run(<name> <exit code> [RANKS <n>] [FILE <path>] [HOLDS <regex>...] SAYS <regex>... OPTIONS
+# <word>...): on MPI ranks where RANKS is given.
+function(shardwright_train_gpt_run name exit)
+  cmake_parse_arguments(run "" "RANKS;FILE" "HOLDS;SAYS;OPTIONS" ${ARGN})
+  set(command $<TARGET_FILE:train_gpt> ${run_OPTIONS})
+  if(run_RANKS)
+    set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${run_RANKS} ${MPIEXEC_PREFLAGS} ${command}
+                ${MPIEXEC_POSTFLAGS})
+  endif()
+  # Lists would be taken apart on their way through the command line.
+  foreach(list IN ITEMS command run_SAYS run_HOLDS)
+    string(REPLACE ";" "|" ${list} "${${list}}")
+  endforeach()
+  shardwright_add_check(
+    examples.train_gpt.${name} LABEL examples PROCESSORS 2
+    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} "-DSAYS=${run_SAYS}" "-DFILE=${run_FILE}"
+            "-DHOLDS=${run_HOLDS}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
+  if(run_RANKS)
+    set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}"
+                         PROPERTIES ENVIRONMENT "${shardwright_mpi_environment}")
+  else()
+    set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}" PROPERTIES ENVIRONMENT OPENBLAS_NUM_THREADS=1)
+  endif()
+endfunction()
+
+set(tiny --model tiny --data "${PROJECT_SOURCE_DIR}/include" --batch 4 --validation-batches 2)
+
+shardwright_train_gpt_run(
+  verify 0 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --verify --sample 8
+  SAYS "131392 parameters on dp=2,tp=2" "validation loss [0-9.]+ nats per byte" "--- sample ---"
+       "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  verify_double 0 OPTIONS ${tiny} --steps 4 --mesh tp=2 --accumulation 2 --tied --precision fp64 --verify
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
+set(metrics "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_metrics.jsonl")
+shardwright_train_gpt_run(
+  metrics 0 OPTIONS ${tiny} --steps 3 --mesh dp=2 --validate-every 2 --metrics "${metrics}" SAYS "step 3/3"
+  FILE "${metrics}" HOLDS "\"step\":1[,}].*\"step\":2[,}].*\"step\":3[,}]" "\"validation_loss\":" "\"gradient_norm\":")
+shardwright_train_gpt_run(
+  metrics_unwritable 0 OPTIONS ${tiny} --steps 1 --metrics "${CMAKE_CURRENT_LIST_FILE}/run.jsonl"
+  SAYS "metrics: .*can not be opened.*the training goes on without metrics" "step 1/1")
+shardwright_train_gpt_run(
+  data_missing 1 OPTIONS --data /nowhere/at/all --steps 1 SAYS "train_gpt: Data: /nowhere/at/all must exist")
+shardwright_train_gpt_run(
+  unknown_option 2 OPTIONS --stepz 4 SAYS "train_gpt: unknown option --stepz; did you mean --steps")
+shardwright_train_gpt_run(
+  mesh_contradicts_ranks 2 OPTIONS --mesh dp=2,tp=3 --ranks 4
+  SAYS "--mesh dp=2,tp=3 is 6 ranks, but --ranks says 4 .give --ranks 6, or a mesh of 4")
+shardwright_train_gpt_run(
+  heads_do_not_divide 2 OPTIONS ${tiny} --mesh tp=4 SAYS "--kv-heads 2 must divide by tp=4 .give --kv-heads 4, or tp=2")
+shardwright_train_gpt_run(
+  diverges 1 OPTIONS ${tiny} --steps 20 --lr 1e30 --warmup 0 --clip 0 --mesh dp=2
+  SAYS "loss and gradients must be finite, but step [0-9]+ has loss")
+
+if(TARGET comm_mpi_test)
+  get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
+  shardwright_train_gpt_run(
+    mpi_verify 0 RANKS 4 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --verify
+    SAYS "131392 parameters on dp=2,tp=2" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+  shardwright_train_gpt_run(
+    mpi_ranks_contradict_mesh 2 RANKS 3 OPTIONS ${tiny} --mesh dp=2,tp=2 SAYS "dp=2,tp=2 is 4 ranks, but the launcher started 3")
+  shardwright_train_gpt_run(
+    mpi_data_missing 1 RANKS 2 OPTIONS --data /nowhere/at/all --steps 1 SAYS "Data: /nowhere/at/all must exist")
+endif()
