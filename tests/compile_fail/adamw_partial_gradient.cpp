@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// needs: kokkos
+// expect: AdamW: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or redistribute it to Gradient<L> of the parameter's layout)
+
+#include <shardwright/train/adamw.hpp>
+
+using namespace shardwright;
+using namespace shardwright::axis;
+
+using Weight = Parameter<Layout<2, Shard<1, tp>>, Layout<2, Shard<1, tp>, Partial<Sum, dp>>>;
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Given = Layout<2, Shard<1, tp>, Partial<Sum, dp>>;
+#else
+using Given = Layout<2, Shard<1, tp>>;
+#endif
+
+void step(AdamW& optimizer, Weight& weight, const ShardedTensor<Given>& gradient) {
+  optimizer.update(weight, gradient, optimizer.begin(1.0, 1e-3));
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: matmul: Partial times Partial has no meaning (redistribute one operand to finish it)
+
+#include <shardwright/layout/matmul_layout.hpp>
+
+using namespace shardwright;
+using namespace shardwright::axis;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Right = Layout<2, Partial<Sum, tp>>;
+#else
+using Right = Layout<2>;
+#endif
+static_assert(MatmulLayout<Layout<2, Partial<Sum, tp>>, Right>::tensor_rank >= 0);

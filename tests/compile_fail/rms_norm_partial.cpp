@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// needs: kokkos
+// expect: rms_norm: the input must not be Partial, an unfinished sum (redistribute it first)
+// expect: tp
+
+#include <shardwright/nn/rms_norm.hpp>
+
+using namespace shardwright;
+using namespace shardwright::axis;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Input = Layout<3, Shard<0, dp>, Partial<Sum, tp>>;
+#else
+using Input = Layout<3, Shard<0, dp>>;
+#endif
+
+void norm(const ShardedTensor<Input>& input, const ShardedTensor<Layout<1>>& gain) {
+  static_cast<void>(rms_norm(input, gain, 1e-5));
+}
