@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What both sides of the comparison share: the cases, the buffers, and how one collective is timed.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+namespace collectives {
+
+enum class Kind : std::uint32_t { all_reduce, reduce_scatter, all_gather };
+
+[[nodiscard]] inline const char* name_of(Kind kind) {
+  switch (kind) {
+  case Kind::all_reduce:
+    return "all_reduce";
+  case Kind::reduce_scatter:
+    return "reduce_scatter";
+  case Kind::all_gather:
+    return "all_gather";
+  }
+  return "";
+}
+
+/// @brief One line of the table. `bytes` is the larger of input and output of one rank.
+struct Case {
+  Kind kind = Kind::all_reduce;
+  bool in_place = false;
+  std::uint64_t bytes = 0;
+};
+
+/// @brief Repetitions of a case in one turn: more for small ones, which scatter more and cost less.
+[[nodiscard]] inline int repetitions(std::uint64_t bytes) {
+  return static_cast<int>(std::clamp<std::uint64_t>((std::uint64_t{8} << 20U) / bytes, 3, 40));
+}
+
+[[nodiscard]] inline std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+[[nodiscard]] inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// @brief A rank's buffers and the elements of a case in them.
+class Buffers {
+public:
+  explicit Buffers(std::uint64_t most_bytes)
+      : count_(most_bytes / sizeof(float)), in_(allocate(most_bytes)), out_(allocate(most_bytes)) {
+    std::fill_n(in_.get(), count_, 1.0F);
+    std::fill_n(out_.get(), count_, 1.0F);
+  }
+
+  /// @brief Start of the input of a case.
+  [[nodiscard]] float* in(const Case& test, int rank, int ranks) const {
+    if (test.kind != Kind::all_gather || !test.in_place)
+      return in_.get();
+    return out_.get() + in_count(test, ranks) * static_cast<std::size_t>(rank);
+  }
+  /// @brief Start of the output of a case.
+  [[nodiscard]] float* out(const Case& test, int rank, int ranks) const {
+    if (!test.in_place || test.kind == Kind::all_gather)
+      return out_.get();
+    return test.kind == Kind::all_reduce
+               ? in_.get()
+               : in_.get() + out_count(test, ranks) * static_cast<std::size_t>(rank);
+  }
+  [[nodiscard]] static std::size_t in_count(const Case& test, int ranks) {
+    const std::size_t whole = test.bytes / sizeof(float);
+    return test.kind == Kind::all_gather ? whole / static_cast<std::size_t>(ranks) : whole;
+  }
+  [[nodiscard]] static std::size_t out_count(const Case& test, int ranks) {
+    const std::size_t whole = test.bytes / sizeof(float);
+    return test.kind == Kind::reduce_scatter ? whole / static_cast<std::size_t>(ranks) : whole;
+  }
+
+  /// @brief Before each timed collective: read what the last one gave, write new input. Otherwise lines stay
+  /// where the last collective left them, and small sizes look several times too good.
+  void renew(const Case& test, int rank, int ranks, int round) {
+    const float* result = out(test, rank, ranks);
+    float sum = 0;
+    for (std::size_t i = 0; i < out_count(test, ranks); i += 16)
+      sum += result[i];
+    seen_ = sum;
+    float* const data = in(test, rank, ranks);
+    const auto value = static_cast<float>(round + rank);
+    for (std::size_t i = 0; i < in_count(test, ranks); ++i)
+      data[i] = value;
+  }
+
+private:
+  struct Free {
+    void operator()(float* data) const { ::operator delete[](data, std::align_val_t{4096}); }
+  };
+  using Memory = std::unique_ptr<float[], Free>;
+  static Memory allocate(std::uint64_t bytes) {
+    return Memory(static_cast<float*>(::operator new[](bytes, std::align_val_t{4096})));
+  }
+
+  std::size_t count_;
+  Memory in_;
+  Memory out_;
+  volatile float seen_ = 0;
+};
+
+/// @brief Start and end of one collective on one rank.
+struct Span {
+  std::int64_t start = 0;
+  std::int64_t end = 0;
+};
+
+/// @brief Time of a turn: the median over its repetitions of the time from the first start to the last end.
+/// `spans` holds `ranks` spans per repetition.
+[[nodiscard]] inline double turn_seconds(const Span* spans, int ranks, int repetitions) {
+  std::vector<double> times;
+  for (int r = 0; r < repetitions; ++r) {
+    const Span* const group = spans + static_cast<std::ptrdiff_t>(r) * ranks;
+    std::int64_t start = group[0].start, end = group[0].end;
+    for (int rank = 1; rank < ranks; ++rank) {
+      start = std::min(start, group[rank].start);
+      end = std::max(end, group[rank].end);
+    }
+    times.push_back(static_cast<double>(end - start) * 1e-9);
+  }
+  return median(times);
+}
+
+} // namespace collectives

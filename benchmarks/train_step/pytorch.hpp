@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A PyTorch process that runs one training step whenever it is asked to.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace train_step {
+
+/// @brief Drives benchmarks/pytorch_peer.py over two pipes.
+class PyTorchPeer {
+public:
+  /// @brief Starts `python script arguments...` and waits until it is ready.
+  /// @throws std::runtime_error with the peer's own sentence where it can not start.
+  PyTorchPeer(const std::string& python, const std::string& script,
+              const std::vector<std::string>& arguments);
+  ~PyTorchPeer();
+  PyTorchPeer(const PyTorchPeer&) = delete;
+  PyTorchPeer& operator=(const PyTorchPeer&) = delete;
+
+  /// @brief Runs one step and returns its seconds.
+  [[nodiscard]] double step();
+  /// @brief What the peer said of itself, such as its version.
+  [[nodiscard]] const std::string& description() const noexcept { return description_; }
+
+private:
+  struct Process;
+  std::string read_line();
+  std::unique_ptr<Process> process_;
+  std::string description_;
+};
+
+} // namespace train_step
