@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Prints the table of all transitions over one axis, which the page on describe-then-run shows.
+#include <shardwright/layout/describe.hpp>
+
+#include <cstdio>
+
+int main() { std::fputs(shardwright::transition_table().c_str(), stdout); }
