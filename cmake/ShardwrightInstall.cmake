@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# The installed package holds the headers and two bare targets; its configuration finds the rest where it is used.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+set(package_directory "${CMAKE_INSTALL_LIBDIR}/cmake/shardwright")
+install(
+  TARGETS shardwright shardwright_descriptions
+  EXPORT shardwrightTargets
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(
+  EXPORT shardwrightTargets
+  NAMESPACE shardwright::
+  DESTINATION "${package_directory}")
+
+# Asked for without components, the package offers what it was configured with, as far as it is found again.
+set(SHARDWRIGHT_DEFAULT_COMPONENTS)
+foreach(component IN ITEMS MPI BLAS CUDA NCCL)
+  string(TOLOWER ${component} name)
+  if(shardwright::${name} IN_LIST shardwright_dependencies)
+    list(APPEND SHARDWRIGHT_DEFAULT_COMPONENTS ${component})
+  endif()
+endforeach()
+configure_package_config_file(
+  cmake/shardwrightConfig.cmake.in "${PROJECT_BINARY_DIR}/shardwrightConfig.cmake"
+  INSTALL_DESTINATION "${package_directory}")
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/shardwrightConfigVersion.cmake" COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(
+  FILES "${PROJECT_BINARY_DIR}/shardwrightConfig.cmake" "${PROJECT_BINARY_DIR}/shardwrightConfigVersion.cmake"
+        cmake/ShardwrightDependencies.cmake cmake/ShardwrightKokkos.cmake cmake/ShardwrightBlas.cmake
+  DESTINATION "${package_directory}")
+install(DIRECTORY cmake/kokkos_probe DESTINATION "${package_directory}")
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")

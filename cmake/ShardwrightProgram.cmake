@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# Flags of this repository's own tests, examples and benchmarks; users of the library never see them.
+
+# shardwright_program_flags(<target>): warnings, and the processor of this machine where asked for.
+function(shardwright_program_flags target)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion)
+  if(SHARDWRIGHT_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(SHARDWRIGHT_NATIVE)
+    target_compile_options(${target} PRIVATE -march=native)
+  endif()
+endfunction()
+
+# shardwright_program(<name> <source>...): an executable against the whole library.
+function(shardwright_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE shardwright::shardwright)
+  shardwright_program_flags(${name})
+endfunction()
