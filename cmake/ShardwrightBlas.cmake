@@ -56,4 +56,7 @@ function(shardwright_find_blas found_var)
                INTERFACE_LINK_LIBRARIES "${libraries}"
                INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_BLAS=1)
   message(STATUS "shardwright: BLAS ${libraries}")
+  if(NOT libraries MATCHES "openblas|mkl|blis|Accelerate|armpl|essl")
+    message(STATUS "shardwright: if that is the reference BLAS, matrix products take ten times as long as with OpenBLAS")
+  endif()
 endfunction()

@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
                                            std::span<const std::int64_t> extents) {
   std::string out;
   for (std::size_t i = 0; i < axes.size(); ++i)
-    out += (i == 0 ? "" : ",") + std::string(axes[i]) + "=" + std::to_string(extents[i]);
+    out.append(i == 0 ? "" : ",").append(axes[i]).append("=").append(std::to_string(extents[i]));
   return out;
 }
 

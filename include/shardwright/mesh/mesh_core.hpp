@@ -125,7 +125,7 @@ private:
   [[nodiscard]] std::string text(const std::uint64_t* extents) const {
     std::string out;
     for (int axis = 0; axis < axis_count_; ++axis)
-      out += (axis == 0 ? "" : ",") + std::string(name(axis)) + "=" + std::to_string(extents[axis]);
+      out.append(axis == 0 ? "" : ",").append(name(axis)).append("=").append(std::to_string(extents[axis]));
     return out;
   }
 
@@ -175,7 +175,7 @@ private:
         int& number = inside ? key : colour;
         number = number * extent(axis) + coordinate(axis);
         if (inside)
-          label += (label.empty() ? "" : ",") + std::string(name(axis));
+          label.append(label.empty() ? "" : ",").append(name(axis));
       }
       if (mask == wide_) {
         communicators_[mask].emplace(world_);
