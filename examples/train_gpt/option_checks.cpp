@@ -220,7 +220,7 @@ void settle_batch(Options& options, const IsGiven& given) {
 
 void settle_training(Options& options, const IsGiven& given) {
   if (!given("--lr"))
-    options.learning_rate = 0.024 / std::sqrt(static_cast<double>(options.size.d_model));
+    options.learning_rate = 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
   if (!given("--min-lr"))
     options.least_learning_rate = options.learning_rate / 10;
   if (!given("--warmup"))

@@ -315,7 +315,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->type_name("N")
       ->group("Training");
   real("--lr", options.learning_rate, 0, false,
-       "Peak learning rate of AdamW. Default: 0.024 / sqrt(d_model).", "Training");
+       "Peak learning rate of AdamW. Default: 0.016 / sqrt(d_model).", "Training");
   count("--warmup", options.warmup, 0, "Steps in which the rate rises from 0. Default: a tenth, at most 100.",
         "Training");
   real("--min-lr", options.least_learning_rate, 0, true, "Rate at the end of the cosine. Default: lr / 10.",
