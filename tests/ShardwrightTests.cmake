@@ -52,12 +52,6 @@ function(shardwright_layer_tests layer kind)
     return()
   endif()
   file(GLOB files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_test.cpp")
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Unexplained: with g++ 12 at -O2 for AVX-512 a row of this test takes its neighbour's maximum unless this pass is
-    # off. The kernel alone is right on random data with and without it; the cause is not proven.
-    set_source_files_properties("${CMAKE_CURRENT_SOURCE_DIR}/tensor/kernels_layers_test.cpp"
-                                PROPERTIES COMPILE_OPTIONS -fno-tree-slp-vectorize)
-  endif()
   set(mpi_files ${files})
   list(FILTER mpi_files INCLUDE REGEX "_mpi_test\\.cpp$")
   list(FILTER files EXCLUDE REGEX "_mpi_test\\.cpp$")
