@@ -40,8 +40,9 @@ struct RankResult {
   std::exception_ptr error;
 };
 
-inline void run_thread_rank(ThreadCommunicator own, const std::function<int(HostCommunicator)>& program,
-                            RankResult& result) {
+template <class Deferred = void>
+void run_thread_rank(ThreadCommunicator own, const std::function<int(HostCommunicator)>& program,
+                     RankResult& result) {
   ThreadWorld& world = own.shared_world();
   const int rank = own.rank();
   try {
@@ -57,7 +58,8 @@ inline void run_thread_rank(ThreadCommunicator own, const std::function<int(Host
 }
 
 /// Throws the first cause: the error of the rank that failed first.
-inline int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
+template <class Deferred = void>
+int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
   if (failure) {
     const auto& first = results[static_cast<std::size_t>(failure->rank)];
     if (first.error)
@@ -74,8 +76,9 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
   return code;
 }
 
-[[nodiscard]] inline int launch_threads(const LaunchOptions& options,
-                                        const std::function<int(HostCommunicator)>& program) {
+template <class Deferred = void>
+[[nodiscard]] int launch_threads(const LaunchOptions& options,
+                                 const std::function<int(HostCommunicator)>& program) {
   constexpr int most_ranks = 1024;
   const int ranks = options.ranks == 0 ? usable_cores() : options.ranks;
   if (ranks < 1 || ranks > most_ranks)
@@ -90,7 +93,7 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
   std::exception_ptr unable;
   for (std::size_t rank = 0; rank < results.size() && !unable; ++rank) {
     try {
-      threads.emplace_back(run_thread_rank, std::move(handles[rank]), std::cref(program),
+      threads.emplace_back(run_thread_rank<Deferred>, std::move(handles[rank]), std::cref(program),
                            std::ref(results[rank]));
     } catch (...) {
       unable = std::current_exception();

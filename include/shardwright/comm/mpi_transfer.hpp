@@ -22,9 +22,10 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// What the transfers of one group reuse: memory that grows to the largest need, and the reduction's own.
-class MpiScratch {
+template <class Deferred>
+class BasicMpiScratch {
 public:
-  explicit MpiScratch(int ranks) : reduction(ranks) {}
+  explicit BasicMpiScratch(int ranks) : reduction(ranks) {}
 
   NestedReduction reduction;
 
@@ -40,13 +41,15 @@ private:
   std::unique_ptr<std::byte[]> memory_;
   std::size_t bytes_ = 0;
 };
+using MpiScratch = BasicMpiScratch<void>;
 
 /// Moves the data of one call after another; its requests are kept between calls.
 ///
 /// Every block is cut into segments, and two segments are in flight at a time. An all_reduce exchanges
 /// slices, combines the own slice in the fixed order, and gathers the results: each rank sends 2 (P-1)/P of
 /// its bytes, P ranks.
-class MpiTransfer {
+template <class Deferred>
+class BasicMpiTransfer {
 public:
   /// Bytes of a block that go in one message. All ranks cut blocks alike, whatever their strides; many ranks
   /// cut them smaller, so that scratch does not grow with their number.
@@ -419,5 +422,6 @@ private:
   std::size_t slot_bytes_ = 0;
   std::size_t slots_per_step_ = 0;
 };
+using MpiTransfer = BasicMpiTransfer<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -36,9 +36,10 @@ struct ThreadMessage {
 };
 
 /// Posted messages of a group that have not met their other side yet.
-class ThreadMailbox {
+template <class Deferred>
+class BasicThreadMailbox {
 public:
-  explicit ThreadMailbox(int ranks)
+  explicit BasicThreadMailbox(int ranks)
       : ranks_(static_cast<std::size_t>(ranks)), waiting_(2 * ranks_ * ranks_), points_(ranks_) {}
 
   /// Matches a message with the oldest one of the other side under the same tag, and copies; else keeps it.
@@ -145,5 +146,6 @@ private:
   std::vector<ThreadMessage*> waiting_;
   std::vector<Point> points_;
 };
+using ThreadMailbox = BasicThreadMailbox<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -26,13 +26,14 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One rank of a ThreadGroup. Collectives run one at a time, on the rank's thread or on its worker.
-class ThreadMember {
+template <class Deferred>
+class BasicThreadMember {
 public:
-  ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
+  BasicThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
       : group_(std::move(group)), rank_(rank), exchange_(group_->size()) {}
-  ThreadMember(const ThreadMember&) = delete;
-  ThreadMember& operator=(const ThreadMember&) = delete;
-  ~ThreadMember() {
+  BasicThreadMember(const BasicThreadMember&) = delete;
+  BasicThreadMember& operator=(const BasicThreadMember&) = delete;
+  ~BasicThreadMember() {
     auto failure = std::make_shared<Failure>();
     failure->kind = Failure::Kind::left;
     failure->rank = world_rank(rank_);
@@ -172,7 +173,7 @@ private:
   /// Keeps the flight recorder right however the call ends.
   class Recording {
   public:
-    Recording(ThreadMember& member, const CollectiveCall& call, std::uint64_t sequence, int peer)
+    Recording(BasicThreadMember& member, const CollectiveCall& call, std::uint64_t sequence, int peer)
         : recorder_(member.recorder()), ticket_(recorder_.begin(member.entry(call, sequence, peer))) {}
     ~Recording() { recorder_.end(ticket_); }
     Recording(const Recording&) = delete;
@@ -335,5 +336,6 @@ private:
   std::atomic<std::uint64_t> messages_{0};
   std::atomic<bool> told_{false};
 };
+using ThreadMember = BasicThreadMember<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

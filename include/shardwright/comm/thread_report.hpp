@@ -105,7 +105,8 @@ template <class Member>
          ": " + calls + " (let every rank take the same path to this call)";
 }
 
-[[nodiscard]] inline std::string cycle_text(ThreadWorld& world, int rank) {
+template <class World>
+[[nodiscard]] std::string cycle_text(World& world, int rank) {
   const std::vector<int> cycle = world.wait_cycle(rank);
   if (cycle.empty())
     return {};
