@@ -3,6 +3,9 @@
 
 /// @file
 /// @brief Runs one program on several ranks: threads of this process, or the processes that mpirun started.
+///
+/// The transports are templates with a parameter `Deferred`, which is void: a unit that only includes them
+/// compiles no body of theirs, and the first launch() in a unit compiles those that it needs.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -40,10 +43,10 @@ struct RankResult {
   std::exception_ptr error;
 };
 
-template <class Deferred = void>
-void run_thread_rank(ThreadCommunicator own, const std::function<int(HostCommunicator)>& program,
-                     RankResult& result) {
-  ThreadWorld& world = own.shared_world();
+template <class Deferred>
+void run_thread_rank(BasicThreadCommunicator<Deferred> own,
+                     const std::function<int(HostCommunicator)>& program, RankResult& result) {
+  auto& world = own.shared_world();
   const int rank = own.rank();
   try {
     result.code = program(HostCommunicator(own));
@@ -86,8 +89,9 @@ template <class Deferred = void>
                           ", but it is " + std::to_string(ranks) + " (0 stands for one per usable core)");
   if (options.deadline <= std::chrono::nanoseconds::zero())
     throw InvalidArgument("launch: the deadline must be positive (five minutes is the default)");
-  std::vector<ThreadCommunicator> handles = ThreadCommunicator::world(ranks, options);
-  const std::shared_ptr<ThreadWorld> world = handles.front().shared_world().shared_from_this();
+  std::vector<BasicThreadCommunicator<Deferred>> handles =
+      BasicThreadCommunicator<Deferred>::world(ranks, options);
+  const auto world = handles.front().shared_world().shared_from_this();
   std::vector<RankResult> results(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   std::exception_ptr unable;

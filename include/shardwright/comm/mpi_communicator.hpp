@@ -135,8 +135,7 @@ private:
 
   std::shared_ptr<State> state_;
 };
+/// @brief The communicator of MPI processes.
 using MpiCommunicator = BasicMpiCommunicator<void>;
-
-static_assert(Communicator<MpiCommunicator>);
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

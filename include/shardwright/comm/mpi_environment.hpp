@@ -98,6 +98,7 @@ private:
 
   std::chrono::nanoseconds finalise_deadline_;
 };
+/// @brief The life of MPI in this process.
 using MpiEnvironment = BasicMpiEnvironment<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

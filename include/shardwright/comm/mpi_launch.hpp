@@ -153,8 +153,9 @@ int launch_mpi(const LaunchOptions& options, const std::function<int(HostCommuni
   mpi.deadline = options.deadline;
   mpi.check = options.check;
   mpi.ranks_per_board = ranks_per_board();
-  MpiCommunicator communicator = MpiCommunicator::world(mpi);
-  MpiWorld& world = communicator.shared_world();
+  static_assert(Communicator<BasicMpiCommunicator<Deferred>>);
+  auto communicator = BasicMpiCommunicator<Deferred>::world(mpi);
+  auto& world = communicator.shared_world();
   const MpiProcess::Running running(world);
   try {
     const int code = program(HostCommunicator(communicator));

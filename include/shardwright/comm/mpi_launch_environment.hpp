@@ -7,11 +7,10 @@
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/core/error.hpp>
 
-#include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -30,14 +29,13 @@ template <class Deferred = void>
   const char* const text = std::getenv(name);
   if (text == nullptr)
     return std::nullopt;
-  const std::string_view all(text);
-  int value = 0;
-  const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), value);
-  if (error != std::errc() || end != all.data() + all.size() || value < least)
+  char* end = nullptr;
+  const long long value = std::strtoll(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end != '\0' || value < least || value > std::numeric_limits<int>::max())
     throw ConfigurationMismatch("launch: " + std::string(name) + " must be a whole number of at least " +
                                 std::to_string(least) + ", but it is \"" + text +
                                 "\" (unset it, or start the program by mpirun alone)");
-  return LaunchVariable{name, value};
+  return LaunchVariable{name, static_cast<int>(value)};
 }
 
 /// Checks what launchers have set: ranks lie in their worlds, and those who set RANK and WORLD_SIZE agree

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -74,10 +74,10 @@ private:
   [[nodiscard]] bool idle() const noexcept { return collectives_.empty() && messages_.empty(); }
 
   [[nodiscard]] MpiOperation& unused() {
-    for (MpiOperation& one : all_)
-      if (one.done() && !one.in_use())
-        return one;
-    return all_.emplace_back(group_);
+    for (const auto& one : all_)
+      if (one->done() && !one->in_use())
+        return *one;
+    return *all_.emplace_back(std::make_unique<MpiOperation>(group_));
   }
 
   /// MPI matches messages of one peer and tag in the order of posting, so each is posted after the one before
@@ -95,7 +95,7 @@ private:
   MpiGroup& group_;
   std::uint64_t collectives_begun_ = 0;
   std::uint64_t messages_begun_ = 0;
-  std::deque<MpiOperation> all_;
+  std::vector<std::unique_ptr<MpiOperation>> all_;
   std::vector<MpiOperation*> collectives_; ///< In order; the first alone moves.
   std::vector<MpiOperation*> messages_;
 };

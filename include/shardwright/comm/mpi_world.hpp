@@ -16,14 +16,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <new>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -65,7 +63,8 @@ public:
     channel_.comm = duplicate(MPI_COMM_WORLD);
     control_ = duplicate(MPI_COMM_WORLD);
     channel_.addresses.resize(static_cast<std::size_t>(size_));
-    std::iota(channel_.addresses.begin(), channel_.addresses.end(), 0);
+    for (int rank = 0; rank < size_; ++rank)
+      channel_.addresses[static_cast<std::size_t>(rank)] = rank;
     channel_.world_ranks = channel_.addresses;
     read_tag_bound();
     open_board();
@@ -244,8 +243,11 @@ private:
   }
 
   void open_board() {
-    std::random_device random;
-    Place own{host_id(), (std::uint64_t{random()} << 32) ^ random() ^ static_cast<std::uint64_t>(::getpid())};
+    std::uint64_t random = 0;
+    if (::getentropy(&random, sizeof random) != 0)
+      throw TransportError(errno, "MpiCommunicator: the system must give random bytes for the name of a "
+                                  "shared-memory segment, but it did not (allow getrandom)");
+    Place own{host_id(), random ^ static_cast<std::uint64_t>(::getpid())};
     if (options_.ranks_per_board > 0)
       own.host = mixed(own.host, static_cast<std::uint64_t>(rank_ / options_.ranks_per_board));
     std::vector<Place> places(static_cast<std::size_t>(size_));
@@ -273,10 +275,14 @@ private:
   static std::uint64_t host_id() {
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);
-    std::string boot;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    char boot[64] = {};
+    if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
+      if (std::fscanf(file, "%63s", boot) != 1)
+        boot[0] = '\0';
+      std::fclose(file);
+    }
     std::uint64_t hash = 7;
-    for (const char letter : host + boot)
+    for (const char letter : std::string(host) + boot)
       hash = mixed(hash, static_cast<unsigned char>(letter));
     return hash;
   }

@@ -236,7 +236,8 @@ void divide_outputs(const ReduceRun& task) noexcept {
 }
 
 /// Averages; a signed average truncates towards zero.
-inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
+template <class Deferred = void>
+void reduce_average(ElementType type, const ReduceRun& task) noexcept {
   if (type != ElementType::int32 && type != ElementType::int64)
     return reduce_wrapping<SumOf>(type, task);
   ReduceRun sum = task;
@@ -249,7 +250,8 @@ inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
 }
 
 /// Runs one reduction; the divisor counts for an average alone.
-inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
+template <class Deferred = void>
+void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
   if (op != ReduceOp::average)
     task.divisor = 1;
   switch (op) {

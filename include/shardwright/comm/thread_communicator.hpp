@@ -10,7 +10,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +34,8 @@ public:
                                                                   const LaunchOptions& options = {}) {
     auto shared = std::make_shared<detail::ThreadWorld>(ranks, options);
     std::vector<int> members(static_cast<std::size_t>(ranks));
-    std::iota(members.begin(), members.end(), 0);
+    for (int rank = 0; rank < ranks; ++rank)
+      members[static_cast<std::size_t>(rank)] = rank;
     auto group = std::make_shared<detail::ThreadGroup>(std::move(shared), std::move(members), "world");
     std::vector<BasicThreadCommunicator> out;
     for (int rank = 0; rank < ranks; ++rank)
@@ -144,6 +144,7 @@ private:
 
   std::shared_ptr<State> state_;
 };
+/// @brief The communicator of thread ranks.
 using ThreadCommunicator = BasicThreadCommunicator<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

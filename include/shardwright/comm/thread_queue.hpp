@@ -10,7 +10,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -136,11 +135,11 @@ private:
   };
 
   template <class Record>
-  [[nodiscard]] Record* take(std::vector<Record*>& free, std::deque<Record>& all) {
+  [[nodiscard]] Record* take(std::vector<Record*>& free, std::vector<std::unique_ptr<Record>>& all) {
     const std::lock_guard lock(mutex_);
     if (free.empty()) {
       free.reserve(all.size() + 1);
-      return &all.emplace_back(*this);
+      return all.emplace_back(std::make_unique<Record>(*this)).get();
     }
     Record* const out = free.back();
     free.pop_back();
@@ -229,8 +228,8 @@ private:
   std::mutex mutex_;
   Work* head_ = nullptr;
   Work* tail_ = nullptr;
-  std::deque<Work> works_;
-  std::deque<Letter> letters_;
+  std::vector<std::unique_ptr<Work>> works_;
+  std::vector<std::unique_ptr<Letter>> letters_;
   std::vector<Work*> free_works_;
   std::vector<Letter*> free_letters_;
   std::atomic<std::uint64_t> issued_{0};

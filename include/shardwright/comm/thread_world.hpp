@@ -18,7 +18,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,7 +85,10 @@ public:
   /// The name at an address that lives as long as the world.
   [[nodiscard]] const char* intern(const std::string& name) {
     const std::lock_guard lock(mutex_);
-    return names_.insert(name).first->c_str();
+    for (const auto& known : names_)
+      if (*known == name)
+        return known->c_str();
+    return names_.emplace_back(std::make_unique<const std::string>(name))->c_str();
   }
 
   /// Adds a group; one that comes after the world's end is told so at once.
@@ -186,7 +188,7 @@ private:
   const int cores_;
   std::unique_ptr<FlightRecorder[]> recorders_;
   mutable std::mutex mutex_;
-  std::set<std::string> names_;
+  std::vector<std::unique_ptr<const std::string>> names_;
   std::vector<GroupOfWorld*> groups_;
   FailurePointer failure_;
   std::atomic<bool> finished_{false};

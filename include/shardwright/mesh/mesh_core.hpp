@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,28 +82,27 @@ public:
   }
 
   /// The group of ranks that differ from this one only along the axes of `mask`, ranked in mesh order.
-  [[nodiscard]] HostCommunicator& communicator(unsigned mask) { return *communicators_[mask & wide_]; }
+  [[nodiscard]] HostCommunicator& communicator(unsigned mask) { return communicators_[mask & wide_]; }
 
   /// Pool and execution instance of a target, made at its first use.
   template <class Target>
   [[nodiscard]] TargetResources<Target>& resources() {
-    for (auto& [identity, pool] : pools_) {
-      if (identity == &target_identity<Target>)
-        return static_cast<TargetResources<Target>&>(*pool);
-    }
-    pools_.emplace_back(&target_identity<Target>, std::make_unique<TargetResources<Target>>(*this));
-    return static_cast<TargetResources<Target>&>(*pools_.back().second);
+    for (const TargetPool& known : pools_)
+      if (known.target == &target_identity<Target>)
+        return static_cast<TargetResources<Target>&>(*known.pool);
+    pools_.push_back({&target_identity<Target>, std::make_unique<TargetResources<Target>>(*this)});
+    return static_cast<TargetResources<Target>&>(*pools_.back().pool);
   }
 
   /// The steps that this mesh needs in place of compile-time ones, whose address is the key; made once by
   /// `plan`.
   template <class Plan>
   [[nodiscard]] std::span<const TransitionStep> steps_for(const void* key, Plan plan) {
-    for (const auto& [known, steps] : planned_)
-      if (known == key)
-        return *steps;
-    planned_.emplace_back(key, std::make_unique<std::vector<TransitionStep>>(plan()));
-    return *planned_.back().second;
+    for (const PlannedSteps& known : planned_)
+      if (known.key == key)
+        return known.steps;
+    planned_.push_back({key, plan()});
+    return planned_.back().steps;
   }
 
   /// Block lists for collectives, recycled so that a steady state allocates nothing.
@@ -121,6 +119,16 @@ public:
 private:
   friend void retain(MeshCore&) noexcept;
   friend void release(MeshCore&) noexcept;
+
+  struct TargetPool {
+    const char* target; // the address of its identity
+    std::unique_ptr<BufferPool> pool;
+  };
+  /// Spans of the steps stay valid when this moves.
+  struct PlannedSteps {
+    const void* key;
+    std::vector<TransitionStep> steps;
+  };
 
   [[nodiscard]] std::string text(const std::uint64_t* extents) const {
     std::string out;
@@ -178,9 +186,9 @@ private:
           label.append(label.empty() ? "" : ",").append(name(axis));
       }
       if (mask == wide_) {
-        communicators_[mask].emplace(world_);
+        communicators_[mask] = world_;
       } else {
-        communicators_[mask].emplace(world_.split(colour, key, label));
+        communicators_[mask] = world_.split(colour, key, label);
       }
     }
   }
@@ -191,9 +199,9 @@ private:
   std::array<std::string_view, max_axes> names_{};
   std::array<int, max_axes> extents_{};
   std::array<int, max_axes> coordinates_{};
-  std::vector<std::optional<HostCommunicator>> communicators_;
-  std::vector<std::pair<const char*, std::unique_ptr<BufferPool>>> pools_;
-  std::vector<std::pair<const void*, std::unique_ptr<std::vector<TransitionStep>>>> planned_;
+  std::vector<HostCommunicator> communicators_; // those of narrow axes have no group
+  std::vector<TargetPool> pools_;
+  std::vector<PlannedSteps> planned_;
   std::vector<std::vector<StridedBlock>> spare_blocks_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };
