@@ -8,9 +8,11 @@
 #include <shardwright/comm/call.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/transition_plan.hpp>
+#include <shardwright/layout/transition_runtime.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -131,17 +133,12 @@ private:
     return stride;
   }
 
-  /// The order that the same reductions, one axis at a time, would have: merging changes no bit.
   [[nodiscard]] ReductionOrder order() const {
-    ReductionOrder order;
-    for (int i = 0; i < axes_.count; ++i) {
-      // Sharding goes left to right and unsharding right to left.
-      const int axis = axes_[step_->kind == StepKind::reduce_scatter ? i : axes_.count - 1 - i];
-      order.levels[static_cast<std::size_t>(order.count++)] = {extent(axis), stride(axis)};
-    }
-    if (order.count == 1)
-      return {};
-    return order;
+    AxisSequence mesh_order = axes_;
+    std::sort(mesh_order.items.begin(), mesh_order.items.begin() + mesh_order.count,
+              [this](int a, int b) { return mesh_axis(a) < mesh_axis(b); });
+    const auto count = static_cast<std::size_t>(mesh_order.count);
+    return reduction_order(*step_, binding_->extents, std::span<const int>(mesh_order.items).first(count));
   }
 
   static StridedBlock strided(const Extents& buffer, int dimension, DimensionBlock range) {
