@@ -10,6 +10,7 @@
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
+#include <shardwright/mesh/prepared_call.hpp>
 
 #include <algorithm>
 #include <array>
@@ -104,6 +105,9 @@ public:
     planned_.push_back({key, plan()});
     return planned_.back().steps;
   }
+
+  /// Collectives of transitions that ran before.
+  [[nodiscard]] PreparedCalls& prepared_calls() noexcept { return prepared_; }
 
   /// Block lists for collectives, recycled so that a steady state allocates nothing.
   [[nodiscard]] std::vector<StridedBlock> take_blocks() {
@@ -202,6 +206,7 @@ private:
   std::vector<HostCommunicator> communicators_; // those of narrow axes have no group
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;
+  PreparedCalls prepared_;
   std::vector<std::vector<StridedBlock>> spare_blocks_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };
