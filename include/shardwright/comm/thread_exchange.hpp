@@ -28,6 +28,13 @@ public:
       : ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
         outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)) {}
 
+  /// Takes the memory that a part of this call needs, so that a steady sequence of calls allocates nothing on
+  /// whichever thread does the parts.
+  void prepare(const CollectiveCall& call) {
+    if (reduces(call.operation))
+      reduction_.begin(call.element, call.reduce_op, call.order);
+  }
+
   /// Does the part of `rank`.
   void run(const ThreadSlot* slots, int rank) {
     slots_ = slots;
