@@ -237,7 +237,7 @@ void divide_outputs(const ReduceRun& task) noexcept {
 
 /// Averages; a signed average truncates towards zero.
 template <class Deferred = void>
-void reduce_average(ElementType type, const ReduceRun& task) noexcept {
+inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
   if (type != ElementType::int32 && type != ElementType::int64)
     return reduce_wrapping<SumOf>(type, task);
   ReduceRun sum = task;
@@ -251,7 +251,7 @@ void reduce_average(ElementType type, const ReduceRun& task) noexcept {
 
 /// Runs one reduction; the divisor counts for an average alone.
 template <class Deferred = void>
-void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
+inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
   if (op != ReduceOp::average)
     task.divisor = 1;
   switch (op) {
