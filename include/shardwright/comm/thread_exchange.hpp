@@ -27,6 +27,10 @@ public:
       : ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
         outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)) {}
 
+  /// Takes the scratch that a part of this call needs, whether or not this rank comes to do one: a later call
+  /// that is like it then takes none.
+  void prepare(const CollectiveCall& call) { reduction_.begin(call.element, call.reduce_op, call.order); }
+
   /// Does the part of `rank`.
   void run(const ThreadSlot* slots, int rank) {
     slots_ = slots;

@@ -73,6 +73,7 @@ public:
     if (call.operation == Operation::split)
       return;
     if (world().crowded()) {
+      exchange_.prepare(call);
       exchange_for_all(slots, sequence);
       await_release(call, patience);
     } else {
