@@ -97,7 +97,13 @@ function(shardwright_fetch_kokkos)
   include(FetchContent)
   message(STATUS "shardwright: no Kokkos is installed, so release ${SHARDWRIGHT_KOKKOS_VERSION} is built along "
                  "(FETCHCONTENT_SOURCE_DIR_KOKKOS names a source tree to take instead)")
-  set(build_type_before "${CMAKE_BUILD_TYPE}")
+  # What the Kokkos project writes into the cache is taken back below.
+  set(settings CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING)
+  foreach(name IN LISTS settings)
+    if(DEFINED CACHE{${name}})
+      set(${name}_before "$CACHE{${name}}")
+    endif()
+  endforeach()
   set(CMAKE_CXX_STANDARD 20)
   set(CMAKE_CXX_EXTENSIONS OFF)
   FetchContent_Declare(
@@ -107,9 +113,13 @@ function(shardwright_fetch_kokkos)
     DOWNLOAD_EXTRACT_TIMESTAMP FALSE
     SYSTEM)
   FetchContent_MakeAvailable(kokkos)
-  if(NOT build_type_before STREQUAL CMAKE_BUILD_TYPE)
-    set(CMAKE_BUILD_TYPE "${build_type_before}" CACHE STRING "" FORCE)
-  endif()
+  foreach(name IN LISTS settings)
+    if(DEFINED ${name}_before)
+      set_property(CACHE ${name} PROPERTY VALUE "${${name}_before}")
+    else()
+      unset(${name} CACHE)
+    endif()
+  endforeach()
 endfunction()
 
 # Defines the target shardwright::kokkos, or stops with what to do.

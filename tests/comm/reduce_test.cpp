@@ -71,8 +71,12 @@ void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t s
     wanted[i] = data[0][i + shift];
     for (std::size_t s = 1; s < data.size(); ++s)
       wanted[i] = reference(wanted[i], data[s][i + shift], op);
-    if (op == sw::ReduceOp::average)
-      wanted[i] = static_cast<E>(wanted[i] / static_cast<E>(inputs));
+    if (op == sw::ReduceOp::average) {
+      if constexpr (std::is_integral_v<E>)
+        wanted[i] = static_cast<E>(wanted[i] / inputs);
+      else
+        wanted[i] /= static_cast<E>(inputs);
+    }
   }
   std::vector<const void*> ins;
   for (auto& each : data)
@@ -114,6 +118,15 @@ TEST_CASE("reduction kernels agree with scalar code for every element type and o
   all_kernels<std::int64_t>();
   all_kernels<std::uint64_t>();
   all_kernels<std::uint8_t>();
+}
+
+TEST_CASE("an average over more ranks than the element counts is divided by all of them", "[comm]") {
+  for (const int inputs : {255, 256, 257, 512, 600})
+    for (const std::size_t count : {1, 64, 300})
+      for (const bool in_place : {false, true}) {
+        kernels_agree<std::uint8_t>(sw::ReduceOp::average, inputs, count, 0, false, in_place);
+        kernels_agree<std::int32_t>(sw::ReduceOp::average, inputs, count, 0, false, in_place);
+      }
 }
 
 TEST_CASE("nested orders add level by level", "[comm]") {

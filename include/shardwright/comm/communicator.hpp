@@ -71,14 +71,14 @@ public:
     return self().start(detail::all_reduce_call(self(), view(in), view(out), op, order, where));
   }
   /// @brief all_reduce that overwrites its input.
-  void all_reduce_in_place(MutableElementRange auto&& data, ReduceOp op = ReduceOp::sum,
-                           const ReductionOrder& order = {}, Where where = Where::current()) {
-    self().run(detail::all_reduce_call(self(), view(data), view(data), op, order, where));
+  void all_reduce_in_place(auto&& data, ReduceOp op = ReduceOp::sum, const ReductionOrder& order = {},
+                           Where where = Where::current()) {
+    self().run(detail::all_reduce_call(self(), writable(data), writable(data), op, order, where));
   }
   /// @brief The asynchronous form of all_reduce_in_place.
-  Pending all_reduce_in_place_async(MutableElementRange auto&& data, ReduceOp op = ReduceOp::sum,
+  Pending all_reduce_in_place_async(auto&& data, ReduceOp op = ReduceOp::sum,
                                     const ReductionOrder& order = {}, Where where = Where::current()) {
-    return self().start(detail::all_reduce_call(self(), view(data), view(data), op, order, where));
+    return self().start(detail::all_reduce_call(self(), writable(data), writable(data), op, order, where));
   }
 
   /// @brief Block r of `out` = `in` of rank r, equal blocks.
@@ -113,14 +113,12 @@ public:
   }
   /// @brief all_gather whose own block already lies in `data`; no blocks stand
   /// for equal ones.
-  void all_gather_in_place(MutableElementRange auto&& data, Blocks blocks = {},
-                           Where where = Where::current()) {
-    self().run(gather_in_place(view(data), blocks, where));
+  void all_gather_in_place(auto&& data, Blocks blocks = {}, Where where = Where::current()) {
+    self().run(gather_in_place(writable(data), blocks, where));
   }
   /// @brief The asynchronous form of all_gather_in_place.
-  Pending all_gather_in_place_async(MutableElementRange auto&& data, Blocks blocks = {},
-                                    Where where = Where::current()) {
-    return self().start(gather_in_place(view(data), blocks, where));
+  Pending all_gather_in_place_async(auto&& data, Blocks blocks = {}, Where where = Where::current()) {
+    return self().start(gather_in_place(writable(data), blocks, where));
   }
 
   /// @brief `out` = op over ranks of this rank's block of `in`, equal blocks,
@@ -164,16 +162,14 @@ public:
   }
   /// @brief reduce_scatter whose result replaces the own block of `data`; no
   /// blocks stand for equal ones.
-  void reduce_scatter_in_place(MutableElementRange auto&& data, Blocks blocks = {},
-                               ReduceOp op = ReduceOp::sum, const ReductionOrder& order = {},
-                               Where where = Where::current()) {
-    self().run(scatter_in_place(view(data), blocks, op, order, where));
+  void reduce_scatter_in_place(auto&& data, Blocks blocks = {}, ReduceOp op = ReduceOp::sum,
+                               const ReductionOrder& order = {}, Where where = Where::current()) {
+    self().run(scatter_in_place(writable(data), blocks, op, order, where));
   }
   /// @brief The asynchronous form of reduce_scatter_in_place.
-  Pending reduce_scatter_in_place_async(MutableElementRange auto&& data, Blocks blocks = {},
-                                        ReduceOp op = ReduceOp::sum, const ReductionOrder& order = {},
-                                        Where where = Where::current()) {
-    return self().start(scatter_in_place(view(data), blocks, op, order, where));
+  Pending reduce_scatter_in_place_async(auto&& data, Blocks blocks = {}, ReduceOp op = ReduceOp::sum,
+                                        const ReductionOrder& order = {}, Where where = Where::current()) {
+    return self().start(scatter_in_place(writable(data), blocks, op, order, where));
   }
 
   /// @brief Block r of `out` = this rank's block of `in` of rank r, equal
@@ -254,6 +250,19 @@ private:
   template <class Range>
   static detail::Elements view(Range& range) {
     return detail::Elements::of(range);
+  }
+
+  /// Elements that a call overwrites in place.
+  template <class Range>
+  static detail::Elements writable(Range& range) {
+    static_assert(
+        MutableElementRange<Range>,
+        "In-place collective: the elements must be writable, not a read-only view or handle (give the "
+        "span, vector or array that owns them, or use the form with an input and an output)");
+    if constexpr (MutableElementRange<Range>)
+      return view(range);
+    else
+      return {};
   }
 
   CollectiveCall gather_in_place(detail::Elements data, Blocks blocks, Where where) {

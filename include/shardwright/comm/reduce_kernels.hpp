@@ -228,25 +228,31 @@ void reduce_ordered(ElementType type, const ReduceRun& task) noexcept {
   }
 }
 
-template <class Signed>
+/// Divides by the divisor itself, which the element type need not hold.
+template <class Element>
 void divide_outputs(const ReduceRun& task) noexcept {
-  for (int j = 0; j < task.out_count; ++j)
+  for (int j = 0; j < task.out_count; ++j) {
+    auto* const out = static_cast<Element*>(task.outs[j]);
     for (std::size_t i = 0; i < task.count; ++i)
-      static_cast<Signed*>(task.outs[j])[i] /= static_cast<Signed>(task.divisor);
+      out[i] = static_cast<Element>(out[i] / task.divisor);
+  }
 }
 
-/// Averages; a signed average truncates towards zero.
+/// Averages, the wrapped sum divided once; a signed average truncates towards zero.
 template <class Deferred = void>
 inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
-  if (type != ElementType::int32 && type != ElementType::int64)
+  const bool more_ranks_than_bytes_count = type == ElementType::uint8 && task.divisor > UINT8_MAX;
+  if (type != ElementType::int32 && type != ElementType::int64 && !more_ranks_than_bytes_count)
     return reduce_wrapping<SumOf>(type, task);
   ReduceRun sum = task;
   sum.divisor = 1;
   reduce_wrapping<SumOf>(type, sum);
   if (type == ElementType::int32)
     divide_outputs<std::int32_t>(task);
-  else
+  else if (type == ElementType::int64)
     divide_outputs<std::int64_t>(task);
+  else
+    divide_outputs<std::uint8_t>(task);
 }
 
 /// Runs one reduction; the divisor counts for an average alone.

@@ -82,7 +82,7 @@ measure_matrix_rate(HostCommunicator world,
   const auto product = [&] {
     kernels::matmul(execution, Matrix(a, rows, inner), kernels::Transpose::no, Matrix(b, inner, columns),
                     kernels::Transpose::no, Matrix(c, rows, columns));
-    execution.fence();
+    detail::wait_for_kernels(execution);
   };
   product(); // pays for page faults and the threads and buffers of the BLAS
   world.barrier(where);

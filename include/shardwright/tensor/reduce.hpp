@@ -25,19 +25,22 @@ namespace detail {
 template <class Element>
 using AccumulatorOf = std::conditional_t<std::is_floating_point_v<Element>, double, Element>;
 
-template <ReduceOp op, class Element>
-SHARDWRIGHT_FUNCTION constexpr AccumulatorOf<Element> reduction_start() {
+template <ReduceOp op, class Accumulator>
+constexpr Accumulator neutral_element() {
+  using Limits = std::numeric_limits<Accumulator>;
   if constexpr (op == ReduceOp::product)
     return 1;
   else if constexpr (op == ReduceOp::maximum)
-    return std::is_floating_point_v<Element> ? -static_cast<AccumulatorOf<Element>>(INFINITY)
-                                             : std::numeric_limits<AccumulatorOf<Element>>::lowest();
+    return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
   else if constexpr (op == ReduceOp::minimum)
-    return std::is_floating_point_v<Element> ? static_cast<AccumulatorOf<Element>>(INFINITY)
-                                             : std::numeric_limits<AccumulatorOf<Element>>::max();
+    return Limits::has_infinity ? Limits::infinity() : Limits::max();
   else
     return 0;
 }
+
+/// A constant, because kernels on a device can not call the functions of std::numeric_limits.
+template <ReduceOp op, class Element>
+inline constexpr AccumulatorOf<Element> reduction_start = neutral_element<op, AccumulatorOf<Element>>();
 
 /// A NaN stays, as in the reductions between ranks.
 template <ReduceOp op, class Accumulator>
@@ -60,7 +63,7 @@ struct ReduceDimension {
   std::size_t middle;
   std::size_t inner;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    auto sum = reduction_start<op, Element>();
+    auto sum = reduction_start<op, Element>;
     const Element* from = in + i / inner * middle * inner + i % inner;
     for (std::size_t m = 0; m < middle; ++m)
       sum = reduced<op>(sum, static_cast<AccumulatorOf<Element>>(from[m * inner]));
@@ -77,7 +80,7 @@ struct ReduceBlocks {
   std::size_t count;
   std::size_t block_size;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    auto sum = reduction_start<op, Out>();
+    auto sum = reduction_start<op, Out>;
     const std::size_t end = (block + 1) * block_size < count ? (block + 1) * block_size : count;
     for (std::size_t i = block * block_size; i < end; ++i)
       sum = reduced<op>(sum, static_cast<AccumulatorOf<Out>>(in[i]));

@@ -28,7 +28,7 @@ public:
   /// The numbers, once the kernels issued so far are done.
   [[nodiscard]] std::array<double, count> read() const {
     std::array<double, count> host{};
-    values_.execution().fence();
+    wait_for_kernels(values_.execution());
     if constexpr (Target::host_accessible) {
       for (std::size_t i = 0; i < count; ++i)
         host[i] = values_.data()[i];
@@ -36,7 +36,7 @@ public:
       const Kokkos::View<double*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> to(host.data(),
                                                                                                  count);
       Kokkos::deep_copy(values_.execution(), to, values_.local());
-      values_.execution().fence();
+      wait_for_kernels(values_.execution());
     }
     return host;
   }

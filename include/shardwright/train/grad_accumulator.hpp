@@ -31,11 +31,21 @@ struct GradientSummary {
   [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
 };
 
+namespace detail {
+
+/// A visitor that does nothing; nvcc takes no generic lambda in a concept.
+struct VisitsAnything {
+  template <class Parameter>
+  void operator()(Parameter&) const {}
+};
+
+} // namespace detail
+
 /// @brief A model's parameters: `for_each_parameter(visitor)` calls the visitor with each one, in one order
 /// on all ranks.
 template <class Model>
 concept ParameterSet = requires(Model& model) {
-  model.for_each_parameter([](auto&) {});
+  model.for_each_parameter(detail::VisitsAnything{});
 };
 
 /// @brief Collects one step: `add` after each microbatch's backward pass, `finish` once, `restart` for the

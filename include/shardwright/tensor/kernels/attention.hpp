@@ -126,7 +126,7 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
   } else {
     const detail::AttentionBackwardQuery<Element> query{
         input, output, log_sum_exp.data(), d_output, detail::span_of(d_qkv), shape, factor};
-    detail::run("sw::d_attn_query", execution, shape.tokens() * shape.heads(), query);
+    detail::run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
     detail::run("sw::d_attn_key", execution, shape.tokens() * shape.kv_heads,
                 detail::AttentionBackwardKey<Element>{query});
   }

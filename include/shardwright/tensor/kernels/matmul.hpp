@@ -4,6 +4,7 @@
 /// @file
 /// @brief Local matrix product: the host BLAS where there is one, else register tiles.
 
+#include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/tiles.hpp>
@@ -147,7 +148,7 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
     detail::require(m <= most && n <= most && k <= most && left.stride <= most && right.stride <= most,
                     "matmul", "the BLAS counts with 32-bit integers (use smaller blocks).");
     const auto leading = [](std::size_t stride) { return stride == 0 ? std::size_t{1} : stride; };
-    execution.fence(); // the BLAS runs now, on this thread
+    shardwright::detail::wait_for_kernels(execution); // the BLAS runs now, on this thread
     detail::blas_gemm(ta, tb, m, n, k, static_cast<Element>(alpha), left.data, leading(left.stride),
                       right.data, leading(right.stride), static_cast<Element>(beta), out.data, out.stride);
     return;

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel of tensor/kernels, compiled for the device; on a machine with a GPU, run and compared with the
+// host.
+#include <shardwright/tensor/kernels/activation.hpp>
+#include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/random.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/rms_norm.hpp>
+#include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/kernels/swiglu.hpp>
+
+#include "cuda/compare.hpp"
+
+#include <cstdint>
+
+namespace {
+
+using namespace cuda_test;
+namespace kernels = sw::kernels;
+
+/// Runs kernels on random data and keeps every result, in order.
+template <class Target, class Element>
+class EveryKernel {
+public:
+  [[nodiscard]] std::vector<double> results() {
+    random_numbers();
+    elementwise();
+    products();
+    norms();
+    attention();
+    losses();
+    update();
+    return std::move(results_);
+  }
+
+private:
+  using Execution = typename Target::execution_space;
+  template <class Value>
+  using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Target::memory_space>;
+  template <class Value>
+  using Vector = Kokkos::View<Value*, Kokkos::LayoutRight, typename Target::memory_space>;
+
+  static constexpr std::size_t rows = 37;
+  static constexpr std::size_t columns = 24;
+
+  static Matrix<Element> matrix(std::size_t m = rows, std::size_t n = columns) {
+    return Matrix<Element>("matrix", m, n);
+  }
+  static Vector<Element> vector(std::size_t size) { return Vector<Element>("vector", size); }
+  /// Random numbers of a tensor of its own.
+  Matrix<Element> random(std::size_t m = rows, std::size_t n = columns) {
+    const auto out = matrix(m, n);
+    kernels::fill_normal(execution_, out, {{0, 0}, {m, n}}, {42, ++tensors_}, 0.0, 1.0);
+    return out;
+  }
+  Vector<Element> random_vector(std::size_t size) {
+    const auto out = vector(size);
+    kernels::fill_uniform(execution_, out, {{0}, {size}}, {42, ++tensors_}, 0.5, 1.5);
+    return out;
+  }
+  static Vector<std::int32_t> ids(std::size_t size, std::int32_t vocabulary) {
+    Kokkos::View<std::int32_t*, Kokkos::HostSpace> host("ids", size);
+    for (std::size_t i = 0; i < size; ++i)
+      host(i) = i % 5 == 4 ? -1 : static_cast<std::int32_t>(7 * i + 3) % vocabulary;
+    const Vector<std::int32_t> out("ids", size);
+    Kokkos::deep_copy(out, host);
+    return out;
+  }
+
+  template <class View>
+  void keep(const View& view) {
+    execution_.fence();
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view);
+    for (std::size_t i = 0; i < host.size(); ++i)
+      results_.push_back(static_cast<double>(host.data()[i]));
+  }
+  template <class... Views>
+  void keep_all(const Views&... views) {
+    (keep(views), ...);
+  }
+
+  void random_numbers() {
+    const auto x = random();
+    keep(x);
+    kernels::dropout(execution_, x, {{2, 0}, {rows + 2, columns}}, {42, 99}, 0.3);
+    keep_all(x, random_vector(columns));
+  }
+
+  void elementwise() {
+    const auto x = random(), dy = random(), y = matrix();
+    kernels::gelu_forward(execution_, x, y);
+    keep(y);
+    kernels::gelu_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::silu_forward(execution_, x, y);
+    keep(y);
+    kernels::silu_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::relu_forward(execution_, x, y);
+    keep(y);
+    kernels::relu_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::add(execution_, x, dy, y);
+    keep(y);
+    kernels::multiply(execution_, x, dy, y);
+    keep(y);
+    kernels::scale(execution_, 0.25, y);
+    kernels::axpy(execution_, -1.5, x, y);
+    keep(y);
+    kernels::fill(execution_, y, Element(3));
+    keep(y);
+    const Matrix<double> wide("wide", rows, columns);
+    kernels::copy(execution_, x, wide);
+    keep(wide);
+    const Vector<double> sums("sums", 2), work("work", kernels::reduce_workspace(x.size()));
+    kernels::sum_of_squares(execution_, x, sums, work);
+    kernels::count_nonfinite(execution_, x, sums, work, true);
+    keep(sums);
+    const auto half = matrix(rows, columns / 2), d_x = matrix();
+    kernels::swiglu_forward(execution_, x, half);
+    kernels::swiglu_backward(execution_, x, half, d_x);
+    keep_all(half, d_x);
+  }
+
+  void products() {
+    using kernels::Transpose;
+    const auto c = random(rows, columns);
+    kernels::matmul(execution_, random(rows, 11), Transpose::no, random(11, columns), Transpose::no, c, 0.5,
+                    2.0);
+    keep(c);
+    kernels::matmul(execution_, random(11, rows), Transpose::yes, random(columns, 11), Transpose::yes, c);
+    keep(c);
+  }
+
+  void norms() {
+    const auto x = random(), branch = random(), sum = matrix(), y = matrix(), dx = matrix();
+    const auto gain = random_vector(columns), rms = vector(rows), d_gain = vector(columns);
+    const auto work = vector(kernels::rms_norm_workspace(rows, columns));
+    kernels::rms_norm_forward(execution_, x, gain, 1e-5, y, rms);
+    kernels::rms_norm_backward_input(execution_, x, gain, rms, branch, dx);
+    kernels::rms_norm_backward_gain(execution_, x, rms, branch, d_gain, work);
+    keep_all(y, rms, dx, d_gain);
+    kernels::add_rms_norm_forward(execution_, x, branch, gain, 1e-5, sum, y, rms);
+    kernels::add_rms_norm_backward(execution_, sum, gain, rms, branch, x, dx, d_gain, work, true);
+    keep_all(sum, y, rms, dx, d_gain);
+  }
+
+  void attention() {
+    const kernels::AttentionShape shape{
+        .batch = 2, .sequence = 9, .kv_heads = 2, .q_per_kv = 3, .head_dim = 8};
+    const auto qkv = random(shape.tokens(), shape.qkv_width());
+    const auto cosines = matrix(shape.sequence, shape.head_dim / 2),
+               sines = matrix(shape.sequence, shape.head_dim / 2);
+    kernels::fill_rotary_tables(execution_, cosines, sines);
+    kernels::rotary_forward(execution_, qkv, cosines, sines, shape);
+    keep_all(cosines, sines, qkv);
+    const auto out = matrix(shape.tokens(), shape.output_width());
+    const auto log_sum_exp = vector(shape.tokens() * shape.heads());
+    kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, 0.35,
+                               vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
+    const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
+    kernels::attention_backward(execution_, qkv, out, log_sum_exp,
+                                random(shape.tokens(), shape.output_width()), d_qkv, shape, 0.35,
+                                vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
+    keep_all(out, log_sum_exp, d_qkv);
+    kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape);
+    keep(d_qkv);
+  }
+
+  void losses() {
+    constexpr std::int32_t vocabulary = 24;
+    const auto targets = ids(rows, vocabulary);
+    const auto table = random(vocabulary, 6), embedded = matrix(rows, 6), d_table = matrix(vocabulary, 6);
+    kernels::embedding_forward(execution_, targets, table, 0, embedded);
+    kernels::embedding_backward(execution_, targets, embedded, 0, d_table);
+    keep_all(embedded, d_table);
+    const auto logits = random(rows, vocabulary);
+    const auto row_max = vector(rows), row_sum = vector(rows), target_logit = vector(rows),
+               loss = vector(rows);
+    kernels::cross_entropy_row_max(execution_, logits, row_max);
+    kernels::cross_entropy_row_sums(execution_, logits, row_max, targets, 0, row_sum, target_logit);
+    kernels::cross_entropy_loss(execution_, row_max, row_sum, target_logit, targets, loss);
+    const Vector<double> sums("sums", 2);
+    kernels::sum_losses(execution_, loss, targets, sums);
+    kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5);
+    keep_all(row_max, row_sum, target_logit, loss, sums, logits);
+  }
+
+  void update() {
+    const auto parameter = random(), gradient = random(), first = matrix(), second = matrix();
+    for (std::int64_t step = 1; step <= 3; ++step)
+      kernels::adamw_update(execution_, parameter, gradient, first, second,
+                            {.step = step, .gradient_scale = 0.7});
+    keep_all(parameter, first, second);
+  }
+
+  Execution execution_ = Target::make_execution_space();
+  std::uint64_t tensors_ = 0;
+  std::vector<double> results_;
+};
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return device_program(argc, argv, [] {
+    const bool single = agrees("kernels in float", EveryKernel<Device, float>().results(),
+                               EveryKernel<Host, float>().results(), 1e-4);
+    const bool twofold = agrees("kernels in double", EveryKernel<Device, double>().results(),
+                                EveryKernel<Host, double>().results(), 1e-11);
+    return single && twofold;
+  });
+}
