@@ -105,6 +105,8 @@ public:
     else
       head_ = table_of("embedding", 0);
     owns_head_ = head_.use_count() == 1;
+    if (!owns_head_ && !part.first)
+      head_->set_contributors(2);
   }
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
@@ -187,6 +189,13 @@ public:
       visit(*final_gain_);
     if (owns_head_)
       visit(*head_);
+  }
+
+  /// @brief Says that the last microbatch of a step has added its weight gradients: their reduction starts.
+  void end_gradients() {
+    for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+    if (head_ && !owns_head_ && !embedding_)
+      head_->end_contribution();
   }
 
 private:
