@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A whole schedule as a value: the steps of every rank, made from a policy.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/schedule_rule.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The steps of every rank in their order; what a pipeline runner carries out once it is proven.
+class Schedule {
+public:
+  /// @brief Steps of rank 0, 1, ..., as given: `prove` says whether they make sense.
+  Schedule(std::string name, StagePlacement placement, int microbatches, std::vector<std::vector<Step>> steps)
+      : name_(std::move(name)), placement_(placement), microbatches_(microbatches), steps_(std::move(steps)) {
+  }
+
+  /// @brief Name of its policy, or of its source.
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const StagePlacement& placement() const noexcept { return placement_; }
+  [[nodiscard]] int ranks() const noexcept { return placement_.ranks; }
+  [[nodiscard]] int stages() const noexcept { return placement_.stages(); }
+  [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
+  /// @brief Order of one rank, 0 <= rank < ranks().
+  [[nodiscard]] std::span<const Step> steps(int rank) const { return steps_[static_cast<std::size_t>(rank)]; }
+
+private:
+  std::string name_;
+  StagePlacement placement_;
+  int microbatches_;
+  std::vector<std::vector<Step>> steps_;
+};
+
+/// @brief The schedule of a policy that the compiler knows.
+template <class Policy>
+class PolicySchedule : public Schedule {
+public:
+  using policy = Policy;
+  using Schedule::Schedule;
+};
+
+/// @brief The schedule of a policy for numbers of ranks and microbatches.
+/// @throws InvalidArgument where the policy does not allow them, with the nearest legal values.
+template <class Policy>
+[[nodiscard]] PolicySchedule<Policy> make_schedule(int ranks, int microbatches) {
+  check_schedule_rule<Policy>(ranks, microbatches);
+  std::vector<std::vector<Step>> steps(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto cursor = Policy::cursor(ranks, microbatches, rank);
+    for (Step step; cursor.next(step);)
+      steps[static_cast<std::size_t>(rank)].push_back(step);
+  }
+  return {std::string(Policy::name), Policy::placement(ranks, microbatches), microbatches, std::move(steps)};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
