@@ -48,10 +48,10 @@ class DecoderStage {
 
 public:
   using target = Target;
-  using input_layout = Residual;
-  using output_layout = Residual;
   /// @brief What stages hand over: the stream forward, its gradient backward.
   using Boundary = Tensor<Residual>;
+  using Input = Boundary;
+  using Output = Boundary;
   /// @brief Token ids or targets, [batch, sequence]; a negative target does not count.
   using Ids = ShardedTensor<typename Layouts::Ids, std::int32_t, Target>;
   /// @brief What the first stage reads and the last one compares with.
@@ -116,9 +116,9 @@ public:
   /// @brief The output table of a last stage, else null.
   [[nodiscard]] const std::shared_ptr<Table>& head() const noexcept { return head_; }
 
-  /// @brief The shape of what stages hand over for a microbatch.
-  [[nodiscard]] typename Boundary::Shape boundary_shape(const Batch& batch) const {
-    return {batch.ids.shape()[0], batch.ids.shape()[1], config_.width};
+  /// @brief Memory for what another stage hands over of a microbatch.
+  [[nodiscard]] Boundary make_input(const Batch& batch) const {
+    return {batch.ids.resources(), {batch.ids.shape()[0], batch.ids.shape()[1], config_.width}};
   }
 
   /// @brief The stream after this part, or the summed loss of the microbatch, added to `loss`.

@@ -22,12 +22,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A parameter in layout `Value` whose gradient is accumulated in layout `Accumulator`.
 ///
 /// `Accumulator` is what propagation gives the weight gradient, such as Partial<Sum, dp>: microbatches add to
-/// it without communication, and one transition leads to `Gradient<Value>`. That transition starts when all who
-/// add to it have called `end_contribution`, or else in `finish_gradient`.
+/// it without communication, and one transition leads to `Gradient<Value>`. That transition starts when all
+/// who add to it have called `end_contribution`, or else in `finish_gradient`.
 ///
 /// A pipeline may hold a parameter twice on a rank (tied tables, one object that two stages add to) and on
-/// several meshes (stages of both directions, tied tables): copies, whose gradients are summed and which count
-/// once in the norm.
+/// several meshes (stages of both directions, tied tables): copies, whose gradients are summed and which
+/// count once in the norm.
 template <LayoutType Value, LayoutType Accumulator, class Element = float, class Target = DefaultTarget>
 class Parameter {
 public:
