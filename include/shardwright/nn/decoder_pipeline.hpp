@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -40,13 +41,11 @@ public:
     const int rank = ranks.rank();
     const int last = placement.stages() - 1;
     for (int chunk = 0; chunk < placement.chunks; ++chunk)
-      order_.push_back(chunk);
-    std::sort(order_.begin(), order_.end(),
-              [&](int a, int b) { return placement.stage_of(rank, a) < placement.stage_of(rank, b); });
+      order_.emplace_back(placement.stage_of(rank, chunk), chunk);
+    std::sort(order_.begin(), order_.end());
     std::shared_ptr<typename Stage::Table> table;
     stages_.resize(order_.size());
-    for (const int chunk : order_) {
-      const int number = placement.stage_of(rank, chunk);
+    for (const auto& [number, chunk] : order_) {
       const LayerRange range = layers[number];
       auto& stage = stages_[static_cast<std::size_t>(chunk)];
       stage = std::make_unique<Stage>(
@@ -68,12 +67,17 @@ public:
     return out;
   }
 
+  /// @brief Visits this rank's stages in the order of the model, as (number, stage).
+  template <class Visitor>
+  void for_each_stage(Visitor&& visit) {
+    for (const auto& [number, chunk] : order_)
+      visit(number, *stages_[static_cast<std::size_t>(chunk)]);
+  }
   /// @brief Visits the parameters of this rank in the order of the model, which is one order on all ranks
   /// that hold copies.
   template <class Visitor>
   void for_each_parameter(Visitor&& visit) {
-    for (const int chunk : order_)
-      stages_[static_cast<std::size_t>(chunk)]->for_each_parameter(visit);
+    for_each_stage([&](int, Stage& stage) { stage.for_each_parameter(visit); });
   }
 
 private:
@@ -114,7 +118,7 @@ private:
   }
 
   DecoderConfig config_;
-  std::vector<int> order_; // chunks by stage
+  std::vector<std::pair<int, int>> order_; // (stage, chunk), by stage
   std::vector<std::unique_ptr<Stage>> stages_;
 };
 

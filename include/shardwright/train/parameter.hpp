@@ -72,9 +72,11 @@ public:
   void set_contributors(int stages) noexcept { contributors_ = stages; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
   void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
+  /// @brief Whether this rank's copy is the one that stands for all.
+  [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
   /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.
   [[nodiscard]] bool counts_once() const {
-    return (!copies_.valid() || copies_.rank() == 0) && detail::counts_once<gradient_layout>(value_.core());
+    return first_copy() && detail::counts_once<gradient_layout>(value_.core());
   }
 
   /// @brief Says that one contributor has added its last microbatch; the last of them starts the transition,

@@ -65,12 +65,6 @@ struct PipelinePlan {
     find_last_passes();
   }
 
-  /// Where a microbatch's state of a chunk is looked up.
-  [[nodiscard]] std::size_t place(int chunk, int microbatch) const noexcept {
-    return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(microbatches) +
-           static_cast<std::size_t>(microbatch);
-  }
-
 private:
   void find_last_passes() {
     std::vector<bool> ended(static_cast<std::size_t>(chunks), false);
@@ -129,7 +123,7 @@ private:
     return out;
   }
   [[nodiscard]] std::size_t slot(int chunk, int microbatch, int direction) const noexcept {
-    return 2 * place(chunk, microbatch) + static_cast<std::size_t>(direction);
+    return static_cast<std::size_t>((chunk * microbatches + microbatch) * 2 + direction);
   }
   [[nodiscard]] std::size_t channel(int peer, int direction) {
     const std::array<int, 2> destination{peer, direction};

@@ -4,15 +4,13 @@
 /// @file
 /// @brief What the ranks of a pipeline did in one run, and when.
 
+#include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/schedule/action.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -35,32 +33,66 @@ struct PipelineEvent {
 /// @brief A rank's events in their order; a wait that did not have to wait leaves none.
 using RankTimeline = std::vector<PipelineEvent>;
 
-/// @brief The timelines of all ranks, in rank order, on every rank. Collective.
-[[nodiscard]] inline std::vector<RankTimeline> gather_timelines(HostCommunicator ranks,
-                                                                const RankTimeline& own) {
-  static_assert(std::is_trivially_copyable_v<PipelineEvent>);
-  const auto count = static_cast<std::size_t>(ranks.size());
-  const std::vector<std::uint64_t> bytes{own.size() * sizeof(PipelineEvent)};
-  std::vector<std::uint64_t> each(count);
-  ranks.all_gather(bytes, each);
-  std::vector<std::size_t> counts(each.begin(), each.end());
-  std::size_t total = 0;
-  for (const std::size_t one : counts)
-    total += one;
-  std::vector<std::uint8_t> packed(bytes.front());
-  if (!packed.empty())
-    std::memcpy(packed.data(), own.data(), packed.size());
-  std::vector<std::uint8_t> all(total);
-  ranks.all_gather(packed, all, std::span<const std::size_t>(counts));
-  std::vector<RankTimeline> out(count);
-  std::size_t offset = 0;
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    out[rank].resize(counts[rank] / sizeof(PipelineEvent));
-    if (counts[rank] != 0)
-      std::memcpy(out[rank].data(), all.data() + offset, counts[rank]);
-    offset += counts[rank];
+namespace detail {
+
+/// Takes the times of one rank; does nothing where no timeline is asked for.
+class TimelineRecorder {
+  using Clock = std::chrono::steady_clock;
+
+public:
+  TimelineRecorder(bool active, std::size_t events) : active_(active) {
+    if (active)
+      events_.reserve(events);
   }
-  return out;
+
+  /// Notes the time until it is destroyed.
+  class Span {
+  public:
+    Span(TimelineRecorder& recorder, PipelineWork work, const Action& action)
+        : recorder_(recorder), event_{work, action, recorder.now(), 0} {}
+    ~Span() {
+      if (!recorder_.active_)
+        return;
+      event_.end_seconds = recorder_.now();
+      recorder_.events_.push_back(event_);
+    }
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+  private:
+    TimelineRecorder& recorder_;
+    PipelineEvent event_;
+  };
+
+  [[nodiscard]] bool active() const noexcept { return active_; }
+  [[nodiscard]] Span span(PipelineWork work, const Action& action) { return {*this, work, action}; }
+  [[nodiscard]] const RankTimeline& events() const noexcept { return events_; }
+
+  /// Forgets the events and starts at 0, together with the other ranks. Collective where active.
+  void restart(HostCommunicator& ranks) {
+    if (!active_)
+      return;
+    events_.clear();
+    ranks.barrier();
+    origin_ = Clock::now();
+  }
+
+private:
+  [[nodiscard]] double now() const {
+    return active_ ? std::chrono::duration<double>(Clock::now() - origin_).count() : 0;
+  }
+
+  bool active_;
+  Clock::time_point origin_{};
+  RankTimeline events_;
+};
+
+} // namespace detail
+
+/// @brief The timelines of all ranks, in rank order, on every rank. Collective.
+[[nodiscard]] inline std::vector<RankTimeline> gather_timelines(const HostCommunicator& ranks,
+                                                                const RankTimeline& own) {
+  return gather_vectors(ranks, own);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
