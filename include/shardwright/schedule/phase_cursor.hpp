@@ -114,7 +114,7 @@ private:
   }
 
   RankChunks chunks_{};
-  Phase phases_[10] = {};
+  Phase phases_[11] = {};
   int count_ = 0;
   int phase_ = 0;
   int repeat_ = 0;

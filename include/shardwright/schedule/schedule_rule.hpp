@@ -47,7 +47,9 @@ template <class Policy>
 [[nodiscard]] constexpr NearestLegal nearest_legal(ScheduleExtent about, int ranks, int microbatches) {
   const bool of_ranks = about == ScheduleExtent::ranks;
   const auto legal = [&](int value) {
-    return schedule_rule<Policy>(of_ranks ? value : ranks, of_ranks ? microbatches : value).holds();
+    const ScheduleRule rule =
+        schedule_rule<Policy>(of_ranks ? value : ranks, of_ranks ? microbatches : value);
+    return rule.holds() || rule.about != about;
   };
   const int value = of_ranks ? ranks : microbatches;
   // Upwards every rule is met within twice the ranks: the next multiple of the ranks, or the least number.

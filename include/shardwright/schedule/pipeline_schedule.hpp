@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Proves that a schedule is complete, ordered and free of deadlock, and says what it keeps and takes.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/schedule/coverage.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/schedule/proof.hpp>
+#include <shardwright/schedule/schedule_rule.hpp>
+#include <shardwright/schedule/simulation.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
+
+#include <algorithm>
+#include <span>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The orders that a policy gives numbers of ranks and microbatches, step by step and never stored.
+template <class Policy>
+class PolicyOrders {
+public:
+  /// @throws InvalidArgument where the policy does not allow the numbers, with the nearest legal values.
+  constexpr PolicyOrders(int ranks, int microbatches) : ranks_(ranks), microbatches_(microbatches) {
+    check_schedule_rule<Policy>(ranks, microbatches);
+  }
+  [[nodiscard]] constexpr StagePlacement placement() const {
+    return Policy::placement(ranks_, microbatches_);
+  }
+  [[nodiscard]] constexpr int microbatches() const noexcept { return microbatches_; }
+  [[nodiscard]] constexpr auto cursor(int rank) const { return Policy::cursor(ranks_, microbatches_, rank); }
+
+private:
+  int ranks_;
+  int microbatches_;
+};
+
+namespace detail {
+
+template <class Source>
+[[nodiscard]] constexpr Proof concluded(const Source& source, const Simulation<Source>& simulation) {
+  Proof proof;
+  const int ranks = source.placement().ranks;
+  for (int rank = 0; rank < ranks; ++rank)
+    proof.makespan = std::max(proof.makespan, simulation.proof_of(rank).end);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankProof& one = simulation.proof_of(rank);
+    proof.peak_in_flight = std::max(proof.peak_in_flight, one.peak_in_flight);
+    proof.peak_until_input_gradient =
+        std::max(proof.peak_until_input_gradient, one.peak_until_input_gradient);
+    proof.bubble = std::max(proof.bubble, proof.makespan - one.busy);
+    proof.stall = std::max(proof.stall, one.stall());
+  }
+  if (simulation.failure().fault == ScheduleFault::none && simulation.left() == 0) {
+    proof.complete = proof.ordered = proof.deadlock_free = true;
+    return proof;
+  }
+  proof.failure = uncovered(source);
+  proof.complete = proof.failure.fault == ScheduleFault::none;
+  proof.ordered = simulation.failure().fault == ScheduleFault::none;
+  if (proof.complete)
+    proof.failure = simulation.failure();
+  for (int rank = 0; rank < ranks && proof.failure.fault == ScheduleFault::none; ++rank)
+    if (const RankWait wait = simulation.wait_of(rank); wait.step >= 0)
+      proof.failure = {ScheduleFault::deadlock, rank, wait.step, wait.action, wait.message};
+  return proof;
+}
+
+} // namespace detail
+
+/// @brief Proves any source of orders (a Schedule, or PolicyOrders).
+/// @param ranks where not empty, receives what each rank keeps and how long it works.
+/// @param watch called as (rank, step, start, end) for every step, each rank's in its order.
+template <class Source, class Watch>
+[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs, const MessageWindow& window,
+                                    std::span<RankProof> ranks, const Watch& watch) {
+  Simulation<Source> simulation(source, costs, window);
+  simulation.run(watch);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    ranks[rank] = simulation.proof_of(static_cast<int>(rank));
+  return detail::concluded(source, simulation);
+}
+
+/// @brief Proves any source of orders, with F = I = W = 1 and instant sends unless costs are given.
+template <class Source>
+[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs = {},
+                                    const MessageWindow& window = {}, std::span<RankProof> ranks = {}) {
+  return prove(source, costs, window, ranks, [](int, const Step&, double, double) {});
+}
+
+/// @brief A pipeline schedule that a policy describes.
+template <class Policy>
+struct PipelineSchedule {
+  using policy = Policy;
+
+  /// @brief Proves the schedule for numbers of ranks and microbatches, at compile time or at run time.
+  /// @throws InvalidArgument where the policy does not allow them, with the nearest legal values.
+  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs = {},
+                                             const MessageWindow& window = {},
+                                             std::span<RankProof> per_rank = {}) {
+    return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs, window, per_rank);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
