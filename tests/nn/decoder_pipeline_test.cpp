@@ -58,6 +58,12 @@ void check_pipeline(const Problem& problem, const PipelineWay& way, const Proven
 
 } // namespace
 
+nn_test::PipelineOutcome nn_test::train_pipeline_single(const sw::HostCommunicator& world,
+                                                        const Problem& problem, const PipelineWay& way,
+                                                        const sw::Schedule& schedule, const AtStep& at_step) {
+  return train_pipeline<float>(world, problem, way, schedule, at_step);
+}
+
 TEST_CASE("a decoder trains alike under every schedule on every mesh in single precision") {
   for (const bool tied : {false, true}) {
     Problem problem = nn_test::pipeline_problem(tied);

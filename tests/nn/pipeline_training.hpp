@@ -158,6 +158,11 @@ template <class Element>
   return train_pipeline_with<sw::DecoderLayouts<false>, Element>(world, problem, way, schedule, at_step);
 }
 
+/// @brief The same in single precision, compiled once, in decoder_pipeline_test.cpp.
+[[nodiscard]] PipelineOutcome train_pipeline_single(const sw::HostCommunicator& world, const Problem& problem,
+                                                    const PipelineWay& way, const sw::Schedule& schedule,
+                                                    const AtStep& at_step);
+
 /// @brief Trains on thread ranks; the outcome of each of them.
 template <class Element>
 [[nodiscard]] std::vector<PipelineOutcome>
