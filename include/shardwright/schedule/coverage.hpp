@@ -29,10 +29,9 @@ template <class Source>
     for (int i = 0; cursor.next(step); ++i)
       for (int k = 0; k < step.size(); ++k) {
         const Action& action = step[k];
-        if (!stages.knows(action))
-          return {ScheduleFault::unknown, rank, i, action, action};
-        if (stages.at(action.stage, action.microbatch)->rank != rank)
-          return {ScheduleFault::misplaced, rank, i, action, action};
+        const StagePlace* at = stages.find(action);
+        if (at == nullptr || at->rank != rank)
+          return {at == nullptr ? ScheduleFault::unknown : ScheduleFault::misplaced, rank, i, action, action};
         std::uint8_t& have = found.items[stages.index(action.stage, action.microbatch)];
         const int mark = marks[static_cast<int>(action.pass)];
         if ((have & mark) != 0)

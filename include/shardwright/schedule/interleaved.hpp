@@ -32,11 +32,11 @@ public:
       return false;
     const int k = step.first.microbatch;
     const int begin = k / (chunks_ * group_) * group_; // first microbatch of the group
-    const int size = std::min(group_, microbatches_ - begin);
-    const int within = k - begin * chunks_;
-    const int turn = within / size;
-    const int chunk = step.first.pass == Pass::forward ? turn : chunks_ - 1 - turn;
-    step.first = {step.first.pass, chunk * ranks_ + rank_, begin + within % size};
+    const int size = microbatches_ - begin < group_ ? microbatches_ - begin : group_;
+    const int turn = (k - begin * chunks_) / size;
+    step.first = {step.first.pass,
+                  (step.first.pass == Pass::forward ? turn : chunks_ - 1 - turn) * ranks_ + rank_,
+                  begin + (k - begin * chunks_) % size};
     return true;
   }
 

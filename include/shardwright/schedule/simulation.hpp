@@ -116,12 +116,12 @@ private:
 
   // Per pass: bits of what it does (1 forward, 2 input, 4 weight gradient) and of what it needs in its stage;
   // stage and bits that it needs next door; and what it adds to the microbatches that are kept.
-  static constexpr int does[] = {1, 6, 2, 4};
-  static constexpr int needs[] = {0, 1, 1, 2};
-  static constexpr int from[] = {-1, 1, 1, 0};
-  static constexpr int needs_from[] = {1, 2, 2, 0};
-  static constexpr int keeps[] = {1, -1, 0, -1};
-  static constexpr int keeps_until_input_gradient[] = {1, -1, -1, 0};
+  static constexpr int does[4] = {1, 6, 2, 4};
+  static constexpr int needs[4] = {0, 1, 1, 2};
+  static constexpr int from[4] = {-1, 1, 1, 0};
+  static constexpr int needs_from[4] = {1, 2, 2, 0};
+  static constexpr int keeps[4] = {1, -1, 0, -1};
+  static constexpr int keeps_until_input_gradient[4] = {1, -1, -1, 0};
 
   [[nodiscard]] constexpr int place_of(int rank, int step) const noexcept {
     return rank * kept_ + step % kept_;
@@ -149,9 +149,9 @@ private:
       Planned& planned = planned_.items[rank * kept_ + me.current % kept_];
       if (me.part == Part::receiving && (me.current == me.fetched || !compute(rank, me, planned, watch)))
         return;
-      if (me.part == Part::sending && !send(rank, me, planned, 0))
+      if (me.part == Part::sending && !send(rank, me, planned, planned.step.first, 0))
         return;
-      if (me.part == Part::sending_second && !send(rank, me, planned, 1))
+      if (me.part == Part::sending_second && !send(rank, me, planned, planned.step.second, 1))
         return;
       ++me.current;
     }
@@ -164,22 +164,20 @@ private:
       Planned& planned = planned_.items[rank * kept_ + me.fetched % kept_];
       if (!me.cursor.next(planned.step))
         return me.ended = true;
-      if (!receive(rank, me, planned, 0) || (planned.step.overlapped && !receive(rank, me, planned, 1)))
+      if (!receive(rank, me, planned, planned.step.first, 0) ||
+          (planned.step.overlapped && !receive(rank, me, planned, planned.step.second, 1)))
         return false;
     }
     return true;
   }
 
-  constexpr bool receive(int rank, const Rank& me, Planned& planned, int i) {
-    const Action& action = i == 0 ? planned.step.first : planned.step.second;
-    if (!stages_.knows(action))
-      return fail(ScheduleFault::unknown, rank, me.fetched, action, action);
-    const StagePlace* at = stages_.at(action.stage, action.microbatch);
-    if (at->rank != rank)
-      return fail(ScheduleFault::misplaced, rank, me.fetched, action, action);
+  constexpr bool receive(int rank, const Rank& me, Planned& planned, const Action& action, int i) {
+    const StagePlace* at = planned.at[i] = stages_.find(action);
+    if (at == nullptr || at->rank != rank)
+      return fail(at == nullptr ? ScheduleFault::unknown : ScheduleFault::misplaced, rank, me.fetched, action,
+                  action);
     const int stages_on = from[static_cast<int>(action.pass)];
     const int other = at[stages_on].rank;
-    planned.at[i] = at;
     planned.index[i] = stages_.index(action.stage, action.microbatch);
     if (other < 0 || other == rank)
       return true;
@@ -196,12 +194,12 @@ private:
   /// Goes through the passes of a step; false while it has to wait, or where it stands at a wrong place.
   template <class Watch>
   constexpr bool compute(int rank, Rank& me, const Planned& planned, const Watch& watch) {
-    const double first = planned.in[0].ended;
-    const double second = planned.in[1].ended;
-    if (first < 0 || second < 0 || !pass(rank, me, planned, 0) ||
-        (planned.step.overlapped && !pass(rank, me, planned, 1)))
+    if (planned.in[0].ended < 0 || planned.in[1].ended < 0 ||
+        !pass(rank, me, planned, planned.step.first, 0) ||
+        (planned.step.overlapped && !pass(rank, me, planned, planned.step.second, 1)))
       return false;
-    const double ready = first < second ? second : first;
+    const double ready =
+        planned.in[0].ended < planned.in[1].ended ? planned.in[1].ended : planned.in[0].ended;
     const double start = me.now < ready ? ready : me.now;
     const double cost = costs_.of(planned.step);
     me.now = start + cost;
@@ -214,8 +212,7 @@ private:
   }
 
   /// Marks a pass as run, and counts what is kept. What comes from other ranks is there already.
-  constexpr bool pass(int rank, Rank& me, const Planned& planned, int i) {
-    const Action& action = i == 0 ? planned.step.first : planned.step.second;
+  constexpr bool pass(int rank, Rank& me, const Planned& planned, const Action& action, int i) {
     const int kind = static_cast<int>(action.pass);
     std::uint8_t* passed = passed_.items + planned.index[i];
     if ((*passed & (does[kind] | needs[kind])) != needs[kind] ||
@@ -244,17 +241,15 @@ private:
   }
 
   /// Starts the send of what an action made, if there is one; false while its slot is not free.
-  constexpr bool send(int rank, Rank& me, const Planned& planned, int i) {
-    const Action& action = i == 0 ? planned.step.first : planned.step.second;
-    const StagePlace* at = planned.at[i];
+  constexpr bool send(int rank, Rank& me, const Planned& planned, const Action& action, int i) {
     const int stages_on = -from[static_cast<int>(action.pass)];
-    const int other = at[stages_on].rank;
+    const int other = planned.at[i][stages_on].rank;
     if (other < 0 || other == rank) {
       me.part = i == 0 && planned.step.overlapped ? Part::sending_second : Part::beginning;
       return true;
     }
     const int gradient = stages_on > 0 ? 0 : 1;
-    const int number = 2 * gradient + at->runs_back;
+    const int number = 2 * gradient + planned.at[i]->runs_back;
     Message& out = sends_.items[(4 * rank + number) * slots_ + me.sent[number] % slots_];
     if (out.ended < 0)
       return false;

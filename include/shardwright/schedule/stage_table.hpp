@@ -35,13 +35,17 @@ public:
 
   [[nodiscard]] constexpr int stages() const noexcept { return stages_; }
   [[nodiscard]] constexpr int microbatches() const noexcept { return microbatches_; }
-  [[nodiscard]] constexpr bool knows(const Action& action) const noexcept {
-    return action.stage >= 0 && action.stage < stages_ && action.microbatch >= 0 &&
-           action.microbatch < microbatches_;
-  }
   /// @brief Place of a stage; [-1] and [1] of it are its neighbours'.
   [[nodiscard]] constexpr const StagePlace* at(int stage, int microbatch) const noexcept {
     return places_.items + (microbatch >= turn_ ? stages_ + 2 : 0) + stage + 1;
+  }
+  /// @brief Place of an action's stage, or none where the action names a stage or microbatch that does not
+  /// exist.
+  [[nodiscard]] constexpr const StagePlace* find(const Action& action) const noexcept {
+    return action.stage < 0 || action.stage >= stages_ || action.microbatch < 0 ||
+                   action.microbatch >= microbatches_
+               ? nullptr
+               : places_.items + (action.microbatch >= turn_ ? stages_ + 2 : 0) + action.stage + 1;
   }
   /// @brief Pairs of a stage and a microbatch.
   [[nodiscard]] constexpr std::size_t cells() const noexcept {
