@@ -4,18 +4,15 @@
 /// @brief From the words of the command line to the policies of schedules.
 
 #include "schedules.hpp"
+#include "option_text.hpp"
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/dual_pipe_v.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_h2.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/csv.hpp>
+#include <shardwright/schedule/explain.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 
-#include <array>
+#include <fstream>
+#include <sstream>
 
 namespace train_gpt {
 
@@ -23,44 +20,33 @@ namespace {
 
 namespace sw = shardwright;
 
-template <class Policy>
-sw::Schedule make(int ranks, int microbatches) {
-  return sw::make_schedule<Policy>(ranks, microbatches);
+sw::Schedule read_schedule(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf()))
+    throw sw::InvalidArgument(path +
+                              ": the file must be readable and hold a line for each rank (write one with "
+                              "schedule_viewer, or name a schedule)");
+  return sw::schedule_from_csv(text.str(), path);
 }
-
-struct Entry {
-  const char* name;
-  int chunks; ///< Of --chunks; 0 where the schedule sets them.
-  sw::Schedule (*make)(int ranks, int microbatches);
-};
-
-constexpr std::array<Entry, 10> entries{{{"gpipe", 0, make<sw::GPipe>},
-                                         {"1f1b", 0, make<sw::OneFOneB>},
-                                         {"interleaved", 2, make<sw::Interleaved<2>>},
-                                         {"interleaved", 3, make<sw::Interleaved<3>>},
-                                         {"interleaved", 4, make<sw::Interleaved<4>>},
-                                         {"zbh1", 0, make<sw::ZBH1>},
-                                         {"zbh2", 0, make<sw::ZBH2>},
-                                         {"zbv", 0, make<sw::ZBV>},
-                                         {"dualpipe", 0, make<sw::DualPipe>},
-                                         {"dualpipev", 0, make<sw::DualPipeV>}}};
 
 } // namespace
 
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> out;
-  for (const Entry& entry : entries)
-    if (out.empty() || out.back() != entry.name)
-      out.emplace_back(entry.name);
-  return out;
-}
+bool is_schedule_file(const std::string& word) { return word.ends_with(".csv"); }
 
 sw::Schedule schedule_of(const Options& options) {
-  for (const Entry& entry : entries)
-    if (options.schedule == entry.name && (entry.chunks == 0 || entry.chunks == options.chunks))
-      return entry.make(options.extent("pp"), options.accumulation);
-  throw sw::InvalidArgument(options.schedule + ": there must be 2 to 4 chunks, but there are " +
-                            std::to_string(options.chunks) + " (give --chunks 2)");
+  const int ranks = options.extent("pp");
+  const int microbatches = options.accumulation;
+  sw::Schedule schedule = is_schedule_file(options.schedule)
+                              ? read_schedule(options.schedule)
+                              : sw::make_schedule(options.schedule, ranks, microbatches, options.chunks);
+  if (schedule.ranks() != ranks || schedule.microbatches() != microbatches)
+    throw sw::InvalidArgument(options.schedule + ": it is for pp=" + text(schedule.ranks()) + " and " +
+                              text(schedule.microbatches()) +
+                              " microbatches, but the run has pp=" + text(ranks) + " and " +
+                              text(microbatches) + " (give --mesh and --microbatches to fit)");
+  static_cast<void>(sw::require_proof(schedule));
+  return schedule;
 }
 
 } // namespace train_gpt

@@ -6,8 +6,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/whole_batch_loss.hpp>
 #include <shardwright/train/pipeline_agreement.hpp>
 #include <shardwright/train/pipeline_messages.hpp>
 #include <shardwright/train/pipeline_plan.hpp>
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -26,9 +28,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How a runner issues messages, and whether it keeps a timeline.
+/// @brief What a runner does beside its work.
 struct PipelineOptions {
-  MessageWindow window{};
   bool record = false; ///< Keep a timeline: two readings of a clock for each action and wait.
 };
 
@@ -48,18 +49,21 @@ class PipelineRunner : detail::StageHandover<typename Stage::Output::layout, typ
 public:
   using Loss = typename Stage::Loss;
 
-  /// @brief Collective over `ranks`, the ranks of the pipeline, numbered as in the schedule: all give one
-  /// schedule.
+  /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the
+  /// schedule: all give one schedule. A loss that needs the whole batch compiles only with a schedule whose
+  /// type says that all forwards come first.
   /// @param chunks this rank's stages by chunk; they must outlive the runner
-  /// @throws InvalidArgument where ranks or chunks are not those of the schedule; ConfigurationMismatch where
+  /// @throws InvalidArgument where ranks or chunks are not those of the schedule, or its proof does not hold
+  /// (it says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch where
   /// ranks give different schedules.
-  PipelineRunner(HostCommunicator ranks, Schedule schedule, std::vector<Stage*> chunks,
-                 PipelineOptions options = {})
-      : ranks_(std::move(ranks)), schedule_(std::move(schedule)), options_(options),
-        chunks_(std::move(chunks)), plan_(checked_plan()),
-        recorder_(options.record, 8 * plan_.steps.size() + 64),
-        messages_(ranks_, plan_, options.window.sends_in_flight, recorder_),
-        saved_(plan_.chunks, plan_.microbatches) {}
+  template <std::derived_from<Schedule> S>
+  PipelineRunner(HostCommunicator ranks, S schedule, std::vector<Stage*> chunks, PipelineOptions options = {})
+      : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),
+        plan_(checked_plan()), recorder_(options.record, 8 * plan_.steps.size() + 64),
+        messages_(ranks_, plan_, schedule_.window().sends_in_flight, recorder_),
+        saved_(plan_.chunks, plan_.microbatches) {
+    static_cast<void>(carries_loss<Loss, S>);
+  }
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
 
@@ -72,7 +76,7 @@ public:
     Loss loss{};
     std::size_t posted = 0;
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-      const std::size_t reach = i + static_cast<std::size_t>(std::max(options_.window.receive_ahead, 0));
+      const std::size_t reach = i + static_cast<std::size_t>(std::max(schedule_.window().receive_ahead, 0));
       for (; posted < plan_.steps.size() && posted <= reach; ++posted)
         for (const PlannedAction& planned : actions_of(plan_.steps[posted]))
           post(planned, batches);
@@ -137,7 +141,8 @@ private:
       fail("a rank must hold as many stages as the placement has chunks, " +
            std::to_string(schedule_.placement().chunks) + ", but " + std::to_string(chunks_.size()) +
            " were given (make them from the schedule's placement)");
-    detail::require_one_schedule(ranks_, schedule_, options_.window);
+    detail::require_one_schedule(ranks_, schedule_);
+    static_cast<void>(require_proof(schedule_));
     return {schedule_, ranks_.rank()};
   }
 
@@ -184,6 +189,10 @@ private:
         saved_.take(planned.chunk, planned.action.microbatch);
     for (std::size_t i = 0; i < actions.size(); ++i)
       handed[i] = perform(actions[i], std::move(handed[i]), batch_of(actions[i], batches), loss);
+    for (const PlannedAction& planned : actions)
+      if constexpr (WholeBatchLoss<Loss>)
+        if (planned.ends_forwards)
+          stage_of(planned).end_forwards();
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (makes_weight_gradient(actions[i].action.pass))
         saved_.give_back(actions[i].chunk, actions[i].action.microbatch);
@@ -213,7 +222,6 @@ private:
 
   HostCommunicator ranks_;
   Schedule schedule_;
-  PipelineOptions options_;
   std::vector<Stage*> chunks_;
   detail::PipelinePlan plan_;
   detail::TimelineRecorder recorder_;
