@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/source_location.hpp>
 #include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
@@ -71,8 +72,8 @@ public:
   /// nothing where it does not hold the last stage. Collective.
   /// @throws InvalidArgument for another number of microbatches; LifecycleError after a run that threw; the
   /// typed errors of the communicators.
-  [[nodiscard]] Loss run(std::span<const Batch> batches) {
-    begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches.size());
+  [[nodiscard]] Loss run(std::span<const Batch> batches, SourceLocation where = SourceLocation::current()) {
+    begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
     Loss loss{};
     std::size_t posted = 0;
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -89,8 +90,9 @@ public:
   /// @brief The forwards alone, of at most the schedule's microbatches, one after the other: `at_last(stage,
   /// input, batch, saved)` stands for the last stage's, `Stage::evaluate` for the others'.
   template <class AtLast>
-  void run_forwards(std::span<const Batch> batches, AtLast at_last) {
-    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches.size());
+  void run_forwards(std::span<const Batch> batches, AtLast at_last,
+                    SourceLocation where = SourceLocation::current()) {
+    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
     Loss unused{};
     for (const PlannedAction& planned : plan_.forwards) {
       if (static_cast<std::size_t>(planned.action.microbatch) >= batches.size())
@@ -109,11 +111,15 @@ public:
   }
 
   /// @brief The summed loss of this rank's last stage without gradients. Collective.
-  [[nodiscard]] Loss evaluate(std::span<const Batch> batches) {
+  [[nodiscard]] Loss evaluate(std::span<const Batch> batches,
+                              SourceLocation where = SourceLocation::current()) {
     Loss loss{};
-    run_forwards(batches, [&](Stage& last, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
-      static_cast<void>(last.evaluate(std::move(in), batch, saved, loss));
-    });
+    run_forwards(
+        batches,
+        [&](Stage& last, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+          static_cast<void>(last.evaluate(std::move(in), batch, saved, loss));
+        },
+        where);
     return loss;
   }
 
@@ -156,7 +162,7 @@ private:
     return batches[static_cast<std::size_t>(planned.action.microbatch)];
   }
 
-  void begin(bool fits, std::size_t given) {
+  void begin(bool fits, std::size_t given, SourceLocation where) {
     if (!fits)
       throw InvalidArgument("PipelineRunner: the microbatches must be the schedule's " +
                             std::to_string(plan_.microbatches) + ", but " + std::to_string(given) +
@@ -165,6 +171,7 @@ private:
       throw LifecycleError("PipelineRunner: a runner must not be used after a run that threw (end the "
                            "program, or launch a new world)");
     running_ = true;
+    messages_.called_from(where);
     saved_.reset_peak();
     recorder_.restart(ranks_);
   }
