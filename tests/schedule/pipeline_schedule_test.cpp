@@ -180,7 +180,8 @@ TEST_CASE("ZB-H2 keeps 2p-1, and idles (p-1)(F+I-2W) inside the span of a rank",
 TEST_CASE("ZB-V keeps 2p chunks, and no rank idles in its span where F = I = W", "[proof]") {
   // With fewer than 2p-1 microbatches the way of one of them through the V is what takes longest.
   const auto peak = [](int p, int m, int r) {
-    return Expected{std::min(2 * p, 2 * m), std::min(2 * p, 2 * m)};
+    const int kept = std::min(m, 2 * p - r - 1) + std::min(m, r + 1);
+    return Expected{kept, kept};
   };
   const auto bubble = [](int p, int m, const PassCosts& c) {
     return c.forward * std::max(p - 1, 2 * std::max(0, 2 * p - 1 - m));

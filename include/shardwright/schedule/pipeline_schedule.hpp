@@ -56,18 +56,21 @@ template <class Source>
     proof.bubble = std::max(proof.bubble, proof.makespan - one.busy);
     proof.stall = std::max(proof.stall, one.stall());
   }
-  if (simulation.failure().fault == ScheduleFault::none && simulation.left() == 0) {
+  ScheduleFailure waiting{};
+  for (int rank = 0; rank < ranks && waiting.fault == ScheduleFault::none; ++rank)
+    if (const RankWait wait = simulation.wait_of(rank); wait.step >= 0)
+      waiting = {ScheduleFault::deadlock, rank, wait.step, wait.action, wait.message};
+  if (simulation.failure().fault == ScheduleFault::none && simulation.left() == 0 &&
+      waiting.fault == ScheduleFault::none) {
     proof.complete = proof.ordered = proof.deadlock_free = true;
     return proof;
   }
-  proof.failure = uncovered(source);
-  proof.complete = proof.failure.fault == ScheduleFault::none;
+  const ScheduleFailure covered = uncovered(source);
+  proof.complete = covered.fault == ScheduleFault::none;
   proof.ordered = simulation.failure().fault == ScheduleFault::none;
-  if (proof.complete)
-    proof.failure = simulation.failure();
-  for (int rank = 0; rank < ranks && proof.failure.fault == ScheduleFault::none; ++rank)
-    if (const RankWait wait = simulation.wait_of(rank); wait.step >= 0)
-      proof.failure = {ScheduleFault::deadlock, rank, wait.step, wait.action, wait.message};
+  proof.deadlock_free = proof.ordered && waiting.fault == ScheduleFault::none;
+  // What is missing makes others wait: it comes first, and a wait is at fault only where nothing else is.
+  proof.failure = !proof.complete ? covered : !proof.ordered ? simulation.failure() : waiting;
   return proof;
 }
 
@@ -104,8 +107,7 @@ struct ScheduleFaultAt {
   static_assert(fault == ScheduleFault::none || fault == ScheduleFault::deadlock ||
                     fault == ScheduleFault::out_of_order,
                 "PipelineSchedule: every microbatch must pass once through every stage, each W after its I, "
-                "on the rank "
-                "of the stage (add or move the action that ScheduleFaultAt names in the trace)");
+                "on the rank of the stage (add or move the action that ScheduleFaultAt names in the trace)");
   static_assert(
       fault != ScheduleFault::out_of_order,
       "PipelineSchedule: an action must come after those of its own rank that it needs (move the action that "
