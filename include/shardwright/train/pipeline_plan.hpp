@@ -66,6 +66,14 @@ struct PipelinePlan {
     find_last_passes();
   }
 
+  /// How many of `forwards` are of the first `wanted` microbatches.
+  [[nodiscard]] std::size_t forwards_of(int wanted) const {
+    const auto end = std::find_if(forwards.begin(), forwards.end(), [&](const PlannedAction& planned) {
+      return planned.action.microbatch >= wanted;
+    });
+    return static_cast<std::size_t>(end - forwards.begin());
+  }
+
 private:
   void find_last_passes() {
     std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
