@@ -5,6 +5,9 @@
 
 #include "option_checks.hpp"
 #include "option_text.hpp"
+#include "schedules.hpp"
+
+#include <shardwright/core/error.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +24,7 @@ namespace train_gpt {
 namespace {
 
 const std::vector<std::string>& known_axes() {
-  static const std::vector<std::string> axes{"dp", "tp"};
+  static const std::vector<std::string> axes{"pp", "dp", "tp"};
   return axes;
 }
 
@@ -41,13 +44,16 @@ std::vector<std::string> meshes_near(const std::vector<MeshAxis>& wanted, int ra
         return static_cast<double>(axis.extent);
     return 1.0;
   };
-  for (int tp = 1; tp <= ranks; ++tp) {
-    if (ranks % tp != 0)
-      continue;
-    const int dp = ranks / tp;
-    const double distance = std::abs(std::log(dp / extent("dp"))) + std::abs(std::log(tp / extent("tp")));
-    found.emplace_back(distance, "dp=" + text(dp) + ",tp=" + text(tp));
-  }
+  for (int pp = 1; pp <= ranks; ++pp)
+    for (int tp = 1; tp <= ranks / pp; ++tp) {
+      if (ranks % (pp * tp) != 0)
+        continue;
+      const int dp = ranks / (pp * tp);
+      const double distance = std::abs(std::log(pp / extent("pp"))) + std::abs(std::log(dp / extent("dp"))) +
+                              std::abs(std::log(tp / extent("tp")));
+      found.emplace_back(distance,
+                         (pp == 1 ? "" : "pp=" + text(pp) + ",") + "dp=" + text(dp) + ",tp=" + text(tp));
+    }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> out;
@@ -100,7 +106,7 @@ std::vector<MeshAxis> parse_mesh(const std::string& word) {
       const std::string_view near = nearest(name, known_axes());
       throw UsageError("--mesh has the unknown axis '" + name + "'" +
                        (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
-                       " (this program has dp for data and tp for tensors)");
+                       " (this program has pp for pipeline stages, dp for data and tp for tensors)");
     }
     if (std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == name; }))
       throw UsageError("--mesh names the axis " + name + " twice (give each axis once)");
@@ -194,6 +200,8 @@ void settle_batch(Options& options, const IsGiven& given) {
       std::int64_t{dp} * options.accumulation * std::max(1, options.microbatch) > limit)
     throw UsageError("dp x --microbatch x --accumulation must not be more than " + text(limit) +
                      " sequences (give smaller numbers)");
+  if (!microbatch_given && !accumulation_given && options.extent("pp") > 1 && options.batch % dp == 0)
+    options.accumulation = options.batch / dp; // as many as there can be keep the stages busy
   if (microbatch_given && !batch_given) {
     options.batch = dp * options.microbatch * options.accumulation;
     return;
@@ -216,6 +224,17 @@ void settle_batch(Options& options, const IsGiven& given) {
                    (all_given ? "be " : "divide by ") + factors +
                    (factors == dp_text ? "" : " = " + text(part)) + " (give --batch " +
                    (all_given ? text(part) : multiples_near(options.batch, part)) + ")");
+}
+
+void settle_schedule(const Options& options, const IsGiven& given) {
+  if (given("--chunks") && options.schedule != "interleaved")
+    throw UsageError("--chunks is of the interleaved schedule, but --schedule is " + options.schedule +
+                     " (give --schedule interleaved, or leave --chunks out)");
+  try {
+    static_cast<void>(schedule_of(options));
+  } catch (const shardwright::Error& error) {
+    throw UsageError("--schedule " + std::string(error.what()));
+  }
 }
 
 void settle_training(Options& options, const IsGiven& given) {

@@ -30,6 +30,10 @@ void check_model(const Options& options);
 /// fits.
 void settle_batch(Options& options, const IsGiven& given);
 
+/// @brief Checks that the schedule allows the mesh and the microbatches. @throws UsageError with the nearest
+/// that it does.
+void settle_schedule(const Options& options, const IsGiven& given);
+
 /// @brief Fills in the learning rate and its schedule. @throws UsageError for contradictions.
 void settle_training(Options& options, const IsGiven& given);
 

@@ -7,8 +7,10 @@
 #include "options.hpp"
 #include "option_checks.hpp"
 #include "option_text.hpp"
+#include "schedules.hpp"
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -164,11 +166,12 @@ std::string Options::configuration_text() const {
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
       << "\n--tied " << tied << "\n--precision " << (precision == Precision::fp64 ? "fp64" : "fp32")
       << "\n--sequence-parallel " << sequence_parallel << "\n--batch " << batch << "\n--microbatch "
-      << microbatch << "\n--accumulation " << accumulation << "\n--steps " << steps << "\n--seed " << seed
-      << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
-      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
-      << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
-      << temperature << "\n--prompt " << prompt << "\n--verify " << verify << "\n";
+      << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule << "\n--chunks "
+      << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate << "\n--min-lr "
+      << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
+      << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
+      << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
+      << "\n--verify " << verify << "\n";
   return out.str();
 }
 
@@ -204,8 +207,8 @@ std::string_view nearest(std::string_view word, const std::vector<std::string>& 
 ParseResult parse(int argc, const char* const* argv, const Environment& environment) {
   Options options;
   CLI::App app{
-      "Trains a Llama-style language model on the bytes of text files, split over data (dp) and tensor (tp) "
-      "ranks. The losses do not depend on the mesh.",
+      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp) "
+      "and tensor (tp) ranks. The losses do not depend on the mesh.",
       "train_gpt"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
@@ -254,15 +257,27 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->type_name("PATH")
       ->group("Data");
 
-  app.add_option("--mesh", mesh,
-                 "Ranks along each axis, such as dp=2,tp=2; the first axis is the major one. Default: all "
-                 "ranks on dp.")
+  app.add_option("--mesh", mesh, "Ranks along each axis, such as pp=2,dp=2,tp=2. Default: all ranks on dp.")
       ->type_name("AXES")
       ->group("Ranks");
   app.add_option("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
       ->check(whole_from<int>(1, most))
       ->type_name("N")
       ->group("Ranks");
+  app.add_option(
+         "--schedule", options.schedule,
+         "Order of the pipeline's passes: " + joined(shardwright::schedule_names(), " or ") +
+             ", or a file whose name ends in .csv: a line for each rank, cells such as 0F7 (stage, pass, "
+             "microbatch). Default: " +
+             options.schedule + ".")
+      ->check(CLI::Validator(
+          [](std::string& word) {
+            return is_schedule_file(word) ? std::string() : one_of(shardwright::schedule_names())(word);
+          },
+          std::string()))
+      ->type_name("NAME")
+      ->group("Ranks");
+  whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds.", "Ranks");
   app.add_option(
          "--transport", transport,
          "auto, threads or mpi: ranks are threads of this process, or the processes that an MPI launcher "
@@ -304,9 +319,11 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
         "Training");
   whole("--microbatch", options.microbatch, 1,
         "Sequences of one pass of one data rank. Default: batch / (dp x accumulation).", "Training");
-  whole("--accumulation", options.accumulation, 1,
-        "Passes whose gradients are added before a step. Default: batch / (dp x microbatch), or 1.",
-        "Training");
+  whole(
+      "--accumulation,--microbatches", options.accumulation, 1,
+      "Passes whose gradients are added before a step; a pipeline has them in flight. Default: batch / (dp x "
+      "microbatch), or 1; with a pipeline batch / dp.",
+      "Training");
   count("--steps", options.steps, 1, "Optimizer steps.", "Training");
   app.add_option("--seed", options.seed,
                  "Chooses initial weights and batches; equal seeds give equal runs. Default: " +
@@ -346,6 +363,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
              "\n\nExamples:\n"
              "  train_gpt --mesh dp=2,tp=2 --steps 300 --sample 400\n"
              "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
+             "  train_gpt --mesh pp=2,dp=2,tp=2 --schedule zbv --batch 16 --microbatches 8\n"
              "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
              "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl");
 
@@ -397,6 +415,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     settle_ranks(options, given, environment);
     check_model(options);
     settle_batch(options, given);
+    settle_schedule(options, given);
     settle_training(options, given);
   } catch (const UsageError& error) {
     return {std::nullopt, std::string("train_gpt: ") + error.what(), 2};

@@ -63,9 +63,11 @@ struct Options {
   Precision precision = Precision::fp32;
   bool sequence_parallel = false;
 
-  int batch = 12;       ///< Sequences of a step, over all ranks.
-  int microbatch = 0;   ///< Sequences of one pass of one data rank.
-  int accumulation = 1; ///< Passes of a step.
+  int batch = 12;                ///< Sequences of a step, over all ranks.
+  int microbatch = 0;            ///< Sequences of one pass of one data rank.
+  int accumulation = 1;          ///< Passes of a step: the microbatches of a pipeline.
+  std::string schedule = "1f1b"; ///< Of the pipeline; one rank of pp alternates forward and backward.
+  int chunks = 2;                ///< Stages per rank of an interleaved schedule.
   std::int64_t steps = 300;
   std::uint64_t seed = 1;
   double learning_rate = 0;

@@ -4,6 +4,8 @@
 /// @file
 /// @brief The training loop of train_gpt over any mesh, layouts and element type.
 
+#include "final_parameters.hpp"
+#include "schedules.hpp"
 #include "training.hpp"
 
 #include <shardwright/core/philox.hpp>
@@ -12,12 +14,15 @@
 #include <shardwright/io/metrics.hpp>
 #include <shardwright/io/progress.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_pipeline.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/adamw.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/pipeline_runner.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -26,6 +31,7 @@
 #include <iostream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace train_gpt {
@@ -46,27 +52,41 @@ inline sw::DecoderConfig decoder_config(const Options& options) {
   return config;
 }
 
-/// @brief A decoder on a mesh with its data, optimizer and reports.
-template <class Mesh, class Layouts, class Element>
+/// @brief This rank's stages of a decoder with their data, optimizer and reports. One rank of pp holds all of
+/// it in one stage.
+template <class Layouts, class Element>
 class Trainer {
-  using Model = sw::Decoder<Layouts, Element>;
-  using Ids = typename Model::Ids;
+  using Model = sw::DecoderPipeline<Layouts, Element>;
+  using Stage = typename Model::Stage;
+  using Ids = typename Stage::Ids;
+  using Batch = typename Stage::Batch;
   using Clock = std::chrono::steady_clock;
   /// Random numbers of the sample, apart from those of any parameter.
   static constexpr std::uint64_t sampling_stream = ~std::uint64_t{0};
 
 public:
-  Trainer(const Mesh& mesh, const Options& options, const sw::ByteDataset& dataset, bool quiet)
-      : mesh_(mesh), options_(options), dataset_(dataset), reports_(!quiet && mesh.rank() == 0),
-        plan_(options.batch, mesh.template extent<dp>(), options.microbatch, options.accumulation),
-        model_(mesh, decoder_config(options), options.seed), accumulator_(model_),
+  /// pp is outermost, tp innermost, whose ranks are neighbours.
+  Trainer(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
+          bool quiet)
+      : whole_(world, sw::extent<pp>(options.extent("pp")), sw::extent<dp>(options.extent("dp")),
+               sw::extent<tp>(options.extent("tp"))),
+        mesh_(whole_.communicator<dp, tp>(), sw::extent<dp>(options.extent("dp")),
+              sw::extent<tp>(options.extent("tp"))),
+        options_(options), dataset_(dataset), reports_(!quiet && world.rank() == 0),
+        plan_(options.batch, mesh_.extent<dp>(), options.microbatch, options.accumulation),
+        schedule_(schedule_of(options)), model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
+                                                sw::LayerPartition(options.size.layers, schedule_.stages()),
+                                                decoder_config(options), options.seed),
+        runner_(whole_.communicator<pp>(), schedule_, model_.chunks()), accumulator_(model_, world),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
-        rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {}
+        rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
+    batches_.reserve(plan_.accumulation());
+  }
 
   RunResult run() {
     RunResult result;
     result.steps.reserve(static_cast<std::size_t>(options_.steps));
-    const double matrix_rate = sw::measure_matrix_rate<Element>(mesh_.world());
+    const double matrix_rate = sw::measure_matrix_rate<Element>(whole_.world());
     sw::MetricsWriter metrics(reports_ ? options_.metrics : std::filesystem::path());
     const auto& config = model_.config();
     const double tokens = static_cast<double>(options_.batch) * static_cast<double>(config.sequence);
@@ -79,7 +99,10 @@ public:
     if (reports_) {
       std::printf("%lld parameters on %s, %zu bytes of text, matrix rate %.1f GFLOP/s over %d ranks\n",
                   static_cast<long long>(config.parameters()), options_.mesh_text().c_str(), dataset_.bytes(),
-                  matrix_rate * 1e-9, mesh_.size());
+                  matrix_rate * 1e-9, whole_.size());
+      if (whole_.extent<pp>() > 1)
+        std::printf("schedule %s: %d stages on %d ranks, %d microbatches\n", schedule_.name().c_str(),
+                    schedule_.stages(), schedule_.ranks(), schedule_.microbatches());
       std::fflush(stdout);
     }
     const auto start = Clock::now();
@@ -121,14 +144,13 @@ public:
 
 private:
   sw::GradientSummary train_step(std::int64_t step) {
-    for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass) {
-      Ids ids = make_ids(plan_.microbatch());
-      Ids targets = make_ids(plan_.microbatch());
-      dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), host(ids),
-                        host(targets));
-      const auto out = model_.forward_backward(ids, targets);
-      accumulator_.add(out.loss, out.tokens);
-    }
+    batches_.clear();
+    for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
+      add_batch([&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
+        dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
+      });
+    const auto sum = runner_.run(batches_);
+    accumulator_.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator_.finish();
     if (!summary.finite()) {
       throw sw::Error("train_gpt: loss and gradients must be finite, but step " + std::to_string(step + 1) +
@@ -145,16 +167,16 @@ private:
     const std::size_t batches =
         dataset_.validation_batches(batch, static_cast<std::size_t>(options_.validation_batches));
     const std::size_t begin = data_rank() * plan_.microbatch();
-    typename Model::Loss sum{};
-    for (std::size_t i = 0; i < batches; ++i) {
-      Ids ids = make_ids(plan_.microbatch());
-      Ids targets = make_ids(plan_.microbatch());
-      dataset_.validation(i, batches, batch, {begin, begin + plan_.microbatch()}, host(ids), host(targets));
-      const auto out = model_.evaluate(ids, targets);
-      sum.loss.value += out.loss.value;
-      sum.tokens.value += out.tokens.value;
+    typename Stage::Loss sum{};
+    for (std::size_t i = 0; i < batches;) {
+      batches_.clear();
+      for (; i < batches && batches_.size() < plan_.accumulation(); ++i)
+        add_batch([&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
+          dataset_.validation(i, batches, batch, {begin, begin + plan_.microbatch()}, ids, targets);
+        });
+      sum += runner_.evaluate(batches_);
     }
-    return sw::mean_over_mesh(mesh_, sum.loss, sum.tokens).value;
+    return sw::mean_over_mesh(mesh_, sum.loss, sum.tokens, whole_.world()).value;
   }
 
   void report_validation(std::int64_t step, double loss, sw::Progress& progress, sw::MetricsWriter& metrics) {
@@ -173,16 +195,25 @@ private:
     const auto sequence = static_cast<std::size_t>(model_.config().sequence);
     const auto vocabulary = static_cast<std::size_t>(model_.config().vocabulary);
     std::vector<double> weights(vocabulary);
+    sw::HostCommunicator stages = whole_.communicator<pp>();
+    const int last_rank = schedule_.placement().rank_of(schedule_.stages() - 1, 0);
     for (int i = 0; i < options_.sample; ++i) {
-      Ids ids = make_ids(1);
       const std::size_t shown = std::min(text.size(), sequence);
-      const std::span<std::int32_t> row = host(ids);
-      std::fill(row.begin(), row.end(), 0);
-      for (std::size_t t = 0; t < shown; ++t)
-        row[t] = static_cast<unsigned char>(text[text.size() - shown + t]);
-      const auto scores = sw::redistribute<Whole>(model_.scores(ids));
-      const Element* last = scores.data() + (shown - 1) * vocabulary;
-      text.push_back(static_cast<char>(draw(last, weights, static_cast<std::uint64_t>(i))));
+      batches_.clear();
+      add_batch(1, [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
+        std::fill(ids.begin(), ids.end(), 0);
+        std::fill(targets.begin(), targets.end(), -1);
+        for (std::size_t t = 0; t < shown; ++t)
+          ids[t] = static_cast<unsigned char>(text[text.size() - shown + t]);
+      });
+      std::array<std::uint8_t, 1> next{};
+      runner_.run_forwards(batches_, [&](Stage& last, auto in, const Batch& batch, auto& saved) {
+        const auto scores = sw::redistribute<Whole>(last.scores(std::move(in), batch, saved));
+        const Element* row = scores.data() + (shown - 1) * vocabulary;
+        next[0] = static_cast<std::uint8_t>(draw(row, weights, static_cast<std::uint64_t>(i)));
+      });
+      stages.broadcast(next, last_rank);
+      text.push_back(static_cast<char>(next[0]));
     }
     return text;
   }
@@ -204,50 +235,56 @@ private:
   }
 
   std::vector<FinalParameter> gather_parameters() {
-    std::vector<FinalParameter> out;
-    model_.for_each_parameter([&](auto& parameter) {
-      const auto values = sw::gather(parameter.value(), 0);
-      if (mesh_.rank() == 0)
-        out.push_back({parameter.name(), std::vector<double>(values.begin(), values.end())});
+    std::vector<std::uint8_t> own;
+    model_.for_each_stage([&](int number, Stage& stage) {
+      stage.for_each_parameter([&](auto& parameter) {
+        const auto values = sw::gather(parameter.value(), 0);
+        if (mesh_.rank() == 0 && parameter.first_copy())
+          pack(own, number, parameter.name(), {values.begin(), values.end()});
+      });
     });
-    return out;
+    return unpack(sw::gather_vectors(whole_.communicator<pp>(), own));
   }
 
-  [[nodiscard]] std::size_t data_rank() const {
-    return static_cast<std::size_t>(mesh_.template coordinate<dp>());
+  [[nodiscard]] std::size_t data_rank() const { return static_cast<std::size_t>(mesh_.coordinate<dp>()); }
+  /// Adds a microbatch of `rows` sequences per data rank, which `fill` writes.
+  template <class Fill>
+  void add_batch(std::size_t rows, Fill fill) {
+    const typename Ids::Shape shape{static_cast<std::int64_t>(rows) * mesh_.extent<dp>(),
+                                    model_.config().sequence};
+    Ids ids(mesh_, shape);
+    Ids targets(mesh_, shape);
+    fill(std::span<std::int32_t>(ids.mutable_data(), ids.local_size()),
+         std::span<std::int32_t>(targets.mutable_data(), targets.local_size()));
+    batches_.push_back({ids.share(), targets.share()});
   }
-  [[nodiscard]] Ids make_ids(std::size_t rows) const {
-    return Ids(mesh_,
-               {static_cast<std::int64_t>(rows) * mesh_.template extent<dp>(), model_.config().sequence});
+  template <class Fill>
+  void add_batch(Fill fill) {
+    add_batch(plan_.microbatch(), fill);
   }
-  static std::span<std::int32_t> host(Ids& ids) { return {ids.mutable_data(), ids.local_size()}; }
 
-  Mesh mesh_;
+  sw::DeviceMesh<pp, dp, tp> whole_;
+  sw::DeviceMesh<dp, tp> mesh_; // of this rank's stages
   const Options& options_;
   const sw::ByteDataset& dataset_;
   bool reports_;
   sw::BatchPlan plan_;
+  sw::Schedule schedule_;
   Model model_;
+  sw::PipelineRunner<Stage> runner_;
   sw::GradAccumulator<Model> accumulator_;
   sw::AdamW optimizer_;
   sw::WarmupCosine rate_;
+  std::vector<Batch> batches_;
 };
 
-template <class Element, class Mesh>
-RunResult train_on(const Mesh& mesh, const Options& options, const sw::ByteDataset& dataset, bool quiet) {
-  if (options.sequence_parallel) {
-    return Trainer<Mesh, sw::DecoderLayouts<true>, Element>(mesh, options, dataset, quiet).run();
-  }
-  return Trainer<Mesh, sw::DecoderLayouts<false>, Element>(mesh, options, dataset, quiet).run();
-}
-
-/// @brief Trains on the mesh that the options name: dp outermost, tp innermost, whose ranks are neighbours.
+/// @brief Trains on the mesh that the options name.
 template <class Element>
 RunResult train_with(const sw::HostCommunicator& world, const Options& options,
                      const sw::ByteDataset& dataset, bool quiet) {
-  const sw::DeviceMesh mesh{world, sw::extent<dp>(options.extent("dp")),
-                            sw::extent<tp>(options.extent("tp"))};
-  return train_on<Element>(mesh, options, dataset, quiet);
+  if (options.sequence_parallel)
+    return Trainer<sw::DecoderLayouts<true>, Element>(world, options, dataset, quiet).run();
+  return Trainer<sw::DecoderLayouts<false>, Element>(world, options, dataset, quiet).run();
 }
 
 } // namespace train_gpt

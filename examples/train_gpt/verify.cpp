@@ -50,6 +50,7 @@ Options on_one_rank(Options options) {
   const int data_ranks = options.extent("dp");
   options.mesh = {{"dp", 1}, {"tp", 1}};
   options.ranks = 1;
+  options.schedule = "1f1b";
   options.microbatch *= data_ranks;
   options.sequence_parallel = false;
   options.metrics.clear();

@@ -3,8 +3,12 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
+#include <shardwright/schedule/named_schedule.hpp>
 #include <train_gpt/options.hpp>
+#include <train_gpt/schedules.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -92,6 +96,67 @@ TEST_CASE("options: the mesh keeps its order, and settles the ranks") {
   CHECK(options.ranks == 6);
   CHECK(accepted({"--ranks", "4"}).mesh == std::vector<MeshAxis>{{"dp", 4}});
   CHECK(accepted({}, {3, "/sources"}).mesh == std::vector<MeshAxis>{{"dp", 3}});
+}
+
+TEST_CASE("options: a pipeline runs the passes of a step as microbatches, as many as there can be") {
+  Options options =
+      accepted({"--mesh", "pp=2,dp=2,tp=2", "--schedule", "zbv", "--batch", "16", "--microbatches", "8"});
+  CHECK(options.extent("pp") == 2);
+  CHECK(options.schedule == "zbv");
+  CHECK(options.accumulation == 8);
+  CHECK(options.microbatch == 1);
+  options = accepted({"--mesh", "pp=2,dp=2", "--batch", "12"});
+  CHECK(options.schedule == "1f1b");
+  CHECK(options.accumulation == 6);
+  CHECK(options.microbatch == 1);
+  options = accepted({"--mesh", "pp=2", "--microbatch", "3", "--batch", "12"});
+  CHECK(options.accumulation == 4);
+  for (const std::string& name : shardwright::schedule_names())
+    CHECK(train_gpt::schedule_of(accepted({"--mesh", "pp=4", "--batch", "8", "--schedule", name.c_str()}))
+              .ranks() == 4);
+  CHECK(train_gpt::schedule_of(
+            accepted({"--mesh", "pp=2", "--batch", "8", "--schedule", "interleaved", "--chunks", "3"}))
+            .stages() == 6);
+}
+
+TEST_CASE(
+    "options: a schedule that does not allow the mesh or the microbatches gets the nearest that it does") {
+  CHECK_THAT(refused({"--schedule", "dualpip"}),
+             ContainsSubstring("but it is 'dualpip'; did you mean dualpipe?"));
+  CHECK_THAT(refused({"--mesh", "pp=3", "--schedule", "dualpipe"}),
+             ContainsSubstring("--schedule dualpipe: the number of ranks must be even") &&
+                 ContainsSubstring("2 and 4"));
+  CHECK_THAT(refused({"--mesh", "pp=4", "--schedule", "dualpipev", "--batch", "6"}),
+             ContainsSubstring(
+                 "there are 6 microbatches on 4 ranks (the nearest legal numbers of microbatches are 8"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--chunks", "3"}), ContainsSubstring("give --schedule interleaved"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "interleaved", "--chunks", "9"}),
+             ContainsSubstring("there must be 2 to 4 chunks, but there are 9"));
+}
+
+TEST_CASE("options: a schedule of one's own comes from a file, and is proven before anything runs") {
+  const auto file = [](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = std::filesystem::temp_directory_path() / name;
+    std::ofstream(path) << text;
+    return path.string();
+  };
+  const std::string sound = file("train_gpt_sound.csv", "0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n");
+  const Options options = accepted({"--mesh", "pp=2", "--microbatches", "2", "--schedule", sound.c_str()});
+  CHECK(train_gpt::schedule_of(options).microbatches() == 2);
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "3", "--schedule", sound.c_str()}),
+             ContainsSubstring("it is for pp=2 and 2 microbatches, but the run has pp=2 and 3"));
+  const std::string lacking = file("train_gpt_lacking.csv", "0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n");
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "2", "--schedule", lacking.c_str()}),
+             ContainsSubstring("0B1 is missing on rank 0"));
+  const std::string cyclic = file("train_gpt_cyclic.csv", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n");
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "2", "--schedule", cyclic.c_str()}),
+             ContainsSubstring("ranks wait for one another: rank 0") &&
+                 ContainsSubstring("rank 1 at step 0"));
+  const std::string garbled = file("train_gpt_garbled.csv", "0F0,0X0\n1F0,1B0\n");
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "1", "--schedule", garbled.c_str()}),
+             ContainsSubstring("line 1, cell 2 is '0X0'"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "/nowhere.csv"}),
+             ContainsSubstring("must be readable"));
 }
 
 TEST_CASE("options: a mesh that is none is refused") {

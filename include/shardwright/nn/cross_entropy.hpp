@@ -26,6 +26,13 @@ template <LayoutType Targets>
 struct CrossEntropy {
   LossSum<ReduceAllLayout<Sum, Targets>> loss;
   TokenCount<ReduceAllLayout<Sum, Targets>> tokens;
+
+  /// @brief The sums of both batches.
+  CrossEntropy& operator+=(const CrossEntropy& other) {
+    loss.value += other.loss.value;
+    tokens.value += other.tokens.value;
+    return *this;
+  }
 };
 
 namespace detail {

@@ -21,6 +21,23 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+/// @brief The residual stream between layers; the value is residual + addition.
+template <LayoutType L, class Element, class Target>
+struct ResidualStream {
+  ShardedTensor<L, Element, Target> residual;
+  std::optional<ShardedTensor<L, Element, Target>> addition;
+};
+
+/// @brief The stream as one tensor, and its norm.
+template <LayoutType L, class Element, class Target, class Gain>
+[[nodiscard]] AddRmsNormOutput<L, Element, Target> norm_stream(ResidualStream<L, Element, Target> stream,
+                                                               const Gain& gain, double epsilon) {
+  if (stream.addition)
+    return add_rms_norm(stream.residual, std::move(*stream.addition), gain, epsilon);
+  auto out = rms_norm(stream.residual, gain, epsilon);
+  return {std::move(stream.residual), std::move(out.normed), std::move(out.inverse_rms)};
+}
+
 /// @brief Attention and SwiGLU, each behind an RMSNorm, around a residual stream.
 ///
 /// The stream enters and leaves as two tensors, the residual and the last block's addition to it: the
@@ -48,11 +65,7 @@ class DecoderLayer {
       Parameter<Weight, MatmulLayout<In, OutGradient, MatmulForm::left_transposed>, Element, Target>;
 
 public:
-  /// @brief The residual stream between layers; the value is residual + addition.
-  struct Stream {
-    Tensor<Residual> residual;
-    std::optional<Tensor<Residual>> addition;
-  };
+  using Stream = ResidualStream<Residual, Element, Target>;
 
   /// @brief What the backward passes need of one microbatch. Memory returns to the pool where it is reset.
   struct Saved {
@@ -95,7 +108,7 @@ public:
   /// @brief The stream after the layer; `saved` receives what the backward passes need.
   [[nodiscard]] Stream forward(Stream stream, const RotaryTable<Element, Target>& rotary,
                                Saved& saved) const {
-    auto first = normed(std::move(stream), attention_gain_);
+    auto first = norm_stream(std::move(stream), attention_gain_.value(), config_.norm_epsilon);
     saved.attention_rms.emplace(std::move(first.inverse_rms));
     saved.attention_in.emplace(first.sum.share());
     saved.attention_normed.emplace(redistribute<Tokens>(first.normed));
@@ -104,7 +117,8 @@ public:
     saved.attended.emplace(attention(*saved.qkv, heads()));
     auto attended = redistribute<Residual>(matmul(saved.attended->value, out_.value()));
 
-    auto second = normed(Stream{std::move(first.sum), std::move(attended)}, mlp_gain_);
+    auto second = norm_stream(Stream{std::move(first.sum), std::move(attended)}, mlp_gain_.value(),
+                              config_.norm_epsilon);
     saved.mlp_rms.emplace(std::move(second.inverse_rms));
     saved.mlp_in.emplace(second.sum.share());
     saved.mlp_normed.emplace(redistribute<Tokens>(second.normed));
@@ -154,12 +168,6 @@ public:
   }
 
 private:
-  struct Normed {
-    Tensor<Residual> sum;
-    Tensor<Residual> normed;
-    Tensor<Rows> inverse_rms;
-  };
-
   static std::string name(int number, const char* part) {
     return "layers." + std::to_string(number) + "." + part;
   }
@@ -172,16 +180,6 @@ private:
     return config.initial_deviation / std::sqrt(2.0 * static_cast<double>(config.layers));
   }
   [[nodiscard]] HeadShape heads() const { return {config_.queries_per_kv_head(), config_.head_width()}; }
-
-  [[nodiscard]] Normed normed(Stream stream, const NormGain& gain) const {
-    if (stream.addition) {
-      auto out =
-          add_rms_norm(stream.residual, std::move(*stream.addition), gain.value(), config_.norm_epsilon);
-      return {std::move(out.sum), std::move(out.normed), std::move(out.inverse_rms)};
-    }
-    auto out = rms_norm(stream.residual, gain.value(), config_.norm_epsilon);
-    return {std::move(stream.residual), std::move(out.normed), std::move(out.inverse_rms)};
-  }
 
   template <class P, class In, class OutGradient>
   static void accumulate(P& parameter, const In& in, const OutGradient& gradient) {

@@ -27,6 +27,7 @@ struct DecoderLayouts {
 
   using Gain = Layout<1>;                       ///< [width]
   using Table = Layout<2, Shard<0, axis::tp>>;  ///< [vocabulary, width]
+  using Head = Table;                           ///< [vocabulary, width], the output table
   using Qkv = Layout<3, Shard<1, axis::tp>>;    ///< [width, kv_heads, (queries per kv head + 2) * head width]
   using Output = Layout<2, Shard<0, axis::tp>>; ///< [heads * head width, width]
   using GateUp = Layout<3, Shard<2, axis::tp>>; ///< [width, 2, hidden]

@@ -27,11 +27,10 @@ template <LayoutType L>
   return true;
 }
 
-/// Sums numbers of all ranks; collective, in the mesh's fixed order.
+/// Sums numbers of all ranks; collective, in the group's fixed order.
 template <std::size_t count>
-void sum_over_mesh(const MeshCore& core, std::array<double, count>& numbers) {
-  HostCommunicator world = core.world();
-  world.all_reduce_in_place(std::span<double>(numbers));
+void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) {
+  ranks.all_reduce_in_place(std::span<double>(numbers));
 }
 
 } // namespace detail
@@ -39,11 +38,13 @@ void sum_over_mesh(const MeshCore& core, std::array<double, count>& numbers) {
 /// @brief The mean loss per token over all ranks of the mesh; for evaluation, where no gradients are at hand.
 ///
 /// Collective: one all_reduce of two numbers. 0 tokens give NaN.
+/// @param ranks all ranks that hold a part of the model; those of the mesh where none are given
 template <class Mesh, LayoutType L>
-[[nodiscard]] MeanLoss mean_over_mesh(const Mesh& mesh, LossSum<L> loss, TokenCount<L> tokens) {
+[[nodiscard]] MeanLoss mean_over_mesh(const Mesh& mesh, LossSum<L> loss, TokenCount<L> tokens,
+                                      const HostCommunicator& ranks = {}) {
   const bool once = detail::counts_once<L>(mesh.core());
   std::array<double, 2> totals{once ? loss.value : 0, once ? static_cast<double>(tokens.value) : 0};
-  detail::sum_over_mesh(mesh.core(), totals);
+  detail::sum_over_ranks(ranks.valid() ? ranks : mesh.world(), totals);
   return {totals[0] / totals[1]};
 }
 

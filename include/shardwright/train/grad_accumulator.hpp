@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -57,7 +58,10 @@ concept ParameterSet = requires(Model& model) {
 template <ParameterSet Model>
 class GradAccumulator {
 public:
-  explicit GradAccumulator(Model& model) : model_(&model) {}
+  /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; those of the
+  /// parameters' mesh where none are given.
+  explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
+      : model_(&model), ranks_(std::move(ranks)) {}
 
   /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. @throws LifecycleError
   /// after finish().
@@ -100,10 +104,10 @@ public:
       add_square(parameter, squares);
       core = &parameter.value().core();
     });
-    const bool once = contributes_(*core);
+    const bool once = core != nullptr && contributes_(*core);
     std::array<double, 3> totals{once ? loss_ : 0, once ? static_cast<double>(tokens_) : 0,
-                                 squares->read()[0]};
-    detail::sum_over_mesh(*core, totals);
+                                 squares ? squares->read()[0] : 0};
+    detail::sum_over_ranks(ranks_.valid() ? ranks_ : core->world(), totals);
     if (totals[1] <= 0) {
       throw InvalidArgument(
           "GradAccumulator: the global batch must have at least one valid token (all targets are masked)");
@@ -141,7 +145,7 @@ private:
       squares.emplace(gradient.resources());
       kernels::fill(gradient.execution(), squares->view(), 0.0);
     }
-    if (!detail::counts_once<typename P::gradient_layout>(gradient.core()))
+    if (!parameter.counts_once())
       return;
     ShardedTensor<Layout<1>, double, typename P::target> workspace(
         gradient.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(gradient.local_size()))});
@@ -150,6 +154,7 @@ private:
   }
 
   Model* model_;
+  HostCommunicator ranks_;
   double loss_ = 0;
   std::int64_t tokens_ = 0;
   int microbatches_ = 0;

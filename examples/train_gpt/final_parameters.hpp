@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Final parameters as bytes, on their way from the ranks of a pipeline to the first one.
+
+#include "training.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace train_gpt {
+
+/// @brief Appends a parameter of a stage to `bytes`.
+void pack(std::vector<std::uint8_t>& bytes, int stage, const std::string& name,
+          const std::vector<double>& values);
+
+/// @brief The parameters that the ranks have packed, in the order of the stages.
+[[nodiscard]] std::vector<FinalParameter> unpack(const std::vector<std::vector<std::uint8_t>>& ranks);
+
+} // namespace train_gpt

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Neighbouring layers of a decoder, with the embedding before or the head after them: forward, input
+/// gradient and weight gradient as passes of their own over the state of one microbatch.
+
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/nn/decoder_layer.hpp>
+#include <shardwright/nn/embedding.hpp>
+#include <shardwright/tensor/elementwise.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The part of a decoder that a stage holds: layers [begin, end).
+struct DecoderPart {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool first = true; ///< With the embedding.
+  bool last = true;  ///< With the final norm, the head and the loss.
+};
+
+/// @brief A part of a decoder on a mesh without the pipeline's axis.
+///
+/// Stages hand over one tensor, the residual stream with the last addition in it, and its gradient the other
+/// way. All that a microbatch keeps between its passes lies in its `Saved`, so any number may be in flight.
+template <class Layouts, class Element = float, class Target = DefaultTarget>
+class DecoderStage {
+  template <class L>
+  using Tensor = ShardedTensor<L, Element, Target>;
+  template <class L>
+  using Handle = ShardedTensor<L, const Element, Target>;
+  using Residual = typename Layouts::Residual;
+  using Tokens = typename Layouts::Tokens;
+  using Layer = DecoderLayer<Layouts, Element, Target>;
+  using Stream = typename Layer::Stream;
+  using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
+  using Logits = MatmulLayout<Tokens, TableLayout, MatmulForm::right_transposed>;
+  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Target>;
+
+public:
+  using target = Target;
+  /// @brief What stages hand over: the stream forward, its gradient backward.
+  using Boundary = Tensor<Residual>;
+  using Input = Boundary;
+  using Output = Boundary;
+  /// @brief Token ids or targets, [batch, sequence]; a negative target does not count.
+  using Ids = ShardedTensor<typename Layouts::Ids, std::int32_t, Target>;
+  /// @brief What the first stage reads and the last one compares with.
+  struct Batch {
+    ShardedTensor<typename Layouts::Ids, const std::int32_t, Target> ids, targets;
+  };
+  using Loss = CrossEntropy<typename Layouts::Ids>;
+  /// @brief Scores of the next token, [batch, sequence, vocabulary].
+  using Scores = Tensor<Logits>;
+  /// @brief The embedding, or the head.
+  using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>,
+                          Element, Target>;
+
+  /// @brief What a microbatch keeps between its passes; its memory returns to the pool with the last one.
+  struct Saved {
+    std::vector<typename Layer::Saved> layers;
+    // Set by the last stage's forward.
+    std::optional<Tensor<Residual>> final_in;
+    std::optional<Tensor<RowsOf<Residual>>> final_rms;
+    std::optional<Handle<Tokens>> head_in;
+    std::optional<Scores> scores_gradient;
+    // Set by the first stage's input_gradient.
+    std::optional<Handle<Tokens>> embedding_gradient;
+  };
+
+  /// @brief Initial weights depend on the seed alone, not on the mesh or the part. Not collective.
+  /// @param table the embedding of this rank's first stage, for a last stage that is tied to it
+  /// @throws InvalidArgument where the sizes do not fit one another or the mesh.
+  template <class Mesh>
+  DecoderStage(const Mesh& mesh, const DecoderConfig& config, std::uint64_t seed, DecoderPart part,
+               std::shared_ptr<Table> table = nullptr)
+      : config_(checked<Mesh>(mesh, config)), part_(part),
+        rotary_(mesh, config.sequence, config.head_width(), config.rope_base) {
+    const auto table_of = [&](const char* name, std::uint64_t tensor) {
+      return std::make_shared<Table>(
+          name, normal<TableLayout, Element, Target>(mesh, {config.vocabulary, config.width}, seed, tensor,
+                                                     config.initial_deviation));
+    };
+    if (part.first)
+      embedding_ = table_of("embedding", 0);
+    layers_.reserve(static_cast<std::size_t>(part.end - part.begin));
+    for (std::int64_t number = part.begin; number < part.end; ++number)
+      layers_.emplace_back(mesh, config, seed, static_cast<int>(number));
+    if (!part.last)
+      return;
+    final_gain_.emplace("final_norm", ones<typename Layouts::Gain, Element, Target>(mesh, {config.width}));
+    if (!config.tied_embedding)
+      head_ = table_of("head", 1);
+    else if (part.first || table != nullptr)
+      head_ = part.first ? embedding_ : std::move(table);
+    else
+      head_ = table_of("embedding", 0);
+    owns_head_ = head_.use_count() == 1;
+    if (!owns_head_ && !part.first)
+      head_->set_contributors(2);
+  }
+
+  [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const DecoderPart& part() const noexcept { return part_; }
+  /// @brief The embedding of a first stage, else null.
+  [[nodiscard]] const std::shared_ptr<Table>& embedding() const noexcept { return embedding_; }
+  /// @brief The output table of a last stage, else null.
+  [[nodiscard]] const std::shared_ptr<Table>& head() const noexcept { return head_; }
+
+  /// @brief Memory for what another stage hands over of a microbatch.
+  [[nodiscard]] Boundary make_input(const Batch& batch) const {
+    return {batch.ids.resources(), {batch.ids.shape()[0], batch.ids.shape()[1], config_.width}};
+  }
+
+  /// @brief The stream after this part, or the summed loss of the microbatch, added to `loss`.
+  /// @param in what the stage before returned; nothing for the first stage
+  [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved,
+                                                Loss& loss) {
+    Stream stream = run_layers(std::move(in), batch, saved);
+    if (!part_.last)
+      return joined(std::move(stream));
+    run_final_norm(std::move(stream), saved);
+    saved.scores_gradient.emplace(matmul_input_gradient(*saved.head_in, head_->value()));
+    loss += cross_entropy_with_gradient(*saved.scores_gradient, batch.targets);
+    return std::nullopt;
+  }
+
+  /// @brief The gradient of what forward was given, from that of what it returned. Adds to the gains'
+  /// gradients.
+  [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
+    return back(std::move(gradient), saved, [](Layer&, typename Layer::Saved&) {});
+  }
+
+  /// @brief Adds the matrices' gradients of a microbatch after its input_gradient, and releases `saved`.
+  void weight_gradient(const Batch& batch, Saved& saved) {
+    for (std::size_t i = layers_.size(); i-- > 0;)
+      layers_[i].weight_gradient(saved.layers[i]);
+    table_gradients(batch, saved);
+  }
+
+  /// @brief Both, layer by layer, so that each layer's memory returns as soon as it may.
+  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch& batch,
+                                                 Saved& saved) {
+    std::optional<Boundary> out =
+        back(std::move(gradient), saved,
+             [](Layer& layer, typename Layer::Saved& kept) { layer.weight_gradient(kept); });
+    table_gradients(batch, saved);
+    return out;
+  }
+
+  /// @brief forward() without anything kept for gradients.
+  [[nodiscard]] std::optional<Boundary> evaluate(std::optional<Boundary> in, const Batch& batch, Saved& saved,
+                                                 Loss& loss) {
+    if (part_.last) {
+      Scores scores = this->scores(std::move(in), batch, saved);
+      loss += cross_entropy(scores, batch.targets);
+      return std::nullopt;
+    }
+    std::optional<Boundary> out = joined(run_layers(std::move(in), batch, saved));
+    release(saved);
+    return out;
+  }
+
+  /// @brief The next token's scores at every position; of a last stage.
+  [[nodiscard]] Scores scores(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+    run_final_norm(run_layers(std::move(in), batch, saved), saved);
+    Scores out = matmul_input_gradient(*saved.head_in, head_->value());
+    release(saved);
+    return out;
+  }
+
+  /// @brief Visits the parameters that this stage owns, embedding first and head last.
+  template <class Visitor>
+  void for_each_parameter(Visitor&& visit) {
+    if (embedding_)
+      visit(*embedding_);
+    for (Layer& layer : layers_)
+      layer.for_each_parameter(visit);
+    if (final_gain_)
+      visit(*final_gain_);
+    if (owns_head_)
+      visit(*head_);
+  }
+
+  /// @brief Says that the last microbatch of a step has added its weight gradients: their reduction starts.
+  void end_gradients() {
+    for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+    if (head_ && !owns_head_ && !embedding_)
+      head_->end_contribution();
+  }
+
+private:
+  template <class Mesh>
+  static DecoderConfig checked(const Mesh& mesh, const DecoderConfig& config) {
+    check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence);
+    return config;
+  }
+
+  [[nodiscard]] Stream run_layers(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+    saved.layers.resize(layers_.size());
+    Stream stream{embedding_ ? redistribute<Residual>(embed(batch.ids, embedding_->value()))
+                             : std::move(in).value(),
+                  std::nullopt};
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+      stream = layers_[i].forward(std::move(stream), rotary_, saved.layers[i]);
+    return stream;
+  }
+
+  /// One tensor costs the pass of an addition, two would cost a second message.
+  [[nodiscard]] static Boundary joined(Stream stream) {
+    if (!stream.addition)
+      return std::move(stream.residual);
+    add_into(*stream.addition, stream.residual, *stream.addition);
+    return *std::move(stream.addition);
+  }
+
+  void run_final_norm(Stream stream, Saved& saved) {
+    auto last = norm_stream(std::move(stream), final_gain_->value(), config_.norm_epsilon);
+    saved.final_in.emplace(std::move(last.sum));
+    saved.final_rms.emplace(std::move(last.inverse_rms));
+    saved.head_in.emplace(redistribute<Tokens>(last.normed));
+  }
+
+  template <class AfterLayer>
+  [[nodiscard]] std::optional<Boundary> back(std::optional<Boundary> gradient, Saved& saved,
+                                             AfterLayer after) {
+    Boundary stream =
+        part_.last ? rms_norm_gradient(redistribute<Residual>(matmul(*saved.scores_gradient, head_->value())),
+                                       *saved.final_in, final_gain_->value(), *saved.final_rms,
+                                       final_gain_->gradient_slot())
+                   : std::move(gradient).value();
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      stream = layers_[i].input_gradient(std::move(stream), rotary_, saved.layers[i]);
+      after(layers_[i], saved.layers[i]);
+    }
+    if (!part_.first)
+      return stream;
+    saved.embedding_gradient.emplace(redistribute<Tokens>(stream));
+    return std::nullopt;
+  }
+
+  void table_gradients(const Batch& batch, Saved& saved) {
+    if (part_.last) {
+      const auto slot = head_->gradient_slot();
+      matmul_weight_gradient_into(slot.tensor, *saved.scores_gradient, *saved.head_in, slot.beta);
+    }
+    if (part_.first)
+      embed_weight_gradient(batch.ids, *saved.embedding_gradient, embedding_->gradient_slot());
+    release(saved);
+  }
+
+  /// Everything but the vector's own memory.
+  static void release(Saved& saved) {
+    for (auto& layer : saved.layers)
+      layer = {};
+    saved.final_in.reset();
+    saved.final_rms.reset();
+    saved.head_in.reset();
+    saved.scores_gradient.reset();
+    saved.embedding_gradient.reset();
+  }
+
+  DecoderConfig config_;
+  DecoderPart part_;
+  RotaryTable<Element, Target> rotary_;
+  std::shared_ptr<Table> embedding_;
+  std::vector<Layer> layers_;
+  std::optional<Gain> final_gain_;
+  std::shared_ptr<Table> head_;
+  bool owns_head_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a rank of a pipeline does: passes of one microbatch through one stage, alone or overlapped.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A pass of one microbatch through one stage; `backward` is the other two in one.
+enum class Pass : std::uint8_t {
+  forward,         ///< F: consumes the activation of the stage before.
+  backward,        ///< B: both gradients at once.
+  input_gradient,  ///< I: the gradient that the stage before waits for.
+  weight_gradient, ///< W: the gradient of the stage's own parameters, any time after its I.
+};
+
+/// @brief Letter of a pass: F, B, I or W.
+[[nodiscard]] constexpr char letter_of(Pass pass) noexcept { return "FBIW"[static_cast<int>(pass)]; }
+
+/// @brief Whether a pass hands an input gradient to the stage before.
+[[nodiscard]] constexpr bool makes_input_gradient(Pass pass) noexcept {
+  return pass == Pass::backward || pass == Pass::input_gradient;
+}
+
+/// @brief Whether a pass adds to the gradients of the stage's parameters, and so ends the microbatch's stay.
+[[nodiscard]] constexpr bool makes_weight_gradient(Pass pass) noexcept {
+  return pass == Pass::backward || pass == Pass::weight_gradient;
+}
+
+/// @brief One pass of one microbatch through one stage; stages count along the model, 0 .. stages - 1.
+struct Action {
+  Pass pass = Pass::forward;
+  int stage = 0;
+  int microbatch = 0;
+
+  friend constexpr bool operator==(const Action&, const Action&) = default;
+};
+
+/// @brief What a rank does at one place of its order: one action, or two whose work is overlapped.
+struct Step {
+  Action first{};
+  Action second{};         ///< Counts only where `overlapped`.
+  bool overlapped = false; ///< The `&` pairs of DualPipe: both inputs are waited for, then both run together.
+
+  /// @brief One, or two where overlapped.
+  [[nodiscard]] constexpr int size() const noexcept { return overlapped ? 2 : 1; }
+  [[nodiscard]] constexpr const Action& operator[](int index) const noexcept {
+    return index == 0 ? first : second;
+  }
+
+  friend constexpr bool operator==(const Step& left, const Step& right) noexcept {
+    return left.overlapped == right.overlapped && left.first == right.first &&
+           (!left.overlapped || left.second == right.second);
+  }
+};
+
+/// @brief Whether an order, given by `bool next(Step&)`, has no forward after or beside a backward.
+template <class Cursor>
+[[nodiscard]] constexpr bool forwards_come_first(Cursor cursor) {
+  bool backward = false;
+  for (Step step; cursor.next(step);) {
+    if (step.overlapped || (backward && step.first.pass == Pass::forward))
+      return false;
+    backward = step.first.pass != Pass::forward;
+  }
+  return true;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief GPipe: all forwards, then all backwards.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/schedule/schedule_rule.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
+#include <shardwright/schedule/warm_up_order.hpp>
+
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief F0 .. F(m-1), then B0 .. B(m-1); keeps m microbatches, the bubble is (p-1)(F+B).
+///
+/// Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism",
+/// arXiv 1811.06965, section 2.3. The only policy here whose forwards all precede its backwards.
+struct GPipe {
+  static constexpr std::string_view name = "gpipe";
+  static constexpr bool forwards_first = true;
+
+  [[nodiscard]] static constexpr ScheduleRule rule(int, int) { return {}; }
+  [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
+    return StagePlacement::loop(ranks);
+  }
+  [[nodiscard]] static constexpr PhaseCursor cursor(int, int microbatches, int rank) {
+    return warm_up_order(rank, microbatches, microbatches);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

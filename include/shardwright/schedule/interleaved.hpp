@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Interleaved 1F1B: several chunks of the model per rank, which divide the bubble by their number.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/schedule/schedule_rule.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
+#include <shardwright/schedule/warm_up_order.hpp>
+
+#include <algorithm>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The order of a rank that runs its chunks in turn, `group` microbatches each.
+///
+/// It is 1F1B over chunks * microbatches passes; the k-th forward belongs to chunk (k / group) % chunks, the
+/// k-th backward to the mirrored one. A last group that is smaller is run alike.
+class InterleavedCursor {
+public:
+  constexpr InterleavedCursor() = default;
+  constexpr InterleavedCursor(int ranks, int microbatches, int rank, int chunks, int group)
+      : passes_(warm_up_order(0, chunks * microbatches, 2 * (ranks - rank - 1) + (chunks - 1) * group + 1)),
+        ranks_(ranks), microbatches_(microbatches), rank_(rank), chunks_(chunks), group_(group) {}
+
+  /// @brief The next step of the rank; false at its end.
+  constexpr bool next(Step& step) {
+    if (!passes_.next(step))
+      return false;
+    const int k = step.first.microbatch;
+    const int begin = k / (chunks_ * group_) * group_; // first microbatch of the group
+    const int size = microbatches_ - begin < group_ ? microbatches_ - begin : group_;
+    const int turn = (k - begin * chunks_) / size;
+    step.first = {step.first.pass,
+                  (step.first.pass == Pass::forward ? turn : chunks_ - 1 - turn) * ranks_ + rank_,
+                  begin + (k - begin * chunks_) % size};
+    return true;
+  }
+
+private:
+  PhaseCursor passes_{};
+  int ranks_ = 1;
+  int microbatches_ = 1;
+  int rank_ = 0;
+  int chunks_ = 1;
+  int group_ = 1;
+};
+
+/// @brief 1F1B over `chunks` chunks per rank in groups of microbatches; keeps min(w+1, mv) chunks with
+/// w = 2(p-r-1) + (v-1)g, the bubble is (p-1)(F+B)/v.
+///
+/// Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", arXiv 2104.04473,
+/// section 2.2. `group_size` 0 takes m / max(1, m / p) microbatches per group as torch.distributed.pipelining
+/// does, so that all groups are equal; another size leaves the last group smaller, as in Megatron-LM. With
+/// fewer microbatches than ranks the bubble grows by (v-1)(p-m)(F+B)/v.
+template <int chunks = 2, int group_size = 0>
+struct Interleaved {
+  static_assert(chunks > 0, "Interleaved: a rank must hold at least one chunk (use 2 or more, or OneFOneB)");
+  static_assert(group_size >= 0, "Interleaved: a group must have microbatches (use 0 for the default size)");
+  static constexpr std::string_view name = "interleaved";
+  static constexpr bool forwards_first = false;
+
+  [[nodiscard]] static constexpr int group(int ranks, int microbatches) {
+    return group_size > 0 ? group_size : microbatches / std::max(1, microbatches / ranks);
+  }
+  [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
+    const int each = group(ranks, microbatches);
+    const int last = microbatches % each;
+    if (group_size == 0 && last != 0)
+      return {"the microbatches must divide into equal groups of at least as many as there are ranks"};
+    if (each < ranks && microbatches > each)
+      return {"the ranks must be no more than the microbatches of a group", ScheduleExtent::ranks};
+    if (microbatches > each && last != 0 && last < ranks)
+      return {"the last group must have no fewer microbatches than there are ranks"};
+    return {};
+  }
+  /// @brief A group that is larger than the ranks arrives at the first rank before its turn: room for the
+  /// rest.
+  [[nodiscard]] static constexpr MessageWindow window(int ranks, int microbatches) {
+    return {2, std::max(2, group(ranks, microbatches) - ranks)};
+  }
+  [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
+    return StagePlacement::loop(ranks, chunks);
+  }
+  [[nodiscard]] static constexpr InterleavedCursor cursor(int ranks, int microbatches, int rank) {
+    return {ranks, microbatches, rank, chunks, group(ranks, microbatches)};
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

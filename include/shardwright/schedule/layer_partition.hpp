@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Which layers of a model each stage holds, as a value or as a type.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Half-open range [begin, end) of layers.
+struct LayerRange {
+  int begin = 0;
+  int end = 0;
+
+  [[nodiscard]] constexpr int size() const noexcept { return end - begin; }
+  friend constexpr bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
+/// @brief Layers of stage `stage` where `layers` are spread evenly: the earlier stages take the rest, one
+/// each.
+[[nodiscard]] constexpr LayerRange even_layers(int layers, int stages, int stage) noexcept {
+  const int each = layers / stages;
+  const int rest = layers % stages;
+  const int begin = stage * each + (stage < rest ? stage : rest);
+  return {begin, begin + each + (stage < rest ? 1 : 0)};
+}
+
+/// @brief The layers of every stage, known at run time; a stage may have none.
+class LayerPartition {
+public:
+  /// @brief Evenly spread layers; the earlier stages take the rest.
+  /// @throws InvalidArgument where layers is negative or stages is not positive.
+  constexpr LayerPartition(int layers, int stages) {
+    if (stages < 1 || layers < 0)
+      throw InvalidArgument("LayerPartition: " + std::to_string(layers) + " layers over " +
+                            std::to_string(stages) +
+                            " stages: there must be a stage, and no negative number of layers");
+    for (int stage = 0; stage < stages; ++stage)
+      ends_.push_back(even_layers(layers, stages, stage).end);
+  }
+
+  /// @brief Given numbers of layers, one per stage, which must sum to `layers`.
+  /// @throws InvalidArgument naming both numbers where they do not, or where one is negative.
+  constexpr LayerPartition(int layers, const std::vector<int>& per_stage) {
+    int end = 0;
+    for (std::size_t stage = 0; stage < per_stage.size(); ++stage) {
+      if (per_stage[stage] < 0)
+        throw InvalidArgument("LayerPartition: stage " + std::to_string(stage) + " has " +
+                              std::to_string(per_stage[stage]) + " layers, which must not be negative");
+      ends_.push_back(end += per_stage[stage]);
+    }
+    if (end != layers || ends_.empty())
+      throw InvalidArgument("LayerPartition: the " + std::to_string(per_stage.size()) + " stages have " +
+                            std::to_string(end) + " layers together, but the model has " +
+                            std::to_string(layers) +
+                            " (change the layers of a stage, or the layers of the model)");
+  }
+
+  [[nodiscard]] constexpr int stages() const noexcept { return static_cast<int>(ends_.size()); }
+  [[nodiscard]] constexpr int layers() const noexcept { return ends_.back(); }
+  /// @brief Layers of one stage, 0 <= stage < stages().
+  [[nodiscard]] constexpr LayerRange operator[](int stage) const {
+    const auto index = static_cast<std::size_t>(stage);
+    return {stage == 0 ? 0 : ends_[index - 1], ends_[index]};
+  }
+
+private:
+  std::vector<int> ends_;
+};
+
+namespace detail {
+
+template <int layers_of_stages, int layers_of_model>
+struct LayersOfStages {
+  static_assert(
+      layers_of_stages == layers_of_model,
+      "LayerPartition: the layers of the stages must sum to the layers of the model (change the layers "
+      "of a stage, or the layers of the model)");
+};
+
+template <int layers>
+struct LayersOfStage {
+  static_assert(layers >= 0, "LayerPartition: a stage must not have a negative number of layers (use 0)");
+};
+
+} // namespace detail
+
+/// @brief The layers of every stage as part of a type; a sum that differs from `layers_of_model` does not
+/// compile.
+template <int layers_of_model, int... layers_of_stage>
+struct StaticLayerPartition : detail::LayersOfStages<(0 + ... + layers_of_stage), layers_of_model> {
+  static_assert((true && ... && (sizeof(detail::LayersOfStage<layers_of_stage>) != 0)));
+  static constexpr int layers = layers_of_model;
+  static constexpr int stages = sizeof...(layers_of_stage);
+
+  /// @brief The same as a value.
+  [[nodiscard]] static constexpr LayerPartition value() { return {layers_of_model, {layers_of_stage...}}; }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

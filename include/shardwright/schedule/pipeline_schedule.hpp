@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Proves that a schedule is complete, ordered and free of deadlock, and says what it keeps and takes.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/schedule/coverage.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/schedule/proof.hpp>
+#include <shardwright/schedule/schedule_rule.hpp>
+#include <shardwright/schedule/simulation.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
+
+#include <algorithm>
+#include <span>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The orders that a policy gives numbers of ranks and microbatches, step by step and never stored.
+template <class Policy>
+class PolicyOrders {
+public:
+  /// @throws InvalidArgument where the policy does not allow the numbers, with the nearest legal values.
+  constexpr PolicyOrders(int ranks, int microbatches) : ranks_(ranks), microbatches_(microbatches) {
+    check_schedule_rule<Policy>(ranks, microbatches);
+  }
+  [[nodiscard]] constexpr StagePlacement placement() const {
+    return Policy::placement(ranks_, microbatches_);
+  }
+  [[nodiscard]] constexpr int microbatches() const noexcept { return microbatches_; }
+  [[nodiscard]] constexpr auto cursor(int rank) const { return Policy::cursor(ranks_, microbatches_, rank); }
+  /// @brief The window that a runner needs, which is the default one unless the policy asks for another.
+  [[nodiscard]] constexpr MessageWindow window() const {
+    return message_window<Policy>(ranks_, microbatches_);
+  }
+
+private:
+  int ranks_;
+  int microbatches_;
+};
+
+namespace detail {
+
+template <class Source>
+[[nodiscard]] constexpr Proof concluded(const Source& source, const Simulation<Source>& simulation) {
+  Proof proof;
+  const int ranks = source.placement().ranks;
+  for (int rank = 0; rank < ranks; ++rank)
+    proof.makespan = std::max(proof.makespan, simulation.proof_of(rank).end);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankProof& one = simulation.proof_of(rank);
+    proof.peak_in_flight = std::max(proof.peak_in_flight, one.peak_in_flight);
+    proof.peak_until_input_gradient =
+        std::max(proof.peak_until_input_gradient, one.peak_until_input_gradient);
+    proof.bubble = std::max(proof.bubble, proof.makespan - one.busy);
+    proof.stall = std::max(proof.stall, one.stall());
+  }
+  ScheduleFailure waiting{};
+  for (int rank = 0; rank < ranks && waiting.fault == ScheduleFault::none; ++rank)
+    if (const RankWait wait = simulation.wait_of(rank); wait.step >= 0)
+      waiting = {ScheduleFault::deadlock, rank, wait.step, wait.action, action_of(wait.message)};
+  if (simulation.failure().fault == ScheduleFault::none && simulation.left() == 0 &&
+      waiting.fault == ScheduleFault::none) {
+    proof.complete = proof.ordered = proof.deadlock_free = true;
+    return proof;
+  }
+  const ScheduleFailure covered = uncovered(source);
+  proof.complete = covered.fault == ScheduleFault::none;
+  proof.ordered = simulation.failure().fault == ScheduleFault::none;
+  proof.deadlock_free = proof.ordered && waiting.fault == ScheduleFault::none;
+  // What is missing makes others wait: it comes first, and a wait is at fault only where nothing else is.
+  proof.failure = !proof.complete ? covered : !proof.ordered ? simulation.failure() : waiting;
+  return proof;
+}
+
+} // namespace detail
+
+/// @brief Proves any source of orders (a Schedule, or PolicyOrders).
+/// @param ranks where not empty, receives what each rank keeps and how long it works.
+/// @param watch called as (rank, step, start, end) for every step, each rank's in its order.
+template <class Source, class Watch>
+[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs, const MessageWindow& window,
+                                    std::span<RankProof> ranks, const Watch& watch) {
+  Simulation<Source> simulation(source, costs, window);
+  simulation.run(watch);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    ranks[rank] = simulation.proof_of(static_cast<int>(rank));
+  return detail::concluded(source, simulation);
+}
+
+/// @brief Proves any source of orders, with F = I = W = 1, instant sends and its own window unless given.
+template <class Source>
+[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs = {}) {
+  return prove(source, costs, source.window(), {}, [](int, const Step&, double, double) {});
+}
+template <class Source>
+[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs, const MessageWindow& window,
+                                    std::span<RankProof> ranks = {}) {
+  return prove(source, costs, window, ranks, [](int, const Step&, double, double) {});
+}
+
+namespace detail {
+
+template <ScheduleFault fault, int rank, int step, Pass pass, int stage, int microbatch>
+struct ScheduleFaultAt {
+  static_assert(fault == ScheduleFault::none || fault == ScheduleFault::deadlock ||
+                    fault == ScheduleFault::out_of_order,
+                "PipelineSchedule: every microbatch must pass once through every stage, each W after its I, "
+                "on the rank of the stage (add or move the action that ScheduleFaultAt names in the trace)");
+  static_assert(
+      fault != ScheduleFault::out_of_order,
+      "PipelineSchedule: an action must come after those of its own rank that it needs (move the action that "
+      "ScheduleFaultAt names in the trace)");
+  static_assert(
+      fault != ScheduleFault::deadlock,
+      "PipelineSchedule: ranks must not wait for one another (ScheduleFaultAt in the trace names a rank, its "
+      "step and what it waits for; the proof at run time prints the cycle)");
+};
+
+/// Policies with numbers of ranks and microbatches of their own are proven where they are named.
+template <class Policy>
+struct ProvenWhereFixed {};
+template <class Policy>
+requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<Policy> {
+  static constexpr Proof proof =
+      shardwright::prove(PolicyOrders<Policy>(Policy::ranks, Policy::microbatches));
+  static constexpr ScheduleFailure failure = proof.failure;
+  static_assert(sizeof(ScheduleFaultAt<failure.fault, failure.rank, failure.step, failure.needed.pass,
+                                       failure.needed.stage, failure.needed.microbatch>) != 0);
+};
+
+} // namespace detail
+
+/// @brief A pipeline schedule that a policy describes; one of CsvSchedule compiles only if its proof holds.
+template <class Policy>
+struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
+  using policy = Policy;
+
+  /// @brief Proves the schedule for numbers of ranks and microbatches, at compile time or at run time.
+  /// @throws InvalidArgument where the policy does not allow them, with the nearest legal values.
+  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs = {}) {
+    return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs);
+  }
+  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs,
+                                             const MessageWindow& window,
+                                             std::span<RankProof> per_rank = {}) {
+    return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs, window, per_rank);
+  }
+
+  /// @brief The schedule for numbers that the compiler knows; ones that the policy does not allow do not
+  /// compile.
+  template <int ranks, int microbatches>
+  [[nodiscard]] static constexpr PolicyOrders<Policy> with() {
+    static_assert(sizeof(detail::StaticRule<Policy, ranks, microbatches>) != 0);
+    return {ranks, microbatches};
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a proof says of a schedule: whether it holds, what it keeps and how long it takes.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/schedule/action.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What is wrong with a schedule, the first thing found.
+enum class ScheduleFault : std::uint8_t {
+  none,
+  unknown,      ///< An action names a stage or microbatch that does not exist.
+  misplaced,    ///< An action stands on a rank that does not hold its stage.
+  repeated,     ///< An action stands twice, or an I or a W beside the B that holds it.
+  missing,      ///< An action stands nowhere.
+  out_of_order, ///< An action stands before one of its own rank that it needs.
+  deadlock,     ///< Ranks wait for one another.
+};
+
+/// @brief The first fault of a schedule and where it is.
+struct ScheduleFailure {
+  ScheduleFault fault = ScheduleFault::none;
+  int rank = -1;   ///< Rank whose order is at fault, or that begins the cycle of waits.
+  int step = -1;   ///< Place in its order, from 0; -1 where the action stands nowhere.
+  Action action{}; ///< What the rank was to do there.
+  Action needed{}; ///< What it has to wait for, where it waits.
+};
+
+/// @brief What one rank keeps and how long it works.
+struct RankProof {
+  int peak_in_flight = 0;            ///< As Proof::peak_in_flight, on this rank.
+  int peak_until_input_gradient = 0; ///< As Proof::peak_until_input_gradient, on this rank.
+  double busy = 0;                   ///< Time spent in passes.
+  double begin = 0;                  ///< Start of its first pass.
+  double end = 0;                    ///< End of its last pass.
+
+  /// @brief Idle time between its first and its last pass.
+  [[nodiscard]] constexpr double stall() const noexcept { return end - begin - busy; }
+};
+
+/// @brief Result of a proof; the figures count only where it holds.
+struct Proof {
+  bool complete = false; ///< Every microbatch passes once through every stage: F, I and W, or F and B.
+  bool ordered = false;  ///< Every action comes after what it needs: F before I, I before W, stage by stage.
+  bool deadlock_free = false; ///< It ends with the sends and receives as a MessageWindow issues them.
+  int peak_in_flight =
+      0; ///< Most microbatches (of a chunk) kept on a rank, from the start of F to the end of W.
+  int peak_until_input_gradient = 0; ///< The same where activations are freed at the end of I.
+  double makespan = 0;               ///< From the first start to the last end.
+  double bubble = 0;                 ///< Makespan less the busy time, of the rank that idles most.
+  double stall = 0;                  ///< Idle time inside its span, of the rank that has most.
+  ScheduleFailure failure{};         ///< What is wrong where it does not hold.
+
+  /// @brief Whether the schedule may be run.
+  [[nodiscard]] constexpr bool holds() const noexcept { return complete && ordered && deadlock_free; }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The messages between the stages of a pipeline, as the proof of a schedule assumes them.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/source_location.hpp>
+#include <shardwright/mesh/target.hpp>
+#include <shardwright/train/pipeline_plan.hpp>
+#include <shardwright/train/pipeline_timeline.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// What one rank receives and sends. Receives are started ahead by whoever calls `post`; each channel, a rank
+/// in a direction, has a number of unfinished sends, and the next one waits for the oldest.
+template <class Boundary>
+class PipelineMessages {
+  using Element = typename Boundary::value_type;
+  using Kind = PipelineMessage::Kind;
+  static_assert(
+      Boundary::target::host_accessible,
+      "PipelineRunner: what stages hand over must lie in host memory, which the communicator of the "
+      "pipeline reaches (use a host target)");
+
+public:
+  PipelineMessages(HostCommunicator ranks, const PipelinePlan& plan, int sends_in_flight,
+                   TimelineRecorder& recorder)
+      : ranks_(std::move(ranks)), inputs_(plan.slots), channels_(plan.channels), recorder_(recorder) {
+    for (Channel& channel : channels_)
+      channel.sends.resize(static_cast<std::size_t>(std::max(sends_in_flight, 1)));
+  }
+
+  /// Names the line of the program that the messages are for.
+  void called_from(SourceLocation where) noexcept { where_ = where; }
+
+  /// Starts the receive of an action's input into `memory()`, if it comes from another rank.
+  template <class Memory>
+  void post(const PlannedAction& planned, Memory memory) {
+    if (planned.input.kind != Kind::remote)
+      return;
+    Input& input = inputs_[planned.input.slot];
+    input.tensor.emplace(memory());
+    wait_for_kernels(input.tensor->execution());
+    input.receive =
+        ranks_.receive_async(std::span<Element>(input.tensor->mutable_data(), input.tensor->local_size()),
+                             planned.input.peer, planned.input.tag, where_);
+  }
+
+  /// Waits for the input of an action; nothing where it has none.
+  [[nodiscard]] std::optional<Boundary> take(const PlannedAction& planned) {
+    if (planned.input.kind == Kind::none)
+      return std::nullopt;
+    Input& input = inputs_[planned.input.slot];
+    if (planned.input.kind == Kind::remote)
+      wait(input.receive, PipelineWork::wait_input, planned.action);
+    return std::exchange(input.tensor, std::nullopt);
+  }
+
+  /// Hands what an action has made to where it is needed.
+  void deliver(const PlannedAction& planned, std::optional<Boundary> out) {
+    if (planned.output.kind == Kind::none)
+      return;
+    if (planned.output.kind == Kind::local) {
+      inputs_[planned.output.slot].tensor = std::move(out);
+      return;
+    }
+    Channel& channel = channels_[planned.output.channel];
+    if (channel.count == channel.sends.size())
+      wait_for_oldest(channel, planned.action);
+    Outgoing& outgoing = channel.sends[(channel.oldest + channel.count++) % channel.sends.size()];
+    outgoing.tensor = std::move(out);
+    wait_for_kernels(outgoing.tensor->execution());
+    outgoing.send =
+        ranks_.send_async(std::span<const Element>(outgoing.tensor->data(), outgoing.tensor->local_size()),
+                          planned.output.peer, planned.output.tag, where_);
+  }
+
+  /// Waits for every send; `last` is what the rank has just done.
+  void finish(const Action& last) {
+    for (Channel& channel : channels_)
+      while (channel.count > 0)
+        wait_for_oldest(channel, last);
+  }
+
+private:
+  // The memory outlives the message that it is for.
+  struct Input {
+    std::optional<Boundary> tensor;
+    Pending receive;
+  };
+  struct Outgoing {
+    std::optional<Boundary> tensor;
+    Pending send;
+  };
+  struct Channel {
+    std::vector<Outgoing> sends; ///< A ring.
+    std::size_t oldest = 0;
+    std::size_t count = 0;
+  };
+
+  void wait_for_oldest(Channel& channel, const Action& action) {
+    Outgoing& outgoing = channel.sends[channel.oldest];
+    wait(outgoing.send, PipelineWork::wait_send, action);
+    outgoing.tensor.reset();
+    channel.oldest = (channel.oldest + 1) % channel.sends.size();
+    --channel.count;
+  }
+
+  void wait(Pending& pending, PipelineWork work, const Action& action) {
+    if (!recorder_.active() || pending.ready())
+      return pending.wait();
+    const auto span = recorder_.span(work, action);
+    pending.wait();
+  }
+
+  HostCommunicator ranks_;
+  std::vector<Input> inputs_;
+  std::vector<Channel> channels_;
+  TimelineRecorder& recorder_;
+  SourceLocation where_{};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

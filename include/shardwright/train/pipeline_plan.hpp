@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One rank's steps of a schedule with the messages that they need: what a runner carries out.
+
+#include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/stage_message.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Where a message of a pipeline goes. Tags say stage, direction and microbatch, so messages never match by
+/// order.
+struct PipelineMessage {
+  enum class Kind : unsigned char { none, local, remote };
+  Kind kind = Kind::none;
+  int peer = 0;
+  int tag = 0;
+  std::size_t slot = 0;    ///< Of an input, or of the local input that an output becomes.
+  std::size_t channel = 0; ///< Of a remote output.
+};
+
+struct PlannedAction {
+  Action action{};
+  int chunk = 0;
+  PipelineMessage input, output;
+  bool ends_forwards = false;  ///< The chunk's last forward.
+  bool ends_gradients = false; ///< The chunk's last pass that adds weight gradients.
+};
+
+struct PlannedStep {
+  std::array<PlannedAction, 2> actions;
+  int count = 1;
+};
+
+/// The steps of one rank of a proven schedule; `slots` inputs and `channels` (a destination in a direction)
+/// are numbered from 0.
+struct PipelinePlan {
+  std::vector<PlannedStep> steps;
+  std::vector<PlannedAction> forwards; ///< All forwards of the rank by microbatch, then stage.
+  std::size_t slots = 0;
+  std::size_t channels = 0;
+  int chunks = 0;
+  int microbatches = 0;
+
+  PipelinePlan(const Schedule& schedule, int rank)
+      : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()),
+        placement_(schedule.placement()) {
+    slots = 2 * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(microbatches);
+    for (const Step& step : schedule.steps(rank)) {
+      PlannedStep& planned = steps.emplace_back();
+      planned.count = step.size();
+      for (int i = 0; i < planned.count; ++i)
+        planned.actions[static_cast<std::size_t>(i)] = plan(step[i]);
+    }
+    for (int microbatch = 0; microbatch < microbatches; ++microbatch)
+      for (int stage = 0; stage < schedule.stages(); ++stage)
+        if (schedule.placement().rank_of(stage, microbatch) == rank)
+          forwards.push_back(plan({Pass::forward, stage, microbatch}));
+    channels = destinations_.size();
+    find_last_passes();
+  }
+
+  /// How many of `forwards` are of the first `wanted` microbatches.
+  [[nodiscard]] std::size_t forwards_of(int wanted) const {
+    const auto end = std::find_if(forwards.begin(), forwards.end(), [&](const PlannedAction& planned) {
+      return planned.action.microbatch >= wanted;
+    });
+    return static_cast<std::size_t>(end - forwards.begin());
+  }
+
+private:
+  void find_last_passes() {
+    std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
+    std::vector<bool> gradients_end(static_cast<std::size_t>(chunks), false);
+    for (std::size_t s = steps.size(); s-- > 0;)
+      for (int i = steps[s].count; i-- > 0;) {
+        PlannedAction& planned = steps[s].actions[static_cast<std::size_t>(i)];
+        const auto chunk = static_cast<std::size_t>(planned.chunk);
+        planned.ends_forwards = planned.action.pass == Pass::forward && !forwards_end[chunk];
+        planned.ends_gradients = makes_weight_gradient(planned.action.pass) && !gradients_end[chunk];
+        forwards_end[chunk] = forwards_end[chunk] || planned.ends_forwards;
+        gradients_end[chunk] = gradients_end[chunk] || planned.ends_gradients;
+      }
+  }
+
+  [[nodiscard]] PlannedAction plan(const Action& action) {
+    PlannedAction out;
+    out.action = action;
+    out.chunk = placement_.chunk_of(action.stage, action.microbatch);
+    if (const auto in = input_of(placement_, action))
+      out.input = message(*in, in->from_rank, out.chunk);
+    if (const auto made = output_of(placement_, action)) {
+      out.output = message(*made, made->to_rank, placement_.chunk_of(made->to_stage(), made->microbatch));
+      if (made->is_sent())
+        out.output.channel = channel(made->to_rank, made->gradient ? 1 : 0);
+    }
+    return out;
+  }
+
+  /// A message as the rank at one end sees it; `chunk` is that of the stage which takes it.
+  [[nodiscard]] PipelineMessage message(const StageMessage& handed, int peer, int chunk) const {
+    PipelineMessage out;
+    out.kind = handed.is_sent() ? PipelineMessage::Kind::remote : PipelineMessage::Kind::local;
+    out.peer = peer;
+    out.tag = (handed.stage * 2 + (handed.gradient ? 1 : 0)) * microbatches + handed.microbatch;
+    out.slot = slot(chunk, handed.microbatch, handed.gradient ? 1 : 0);
+    return out;
+  }
+  [[nodiscard]] std::size_t slot(int chunk, int microbatch, int direction) const noexcept {
+    return static_cast<std::size_t>((chunk * microbatches + microbatch) * 2 + direction);
+  }
+  [[nodiscard]] std::size_t channel(int peer, int direction) {
+    const std::array<int, 2> destination{peer, direction};
+    const auto found = std::find(destinations_.begin(), destinations_.end(), destination);
+    if (found != destinations_.end())
+      return static_cast<std::size_t>(found - destinations_.begin());
+    destinations_.push_back(destination);
+    return destinations_.size() - 1;
+  }
+
+  StagePlacement placement_;
+  std::vector<std::array<int, 2>> destinations_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Carries out a schedule on the ranks of a pipeline, over any stages.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/source_location.hpp>
+#include <shardwright/schedule/explain.hpp>
+#include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/whole_batch_loss.hpp>
+#include <shardwright/train/pipeline_agreement.hpp>
+#include <shardwright/train/pipeline_messages.hpp>
+#include <shardwright/train/pipeline_plan.hpp>
+#include <shardwright/train/pipeline_stage.hpp>
+#include <shardwright/train/pipeline_timeline.hpp>
+#include <shardwright/train/saved_states.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a runner does beside its work.
+struct PipelineOptions {
+  bool record = false; ///< Keep a timeline: two readings of a clock for each action and wait.
+};
+
+/// @brief The ranks of a pipeline carrying out one schedule, step after step.
+///
+/// Before a step the receives of it and of the next `receive_ahead` steps are under way; sends are
+/// asynchronous, and each channel has `sends_in_flight` of them. That is what the proof of a schedule
+/// assumes. Memory of activations comes from the pool of the stages' mesh and goes back with their last pass:
+/// a steady state allocates nothing. A runner belongs to its rank's thread; after a run that threw it is of
+/// no use.
+template <PipelineStage Stage>
+class PipelineRunner : detail::StageHandover<typename Stage::Output::layout, typename Stage::Input::layout> {
+  using Boundary = typename Stage::Input;
+  using Batch = typename Stage::Batch;
+  using Saved = typename Stage::Saved;
+
+public:
+  using Loss = typename Stage::Loss;
+
+  /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the
+  /// schedule: all give one schedule. A loss that needs the whole batch compiles only with a schedule whose
+  /// type says that all forwards come first.
+  /// @param chunks this rank's stages by chunk; they must outlive the runner
+  /// @throws InvalidArgument where ranks or chunks are not those of the schedule, or its proof does not hold
+  /// (it says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch where
+  /// ranks give different schedules.
+  template <std::derived_from<Schedule> S>
+  PipelineRunner(HostCommunicator ranks, S schedule, std::vector<Stage*> chunks, PipelineOptions options = {})
+      : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),
+        plan_(checked_plan()), recorder_(options.record, 8 * plan_.steps.size() + 64),
+        messages_(ranks_, plan_, schedule_.window().sends_in_flight, recorder_),
+        saved_(plan_.chunks, plan_.microbatches) {
+    static_cast<void>(carries_loss<Loss, S>);
+  }
+  PipelineRunner(const PipelineRunner&) = delete;
+  PipelineRunner& operator=(const PipelineRunner&) = delete;
+
+  /// @brief One step of training over the schedule's microbatches; the sum of this rank's losses, which is
+  /// nothing where it does not hold the last stage. Collective.
+  /// @throws InvalidArgument for another number of microbatches; LifecycleError after a run that threw; the
+  /// typed errors of the communicators.
+  [[nodiscard]] Loss run(std::span<const Batch> batches, SourceLocation where = SourceLocation::current()) {
+    begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
+    Loss loss{};
+    std::size_t posted = 0;
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      for (; posted < plan_.steps.size() && posted <= i + ahead(); ++posted)
+        for (const PlannedAction& planned : actions_of(plan_.steps[posted]))
+          post(planned, batches);
+      carry_out(actions_of(plan_.steps[i]), batches, loss);
+    }
+    end();
+    return loss;
+  }
+
+  /// @brief The forwards alone, of at most the schedule's microbatches, one after the other: `at_last(stage,
+  /// input, batch, saved)` stands for the last stage's, `Stage::evaluate` for the others'.
+  template <class AtLast>
+  void run_forwards(std::span<const Batch> batches, AtLast at_last,
+                    SourceLocation where = SourceLocation::current()) {
+    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
+    Loss unused{};
+    const std::size_t count = plan_.forwards_of(static_cast<int>(batches.size()));
+    std::size_t posted = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (; posted < count && posted <= i + ahead(); ++posted)
+        post(plan_.forwards[posted], batches);
+      const PlannedAction& planned = plan_.forwards[i];
+      std::optional<Boundary> in = messages_.take(planned);
+      const Batch& batch = batch_of(planned, batches);
+      Saved& saved = saved_.take(planned.chunk, planned.action.microbatch);
+      if (planned.action.stage == schedule_.stages() - 1)
+        at_last(stage_of(planned), std::move(in), batch, saved);
+      else
+        messages_.deliver(planned, stage_of(planned).evaluate(std::move(in), batch, saved, unused));
+      saved_.give_back(planned.chunk, planned.action.microbatch);
+    }
+    end();
+  }
+
+  /// @brief The summed loss of this rank's last stage without gradients. Collective.
+  [[nodiscard]] Loss evaluate(std::span<const Batch> batches,
+                              SourceLocation where = SourceLocation::current()) {
+    Loss loss{};
+    run_forwards(
+        batches,
+        [&](Stage& last, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+          static_cast<void>(last.evaluate(std::move(in), batch, saved, loss));
+        },
+        where);
+    return loss;
+  }
+
+  [[nodiscard]] const Schedule& schedule() const noexcept { return schedule_; }
+  /// @brief The ranks of the pipeline.
+  [[nodiscard]] const HostCommunicator& ranks() const noexcept { return ranks_; }
+  /// @brief Most microbatches, times chunks, that the last run kept at a time: what the proof calls in
+  /// flight.
+  [[nodiscard]] int peak_in_flight() const noexcept { return saved_.peak(); }
+  /// @brief Events of the last run, where the options ask for them.
+  [[nodiscard]] const RankTimeline& timeline() const noexcept { return recorder_.events(); }
+
+private:
+  using PlannedAction = detail::PlannedAction;
+
+  [[nodiscard]] detail::PipelinePlan checked_plan() {
+    const auto fail = [](const std::string& sentence) {
+      throw InvalidArgument("PipelineRunner: " + sentence);
+    };
+    if (ranks_.size() != schedule_.ranks())
+      fail("the schedule must have as many ranks as the pipeline, but it has " +
+           std::to_string(schedule_.ranks()) + " and the pipeline " + std::to_string(ranks_.size()) +
+           " (make the schedule for the mesh)");
+    if (static_cast<int>(chunks_.size()) != schedule_.placement().chunks)
+      fail("a rank must hold as many stages as the placement has chunks, " +
+           std::to_string(schedule_.placement().chunks) + ", but " + std::to_string(chunks_.size()) +
+           " were given (make them from the schedule's placement)");
+    detail::require_one_schedule(ranks_, schedule_);
+    static_cast<void>(require_proof(schedule_));
+    return {schedule_, ranks_.rank()};
+  }
+
+  /// Steps whose receives are started before they are reached.
+  [[nodiscard]] std::size_t ahead() const {
+    return static_cast<std::size_t>(std::max(schedule_.window().receive_ahead, 0));
+  }
+  [[nodiscard]] static std::span<const PlannedAction> actions_of(const detail::PlannedStep& step) {
+    return {step.actions.data(), static_cast<std::size_t>(step.count)};
+  }
+  [[nodiscard]] Stage& stage_of(const PlannedAction& planned) const {
+    return *chunks_[static_cast<std::size_t>(planned.chunk)];
+  }
+  [[nodiscard]] static const Batch& batch_of(const PlannedAction& planned, std::span<const Batch> batches) {
+    return batches[static_cast<std::size_t>(planned.action.microbatch)];
+  }
+
+  void begin(bool fits, std::size_t given, SourceLocation where) {
+    if (!fits)
+      throw InvalidArgument("PipelineRunner: the microbatches must be the schedule's " +
+                            std::to_string(plan_.microbatches) + ", but " + std::to_string(given) +
+                            " were given (make a schedule for their number)");
+    if (running_)
+      throw LifecycleError("PipelineRunner: a runner must not be used after a run that threw (end the "
+                           "program, or launch a new world)");
+    running_ = true;
+    messages_.called_from(where);
+    saved_.reset_peak();
+    recorder_.restart(ranks_);
+  }
+
+  void end() {
+    messages_.finish(plan_.steps.empty() ? Action{} : plan_.steps.back().actions.front().action);
+    running_ = false;
+  }
+
+  void post(const PlannedAction& planned, std::span<const Batch> batches) {
+    messages_.post(planned, [&] { return stage_of(planned).make_input(batch_of(planned, batches)); });
+  }
+
+  /// A step: all its inputs, then its work, then all its outputs.
+  void carry_out(std::span<const PlannedAction> actions, std::span<const Batch> batches, Loss& loss) {
+    std::array<std::optional<Boundary>, 2> handed;
+    for (std::size_t i = 0; i < actions.size(); ++i)
+      handed[i] = messages_.take(actions[i]);
+    // Overlapped passes count together, as in the proof.
+    for (const PlannedAction& planned : actions)
+      if (planned.action.pass == Pass::forward)
+        saved_.take(planned.chunk, planned.action.microbatch);
+    for (std::size_t i = 0; i < actions.size(); ++i)
+      handed[i] = perform(actions[i], std::move(handed[i]), batch_of(actions[i], batches), loss);
+    for (const PlannedAction& planned : actions)
+      if constexpr (WholeBatchLoss<Loss>)
+        if (planned.ends_forwards)
+          stage_of(planned).end_forwards();
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (makes_weight_gradient(actions[i].action.pass))
+        saved_.give_back(actions[i].chunk, actions[i].action.microbatch);
+      messages_.deliver(actions[i], std::move(handed[i]));
+      if (actions[i].ends_gradients)
+        stage_of(actions[i]).end_gradients();
+    }
+  }
+
+  [[nodiscard]] std::optional<Boundary> perform(const PlannedAction& planned, std::optional<Boundary> in,
+                                                const Batch& batch, Loss& loss) {
+    const auto span = recorder_.span(PipelineWork::compute, planned.action);
+    Stage& stage = stage_of(planned);
+    Saved& saved = saved_.at(planned.chunk, planned.action.microbatch);
+    switch (planned.action.pass) {
+    case Pass::forward:
+      return stage.forward(std::move(in), batch, saved, loss);
+    case Pass::backward:
+      return stage.backward(std::move(in), batch, saved);
+    case Pass::input_gradient:
+      return stage.input_gradient(std::move(in), saved);
+    case Pass::weight_gradient:
+      stage.weight_gradient(batch, saved);
+    }
+    return std::nullopt;
+  }
+
+  HostCommunicator ranks_;
+  Schedule schedule_;
+  std::vector<Stage*> chunks_;
+  detail::PipelinePlan plan_;
+  detail::TimelineRecorder recorder_;
+  detail::PipelineMessages<Boundary> messages_;
+  detail::SavedStates<Saved> saved_;
+  bool running_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a pipeline runner asks of a stage.
+
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <concepts>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A part of a model that a pipeline runs microbatch by microbatch.
+///
+/// `Input` is the tensor that it gets from the stage before, `Output` what it hands to the next one;
+/// gradients go the other way in the same types. `Batch` is what a microbatch reads, `make_input` memory for
+/// what another rank sends, `Saved` what a microbatch keeps between its passes, `Loss` a sum of losses that
+/// starts at nothing and has `+=`. `end_gradients` is called once a step, after the last weight gradient.
+template <class Stage>
+concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
+    std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
+    requires(Stage& stage, const typename Stage::Batch& batch, typename Stage::Saved& saved,
+             typename Stage::Loss& loss, std::optional<typename Stage::Input> in,
+             std::optional<typename Stage::Output> out) {
+  { stage.make_input(batch) } -> std::same_as<typename Stage::Input>;
+  { stage.forward(std::move(in), batch, saved, loss) } -> std::same_as<decltype(out)>;
+  { stage.backward(std::move(out), batch, saved) } -> std::same_as<decltype(in)>;
+  { stage.input_gradient(std::move(out), saved) } -> std::same_as<decltype(in)>;
+  stage.weight_gradient(batch, saved);
+  stage.end_gradients();
+  loss += loss;
+};
+
+namespace detail {
+
+/// What one stage returns is what the next one is given, and what their gradients are handed over in.
+template <class Output, class Input>
+struct StageHandover {
+  static_assert(std::is_same_v<Output, Input>,
+                "PipelineRunner: a stage's output must have the layout of the next stage's input "
+                "(redistribute it at the end of the stage)");
+  static_assert(!Input::value.has_partial(),
+                "PipelineRunner: what stages hand over must not be Partial, an unfinished sum whose "
+                "gradient has another layout (redistribute it at the end of the stage)");
+};
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the ranks of a pipeline did in one run, and when.
+
+#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/schedule/action.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a rank spends time on.
+enum class PipelineWork : std::uint8_t {
+  compute,    ///< The action itself.
+  wait_input, ///< Waiting for what the action needs of another rank.
+  wait_send,  ///< Waiting for a free slot to send what the action made, or for the last sends.
+};
+
+/// @brief One span of a rank's time, in seconds since the common start of the run.
+struct PipelineEvent {
+  PipelineWork work = PipelineWork::compute;
+  Action action{};
+  double begin_seconds = 0;
+  double end_seconds = 0;
+};
+
+/// @brief A rank's events in their order; a wait that did not have to wait leaves none.
+using RankTimeline = std::vector<PipelineEvent>;
+
+namespace detail {
+
+/// Takes the times of one rank; does nothing where no timeline is asked for.
+class TimelineRecorder {
+  using Clock = std::chrono::steady_clock;
+
+public:
+  TimelineRecorder(bool active, std::size_t events) : active_(active) {
+    if (active)
+      events_.reserve(events);
+  }
+
+  /// Notes the time until it is destroyed.
+  class Span {
+  public:
+    Span(TimelineRecorder& recorder, PipelineWork work, const Action& action)
+        : recorder_(recorder), event_{work, action, recorder.now(), 0} {}
+    ~Span() {
+      if (!recorder_.active_)
+        return;
+      event_.end_seconds = recorder_.now();
+      recorder_.events_.push_back(event_);
+    }
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+  private:
+    TimelineRecorder& recorder_;
+    PipelineEvent event_;
+  };
+
+  [[nodiscard]] bool active() const noexcept { return active_; }
+  [[nodiscard]] Span span(PipelineWork work, const Action& action) { return {*this, work, action}; }
+  [[nodiscard]] const RankTimeline& events() const noexcept { return events_; }
+
+  /// Forgets the events and starts at 0, together with the other ranks. Collective where active.
+  void restart(HostCommunicator& ranks) {
+    if (!active_)
+      return;
+    events_.clear();
+    ranks.barrier();
+    origin_ = Clock::now();
+  }
+
+private:
+  [[nodiscard]] double now() const {
+    return active_ ? std::chrono::duration<double>(Clock::now() - origin_).count() : 0;
+  }
+
+  bool active_;
+  Clock::time_point origin_{};
+  RankTimeline events_;
+};
+
+} // namespace detail
+
+/// @brief The timelines of all ranks, in rank order, on every rank. Collective.
+[[nodiscard]] inline std::vector<RankTimeline> gather_timelines(const HostCommunicator& ranks,
+                                                                const RankTimeline& own) {
+  return gather_vectors(ranks, own);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
