@@ -115,7 +115,4 @@ struct ParseResult {
 /// positive number.
 [[nodiscard]] Environment current_environment();
 
-/// @brief The candidate nearest to `word` by edits, or an empty view where none is near.
-[[nodiscard]] std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates);
-
 } // namespace train_gpt

@@ -72,8 +72,8 @@ TEST_CASE("Every action of every rank is a box to scale with its number") {
       REQUIRE(found != expected.end());
       const sw::TimedStep& timed = *found->second;
       const double width = std::stod((*it)[2]) + 0.8; // boxes keep 0.4 pixels apart on each side
-      CHECK(width == Approx(scale * (timed.end - timed.begin)).margin(0.2));
-      CHECK(std::stod((*it)[1]) - 0.4 == Approx(92 + scale * timed.begin).margin(0.2));
+      CHECK(width == Approx(scale * (timed.end - timed.start)).margin(0.2));
+      CHECK(std::stod((*it)[1]) - 0.4 == Approx(92 + scale * timed.start).margin(0.2));
       CHECK(std::stod((*it)[3]) == Approx(timed.step.overlapped ? 13.2 : 27.2));
       expected.erase(found);
     }
@@ -92,7 +92,7 @@ TEST_CASE("Planned and measured times are lanes of one drawing with one scale") 
   tables[1].label = "measured";
   for (auto& steps : tables[1].ranks)
     for (sw::TimedStep& timed : steps) {
-      timed.begin *= 2;
+      timed.start *= 2;
       timed.end *= 2;
     }
   const std::string svg = sw::draw_svg(tables, {"t", "s", "ms"});

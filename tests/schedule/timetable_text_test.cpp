@@ -51,6 +51,13 @@ TEST_CASE("Columns are as long as costs allow") {
   CHECK(sw::costs_text(costs) == "F=1,I=1.5,W=0.5,send=0");
 }
 
+TEST_CASE("Policies have the titles of their papers") {
+  for (const std::string& name : sw::schedule_names())
+    CHECK(sw::schedule_title(name) != name);
+  CHECK(sw::schedule_title("zbv") == "ZB-V");
+  CHECK(sw::schedule_title("mine") == "mine");
+}
+
 TEST_CASE("Numbers are short") {
   CHECK(sw::number_text(27.0, 3) == "27");
   CHECK(sw::number_text(0.12345, 3) == "0.123");

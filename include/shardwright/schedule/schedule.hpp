@@ -17,25 +17,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Gives steps that are stored one after the other.
-class StepCursor {
-public:
-  constexpr StepCursor() = default;
-  constexpr explicit StepCursor(std::span<const Step> steps) : steps_(steps) {}
-
-  /// @brief The next step of the rank; false at its end.
-  constexpr bool next(Step& step) {
-    if (next_ == steps_.size())
-      return false;
-    step = steps_[next_++];
-    return true;
-  }
-
-private:
-  std::span<const Step> steps_{};
-  std::size_t next_ = 0;
-};
-
 /// @brief The steps of every rank in their order; what a pipeline runner carries out once it is proven.
 class Schedule {
 public:
@@ -52,7 +33,6 @@ public:
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
   /// @brief Order of one rank, 0 <= rank < ranks().
   [[nodiscard]] std::span<const Step> steps(int rank) const { return steps_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] StepCursor cursor(int rank) const { return StepCursor(steps(rank)); }
 
 private:
   std::string name_;

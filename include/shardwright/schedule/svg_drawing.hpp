@@ -50,7 +50,7 @@ public:
         highest_ = std::max(highest_, table.peak(rank));
         boxes += table.steps(rank).size();
         for (const TimedStep& timed : table.steps(rank)) {
-          if (const double length = timed.end - timed.begin; length > 0)
+          if (const double length = timed.end - timed.start; length > 0)
             shortest = shortest == 0 ? length : std::min(shortest, length);
           for (int i = 0; i < timed.step.size(); ++i)
             uses_[static_cast<std::size_t>(timed.step[i].pass)] = true;
@@ -211,7 +211,7 @@ private:
   void draw_lane(const Timetable& table, int rank, double y) {
     box("lane", left, y, span_ * scale_, lane);
     for (const TimedStep& timed : table.steps(rank)) {
-      const double width = (timed.end - timed.begin) * scale_;
+      const double width = (timed.end - timed.start) * scale_;
       const double height = lane / timed.step.size();
       for (int i = 0; i < timed.step.size(); ++i)
         draw_action(timed.step[i], timed, width, y + i * height, height);
@@ -228,15 +228,15 @@ private:
     const StagePlacement& placement = tables_.front().placement;
     const int chunk = placement.chunk_of(action.stage, action.microbatch);
     const std::string number = std::to_string(action.microbatch);
-    box(class_of(action), x_of(timed.begin) + 0.4, y + 0.4, std::max(width - 0.8, 0.3), height - 0.8,
+    box(class_of(action), x_of(timed.start) + 0.4, y + 0.4, std::max(width - 0.8, 0.3), height - 0.8,
         letter_of(action.pass) + number + ", stage " + std::to_string(action.stage) + ", " +
-            number_text(timed.begin, 3) + " to " + number_text(timed.end, 3));
+            number_text(timed.start, 3) + " to " + number_text(timed.end, 3));
     const auto digits = static_cast<double>(number.size());
     const bool small = height < lane || width < 7 * digits + 4;
     if (width < 5.2 * digits + 2)
       return;
     const bool dark = !colour_of(action.pass, chunk, placement.chunks).light();
-    words(std::string(small ? "s" : "n") + (dark ? "d" : ""), x_of(timed.begin) + width / 2,
+    words(std::string(small ? "s" : "n") + (dark ? "d" : ""), x_of(timed.start) + width / 2,
           y + height / 2 + (small ? 3.2 : 4), number);
   }
 

@@ -5,8 +5,8 @@
 /// @brief When every rank of a pipeline does what, planned by the proof or measured in a run.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/error.hpp>
 #include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/schedule.hpp>
@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -23,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A step of a rank and when it ran.
 struct TimedStep {
   Step step{};
-  double begin = 0;
+  double start = 0;
   double end = 0;
 };
 
@@ -51,7 +50,7 @@ struct Timetable {
   [[nodiscard]] double busy(int rank) const {
     double sum = 0;
     for (const TimedStep& timed : steps(rank))
-      sum += timed.end - timed.begin;
+      sum += timed.end - timed.start;
     return sum;
   }
   /// @brief Makespan less the busy time, of the rank that idles most.
@@ -83,7 +82,7 @@ struct Timetable {
         begun += timed.step[i].pass == Pass::forward ? 1 : 0;
         ended += makes_weight_gradient(timed.step[i].pass) ? 1 : 0;
       }
-      change(timed.begin, begun);
+      change(timed.start, begun);
       change(timed.end, -ended);
     }
     return curve;
@@ -98,18 +97,16 @@ struct Timetable {
 };
 
 /// @brief The times that a proof gives the steps of a schedule.
-/// @throws InvalidArgument where the schedule does not hold.
-[[nodiscard]] inline Timetable planned_timetable(const Schedule& schedule, const PassCosts& costs = {},
-                                                 const MessageWindow& window = {}) {
+/// @throws InvalidArgument where the schedule does not hold, with what is missing or who waits for whom.
+[[nodiscard]] inline Timetable planned_timetable(const Schedule& schedule, const PassCosts& costs = {}) {
   Timetable out{"planned", schedule.placement(), schedule.microbatches(), {}};
   out.ranks.resize(static_cast<std::size_t>(schedule.ranks()));
-  const Proof proof =
-      prove(schedule, costs, window, {}, [&out](int rank, const Step& step, double begin, double end) {
-        out.ranks[static_cast<std::size_t>(rank)].push_back({step, begin, end});
-      });
+  const Proof proof = prove(schedule, costs, schedule.window(), {},
+                            [&out](int rank, const Step& step, double start, double end) {
+                              out.ranks[static_cast<std::size_t>(rank)].push_back({step, start, end});
+                            });
   if (!proof.holds())
-    throw InvalidArgument("Timetable: a schedule must be complete, ordered and free of deadlock, but " +
-                          schedule.name() + " is not (its proof names the first fault)");
+    static_cast<void>(require_proof(schedule, costs)); // says why
   return out;
 }
 

@@ -59,15 +59,15 @@ namespace detail {
   double shortest = table.makespan();
   for (const std::vector<TimedStep>& steps : table.ranks)
     for (const TimedStep& timed : steps)
-      if (timed.end > timed.begin)
-        shortest = std::min(shortest, timed.end - timed.begin);
+      if (timed.end > timed.start)
+        shortest = std::min(shortest, timed.end - timed.start);
   const auto fits = [&table](double column) {
     const auto whole = [column](double time) {
       return std::abs(time / column - std::round(time / column)) < 1e-6;
     };
     return std::all_of(table.ranks.begin(), table.ranks.end(), [&](const std::vector<TimedStep>& steps) {
       return std::all_of(steps.begin(), steps.end(),
-                         [&](const TimedStep& timed) { return whole(timed.begin) && whole(timed.end); });
+                         [&](const TimedStep& timed) { return whole(timed.start) && whole(timed.end); });
     });
   };
   for (int parts = 1; parts <= 10; ++parts)
@@ -107,7 +107,7 @@ namespace detail {
   std::size_t cell = 3;
   for (const std::vector<TimedStep>& steps : table.ranks)
     for (const TimedStep& timed : steps) {
-      const std::size_t cells = std::max<std::size_t>(at(timed.end) - at(timed.begin), 1);
+      const std::size_t cells = std::max<std::size_t>(at(timed.end) - at(timed.start), 1);
       cell = std::max(cell, detail::step_text(table.placement, timed.step).size() / cells + 1);
     }
 
@@ -121,10 +121,10 @@ namespace detail {
     for (std::size_t i = 0; i < columns; ++i)
       out += padded(".", cell);
     for (const TimedStep& timed : table.ranks[rank]) {
-      const std::size_t length = std::max<std::size_t>(at(timed.end) - at(timed.begin), 1) * cell;
+      const std::size_t length = std::max<std::size_t>(at(timed.end) - at(timed.start), 1) * cell;
       std::string text = detail::step_text(table.placement, timed.step);
       text.resize(std::max(text.size(), length - 1), '-');
-      out.replace(at(timed.begin) * cell, length, padded(text, length));
+      out.replace(at(timed.start) * cell, length, padded(text, length));
     }
   }
   std::string out;
