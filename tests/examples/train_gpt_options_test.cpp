@@ -4,6 +4,7 @@
 #include "support/matchers.hpp"
 
 #include <train_gpt/options.hpp>
+#include <train_gpt/schedules.hpp>
 
 #include <initializer_list>
 #include <string>
@@ -92,6 +93,42 @@ TEST_CASE("options: the mesh keeps its order, and settles the ranks") {
   CHECK(options.ranks == 6);
   CHECK(accepted({"--ranks", "4"}).mesh == std::vector<MeshAxis>{{"dp", 4}});
   CHECK(accepted({}, {3, "/sources"}).mesh == std::vector<MeshAxis>{{"dp", 3}});
+}
+
+TEST_CASE("options: a pipeline runs the passes of a step as microbatches, as many as there can be") {
+  Options options =
+      accepted({"--mesh", "pp=2,dp=2,tp=2", "--schedule", "zbv", "--batch", "16", "--microbatches", "8"});
+  CHECK(options.extent("pp") == 2);
+  CHECK(options.schedule == "zbv");
+  CHECK(options.accumulation == 8);
+  CHECK(options.microbatch == 1);
+  options = accepted({"--mesh", "pp=2,dp=2", "--batch", "12"});
+  CHECK(options.schedule == "1f1b");
+  CHECK(options.accumulation == 6);
+  CHECK(options.microbatch == 1);
+  options = accepted({"--mesh", "pp=2", "--microbatch", "3", "--batch", "12"});
+  CHECK(options.accumulation == 4);
+  for (const std::string& name : train_gpt::schedule_names())
+    CHECK(train_gpt::schedule_of(accepted({"--mesh", "pp=4", "--batch", "8", "--schedule", name.c_str()}))
+              .ranks() == 4);
+  CHECK(train_gpt::schedule_of(
+            accepted({"--mesh", "pp=2", "--batch", "8", "--schedule", "interleaved", "--chunks", "3"}))
+            .stages() == 6);
+}
+
+TEST_CASE(
+    "options: a schedule that does not allow the mesh or the microbatches gets the nearest that it does") {
+  CHECK_THAT(refused({"--schedule", "dualpip"}),
+             ContainsSubstring("but it is 'dualpip'; did you mean dualpipe?"));
+  CHECK_THAT(refused({"--mesh", "pp=3", "--schedule", "dualpipe"}),
+             ContainsSubstring("--schedule dualpipe: the number of ranks must be even") &&
+                 ContainsSubstring("2 and 4"));
+  CHECK_THAT(refused({"--mesh", "pp=4", "--schedule", "dualpipev", "--batch", "6"}),
+             ContainsSubstring(
+                 "there are 6 microbatches on 4 ranks (the nearest legal numbers of microbatches are 8"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--chunks", "3"}), ContainsSubstring("give --schedule interleaved"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "interleaved", "--chunks", "7"}),
+             ContainsSubstring("2 to 4 chunks, but there are 7"));
 }
 
 TEST_CASE("options: a mesh that is none is refused") {

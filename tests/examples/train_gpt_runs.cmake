@@ -35,6 +35,16 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   verify_double 0 OPTIONS ${tiny} --steps 4 --mesh tp=2 --accumulation 2 --tied --precision fp64 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
+foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
+  shardwright_train_gpt_run(
+    verify_${schedule} 0 OPTIONS ${tiny} --steps 4 --layers 4 --mesh pp=2,dp=2,tp=2 --schedule ${schedule} --microbatches 4
+    --batch 8 --tied --sequence-parallel --verify --sample 4
+    SAYS "on pp=2,dp=2,tp=2" "schedule ${schedule}: [24] stages on 2 ranks, 4 microbatches" "--- sample ---" "layers.3.down"
+         "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+endforeach()
+shardwright_train_gpt_run(
+  schedule_does_not_allow 2 OPTIONS ${tiny} --mesh pp=3 --schedule dualpipe
+  SAYS "--schedule dualpipe: the number of ranks must be even, but there are 4 microbatches on 3 ranks")
 set(metrics "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_metrics.jsonl")
 shardwright_train_gpt_run(
   metrics 0 OPTIONS ${tiny} --steps 3 --mesh dp=2 --validate-every 2 --metrics "${metrics}" SAYS "step 3/3"
@@ -60,6 +70,9 @@ if(TARGET comm_mpi_test)
   shardwright_train_gpt_run(
     mpi_verify 0 RANKS 4 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --verify
     SAYS "131392 parameters on dp=2,tp=2" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+  shardwright_train_gpt_run(
+    mpi_verify_pipeline 0 RANKS 4 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbv --verify
+    SAYS "schedule zbv: 4 stages on 2 ranks, 4 microbatches" "verify: passed: losses differ by")
   shardwright_train_gpt_run(
     mpi_ranks_contradict_mesh 2 RANKS 3 OPTIONS ${tiny} --mesh dp=2,tp=2 SAYS "dp=2,tp=2 is 4 ranks, but the launcher started 3")
   shardwright_train_gpt_run(

@@ -7,7 +7,16 @@
 #include "nn/small_training.hpp"
 
 #include <shardwright/nn/decoder_pipeline.hpp>
+#include <shardwright/schedule/dual_pipe.hpp>
+#include <shardwright/schedule/dual_pipe_v.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/zb_h1.hpp>
+#include <shardwright/schedule/zb_h2.hpp>
+#include <shardwright/schedule/zb_v.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 
 #include <cstddef>
@@ -17,46 +26,94 @@
 
 namespace nn_test {
 
-/// @brief What a pipelined run leaves behind on a rank.
-struct PipelineOutcome {
-  std::vector<double> losses, norms;
-  std::vector<std::int64_t> tokens;
-  std::vector<double> evaluated; ///< The loss of the last batch after each step, without gradients.
-  int peak_in_flight = 0;
-  std::vector<sw::RankTimeline> timelines;
+/// @brief A schedule, with the peaks of its ranks as proven.
+struct ProvenSchedule {
+  sw::Schedule schedule;
+  std::vector<sw::RankProof> ranks;
 };
 
+/// @brief All policies that allow the numbers and need no more room for messages than the window has.
+[[nodiscard]] inline std::vector<ProvenSchedule> every_schedule(int ranks, int microbatches,
+                                                                const sw::MessageWindow& window = {}) {
+  std::vector<ProvenSchedule> out;
+  const auto add = [&]<class Policy>(Policy) {
+    if (!sw::schedule_rule<Policy>(ranks, microbatches).holds())
+      return;
+    std::vector<sw::RankProof> proofs(static_cast<std::size_t>(ranks));
+    if (!sw::PipelineSchedule<Policy>::prove(ranks, microbatches, {}, window, proofs).holds())
+      return;
+    out.push_back({sw::make_schedule<Policy>(ranks, microbatches), std::move(proofs)});
+  };
+  add(sw::GPipe{});
+  add(sw::OneFOneB{});
+  add(sw::Interleaved<2>{});
+  add(sw::ZBH1{});
+  add(sw::ZBH2{});
+  add(sw::ZBV{});
+  add(sw::DualPipe{});
+  add(sw::DualPipeV{});
+  return out;
+}
+
+/// @brief Six layers, so that four ranks with two stages each have two empty ones among them.
+[[nodiscard]] inline Problem pipeline_problem(bool tied) {
+  Problem problem;
+  problem.config = config_of_four();
+  problem.config.layers = 6;
+  problem.config.width = 16;
+  problem.config.heads = 4;
+  problem.config.kv_heads = 2;
+  problem.config.hidden = 12;
+  problem.config.tied_embedding = tied;
+  problem.batch = 16;
+  return problem;
+}
+
+/// @brief What a pipelined run leaves behind on a rank.
+struct PipelineOutcome {
+  Outcome training;     ///< With the parameters of this rank's stages.
+  double evaluated = 0; ///< The loss of the last batch after the last step, without gradients.
+  int peak_in_flight = 0;
+  std::vector<sw::RankTimeline> timelines; ///< Of the last step, where asked for.
+};
+
+/// @brief How it is spread out; the schedule sets the microbatches.
 struct PipelineWay {
   int pp = 1;
-  Way inside; ///< `accumulation` microbatches.
+  Way inside;
+  sw::PipelineOptions options{};
+  std::vector<int> layers{}; ///< Of each stage; none spreads them evenly.
 
+  [[nodiscard]] int ranks() const { return pp * inside.dp * inside.tp; }
   [[nodiscard]] std::string text() const { return "pp=" + std::to_string(pp) + " " + inside.text(); }
 };
 
 template <class Layouts, class Element>
 [[nodiscard]] PipelineOutcome train_pipeline_with(const sw::HostCommunicator& world, const Problem& problem,
                                                   const PipelineWay& way, const sw::Schedule& schedule,
-                                                  const AtStep& at_step, bool record) {
+                                                  const AtStep& at_step) {
   using namespace sw::axis;
   using Model = sw::DecoderPipeline<Layouts, Element>;
   using Stage = typename Model::Stage;
   using Ids = typename Stage::Ids;
-  const sw::DeviceMesh whole{world, sw::extent<pp>(way.pp), sw::extent<dp>(way.inside.dp),
+  const sw::DeviceMesh ranks{world, sw::extent<pp>(way.pp), sw::extent<dp>(way.inside.dp),
                              sw::extent<tp>(way.inside.tp)};
-  const sw::DeviceMesh mesh{whole.template communicator<dp, tp>(), sw::extent<dp>(way.inside.dp),
+  const sw::DeviceMesh mesh{ranks.template communicator<dp, tp>(), sw::extent<dp>(way.inside.dp),
                             sw::extent<tp>(way.inside.tp)};
-  const sw::HostCommunicator pipeline = whole.template communicator<pp>();
+  const sw::HostCommunicator pipeline = ranks.template communicator<pp>();
   Model model(mesh, pipeline, schedule.placement(),
-              sw::LayerPartition(static_cast<int>(problem.config.layers), schedule.stages()), problem.config,
-              problem.seed);
-  sw::PipelineRunner<Stage> runner(pipeline, schedule, model.chunks(), {.record = record});
+              way.layers.empty()
+                  ? sw::LayerPartition(static_cast<int>(problem.config.layers), schedule.stages())
+                  : sw::LayerPartition(static_cast<int>(problem.config.layers), way.layers),
+              problem.config, problem.seed);
+  sw::PipelineRunner<Stage> runner(pipeline, schedule, model.chunks(), way.options);
   sw::GradAccumulator<Model> accumulator(model, world);
   sw::AdamW optimizer;
   const sw::WarmupCosine rate{.peak = 3e-3, .minimum = 3e-4, .warmup_steps = 4, .total_steps = problem.steps};
   PipelineOutcome out;
-  out.losses.reserve(static_cast<std::size_t>(problem.steps));
-  out.norms.reserve(out.losses.capacity());
-  out.tokens.reserve(out.losses.capacity());
+  out.training.losses.reserve(static_cast<std::size_t>(problem.steps));
+  out.training.norms.reserve(static_cast<std::size_t>(problem.steps));
+  out.training.tokens.reserve(static_cast<std::size_t>(problem.steps));
   const std::int64_t rows = problem.batch / schedule.microbatches();
   std::vector<typename Stage::Batch> batches;
   batches.reserve(static_cast<std::size_t>(schedule.microbatches()));
@@ -74,16 +131,20 @@ template <class Layouts, class Element>
     const sw::GradientSummary summary = accumulator.finish();
     optimizer.step(model, summary, rate(step));
     accumulator.restart();
-    out.losses.push_back(summary.loss.value);
-    out.norms.push_back(summary.gradient_norm);
-    out.tokens.push_back(summary.tokens);
+    out.training.losses.push_back(summary.loss.value);
+    out.training.norms.push_back(summary.gradient_norm);
+    out.training.tokens.push_back(summary.tokens);
     if (at_step)
       at_step(step, mesh.pool_statistics().allocations);
   }
-  if (record)
+  if (way.options.record)
     out.timelines = sw::gather_timelines(pipeline, runner.timeline());
   const auto sums = runner.evaluate(batches);
-  out.evaluated.push_back(sw::mean_over_mesh(mesh, sums.loss, sums.tokens, world).value);
+  out.evaluated = sw::mean_over_mesh(mesh, sums.loss, sums.tokens, world).value;
+  model.for_each_parameter([&](auto& parameter) {
+    out.training.names.push_back(parameter.name());
+    out.training.parameters.push_back(whole(parameter.value()));
+  });
   return out;
 }
 
@@ -91,19 +152,22 @@ template <class Layouts, class Element>
 template <class Element>
 [[nodiscard]] PipelineOutcome train_pipeline(const sw::HostCommunicator& world, const Problem& problem,
                                              const PipelineWay& way, const sw::Schedule& schedule,
-                                             const AtStep& at_step = {}, bool record = false) {
+                                             const AtStep& at_step = {}) {
   if (way.inside.sequence_parallel)
-    return train_pipeline_with<sw::DecoderLayouts<true>, Element>(world, problem, way, schedule, at_step,
-                                                                  record);
-  return train_pipeline_with<sw::DecoderLayouts<false>, Element>(world, problem, way, schedule, at_step,
-                                                                 record);
+    return train_pipeline_with<sw::DecoderLayouts<true>, Element>(world, problem, way, schedule, at_step);
+  return train_pipeline_with<sw::DecoderLayouts<false>, Element>(world, problem, way, schedule, at_step);
 }
+
+/// @brief The same in single precision, compiled once, in decoder_pipeline_test.cpp.
+[[nodiscard]] PipelineOutcome train_pipeline_single(const sw::HostCommunicator& world, const Problem& problem,
+                                                    const PipelineWay& way, const sw::Schedule& schedule,
+                                                    const AtStep& at_step);
 
 /// @brief Trains on thread ranks; the outcome of each of them.
 template <class Element>
 [[nodiscard]] std::vector<PipelineOutcome>
 train_pipeline_on_threads(const Problem& problem, const PipelineWay& way, const sw::Schedule& schedule) {
-  const int ranks = way.pp * way.inside.dp * way.inside.tp;
+  const int ranks = way.ranks();
   std::vector<PipelineOutcome> outcomes(static_cast<std::size_t>(ranks));
   sw::LaunchOptions options;
   options.ranks = ranks;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "nn/pipeline_training.hpp"
 #include "nn/same_on_every_mesh.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
@@ -74,15 +75,26 @@ struct Taken {
   std::vector<std::size_t> heap, pool;
 };
 
-Taken taken(const shardwright::HostCommunicator& world, const Problem& problem, const Way& way) {
+/// Runs `train(at_step)`.
+template <class Train>
+Taken taken(int steps, Train train) {
   Taken out;
-  out.heap.reserve(static_cast<std::size_t>(problem.steps));
-  out.pool.reserve(static_cast<std::size_t>(problem.steps));
-  static_cast<void>(nn_test::train_single(world, problem, way, [&](int, std::size_t pool_allocations) {
+  out.heap.reserve(static_cast<std::size_t>(steps));
+  out.pool.reserve(static_cast<std::size_t>(steps));
+  train([&out](int, std::size_t pool_allocations) {
     out.heap.push_back(allocations);
     out.pool.push_back(pool_allocations);
-  }));
+  });
   return out;
+}
+
+/// Nothing after the second of six steps.
+void expect_nothing_more(const Taken& after, int rank, Findings& findings) {
+  findings.expect(after.pool[1] > 0 && after.pool[5] == after.pool[1], "rank ", rank, ": the pool took ",
+                  after.pool[5] - after.pool[1], " blocks");
+  if (COUNTS_ALLOCATIONS != 0)
+    findings.expect(after.heap[1] > 0 && after.heap[5] == after.heap[1], "rank ", rank, ": ",
+                    after.heap[5] - after.heap[1], " allocations");
 }
 
 } // namespace
@@ -95,12 +107,31 @@ TEST_CASE("steps three to six of a training take nothing from the heap and nothi
     CHECK(on_ranks(way.dp * way.tp, [&](shardwright::HostCommunicator world, Findings& findings) {
             Problem problem = nn_test::problem_of(way, true);
             problem.steps = 6;
-            const Taken after = taken(world, problem, way);
-            findings.expect(after.pool[1] > 0 && after.pool[5] == after.pool[1], "rank ", world.rank(),
-                            ": the pool took ", after.pool[5] - after.pool[1], " blocks");
-            if (COUNTS_ALLOCATIONS != 0)
-              findings.expect(after.heap[1] > 0 && after.heap[5] == after.heap[1], "rank ", world.rank(),
-                              ": ", after.heap[5] - after.heap[1], " allocations");
+            expect_nothing_more(taken(problem.steps,
+                                      [&](const nn_test::AtStep& at_step) {
+                                        static_cast<void>(
+                                            nn_test::train_single(world, problem, way, at_step));
+                                      }),
+                                world.rank(), findings);
           }) == "");
   }
+}
+
+TEST_CASE("neither do they of a pipeline under any schedule") {
+  Problem problem = nn_test::pipeline_problem(true);
+  problem.steps = 6;
+  for (const nn_test::PipelineWay& way :
+       {nn_test::PipelineWay{.pp = 2, .inside = {.dp = 2, .tp = 1}},
+        nn_test::PipelineWay{.pp = 4, .inside = {.dp = 1, .tp = 2, .sequence_parallel = true}}})
+    for (const nn_test::ProvenSchedule& proven : nn_test::every_schedule(way.pp, 8)) {
+      INFO(proven.schedule.name() << " " << way.text());
+      CHECK(on_ranks(way.ranks(), [&](shardwright::HostCommunicator world, Findings& findings) {
+              expect_nothing_more(taken(problem.steps,
+                                        [&](const nn_test::AtStep& at_step) {
+                                          static_cast<void>(nn_test::train_pipeline_single(
+                                              world, problem, way, proven.schedule, at_step));
+                                        }),
+                                  world.rank(), findings);
+            }) == "");
+    }
 }

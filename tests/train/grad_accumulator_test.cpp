@@ -190,3 +190,86 @@ TEST_CASE("a NaN in one rank's gradient or loss reaches every rank's summary") {
           }) == "");
   }
 }
+
+TEST_CASE("a reduction that starts with the last contribution gives the same bits as finish alone") {
+  for (const int data : {1, 2, 3}) {
+    CHECK(on_ranks(2 * data, [data](sw::HostCommunicator world, Findings& findings) {
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(2)};
+            const auto gradients = [&](bool early) {
+              ToyModel<float> model(mesh);
+              model.vector.set_contributors(2);
+              sw::GradAccumulator accumulator(model);
+              std::vector<std::vector<double>> out;
+              for (const std::uint64_t step : {1u, 2u, 3u}) {
+                model.add_gradients(step, mesh.rank());
+                if (early && step == 2) {
+                  // A step may be given up while its reductions are under way.
+                  model.for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+                  accumulator.restart();
+                  model.add_gradients(step, mesh.rank());
+                }
+                if (early) {
+                  model.for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+                  // One of two has ended: there is still a slot, and no other parameter has one.
+                  static_cast<void>(model.vector.gradient_slot());
+                  findings.expect(has(failure_of<sw::LifecycleError>(
+                                          [&] { static_cast<void>(model.matrix.gradient_slot()); }),
+                                      "the step's gradient is finished"),
+                                  "a slot after the last contribution");
+                  model.vector.end_contribution();
+                }
+                accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1});
+                static_cast<void>(accumulator.finish());
+                model.for_each_parameter(
+                    [&](auto& parameter) { out.push_back(whole(parameter.gradient())); });
+                accumulator.restart();
+              }
+              return out;
+            };
+            findings.expect(gradients(true) == gradients(false), "dp ", data);
+          }) == "");
+  }
+}
+
+TEST_CASE("copies on several meshes get the sum of their gradients, and count once in the norm") {
+  CHECK(on_ranks(6, [](sw::HostCommunicator world, Findings& findings) {
+          // Three meshes of two ranks; the vector has copies on the outer two, the rest is each mesh's own.
+          const int number = world.rank() / 2;
+          const sw::DeviceMesh mesh{world.split(number, world.rank()), sw::extent<dp>(1), sw::extent<tp>(2)};
+          sw::HostCommunicator copies = world.split(number == 1 ? -1 : world.rank() % 2, number);
+          ToyModel<double> model(mesh);
+          if (copies.valid())
+            model.vector.set_copies(copies);
+          sw::GradAccumulator accumulator(model, world);
+          model.add_gradients(1, world.rank());
+          const std::vector<double> own = [&] {
+            ToyModel<double> alone(mesh);
+            alone.add_gradients(1, world.rank());
+            alone.vector.finish_gradient();
+            return whole(alone.vector.gradient());
+          }();
+          accumulator.add(LossSum<OverDp>{number == 2 ? 3.0 : 0.0}, TokenCount<OverDp>{number == 2 ? 4 : 0});
+          const sw::GradientSummary summary = accumulator.finish();
+          findings.expect(summary.tokens == 4 && summary.loss.value == 0.75, "the last mesh has the loss");
+          std::vector<double> sum = own;
+          if (copies.valid())
+            copies.all_reduce_in_place(sum);
+          findings.expect(whole(model.vector.gradient()) == sum, "the copies are summed");
+          double squares = 0;
+          model.for_each_parameter([&](auto& parameter) {
+            findings.expect(parameter.first_copy() == (number < 2 || parameter.name() != "vector"),
+                            parameter.name());
+            if (mesh.rank() == 0 && parameter.first_copy())
+              for (const double each : parameter.name() == "vector" ? sum : std::vector<double>())
+                squares += each * each;
+          });
+          for (const auto& each : {whole(model.matrix.gradient()), whole(model.spread.gradient())})
+            for (const double value : each)
+              squares += mesh.rank() == 0 ? value * value : 0;
+          std::vector<double> total{squares};
+          world.all_reduce_in_place(total);
+          const double norm = std::sqrt(total[0]) * summary.scale;
+          findings.expect(std::abs(summary.gradient_norm / norm - 1) < 1e-14, "norm ", summary.gradient_norm,
+                          " instead of ", norm);
+        }) == "");
+}

@@ -47,16 +47,10 @@ public:
   [[nodiscard]] Gradient finish() {
     if (run_ && *run_)
       (*run_)->complete();
-    Gradient out = *std::move(result_);
-    clear();
-    return out;
-  }
-
-  void clear() noexcept {
     if (run_)
       run_->reset();
     source_.reset();
-    result_.reset();
+    return *std::exchange(result_, std::nullopt);
   }
 
 private:

@@ -104,9 +104,10 @@ public:
       throw LifecycleError("Parameter " + name_ + ": the gradient is not finished (call finish() first)");
     return *gradient_;
   }
-  /// @brief Gives the gradient's memory back to the pool.
-  void drop_gradient() noexcept {
-    reduction_.clear();
+  /// @brief Gives the gradient's memory back to the pool; a transition under way is waited for.
+  void drop_gradient() {
+    if (reduction_.started())
+      static_cast<void>(reduction_.finish());
     gradient_.reset();
     accumulator_.reset();
     contributions_ = 0;

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/rank_outcomes.hpp"
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+#include "train/toy_stage.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+using train_test::all_schedules;
+using train_test::ToyPipeline;
+using train_test::ToyStage;
+using Runner = sw::PipelineRunner<ToyStage>;
+
+[[nodiscard]] std::vector<ToyStage::Batch> batches_of(int microbatches) {
+  std::vector<ToyStage::Batch> out;
+  for (int i = 0; i < microbatches; ++i)
+    out.push_back({1.0 + 0.5 * i});
+  return out;
+}
+
+/// The product of all factors but one stage's; -1 leaves none out.
+[[nodiscard]] double product_without(int stages, int left_out) {
+  double out = 1;
+  for (int stage = 0; stage < stages; ++stage)
+    if (stage != left_out)
+      out *= ToyStage::factor_of(stage);
+  return out;
+}
+
+/// What enters, summed over the microbatches of this rank's copy of a stage and over the elements.
+[[nodiscard]] double input_of(const sw::StagePlacement& placement, int microbatches, int rank, int stage) {
+  double sum = 0;
+  for (int i = 0; i < microbatches; ++i)
+    if (placement.rank_of(stage, i) == rank)
+      sum += 5 * (1.0 + 0.5 * i);
+  return sum;
+}
+
+[[nodiscard]] bool near(double value, double expected) {
+  return std::abs(value - expected) <= 1e-12 * std::abs(expected);
+}
+
+/// A run of `ranks` ranks in which a test steps in; what each rank threw.
+template <class Prepare>
+[[nodiscard]] std::vector<std::exception_ptr> broken_run(int ranks, std::chrono::milliseconds deadline,
+                                                         const sw::Schedule& schedule, Prepare prepare) {
+  return rank_outcomes::of(ranks, deadline, [&](sw::HostCommunicator world) {
+    ToyPipeline pipeline(world, schedule.placement());
+    Runner runner(world, schedule, pipeline.chunks());
+    prepare(world.rank(), pipeline);
+    const auto batches = batches_of(schedule.microbatches());
+    try {
+      static_cast<void>(runner.run(batches));
+    } catch (const std::logic_error&) {
+      throw;
+    } catch (...) {
+      // What was in flight is given up, and the runner with it.
+      const std::exception_ptr first = std::current_exception();
+      try {
+        static_cast<void>(runner.run(batches));
+      } catch (const sw::LifecycleError&) {
+        std::rethrow_exception(first);
+      }
+      throw std::logic_error("a runner whose run threw was used again");
+    }
+  });
+}
+
+} // namespace
+
+TEST_CASE("a runner gives every stage what the stages before and behind it made, under every schedule") {
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    for (const int microbatches : {1, 2, 4, 8, 12})
+      for (const sw::Schedule& schedule : all_schedules(ranks, microbatches)) {
+        INFO(schedule.name() << " on " << ranks << " ranks with " << microbatches << " microbatches");
+        const int stages = schedule.stages();
+        CHECK(on_ranks(ranks, [&](sw::HostCommunicator world, Findings& findings) {
+                ToyPipeline pipeline(world, schedule.placement());
+                Runner runner(world, schedule, pipeline.chunks());
+                const auto batches = batches_of(microbatches);
+                for (int step = 1; step <= 2; ++step) {
+                  const double loss = runner.run(batches).sum;
+                  const int last = stages - 1;
+                  const double expected = product_without(stages, -1) *
+                                          input_of(schedule.placement(), microbatches, world.rank(), last);
+                  findings.expect(near(loss, expected), "the loss is ", loss, ", not ", expected);
+                  for (const ToyStage& stage : pipeline.stages) {
+                    const double weight =
+                        step * product_without(stages, stage.number) *
+                        input_of(schedule.placement(), microbatches, world.rank(), stage.number);
+                    findings.expect(near(stage.weight, weight), "the gradient of stage ", stage.number,
+                                    " is ", stage.weight, ", not ", weight);
+                    findings.expect(static_cast<int>(stage.ended.size()) == step &&
+                                        stage.ended.back() == stage.weight_passes,
+                                    "the reduction of stage ", stage.number,
+                                    " starts once in a step, after the last weight pass");
+                  }
+                  findings.expect(near(runner.evaluate(batches).sum, loss), "evaluate gives the same loss");
+                  findings.expect(near(runner.evaluate(std::span(batches).first(1)).sum,
+                                       schedule.placement().rank_of(last, 0) == world.rank()
+                                           ? 5 * product_without(stages, -1)
+                                           : 0),
+                                  "a part of the microbatches may be evaluated");
+                }
+              }) == "");
+      }
+}
+
+TEST_CASE("the reduction of a stage starts before the rank's other stages are done") {
+  const sw::Schedule schedule = sw::make_schedule<sw::Interleaved<2>>(2, 8);
+  CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+          ToyPipeline pipeline(world, schedule.placement());
+          Runner runner(world, schedule, pipeline.chunks());
+          int other_left = -1;
+          ToyStage& early = pipeline.stages[1];
+          pipeline.stages[0].before = [&](sw::Pass) {
+            if (other_left < 0 && !early.ended.empty())
+              other_left = 8 - pipeline.stages[0].weight_passes;
+          };
+          static_cast<void>(runner.run(batches_of(8)));
+          findings.expect(other_left > 0, "microbatches that the first stage has left: ", other_left);
+        }) == "");
+}
+
+TEST_CASE("a runner refuses what does not fit its schedule, naming both numbers") {
+  const sw::Schedule schedule = sw::make_schedule<sw::OneFOneB>(2, 4);
+  CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+          const auto sentence = [](auto program) {
+            try {
+              program();
+            } catch (const sw::InvalidArgument& error) {
+              return std::string(error.what());
+            }
+            return std::string("no error");
+          };
+          ToyPipeline pipeline(world, schedule.placement());
+          const std::string ranks =
+              sentence([&] { Runner(world, sw::make_schedule<sw::OneFOneB>(3, 4), pipeline.chunks()); });
+          findings.expect(ranks.find("it has 3 and the pipeline 2") != std::string::npos, ranks);
+          const std::string chunks =
+              sentence([&] { Runner(world, sw::make_schedule<sw::ZBV>(2, 4), pipeline.chunks()); });
+          findings.expect(chunks.find("chunks, 2, but 1 were given") != std::string::npos, chunks);
+          Runner runner(world, schedule, pipeline.chunks());
+          const std::string batches = sentence([&] { static_cast<void>(runner.run(batches_of(3))); });
+          findings.expect(batches.find("schedule's 4, but 3 were given") != std::string::npos, batches);
+          findings.expect(
+              near(runner.run(batches_of(4)).sum, world.rank() == 1 ? product_without(2, -1) * 5 * 7 : 0),
+              "it runs after a refusal");
+        }) == "");
+}
+
+TEST_CASE("ranks with different schedules are told which rank is the odd one") {
+  const auto outcomes = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
+    const sw::Schedule schedule = world.rank() == 2 ? sw::Schedule(sw::make_schedule<sw::GPipe>(3, 4))
+                                                    : sw::Schedule(sw::make_schedule<sw::OneFOneB>(3, 4));
+    ToyPipeline pipeline(world, schedule.placement());
+    Runner runner(world, schedule, pipeline.chunks());
+  });
+  for (const auto& outcome : outcomes)
+    CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+               ContainsSubstring("rank 2 of the pipeline has 3 stages on 3 ranks with 4 microbatches") &&
+                   ContainsSubstring("in another order"));
+}
+
+TEST_CASE("a rank that throws in mid-pipeline ends the others with its number, at once") {
+  for (const int broken : {0, 1, 2})
+    for (const sw::Schedule& schedule : all_schedules(3, 6)) {
+      INFO(schedule.name() << ", rank " << broken << " throws");
+      const auto begin = std::chrono::steady_clock::now();
+      const auto outcomes = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
+        ToyPipeline pipeline(world, schedule.placement());
+        Runner runner(world, schedule, pipeline.chunks());
+        if (world.rank() == broken)
+          pipeline.stages[0].before = [count = 0](sw::Pass) mutable {
+            if (++count == 5)
+              throw std::runtime_error("a stage broke");
+          };
+        // The rank leaves with the runner, as a program does that does not catch.
+        static_cast<void>(runner.run(batches_of(6)));
+      });
+      CHECK(rank_outcomes::text<std::runtime_error>(outcomes[static_cast<std::size_t>(broken)]) ==
+            "a stage broke");
+      for (int rank = 0; rank < 3; ++rank)
+        if (rank != broken) {
+          const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+          CHECK_THAT(rank_outcomes::text<sw::PeerFailed>(outcome),
+                     ContainsSubstring("rank " + std::to_string(broken)));
+        }
+      CHECK(std::chrono::steady_clock::now() - begin < rank_outcomes::ample / 2);
+    }
+}
+
+TEST_CASE("a rank that stands still is named when the deadline has passed, and the runner is spent") {
+  const sw::Schedule schedule = sw::make_schedule<sw::ZBH1>(2, 4);
+  const auto outcomes = broken_run(2, rank_outcomes::brief, schedule, [](int rank, ToyPipeline& pipeline) {
+    if (rank == 1)
+      pipeline.stages[0].before = [count = 0](sw::Pass) mutable {
+        if (++count == 3)
+          std::this_thread::sleep_for(3 * rank_outcomes::brief);
+      };
+  });
+  CHECK_THAT(rank_outcomes::text<sw::DeadlineExceeded>(outcomes[0]), ContainsSubstring("rank 1"));
+  CHECK(outcomes[1] != nullptr);
+}
+
+TEST_CASE("stages that hand over different shapes get a typed error on both sides") {
+  const sw::Schedule schedule = sw::make_schedule<sw::OneFOneB>(2, 4);
+  const auto outcomes = broken_run(2, rank_outcomes::ample, schedule, [](int rank, ToyPipeline& pipeline) {
+    pipeline.stages[0].elements = 5 + rank;
+  });
+  for (const auto& outcome : outcomes)
+    CHECK_THAT(rank_outcomes::text<sw::CollectiveMismatch>(outcome),
+               ContainsSubstring("both sides of a message must agree on the count"));
+}

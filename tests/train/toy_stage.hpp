@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A stage that multiplies by a number, so that tests know every value of a pipeline, and may step in.
+
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/schedule/dual_pipe.hpp>
+#include <shardwright/schedule/dual_pipe_v.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/zb_h1.hpp>
+#include <shardwright/schedule/zb_h2.hpp>
+#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/train/pipeline_runner.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace train_test {
+
+namespace sw = shardwright;
+using sw::axis::dp;
+using StageMesh = sw::DeviceMesh<dp>;
+
+/// @brief y = factor * x over a few elements; the loss is the sum of the last stage's elements.
+struct ToyStage {
+  using Tensor = sw::ShardedTensor<sw::Layout<1>, double>;
+  using Input = Tensor;
+  using Output = Tensor;
+  struct Batch {
+    double value = 0; ///< Every element that enters the first stage.
+  };
+  struct Saved {
+    std::optional<Tensor> in, gradient;
+  };
+  struct Loss {
+    double sum = 0;
+    Loss& operator+=(const Loss& other) {
+      sum += other.sum;
+      return *this;
+    }
+  };
+  /// What a test may do before a pass: wait, throw.
+  using Before = std::function<void(sw::Pass)>;
+
+  StageMesh mesh;
+  int number = 0;
+  int stages = 1;
+  Before before{};
+  std::int64_t elements = 5;
+  double weight = 0;        ///< The gradient of the factor.
+  std::vector<int> ended{}; ///< Weight passes done at each end_gradients.
+  int weight_passes = 0;
+
+  [[nodiscard]] static double factor_of(int stage) { return 0.75 + 0.125 * stage; }
+  [[nodiscard]] double factor() const { return factor_of(number); }
+
+  [[nodiscard]] Tensor make_input(const Batch&) const { return {mesh, {elements}}; }
+  [[nodiscard]] std::optional<Tensor> forward(std::optional<Tensor> in, const Batch& batch, Saved& saved,
+                                              Loss& loss) {
+    enter(sw::Pass::forward);
+    if (number == 0)
+      in.emplace(filled(batch.value));
+    Tensor out = times(*in, factor());
+    saved.in = std::move(in);
+    if (number + 1 < stages)
+      return out;
+    for (std::size_t i = 0; i < out.local_size(); ++i)
+      loss.sum += out.data()[i];
+    return std::nullopt;
+  }
+  [[nodiscard]] std::optional<Tensor> evaluate(std::optional<Tensor> in, const Batch& batch, Saved& saved,
+                                               Loss& loss) {
+    auto out = forward(std::move(in), batch, saved, loss);
+    saved = {};
+    return out;
+  }
+  [[nodiscard]] std::optional<Tensor> input_gradient(std::optional<Tensor> gradient, Saved& saved) {
+    enter(sw::Pass::input_gradient);
+    if (number + 1 == stages)
+      gradient.emplace(filled(1));
+    Tensor out = times(*gradient, factor());
+    saved.gradient = std::move(gradient);
+    if (number == 0)
+      return std::nullopt;
+    return out;
+  }
+  void weight_gradient(const Batch&, Saved& saved) {
+    enter(sw::Pass::weight_gradient);
+    for (std::size_t i = 0; i < saved.in->local_size(); ++i)
+      weight += saved.in->data()[i] * saved.gradient->data()[i];
+    saved = {};
+    ++weight_passes;
+  }
+  [[nodiscard]] std::optional<Tensor> backward(std::optional<Tensor> gradient, const Batch& batch,
+                                               Saved& saved) {
+    auto out = input_gradient(std::move(gradient), saved);
+    weight_gradient(batch, saved);
+    return out;
+  }
+  void end_gradients() { ended.push_back(weight_passes); }
+
+private:
+  void enter(sw::Pass pass) const {
+    if (before)
+      before(pass);
+  }
+  [[nodiscard]] Tensor filled(double value) const {
+    Tensor out(mesh, {elements});
+    sw::fill(out, value);
+    return out;
+  }
+  [[nodiscard]] Tensor times(const Tensor& in, double by) const {
+    Tensor out(mesh, {elements});
+    for (std::size_t i = 0; i < out.local_size(); ++i)
+      out.mutable_data()[i] = by * in.data()[i];
+    return out;
+  }
+};
+
+static_assert(sw::PipelineStage<ToyStage>);
+
+/// @brief A rank's toy stages under a schedule.
+struct ToyPipeline {
+  ToyPipeline(const sw::HostCommunicator& world, const sw::StagePlacement& placement)
+      : mesh(alone(world), sw::extent<dp>(1)) {
+    for (int chunk = 0; chunk < placement.chunks; ++chunk)
+      stages.push_back(
+          {.mesh = mesh, .number = placement.stage_of(world.rank(), chunk), .stages = placement.stages()});
+  }
+  [[nodiscard]] std::vector<ToyStage*> chunks() {
+    std::vector<ToyStage*> out;
+    for (ToyStage& stage : stages)
+      out.push_back(&stage);
+    return out;
+  }
+
+  StageMesh mesh;
+  std::deque<ToyStage> stages;
+
+private:
+  static sw::HostCommunicator alone(sw::HostCommunicator world) { return world.split(world.rank(), 0); }
+};
+
+/// @brief Every policy that allows the numbers.
+[[nodiscard]] inline std::vector<sw::Schedule> all_schedules(int ranks, int microbatches) {
+  std::vector<sw::Schedule> out;
+  const auto add = [&]<class Policy>(Policy) {
+    if (sw::schedule_rule<Policy>(ranks, microbatches).holds())
+      out.push_back(sw::make_schedule<Policy>(ranks, microbatches));
+  };
+  add(sw::GPipe{});
+  add(sw::OneFOneB{});
+  add(sw::Interleaved<2>{});
+  add(sw::Interleaved<3>{});
+  add(sw::ZBH1{});
+  add(sw::ZBH2{});
+  add(sw::ZBV{});
+  add(sw::DualPipe{});
+  add(sw::DualPipeV{});
+  return out;
+}
+
+} // namespace train_test
