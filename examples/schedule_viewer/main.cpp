@@ -6,6 +6,7 @@
 #include "options.hpp"
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/write_text.hpp>
 #include <shardwright/schedule/csv.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/svg_drawing.hpp>
@@ -37,12 +38,7 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 void write_file(const std::filesystem::path& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  if (!file)
-    throw sw::DataError(path.string() + " can not be written: " + std::generic_category().message(errno) +
-                        " (give a path in a directory that exists and is yours)");
+  sw::write_text(path, text);
   std::cout << "wrote " << path.string() << "\n";
 }
 

@@ -81,7 +81,7 @@ std::string Options::configuration_text() const {
       << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
       << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
       << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--verify " << verify << "\n";
+      << "\n--timeline " << records() << "\n--verify " << verify << "\n";
   return out.str();
 }
 
@@ -100,6 +100,8 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string transport = "auto";
   std::string precision = "fp32";
   std::string metrics;
+  std::string timeline;
+  std::string timeline_svg;
   std::vector<std::string> preset_names;
   for (const Preset& preset : presets())
     preset_names.emplace_back(preset.name);
@@ -228,6 +230,14 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   app.add_option("--metrics", metrics, "File to which each step is appended as a line of JSON.")
       ->type_name("FILE")
       ->group("Output");
+  app.add_option("--timeline", timeline,
+                 "File for a trace of the last step, all ranks, that ui.perfetto.dev opens.")
+      ->type_name("FILE")
+      ->group("Output");
+  app.add_option("--timeline-svg", timeline_svg,
+                 "File for a drawing of the last step: measured times beside those planned with their means.")
+      ->type_name("FILE")
+      ->group("Output");
   app.add_flag("--verify", options.verify,
                "Repeat the run on one rank and print the largest differences of losses and final parameters.")
       ->group("Output");
@@ -267,6 +277,8 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
                                                  : Transport::automatic;
     options.precision = precision == "fp64" ? Precision::fp64 : Precision::fp32;
     options.metrics = metrics;
+    options.timeline = timeline;
+    options.timeline_svg = timeline_svg;
     for (const std::string& path : data)
       options.data.emplace_back(path);
     if (options.data.empty())
