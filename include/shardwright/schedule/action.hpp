@@ -52,7 +52,22 @@ struct Step {
     return index == 0 ? first : second;
   }
 
-  friend constexpr bool operator==(const Step&, const Step&) = default;
+  friend constexpr bool operator==(const Step& left, const Step& right) noexcept {
+    return left.overlapped == right.overlapped && left.first == right.first &&
+           (!left.overlapped || left.second == right.second);
+  }
 };
+
+/// @brief Whether an order, given by `bool next(Step&)`, has no forward after or beside a backward.
+template <class Cursor>
+[[nodiscard]] constexpr bool forwards_come_first(Cursor cursor) {
+  bool backward = false;
+  for (Step step; cursor.next(step);) {
+    if (step.overlapped || (backward && step.first.pass == Pass::forward))
+      return false;
+    backward = step.first.pass != Pass::forward;
+  }
+  return true;
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

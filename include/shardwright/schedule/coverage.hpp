@@ -6,11 +6,11 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/fixed_array.hpp>
 #include <shardwright/schedule/proof.hpp>
 #include <shardwright/schedule/stage_table.hpp>
 
 #include <cstdint>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -22,18 +22,17 @@ template <class Source>
 [[nodiscard]] constexpr ScheduleFailure uncovered(const Source& source) {
   constexpr int marks[] = {1, 6, 2, 4}; // of F, B, I, W
   const StageTable stages(source.placement(), source.microbatches());
-  std::vector<std::uint8_t> found(stages.index(stages.stages(), 0));
+  FixedArray<std::uint8_t> found(stages.cells());
   for (int rank = 0; rank < source.placement().ranks; ++rank) {
     auto cursor = source.cursor(rank);
     Step step;
     for (int i = 0; cursor.next(step); ++i)
       for (int k = 0; k < step.size(); ++k) {
         const Action& action = step[k];
-        if (!stages.knows(action))
-          return {ScheduleFault::unknown, rank, i, action, action};
-        if (stages.at(action.stage, action.microbatch)->rank != rank)
-          return {ScheduleFault::misplaced, rank, i, action, action};
-        std::uint8_t& have = found[stages.index(action.stage, action.microbatch)];
+        const StagePlace* at = stages.find(action);
+        if (at == nullptr || at->rank != rank)
+          return {at == nullptr ? ScheduleFault::unknown : ScheduleFault::misplaced, rank, i, action, action};
+        std::uint8_t& have = found.items[stages.index(action.stage, action.microbatch)];
         const int mark = marks[static_cast<int>(action.pass)];
         if ((have & mark) != 0)
           return {ScheduleFault::repeated, rank, i, action, action};
@@ -44,7 +43,7 @@ template <class Source>
     for (const Pass pass : {Pass::forward, Pass::input_gradient, Pass::weight_gradient})
       for (int stage = 0; stage < stages.stages(); ++stage) {
         const int mark = marks[static_cast<int>(pass)];
-        const int have = found[stages.index(stage, microbatch)];
+        const int have = found.items[stages.index(stage, microbatch)];
         const bool neither = pass == Pass::input_gradient && (have & 6) == 0;
         const Action action{neither ? Pass::backward : pass, stage, microbatch};
         if ((have & mark) == 0)

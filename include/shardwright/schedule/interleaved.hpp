@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 #include <shardwright/schedule/warm_up_order.hpp>
@@ -32,11 +33,11 @@ public:
       return false;
     const int k = step.first.microbatch;
     const int begin = k / (chunks_ * group_) * group_; // first microbatch of the group
-    const int size = std::min(group_, microbatches_ - begin);
-    const int within = k - begin * chunks_;
-    const int turn = within / size;
-    const int chunk = step.first.pass == Pass::forward ? turn : chunks_ - 1 - turn;
-    step.first = {step.first.pass, chunk * ranks_ + rank_, begin + within % size};
+    const int size = microbatches_ - begin < group_ ? microbatches_ - begin : group_;
+    const int turn = (k - begin * chunks_) / size;
+    step.first = {step.first.pass,
+                  (step.first.pass == Pass::forward ? turn : chunks_ - 1 - turn) * ranks_ + rank_,
+                  begin + (k - begin * chunks_) % size};
     return true;
   }
 
@@ -54,7 +55,8 @@ private:
 ///
 /// Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", arXiv 2104.04473,
 /// section 2.2. `group_size` 0 takes m / max(1, m / p) microbatches per group as torch.distributed.pipelining
-/// does, so that all groups are equal; another size leaves the last group smaller, as in Megatron-LM.
+/// does, so that all groups are equal; another size leaves the last group smaller, as in Megatron-LM. With
+/// fewer microbatches than ranks the bubble grows by (v-1)(p-m)(F+B)/v.
 template <int chunks = 2, int group_size = 0>
 struct Interleaved {
   static_assert(chunks > 0, "Interleaved: a rank must hold at least one chunk (use 2 or more, or OneFOneB)");
@@ -66,9 +68,20 @@ struct Interleaved {
     return group_size > 0 ? group_size : microbatches / std::max(1, microbatches / ranks);
   }
   [[nodiscard]] static constexpr ScheduleRule rule(int ranks, int microbatches) {
-    if (group_size == 0 && microbatches % std::max(1, microbatches / ranks) != 0)
+    const int each = group(ranks, microbatches);
+    const int last = microbatches % each;
+    if (group_size == 0 && last != 0)
       return {"the microbatches must divide into equal groups of at least as many as there are ranks"};
+    if (each < ranks && microbatches > each)
+      return {"the ranks must be no more than the microbatches of a group", ScheduleExtent::ranks};
+    if (microbatches > each && last != 0 && last < ranks)
+      return {"the last group must have no fewer microbatches than there are ranks"};
     return {};
+  }
+  /// @brief A group that is larger than the ranks arrives at the first rank before its turn: room for the
+  /// rest.
+  [[nodiscard]] static constexpr MessageWindow window(int ranks, int microbatches) {
+    return {2, std::max(2, group(ranks, microbatches) - ranks)};
   }
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
     return StagePlacement::loop(ranks, chunks);

@@ -79,11 +79,8 @@ public:
   constexpr bool next(Step& step) {
     while (phase_ < count_) {
       const PhaseItem item = take();
-      const bool kept = number(item, step.first);
       step.overlapped = item.overlaps_next;
-      if (item.overlaps_next)
-        number(take(), step.second);
-      if (kept)
+      if (number(item, step.first) && (!item.overlaps_next || number(take(), step.second)))
         return true;
     }
     return false;
@@ -93,22 +90,22 @@ private:
   constexpr PhaseItem take() {
     const Phase& phase = phases_[phase_];
     const PhaseItem item = phase.items[item_];
-    if (++item_ == phase.length) {
-      item_ = 0;
-      repeat_ = repeat_ + 1 == phase.repeats ? (++phase_, 0) : repeat_ + 1;
-    }
+    if (++item_ == phase.length)
+      phase_ += repeat_ + 1 == phase.repeats ? 1 : 0,
+          repeat_ = repeat_ + 1 == phase.repeats ? 0 : repeat_ + 1, item_ = 0;
     return item;
   }
 
+  /// Gives an item the next microbatch of its pass and chunk; false where there are no more.
   constexpr bool number(PhaseItem item, Action& action) {
     const int chunk = item.chunk >= 0                            ? item.chunk
                       : deferred_ < chunks_.deferred_alternating ? (chunks_.deferred_first + deferred_++) % 2
                                                                  : 0;
-    int(&done)[3] = done_[chunk];
+    int* done = done_[chunk];
     const int index = item.pass == Pass::forward           ? done[0]++
                       : item.pass == Pass::weight_gradient ? done[2]++
+                      : item.pass == Pass::backward        ? (++done[2], done[1]++)
                                                            : done[1]++;
-    done[2] += item.pass == Pass::backward ? 1 : 0;
     action = {item.pass, chunks_.stage[chunk], chunks_.first_microbatch[chunk] + index};
     return index < chunks_.microbatches;
   }

@@ -30,6 +30,10 @@ public:
   }
   [[nodiscard]] constexpr int microbatches() const noexcept { return microbatches_; }
   [[nodiscard]] constexpr auto cursor(int rank) const { return Policy::cursor(ranks_, microbatches_, rank); }
+  /// @brief The window that a runner needs, which is the default one unless the policy asks for another.
+  [[nodiscard]] constexpr MessageWindow window() const {
+    return message_window<Policy>(ranks_, microbatches_);
+  }
 
 private:
   int ranks_;
@@ -52,18 +56,21 @@ template <class Source>
     proof.bubble = std::max(proof.bubble, proof.makespan - one.busy);
     proof.stall = std::max(proof.stall, one.stall());
   }
-  if (simulation.failure().fault == ScheduleFault::none && simulation.left() == 0) {
+  ScheduleFailure waiting{};
+  for (int rank = 0; rank < ranks && waiting.fault == ScheduleFault::none; ++rank)
+    if (const RankWait wait = simulation.wait_of(rank); wait.step >= 0)
+      waiting = {ScheduleFault::deadlock, rank, wait.step, wait.action, wait.message};
+  if (simulation.failure().fault == ScheduleFault::none && simulation.left() == 0 &&
+      waiting.fault == ScheduleFault::none) {
     proof.complete = proof.ordered = proof.deadlock_free = true;
     return proof;
   }
-  proof.failure = uncovered(source);
-  proof.complete = proof.failure.fault == ScheduleFault::none;
+  const ScheduleFailure covered = uncovered(source);
+  proof.complete = covered.fault == ScheduleFault::none;
   proof.ordered = simulation.failure().fault == ScheduleFault::none;
-  if (proof.complete)
-    proof.failure = simulation.failure();
-  for (int rank = 0; rank < ranks && proof.failure.fault == ScheduleFault::none; ++rank)
-    if (const RankWait wait = simulation.wait_of(rank); wait.step >= 0)
-      proof.failure = {ScheduleFault::deadlock, rank, wait.step, wait.action, wait.message};
+  proof.deadlock_free = proof.ordered && waiting.fault == ScheduleFault::none;
+  // What is missing makes others wait: it comes first, and a wait is at fault only where nothing else is.
+  proof.failure = !proof.complete ? covered : !proof.ordered ? simulation.failure() : waiting;
   return proof;
 }
 
@@ -82,24 +89,71 @@ template <class Source, class Watch>
   return detail::concluded(source, simulation);
 }
 
-/// @brief Proves any source of orders, with F = I = W = 1 and instant sends unless costs are given.
+/// @brief Proves any source of orders, with F = I = W = 1, instant sends and its own window unless given.
 template <class Source>
-[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs = {},
-                                    const MessageWindow& window = {}, std::span<RankProof> ranks = {}) {
+[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs = {}) {
+  return prove(source, costs, source.window(), {}, [](int, const Step&, double, double) {});
+}
+template <class Source>
+[[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs, const MessageWindow& window,
+                                    std::span<RankProof> ranks = {}) {
   return prove(source, costs, window, ranks, [](int, const Step&, double, double) {});
 }
 
-/// @brief A pipeline schedule that a policy describes.
+namespace detail {
+
+template <ScheduleFault fault, int rank, int step, Pass pass, int stage, int microbatch>
+struct ScheduleFaultAt {
+  static_assert(fault == ScheduleFault::none || fault == ScheduleFault::deadlock ||
+                    fault == ScheduleFault::out_of_order,
+                "PipelineSchedule: every microbatch must pass once through every stage, each W after its I, "
+                "on the rank of the stage (add or move the action that ScheduleFaultAt names in the trace)");
+  static_assert(
+      fault != ScheduleFault::out_of_order,
+      "PipelineSchedule: an action must come after those of its own rank that it needs (move the action that "
+      "ScheduleFaultAt names in the trace)");
+  static_assert(
+      fault != ScheduleFault::deadlock,
+      "PipelineSchedule: ranks must not wait for one another (ScheduleFaultAt in the trace names a rank, its "
+      "step and what it waits for; the proof at run time prints the cycle)");
+};
+
+/// Policies with numbers of ranks and microbatches of their own are proven where they are named.
 template <class Policy>
-struct PipelineSchedule {
+struct ProvenWhereFixed {};
+template <class Policy>
+requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<Policy> {
+  static constexpr Proof proof =
+      shardwright::prove(PolicyOrders<Policy>(Policy::ranks, Policy::microbatches));
+  static constexpr ScheduleFailure failure = proof.failure;
+  static_assert(sizeof(ScheduleFaultAt<failure.fault, failure.rank, failure.step, failure.needed.pass,
+                                       failure.needed.stage, failure.needed.microbatch>) != 0);
+};
+
+} // namespace detail
+
+/// @brief A pipeline schedule that a policy describes; one of CsvSchedule compiles only if its proof holds.
+template <class Policy>
+struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
   using policy = Policy;
 
   /// @brief Proves the schedule for numbers of ranks and microbatches, at compile time or at run time.
   /// @throws InvalidArgument where the policy does not allow them, with the nearest legal values.
-  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs = {},
-                                             const MessageWindow& window = {},
+  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs = {}) {
+    return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs);
+  }
+  [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs,
+                                             const MessageWindow& window,
                                              std::span<RankProof> per_rank = {}) {
     return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs, window, per_rank);
+  }
+
+  /// @brief The schedule for numbers that the compiler knows; ones that the policy does not allow do not
+  /// compile.
+  template <int ranks, int microbatches>
+  [[nodiscard]] static constexpr PolicyOrders<Policy> with() {
+    static_assert(sizeof(detail::StaticRule<Policy, ranks, microbatches>) != 0);
+    return {ranks, microbatches};
   }
 };
 

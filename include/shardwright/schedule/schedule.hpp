@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 
@@ -20,10 +21,30 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The steps of every rank in their order; what a pipeline runner carries out once it is proven.
 class Schedule {
 public:
+  /// @brief Goes through the steps of one rank.
+  class Cursor {
+  public:
+    Cursor() = default;
+    explicit Cursor(std::span<const Step> steps) : steps_(steps) {}
+
+    /// @brief The next step of the rank; false at its end.
+    bool next(Step& step) {
+      if (steps_.empty())
+        return false;
+      step = steps_.front();
+      steps_ = steps_.subspan(1);
+      return true;
+    }
+
+  private:
+    std::span<const Step> steps_{};
+  };
+
   /// @brief Steps of rank 0, 1, ..., as given: `prove` says whether they make sense.
-  Schedule(std::string name, StagePlacement placement, int microbatches, std::vector<std::vector<Step>> steps)
-      : name_(std::move(name)), placement_(placement), microbatches_(microbatches), steps_(std::move(steps)) {
-  }
+  Schedule(std::string name, StagePlacement placement, int microbatches, std::vector<std::vector<Step>> steps,
+           MessageWindow window = {})
+      : name_(std::move(name)), placement_(placement), microbatches_(microbatches), steps_(std::move(steps)),
+        window_(window) {}
 
   /// @brief Name of its policy, or of its source.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -33,13 +54,25 @@ public:
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
   /// @brief Order of one rank, 0 <= rank < ranks().
   [[nodiscard]] std::span<const Step> steps(int rank) const { return steps_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Cursor cursor(int rank) const { return Cursor(steps(rank)); }
+  /// @brief How a runner has to issue its messages; `prove` assumes the same.
+  [[nodiscard]] const MessageWindow& window() const noexcept { return window_; }
 
 private:
   std::string name_;
   StagePlacement placement_;
   int microbatches_;
   std::vector<std::vector<Step>> steps_;
+  MessageWindow window_;
 };
+
+/// @brief Whether on every rank all forwards precede all backwards.
+[[nodiscard]] inline bool forwards_first(const Schedule& schedule) {
+  for (int rank = 0; rank < schedule.ranks(); ++rank)
+    if (!forwards_come_first(schedule.cursor(rank)))
+      return false;
+  return true;
+}
 
 /// @brief The schedule of a policy that the compiler knows.
 template <class Policy>
@@ -60,7 +93,8 @@ template <class Policy>
     for (Step step; cursor.next(step);)
       steps[static_cast<std::size_t>(rank)].push_back(step);
   }
-  return {std::string(Policy::name), Policy::placement(ranks, microbatches), microbatches, std::move(steps)};
+  return {std::string(Policy::name), Policy::placement(ranks, microbatches), microbatches, std::move(steps),
+          message_window<Policy>(ranks, microbatches)};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
 
 #include <cstdint>
 #include <string>
@@ -40,6 +41,15 @@ template <class Policy>
   if (microbatches < 1)
     return {"the number of microbatches must be positive", ScheduleExtent::microbatches};
   return Policy::rule(ranks, microbatches);
+}
+
+/// @brief The window that a runner of a policy needs: the default one unless the policy asks for another.
+template <class Policy>
+[[nodiscard]] constexpr MessageWindow message_window(int ranks, int microbatches) {
+  if constexpr (requires { Policy::window(ranks, microbatches); })
+    return Policy::window(ranks, microbatches);
+  else
+    return {};
 }
 
 /// @brief The legal values of one number next to the given one, the other number unchanged.

@@ -6,11 +6,11 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/fixed_array.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -27,38 +27,40 @@ public:
       : stages_(placement.stages()), microbatches_(microbatches),
         turn_(placement.order == StageOrder::bidirectional ? placement.turn : microbatches),
         places_(2 * static_cast<std::size_t>(stages_ + 2)) {
-    for (int stage = 0; stage < stages_; ++stage) {
-      *entry(stage, 0) = {placement.rank_of(stage, 0), placement.runs_back(placement.chunk_of(stage, 0))};
-      *entry(stage, turn_) = {placement.rank_of(stage, turn_),
-                              placement.runs_back(placement.chunk_of(stage, turn_))};
-    }
+    for (const int microbatch : {0, turn_})
+      for (int stage = 0; stage < stages_; ++stage)
+        places_.items[(microbatch == 0 ? 0 : stages_ + 2) + stage + 1] = {
+            placement.rank_of(stage, microbatch), placement.runs_back(placement.chunk_of(stage, microbatch))};
   }
 
   [[nodiscard]] constexpr int stages() const noexcept { return stages_; }
   [[nodiscard]] constexpr int microbatches() const noexcept { return microbatches_; }
-  [[nodiscard]] constexpr bool knows(const Action& action) const noexcept {
-    return action.stage >= 0 && action.stage < stages_ && action.microbatch >= 0 &&
-           action.microbatch < microbatches_;
-  }
   /// @brief Place of a stage; [-1] and [1] of it are its neighbours'.
   [[nodiscard]] constexpr const StagePlace* at(int stage, int microbatch) const noexcept {
-    return places_.data() + (microbatch >= turn_ ? stages_ + 2 : 0) + stage + 1;
+    return places_.items + (microbatch >= turn_ ? stages_ + 2 : 0) + stage + 1;
+  }
+  /// @brief Place of an action's stage, or none where the action names a stage or microbatch that does not
+  /// exist.
+  [[nodiscard]] constexpr const StagePlace* find(const Action& action) const noexcept {
+    return action.stage < 0 || action.stage >= stages_ || action.microbatch < 0 ||
+                   action.microbatch >= microbatches_
+               ? nullptr
+               : places_.items + (action.microbatch >= turn_ ? stages_ + 2 : 0) + action.stage + 1;
+  }
+  /// @brief Pairs of a stage and a microbatch.
+  [[nodiscard]] constexpr std::size_t cells() const noexcept {
+    return static_cast<std::size_t>(stages_) * static_cast<std::size_t>(microbatches_);
   }
   /// @brief Position of a stage and microbatch among all of them.
-  [[nodiscard]] constexpr std::size_t index(int stage, int microbatch) const noexcept {
-    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(microbatches_) +
-           static_cast<std::size_t>(microbatch);
+  [[nodiscard]] constexpr std::int64_t index(int stage, int microbatch) const noexcept {
+    return static_cast<std::int64_t>(stage) * microbatches_ + microbatch;
   }
 
 private:
-  constexpr StagePlace* entry(int stage, int microbatch) noexcept {
-    return places_.data() + (microbatch >= turn_ ? stages_ + 2 : 0) + stage + 1;
-  }
-
   int stages_;
   int microbatches_;
   int turn_;
-  std::vector<StagePlace> places_;
+  FixedArray<StagePlace> places_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -13,10 +13,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief 1F1B with I for B, and on rank r each W r I's later; keeps p microbatches, the bubble is
-/// (p-1)(F+I-W) where W <= I.
+/// @brief 1F1B with I for B, and on rank r each W r I's later; keeps min(p, m) microbatches.
 ///
-/// Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.1.
+/// The bubble is (p-1)(F+I) - (min(p, m)-1) min(F, I, W), which is (p-1)(F+I-W) for m >= p and W <= min(F,
+/// I). Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.1.
 struct ZBH1 {
   static constexpr std::string_view name = "zbh1";
   static constexpr bool forwards_first = false;

@@ -13,9 +13,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief 2(p-r)-1 forwards, then I and F in turn, each W 2r I's later; keeps 2p-1 microbatches, the bubble
-/// is (p-1)(F+I-2W) where W <= I.
+/// @brief 2(p-r)-1 forwards, then I and F in turn, each W 2r I's later; keeps min(2p-1, m) microbatches.
 ///
+/// For m >= 2p-1 and W <= min(F, I) a rank idles (p-1)(F+I-2W) between its first and its last pass, the
+/// bubble of the paper. The makespan has no less than (p-1)F of bubble, because the last rank begins so late.
 /// Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.2.
 struct ZBH2 {
   static constexpr std::string_view name = "zbh2";

@@ -14,11 +14,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Building blocks F0 I0 W0 F1 I1 W1 in step, so that no rank waits once it has begun; keeps 2p
-/// chunks.
+/// @brief Building blocks F0 I0 W0 F1 I1 W1 in step; keeps min(2p, 2m) chunks.
 ///
-/// Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362, section 3 (V-ZB). Fewer than
-/// 2p-1 microbatches are run as 2p-1, without the actions of those that are not there.
+/// For m >= 2p-1 and F = I = W no rank waits between its first and its last pass, and the bubble of the
+/// makespan is (p-1)F. Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362, section
+/// 3 (V-ZB). Fewer than 2p-1 microbatches are run as 2p-1, without the actions of those that are not there.
 struct ZBV {
   static constexpr std::string_view name = "zbv";
   static constexpr bool forwards_first = false;

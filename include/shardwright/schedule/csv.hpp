@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Reads schedules from the interchange spelling, and writes them.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/schedule/csv_text.hpp>
+#include <shardwright/schedule/schedule.hpp>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A schedule in the interchange spelling: one line per rank, and no idle cells.
+[[nodiscard]] inline std::string to_csv(const Schedule& schedule) {
+  std::string out;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    std::string_view separator;
+    for (const Step& step : schedule.steps(rank)) {
+      out.append(separator).append(text_of(step));
+      separator = ",";
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+namespace detail {
+
+[[noreturn]] inline void fail_csv_cell(std::string_view text, const CsvShape& shape) {
+  CsvReader reader(text);
+  while (reader.next() && (reader.line() != shape.bad_line || reader.column() != shape.bad_column)) {
+  }
+  throw DataError(
+      "schedule CSV: line " + std::to_string(shape.bad_line) + ", cell " + std::to_string(shape.bad_column) +
+      " is '" + std::string(reader.spelling()) +
+      "', but a cell must be empty, an action such as 0F7 (stage; F, B, I or W; microbatch) or a pair "
+      "such as (0F7;7B3)OVERLAP_F_B");
+}
+
+[[noreturn]] inline void fail_csv_placement(std::string_view text, const CsvShape& shape) {
+  const CsvPlacements placements = csv_placements(shape);
+  std::string why;
+  for (int i = 0; i < placements.count; ++i) {
+    const StagePlacement& placement = placements.candidates[i];
+    const CsvPosition at = csv_misfit(text, placement);
+    why += (why.empty() ? "" : "; ") + std::string("line ") + std::to_string(at.line) + ", cell " +
+           std::to_string(at.column) + " has " + text_of(at.action) + ", which a " +
+           std::string(name_of(placement.order)) + " placement has on line " +
+           std::to_string(placement.rank_of(at.action.stage, at.action.microbatch) + 1);
+  }
+  if (why.empty())
+    why = "a loop has a multiple of the lines, a V twice as many, and both directions as many";
+  throw DataError("schedule CSV: no placement holds the " + std::to_string(shape.stages) + " stages of the " +
+                  std::to_string(shape.ranks) + " lines (" + why + ")");
+}
+
+} // namespace detail
+
+/// @brief Reads a schedule: line r holds the steps of rank r, and empty cells do not count.
+///
+/// Stages and microbatches are as many as the highest named ones; the placement is the first of loop, V and
+/// both directions that fits. Whether the schedule makes sense is for `prove` to say.
+/// @throws DataError naming line and cell where the text is malformed or fits no placement.
+[[nodiscard]] inline Schedule schedule_from_csv(std::string_view text, std::string name = "csv") {
+  const CsvShape shape = csv_shape(text);
+  if (shape.bad_line > 0)
+    detail::fail_csv_cell(text, shape);
+  if (shape.stages == 0)
+    throw DataError("schedule CSV: the text must hold at least one action, such as 0F0");
+  const StagePlacement placement = csv_placement(text, shape);
+  if (placement.ranks == 0)
+    detail::fail_csv_placement(text, shape);
+  std::vector<std::vector<Step>> steps(static_cast<std::size_t>(shape.ranks));
+  for (CsvReader reader(text); reader.next();)
+    if (reader.cell().kind == CsvCell::Kind::step)
+      steps[static_cast<std::size_t>(reader.line() - 1)].push_back(reader.cell().step);
+  return {std::move(name), placement, shape.microbatches, std::move(steps)};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

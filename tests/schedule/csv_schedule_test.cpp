@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+
+#include <shardwright/schedule/csv_schedule.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/zb_v.hpp>
+
+#include <string_view>
+
+using namespace shardwright;
+
+namespace {
+
+struct OfOneV {
+  static constexpr std::string_view csv = "0F0,0F1,,3F0,3I0,3W0,3F1,3I1,3W1,0I0,0W0,0I1,0W1\n"
+                                          "1F0,2F0,1F1,2F1,2I0,2W0,1I0,1W0,2I1,2W1,1I1,1W1\n";
+};
+struct ForwardsFirst {
+  static constexpr std::string_view csv = "0F1,0F0,0B0,0B1\n1F1,1F0,1B0,1B1";
+};
+
+} // namespace
+
+TEST_CASE("a schedule of one's own is proven where it is named", "[csv]") {
+  using Custom = PipelineSchedule<CsvSchedule<OfOneV>>;
+  STATIC_REQUIRE(Custom::proof.holds());
+  STATIC_REQUIRE(CsvSchedule<OfOneV>::ranks == 2);
+  STATIC_REQUIRE(CsvSchedule<OfOneV>::microbatches == 2);
+  STATIC_REQUIRE(CsvSchedule<OfOneV>::stage_placement == StagePlacement::v_shape(2));
+  STATIC_REQUIRE(!CsvSchedule<OfOneV>::forwards_first);
+  STATIC_REQUIRE(Custom::prove(2, 2, {1, 1, 1, 3}).makespan > Custom::proof.makespan);
+
+  const Schedule stored = make_schedule<CsvSchedule<OfOneV>>(2, 2);
+  CHECK(prove(stored).makespan == Custom::proof.makespan);
+  CHECK(prove(stored).peak_in_flight == Custom::proof.peak_in_flight);
+  CHECK_THROWS_AS(make_schedule<CsvSchedule<OfOneV>>(2, 3), InvalidArgument);
+}
+
+TEST_CASE("forwards first is seen in the text", "[csv]") {
+  STATIC_REQUIRE(CsvSchedule<ForwardsFirst>::forwards_first);
+  STATIC_REQUIRE(PipelineSchedule<CsvSchedule<ForwardsFirst>>::proof.peak_in_flight == 2);
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+
+#include <shardwright/schedule/csv.hpp>
+#include <shardwright/schedule/dual_pipe.hpp>
+#include <shardwright/schedule/dual_pipe_v.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/zb_h1.hpp>
+#include <shardwright/schedule/zb_h2.hpp>
+#include <shardwright/schedule/zb_v.hpp>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+using namespace shardwright;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string refusal(std::string_view text) {
+  try {
+    static_cast<void>(schedule_from_csv(text));
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+template <class Policy>
+void check_round_trips() {
+  int checked = 0;
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 1; m <= 20; ++m) {
+      if (!schedule_rule<Policy>(p, m).holds())
+        continue;
+      const Schedule schedule = make_schedule<Policy>(p, m);
+      const std::string text = to_csv(schedule);
+      const Schedule back = schedule_from_csv(text, schedule.name());
+      INFO(text);
+      if (p > 1) // on one rank a V and a loop are the same
+        REQUIRE(back.placement() == schedule.placement());
+      REQUIRE(back.microbatches() == m);
+      REQUIRE(back.name() == schedule.name());
+      for (int r = 0; r < p; ++r)
+        REQUIRE(std::equal(back.steps(r).begin(), back.steps(r).end(), schedule.steps(r).begin(),
+                           schedule.steps(r).end()));
+      REQUIRE(to_csv(back) == text);
+      ++checked;
+    }
+  CHECK(checked > 0);
+}
+
+} // namespace
+
+TEST_CASE("cells are read as they are written", "[csv]") {
+  STATIC_REQUIRE(csv_cell("0F7").step.first == Action{Pass::forward, 0, 7});
+  STATIC_REQUIRE(csv_cell(" 3I2 ").step.first == Action{Pass::input_gradient, 3, 2});
+  STATIC_REQUIRE(csv_cell("12W345\r").step.first == Action{Pass::weight_gradient, 12, 345});
+  STATIC_REQUIRE(csv_cell("1B4").kind == CsvCell::Kind::step);
+  STATIC_REQUIRE(csv_cell("").kind == CsvCell::Kind::idle);
+  STATIC_REQUIRE(csv_cell("(0F7;7B3)OVERLAP_F_B").step ==
+                 Step{{Pass::forward, 0, 7}, {Pass::backward, 7, 3}, true});
+  for (const std::string_view bad :
+       {"0", "F0", "0F", "0X0", "-1F0", "0F0x", "0F-1", "0f0", "0 F0", "(0F7;7B3)", "(0F7)OVERLAP_F_B",
+        "(0F7;7B3)OVERLAP_F_I", "0F7;7B3", "(0F7;7B3)OVERLAP_F_BB", "0F12345678901", "99999999999F0"})
+    CHECK(csv_cell(bad).kind == CsvCell::Kind::malformed);
+}
+
+TEST_CASE("every policy survives being written and read", "[csv]") {
+  check_round_trips<GPipe>();
+  check_round_trips<OneFOneB>();
+  check_round_trips<Interleaved<2>>();
+  check_round_trips<Interleaved<4>>();
+  check_round_trips<ZBH1>();
+  check_round_trips<ZBH2>();
+  check_round_trips<ZBV>();
+  check_round_trips<DualPipe>();
+  check_round_trips<DualPipeV>();
+}
+
+TEST_CASE("the text is the interchange spelling", "[csv]") {
+  CHECK(to_csv(make_schedule<OneFOneB>(2, 2)) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  CHECK(to_csv(make_schedule<DualPipeV>(1, 2)) == "0F0,1F0,0F1,1B0,(1F1;0B0)OVERLAP_F_B,1B1,0I1,0W1\n");
+}
+
+TEST_CASE("idle cells, spaces, foreign line ends and a missing last line end do not count", "[csv]") {
+  const Schedule plain = schedule_from_csv("0F0,0B0\n1F0,1B0\n");
+  for (const std::string_view text :
+       {"0F0,,,0B0\n,1F0,1B0,\n", "0F0, 0B0\r\n1F0 ,1B0\r\n", "0F0,0B0\n1F0,1B0", "0F0,0B0\n1F0,1B0\n\n\n"})
+    CHECK(to_csv(schedule_from_csv(text)) == to_csv(plain));
+}
+
+TEST_CASE("errors name line and cell", "[csv]") {
+  CHECK_THAT(refusal("0F0,0B0\n1F0,1X0\n"), Contains("line 2, cell 2 is '1X0'"));
+  CHECK_THAT(refusal("0F0,,0B0 0B1\n"), Contains("line 1, cell 3 is '0B0 0B1'"));
+  CHECK_THAT(refusal("0F0,(0F1;0B0)OVERLAP_B_F\n"), Contains("line 1, cell 2"));
+  CHECK_THAT(refusal(""), Contains("at least one action"));
+  CHECK_THAT(refusal(",,\n,\n"), Contains("at least one action"));
+  CHECK_THAT(refusal("0F0\n2F0\n"), Contains("no placement holds the 3 stages of the 2 lines"));
+  CHECK_THAT(refusal("0F0,1F0\n0B0,1B0\n"),
+             Contains("line 1, cell 2 has 1F0, which a loop placement has on line 2"));
+  CHECK_THAT(refusal("0F0,2F0\n1F0,3F0,2B0\n"),
+             Contains("line 2, cell 3 has 2B0, which a loop placement has on line 1"));
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+
+#include <shardwright/schedule/dual_pipe.hpp>
+#include <shardwright/schedule/dual_pipe_v.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/schedule_rule.hpp>
+#include <shardwright/schedule/zb_h1.hpp>
+#include <shardwright/schedule/zb_h2.hpp>
+#include <shardwright/schedule/zb_v.hpp>
+
+#include <algorithm>
+#include <string>
+
+using namespace shardwright;
+using Catch::Matchers::Contains;
+
+namespace {
+
+template <class Policy>
+std::string refusal(int ranks, int microbatches) {
+  try {
+    static_cast<void>(make_schedule<Policy>(ranks, microbatches));
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Legal numbers as the definitions have them, and the nearest of them by looking at every number.
+template <class Policy, class Legal>
+void check_rule(const Legal& legal) {
+  for (int p = -1; p <= 16; ++p)
+    for (int m = -1; m <= 64; ++m) {
+      const bool wanted = p > 0 && m > 0 && legal(p, m);
+      INFO(Policy::name << " p " << p << " m " << m);
+      REQUIRE(schedule_rule<Policy>(p, m).holds() == wanted);
+      REQUIRE(refusal<Policy>(p, m).empty() == wanted);
+      if (wanted || p < 1)
+        continue;
+      const bool any = [&] {
+        for (int other = 1; other <= 200; ++other)
+          if (legal(p, other))
+            return true;
+        return false;
+      }();
+      if (!any) {
+        REQUIRE(schedule_rule<Policy>(p, m).about ==
+                (m < 1 ? ScheduleExtent::microbatches : ScheduleExtent::ranks));
+        continue;
+      }
+      int below = m - 1;
+      while (below > 0 && !legal(p, below))
+        --below;
+      int above = std::max(m + 1, 1);
+      while (!legal(p, above))
+        ++above;
+      REQUIRE(nearest_legal<Policy>(ScheduleExtent::microbatches, p, m) ==
+              NearestLegal{std::max(below, 0), above});
+      const std::string said = refusal<Policy>(p, m);
+      REQUIRE_THAT(said, Contains("the nearest legal numbers of microbatches are "));
+      REQUIRE_THAT(said, Contains(std::to_string(above) + ")"));
+      if (below > 0)
+        REQUIRE_THAT(said, Contains(std::to_string(below) + " and "));
+    }
+}
+
+bool always(int, int) { return true; }
+
+} // namespace
+
+TEST_CASE("policies allow what the definitions allow, and name the nearest legal numbers", "[rule]") {
+  check_rule<GPipe>(always);
+  check_rule<OneFOneB>(always);
+  check_rule<ZBH1>(always);
+  check_rule<ZBH2>(always);
+  check_rule<ZBV>(always);
+  check_rule<Interleaved<1>>([](int p, int m) { return m % std::max(1, m / p) == 0; });
+  check_rule<Interleaved<4>>([](int p, int m) { return m % std::max(1, m / p) == 0; });
+  check_rule<DualPipe>([](int p, int m) { return p % 2 == 0 && m % 2 == 0 && m >= 2 * p; });
+  check_rule<DualPipeV>([](int p, int m) { return m >= 2 * p; });
+}
+
+TEST_CASE("an error says what the rule is and what would be legal", "[rule]") {
+  CHECK(refusal<DualPipe>(4, 9) ==
+        "dualpipe: the number of microbatches must be even and at least twice the number of ranks, but there "
+        "are 9 "
+        "microbatches on 4 ranks (the nearest legal numbers of microbatches are 8 and 10)");
+  CHECK(refusal<DualPipe>(5, 20) == "dualpipe: the number of ranks must be even, but there are 20 "
+                                    "microbatches on 5 ranks (the nearest legal "
+                                    "numbers of ranks are 4 and 6)");
+  CHECK_THAT(refusal<DualPipeV>(4, 7), Contains("microbatches are 8)"));
+  CHECK_THAT((refusal<Interleaved<2, 4>>(8, 9)), Contains("the nearest legal numbers of ranks are 4"));
+  CHECK_THAT((refusal<Interleaved<2, 4>>(4, 9)), Contains("the last group"));
+}
+
+TEST_CASE("static numbers are checked by the compiler", "[rule]") {
+  STATIC_REQUIRE(sizeof(detail::StaticRule<DualPipe, 4, 8>) > 0);
+  STATIC_REQUIRE(nearest_legal<DualPipe>(ScheduleExtent::microbatches, 4, 9) == NearestLegal{8, 10});
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+
+#include <shardwright/schedule/csv.hpp>
+#include <shardwright/schedule/dual_pipe.hpp>
+#include <shardwright/schedule/dual_pipe_v.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/whole_batch_loss.hpp>
+#include <shardwright/schedule/zb_h1.hpp>
+#include <shardwright/schedule/zb_h2.hpp>
+#include <shardwright/schedule/zb_v.hpp>
+
+using namespace shardwright;
+using Catch::Matchers::Contains;
+
+namespace {
+
+struct GlobalBalance {
+  static constexpr bool needs_whole_batch = true;
+};
+struct TokenLoss {};
+struct SequenceBalance {
+  static constexpr bool needs_whole_batch = false;
+};
+
+/// What a policy says of itself is what its orders do, from two microbatches on.
+template <class Policy>
+void check_declared(int ranks, int microbatches) {
+  CHECK(forwards_first(make_schedule<Policy>(ranks, microbatches)) == Policy::forwards_first);
+}
+
+} // namespace
+
+TEST_CASE("policies say truly whether their forwards come first", "[loss]") {
+  check_declared<GPipe>(4, 8);
+  check_declared<GPipe>(1, 3);
+  check_declared<OneFOneB>(4, 8);
+  check_declared<Interleaved<2>>(4, 8);
+  check_declared<ZBH1>(4, 8);
+  check_declared<ZBH2>(4, 8);
+  check_declared<ZBV>(4, 8);
+  check_declared<DualPipe>(4, 8);
+  check_declared<DualPipeV>(4, 8);
+}
+
+TEST_CASE("a loss over the batch needs a schedule with all forwards first", "[loss]") {
+  STATIC_REQUIRE(WholeBatchLoss<GlobalBalance>);
+  STATIC_REQUIRE(!WholeBatchLoss<TokenLoss>);
+  STATIC_REQUIRE(!WholeBatchLoss<SequenceBalance>);
+  STATIC_REQUIRE(all_forwards_first<PolicySchedule<GPipe>>);
+  STATIC_REQUIRE(!all_forwards_first<const PolicySchedule<OneFOneB>&>);
+  STATIC_REQUIRE(!all_forwards_first<Schedule>);
+  STATIC_REQUIRE(carries_loss<GlobalBalance, PolicySchedule<GPipe>>);
+  STATIC_REQUIRE(carries_loss<GlobalBalance, ForwardsFirstSchedule>);
+  STATIC_REQUIRE(carries_loss<TokenLoss, Schedule>);
+  STATIC_REQUIRE(carries_loss<SequenceBalance, PolicySchedule<ZBV>>);
+}
+
+TEST_CASE("a schedule that is chosen at run time is looked at", "[loss]") {
+  CHECK(ForwardsFirstSchedule(make_schedule<GPipe>(3, 4)).name() == "gpipe");
+  CHECK(ForwardsFirstSchedule(schedule_from_csv("0F1,0F0,0B0,0B1\n")).microbatches() == 2);
+  CHECK_THROWS_WITH(
+      ForwardsFirstSchedule(make_schedule<OneFOneB>(3, 4)),
+      Contains("schedule 1f1b: a loss that needs the whole batch must run under a schedule whose "
+               "forwards all precede its backwards"));
+  CHECK_THROWS_AS(ForwardsFirstSchedule(make_schedule<DualPipeV>(2, 4)), InvalidArgument);
+}
