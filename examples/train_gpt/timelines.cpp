@@ -48,9 +48,14 @@ std::string drawing_of(const sw::Schedule& schedule, const sw::PipelineTrace& pi
       sw::measured_timetable(pipeline.ranks, pipeline.placement, pipeline.microbatches, 1e-3);
   const sw::PassCosts costs = sw::mean_costs(measured);
   const std::array<sw::Timetable, 2> tables{sw::planned_timetable(schedule, costs), measured};
+  const auto both = [&](double planned, double measured, int digits) {
+    return sw::number_text(planned, digits) + " planned, " + sw::number_text(measured, digits) + " measured";
+  };
+  const auto share = [](const sw::Timetable& table) { return 100 * table.bubble() / table.makespan(); };
   return sw::draw_svg(tables, {sw::title_text(schedule) + ", planned and measured",
-                               "planned " + sw::figures_text(tables[0], "ms") + ", measured " +
-                                   sw::figures_text(tables[1], "ms"),
+                               "makespan in ms " + both(tables[0].makespan(), measured.makespan(), 2) +
+                                   "; bubble in % " + both(share(tables[0]), share(measured), 1) +
+                                   "; planned with the mean of each pass",
                                "ms"});
 }
 
