@@ -6,11 +6,11 @@
 
 #include "options.hpp"
 #include "option_checks.hpp"
-#include "schedules.hpp"
 
 #include <command_line/checks.hpp>
 #include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -148,9 +148,9 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->type_name("N")
       ->group("Ranks");
   app.add_option("--schedule", options.schedule,
-                 "Order of the pipeline's passes: " + joined(schedule_names(), " or ") +
+                 "Order of the pipeline's passes: " + joined(shardwright::schedule_names(), " or ") +
                      ". Default: " + options.schedule + ".")
-      ->check(one_of(schedule_names()))
+      ->check(one_of(shardwright::schedule_names()))
       ->type_name("NAME")
       ->group("Ranks");
   whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds, 2 to 4.",

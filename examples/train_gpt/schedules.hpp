@@ -8,13 +8,7 @@
 
 #include <shardwright/schedule/schedule.hpp>
 
-#include <string>
-#include <vector>
-
 namespace train_gpt {
-
-/// @brief The names of --schedule.
-[[nodiscard]] std::vector<std::string> schedule_names();
 
 /// @brief The schedule that the options name, for their mesh and microbatches.
 /// @throws shardwright::InvalidArgument where it does not allow them, with the nearest legal values.
