@@ -13,7 +13,10 @@ TEST_CASE("A table shows every step as long as it takes") {
   const sw::Schedule schedule = sw::make_schedule("1f1b", 2, 3);
   const sw::Timetable table = sw::planned_timetable(schedule);
   CHECK(sw::title_text(schedule) == "1F1B: 2 ranks, 3 microbatches");
-  CHECK(sw::figures_text(table) == "makespan 12, bubble 3 (25 % of the makespan), peak 2 in flight");
+  CHECK(sw::figures_text(table) ==
+        "makespan 12, bubble 3 (25 % of the makespan), peak 2 microbatches in flight");
+  CHECK(sw::planned_timetable(sw::make_schedule("dualpipe", 2, 4)).kept_unit() == "microbatches");
+  CHECK(sw::planned_timetable(sw::make_schedule("dualpipev", 2, 4)).kept_unit() == "chunks");
   CHECK(sw::figures_text(table, "ms").starts_with("makespan 12 ms, bubble 3 ms (25 %"));
   CHECK(sw::timetable_text(table) ==
         "time    0              5              10\n"

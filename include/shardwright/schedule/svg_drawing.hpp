@@ -177,11 +177,11 @@ private:
     box("kept", x, y + 5, 22, 10);
     line("edge", x, y + 5, x + 22, y + 5);
     x += 27;
-    entry(placement.chunks > 1 ? "chunks in flight" : "microbatches in flight");
+    entry(tables_.front().kept_unit() + " in flight");
     if (placement.order == StageOrder::bidirectional)
-      entry("light: entered at the first rank, dark: at the last");
+      entry("dark: entered at the last rank");
     else if (placement.chunks > 1)
-      entry("light to dark: chunks 0 to " + std::to_string(placement.chunks - 1));
+      entry("light to dark: chunk 0 to " + std::to_string(placement.chunks - 1));
   }
 
   void grid() {

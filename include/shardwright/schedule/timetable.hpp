@@ -87,6 +87,11 @@ struct Timetable {
     }
     return curve;
   }
+  /// @brief "chunks" where a microbatch passes a rank several times, so that each time counts, else
+  /// "microbatches".
+  [[nodiscard]] std::string kept_unit() const {
+    return placement.chunks > 1 && placement.order != StageOrder::bidirectional ? "chunks" : "microbatches";
+  }
   /// @brief Most of what a rank keeps at a time.
   [[nodiscard]] int peak(int rank) const {
     int most = 0;

@@ -23,7 +23,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief "makespan 33, bubble 9 (27.3 % of the makespan), peak 4 in flight"; times get the unit, if any.
+/// @brief "makespan 33, bubble 9 (27.3 % of the makespan), peak 4 microbatches in flight"; times get the
+/// unit, if any.
 [[nodiscard]] inline std::string figures_text(const Timetable& table, const std::string& unit = {}) {
   const std::string after = unit.empty() ? "" : " " + unit;
   int peak = 0;
@@ -31,8 +32,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
     peak = std::max(peak, table.peak(rank));
   return "makespan " + number_text(table.makespan(), 3) + after + ", bubble " +
          number_text(table.bubble(), 3) + after + " (" + percent_text(table.bubble() / table.makespan()) +
-         " of the makespan), peak " + std::to_string(peak) + (table.placement.chunks > 1 ? " chunks" : "") +
-         " in flight";
+         " of the makespan), peak " + std::to_string(peak) + " " + table.kept_unit() + " in flight";
 }
 
 /// @brief "F=1,I=1,W=1,send=0": costs as the programs take them.
