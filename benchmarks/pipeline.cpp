@@ -142,8 +142,7 @@ run_once(sw::HostCommunicator world, const sw::Schedule& schedule, const sw::Pas
     stages.push_back({mesh, seconds, spins, stage == 0, stage + 1 == schedule.stages()});
     chunks.push_back(&stages.back());
   }
-  sw::PipelineRunner<TimedStage> runner(world, schedule, chunks,
-                                        {.window = schedule.window(), .record = true});
+  sw::PipelineRunner<TimedStage> runner(world, schedule, chunks, {.record = true});
   const std::vector<TimedStage::Batch> batches(static_cast<std::size_t>(schedule.microbatches()));
   static_cast<void>(runner.run(batches));
   int most = 0;

@@ -234,7 +234,7 @@ void settle_schedule(const Options& options, const IsGiven& given) {
                      " (give --schedule interleaved, or leave --chunks out)");
   try {
     static_cast<void>(schedule_of(options));
-  } catch (const shardwright::InvalidArgument& error) {
+  } catch (const shardwright::Error& error) {
     throw UsageError("--schedule " + std::string(error.what()));
   }
 }

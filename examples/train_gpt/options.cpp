@@ -6,6 +6,7 @@
 
 #include "options.hpp"
 #include "option_checks.hpp"
+#include "schedules.hpp"
 
 #include <command_line/checks.hpp>
 #include <command_line/words.hpp>
@@ -147,14 +148,20 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->check(whole_from<int>(1, most))
       ->type_name("N")
       ->group("Ranks");
-  app.add_option("--schedule", options.schedule,
-                 "Order of the pipeline's passes: " + joined(shardwright::schedule_names(), " or ") +
-                     ". Default: " + options.schedule + ".")
-      ->check(one_of(shardwright::schedule_names()))
+  app.add_option(
+         "--schedule", options.schedule,
+         "Order of the pipeline's passes: " + joined(shardwright::schedule_names(), " or ") +
+             ", or a file whose name ends in .csv: a line for each rank, cells such as 0F7 (stage, pass, "
+             "microbatch). Default: " +
+             options.schedule + ".")
+      ->check(CLI::Validator(
+          [](std::string& word) {
+            return is_schedule_file(word) ? std::string() : one_of(shardwright::schedule_names())(word);
+          },
+          std::string()))
       ->type_name("NAME")
       ->group("Ranks");
-  whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds, 2 to 4.",
-        "Ranks");
+  whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds.", "Ranks");
   app.add_option(
          "--transport", transport,
          "auto, threads or mpi: ranks are threads of this process, or the processes that an MPI launcher "

@@ -1,17 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief From the words of the command line to a schedule.
+/// @brief From the words of the command line to the policies of schedules.
 
 #include "schedules.hpp"
 
+#include <command_line/words.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/schedule/csv.hpp>
+#include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
+
+#include <fstream>
+#include <sstream>
 
 namespace train_gpt {
 
-shardwright::Schedule schedule_of(const Options& options) {
-  return shardwright::make_schedule(options.schedule, options.extent("pp"), options.accumulation,
-                                    options.chunks);
+using namespace command_line;
+
+namespace {
+
+namespace sw = shardwright;
+
+sw::Schedule read_schedule(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf()))
+    throw sw::InvalidArgument(path +
+                              ": the file must be readable and hold a line for each rank (write one with "
+                              "schedule_viewer, or name a schedule)");
+  return sw::schedule_from_csv(text.str(), path);
+}
+
+} // namespace
+
+bool is_schedule_file(const std::string& word) { return word.ends_with(".csv"); }
+
+sw::Schedule schedule_of(const Options& options) {
+  const int ranks = options.extent("pp");
+  const int microbatches = options.accumulation;
+  sw::Schedule schedule = is_schedule_file(options.schedule)
+                              ? read_schedule(options.schedule)
+                              : sw::make_schedule(options.schedule, ranks, microbatches, options.chunks);
+  if (schedule.ranks() != ranks || schedule.microbatches() != microbatches)
+    throw sw::InvalidArgument(options.schedule + ": it is for pp=" + text(schedule.ranks()) + " and " +
+                              text(schedule.microbatches()) +
+                              " microbatches, but the run has pp=" + text(ranks) + " and " +
+                              text(microbatches) + " (give --mesh and --microbatches to fit)");
+  static_cast<void>(sw::require_proof(schedule));
+  return schedule;
 }
 
 } // namespace train_gpt

@@ -78,8 +78,7 @@ public:
         schedule_(schedule_of(options)), model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
                                                 sw::LayerPartition(options.size.layers, schedule_.stages()),
                                                 decoder_config(options), options.seed),
-        runner_(whole_.communicator<pp>(), schedule_, model_.chunks(),
-                {.window = schedule_.window(), .record = options.records()}),
+        runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
         accumulator_(model_, world),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
         rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {

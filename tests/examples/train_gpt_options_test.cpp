@@ -3,9 +3,12 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
+#include <shardwright/schedule/named_schedule.hpp>
 #include <train_gpt/options.hpp>
 #include <train_gpt/schedules.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -108,7 +111,7 @@ TEST_CASE("options: a pipeline runs the passes of a step as microbatches, as man
   CHECK(options.microbatch == 1);
   options = accepted({"--mesh", "pp=2", "--microbatch", "3", "--batch", "12"});
   CHECK(options.accumulation == 4);
-  for (const std::string& name : train_gpt::schedule_names())
+  for (const std::string& name : shardwright::schedule_names())
     CHECK(train_gpt::schedule_of(accepted({"--mesh", "pp=4", "--batch", "8", "--schedule", name.c_str()}))
               .ranks() == 4);
   CHECK(train_gpt::schedule_of(
@@ -127,8 +130,33 @@ TEST_CASE(
              ContainsSubstring(
                  "there are 6 microbatches on 4 ranks (the nearest legal numbers of microbatches are 8"));
   CHECK_THAT(refused({"--mesh", "pp=2", "--chunks", "3"}), ContainsSubstring("give --schedule interleaved"));
-  CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "interleaved", "--chunks", "7"}),
-             ContainsSubstring("2 to 4 chunks, but there are 7"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "interleaved", "--chunks", "9"}),
+             ContainsSubstring("there must be 2 to 4 chunks, but there are 9"));
+}
+
+TEST_CASE("options: a schedule of one's own comes from a file, and is proven before anything runs") {
+  const auto file = [](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = std::filesystem::temp_directory_path() / name;
+    std::ofstream(path) << text;
+    return path.string();
+  };
+  const std::string sound = file("train_gpt_sound.csv", "0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n");
+  const Options options = accepted({"--mesh", "pp=2", "--microbatches", "2", "--schedule", sound.c_str()});
+  CHECK(train_gpt::schedule_of(options).microbatches() == 2);
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "3", "--schedule", sound.c_str()}),
+             ContainsSubstring("it is for pp=2 and 2 microbatches, but the run has pp=2 and 3"));
+  const std::string lacking = file("train_gpt_lacking.csv", "0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n");
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "2", "--schedule", lacking.c_str()}),
+             ContainsSubstring("0B1 is missing on rank 0"));
+  const std::string cyclic = file("train_gpt_cyclic.csv", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n");
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "2", "--schedule", cyclic.c_str()}),
+             ContainsSubstring("ranks wait for one another: rank 0") &&
+                 ContainsSubstring("rank 1 at step 0"));
+  const std::string garbled = file("train_gpt_garbled.csv", "0F0,0X0\n1F0,1B0\n");
+  CHECK_THAT(refused({"--mesh", "pp=2", "--microbatches", "1", "--schedule", garbled.c_str()}),
+             ContainsSubstring("line 1, cell 2 is '0X0'"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "/nowhere.csv"}),
+             ContainsSubstring("must be readable"));
 }
 
 TEST_CASE("options: a mesh that is none is refused") {

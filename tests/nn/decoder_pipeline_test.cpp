@@ -105,8 +105,7 @@ TEST_CASE("the smallest window of messages trains as the largest") {
   std::size_t schedules = 0;
   for (const sw::MessageWindow& window : {sw::MessageWindow{0, 1}, sw::MessageWindow{1000, 1000}})
     for (const ProvenSchedule& proven : nn_test::every_schedule(4, microbatches, window)) {
-      check_pipeline<double>(problem, {.pp = 4, .inside = {}, .options = {.window = window}}, proven, one,
-                             1e-10);
+      check_pipeline<double>(problem, {.pp = 4, .inside = {}}, proven, one, 1e-10);
       ++schedules;
     }
   CHECK(schedules >= 8);

@@ -7,21 +7,15 @@
 #include "nn/small_training.hpp"
 
 #include <shardwright/nn/decoder_pipeline.hpp>
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/dual_pipe_v.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/schedule.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_h2.hpp>
-#include <shardwright/schedule/zb_v.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nn_test {
@@ -32,26 +26,36 @@ struct ProvenSchedule {
   std::vector<sw::RankProof> ranks;
 };
 
-/// @brief All policies that allow the numbers and need no more room for messages than the window has.
-[[nodiscard]] inline std::vector<ProvenSchedule> every_schedule(int ranks, int microbatches,
-                                                                const sw::MessageWindow& window = {}) {
+/// @brief All policies that allow the numbers, with their own window.
+[[nodiscard]] inline std::vector<ProvenSchedule> every_schedule(int ranks, int microbatches) {
   std::vector<ProvenSchedule> out;
-  const auto add = [&]<class Policy>(Policy) {
-    if (!sw::schedule_rule<Policy>(ranks, microbatches).holds())
-      return;
-    std::vector<sw::RankProof> proofs(static_cast<std::size_t>(ranks));
-    if (!sw::PipelineSchedule<Policy>::prove(ranks, microbatches, {}, window, proofs).holds())
-      return;
-    out.push_back({sw::make_schedule<Policy>(ranks, microbatches), std::move(proofs)});
-  };
-  add(sw::GPipe{});
-  add(sw::OneFOneB{});
-  add(sw::Interleaved<2>{});
-  add(sw::ZBH1{});
-  add(sw::ZBH2{});
-  add(sw::ZBV{});
-  add(sw::DualPipe{});
-  add(sw::DualPipeV{});
+  for (const std::string& name : sw::schedule_names()) {
+    try {
+      ProvenSchedule one{sw::make_schedule(name, ranks, microbatches),
+                         std::vector<sw::RankProof>(static_cast<std::size_t>(ranks))};
+      static_cast<void>(sw::prove(one.schedule, {}, one.schedule.window(), one.ranks));
+      out.push_back(std::move(one));
+    } catch (const sw::InvalidArgument&) {
+      // It does not allow the numbers.
+    }
+  }
+  return out;
+}
+
+/// @brief The same orders with another window, for those that need no more room for messages than it has.
+[[nodiscard]] inline std::vector<ProvenSchedule> every_schedule(int ranks, int microbatches,
+                                                                const sw::MessageWindow& window) {
+  std::vector<ProvenSchedule> out;
+  for (const ProvenSchedule& one : every_schedule(ranks, microbatches)) {
+    std::vector<std::vector<sw::Step>> steps;
+    for (int rank = 0; rank < ranks; ++rank)
+      steps.emplace_back(one.schedule.steps(rank).begin(), one.schedule.steps(rank).end());
+    ProvenSchedule other{
+        sw::Schedule(one.schedule.name(), one.schedule.placement(), microbatches, std::move(steps), window),
+        one.ranks};
+    if (sw::prove(other.schedule).holds())
+      out.push_back(std::move(other));
+  }
   return out;
 }
 

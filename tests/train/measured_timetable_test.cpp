@@ -67,8 +67,7 @@ TEST_CASE("A run's timetable has every pass once, in the order of the schedule, 
     for (const sw::Schedule& schedule : train_test::all_schedules(count, 8))
       on_ranks(count, [&](sw::HostCommunicator world, Findings& findings) {
         train_test::ToyPipeline pipeline(world, schedule.placement());
-        sw::PipelineRunner<train_test::ToyStage> runner(world, schedule, pipeline.chunks(),
-                                                        {.window = schedule.window(), .record = true});
+        sw::PipelineRunner<train_test::ToyStage> runner(world, schedule, pipeline.chunks(), {.record = true});
         const std::vector<train_test::ToyStage::Batch> batches(8);
         for (int turn = 0; turn < 2; ++turn)
           static_cast<void>(runner.run(batches));

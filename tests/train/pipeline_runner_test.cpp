@@ -5,13 +5,22 @@
 #include "support/ranks.hpp"
 #include "train/toy_stage.hpp"
 
+#include <shardwright/schedule/csv.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/zb_h1.hpp>
+#include <shardwright/schedule/zb_v.hpp>
+
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -178,7 +187,7 @@ TEST_CASE("ranks with different schedules are told which rank is the odd one") {
 
 TEST_CASE("a rank that throws in mid-pipeline ends the others with its number, at once") {
   for (const int broken : {0, 1, 2})
-    for (const sw::Schedule& schedule : all_schedules(3, 6)) {
+    for (const sw::Schedule& schedule : {sw::make_schedule("1f1b", 3, 6), sw::make_schedule("zbv", 3, 6)}) {
       INFO(schedule.name() << ", rank " << broken << " throws");
       const auto begin = std::chrono::steady_clock::now();
       const auto outcomes = rank_outcomes::of(3, rank_outcomes::ample, [&](sw::HostCommunicator world) {
@@ -213,7 +222,8 @@ TEST_CASE("a rank that stands still is named when the deadline has passed, and t
           std::this_thread::sleep_for(3 * rank_outcomes::brief);
       };
   });
-  CHECK_THAT(rank_outcomes::text<sw::DeadlineExceeded>(outcomes[0]), ContainsSubstring("rank 1"));
+  CHECK_THAT(rank_outcomes::text<sw::DeadlineExceeded>(outcomes[0]),
+             ContainsSubstring("rank 1") && ContainsSubstring("pipeline_runner_test.cpp"));
   CHECK(outcomes[1] != nullptr);
 }
 
@@ -225,4 +235,88 @@ TEST_CASE("stages that hand over different shapes get a typed error on both side
   for (const auto& outcome : outcomes)
     CHECK_THAT(rank_outcomes::text<sw::CollectiveMismatch>(outcome),
                ContainsSubstring("both sides of a message must agree on the count"));
+}
+
+TEST_CASE("a schedule that lacks an action or is a cycle is refused on every rank before anything runs") {
+  const auto refused = [](const std::string& csv) {
+    const sw::Schedule schedule = sw::schedule_from_csv(csv, "own.csv");
+    const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [&](sw::HostCommunicator world) {
+      ToyPipeline pipeline(world, schedule.placement());
+      Runner runner(world, schedule, pipeline.chunks());
+    });
+    const std::string text = rank_outcomes::text<sw::InvalidArgument>(outcomes[0]);
+    CHECK(rank_outcomes::text<sw::InvalidArgument>(outcomes[1]) == text);
+    return text;
+  };
+  CHECK_THAT(refused("0F0,0F1,0B0,0B1\n1F0,1F1,1B0\n"), ContainsSubstring("own.csv") &&
+                                                            ContainsSubstring("cannot be run") &&
+                                                            ContainsSubstring("1B1 is missing on rank 1"));
+  CHECK_THAT(refused("0F0,0I0,0F1,0I1,0W1\n1F0,1I0,1W0,1F1,1I1,1W1\n"),
+             ContainsSubstring("0W0 is missing on rank 0"));
+  CHECK_THAT(refused("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"), ContainsSubstring("ranks wait for one another") &&
+                                                                ContainsSubstring("rank 0 at step 1") &&
+                                                                ContainsSubstring("rank 1 at step 0"));
+  CHECK_THAT(refused("0F0,0W0,0I0\n1F0,1I0,1W0\n"), ContainsSubstring("0W0 stands before 0I0"));
+}
+
+namespace {
+
+/// A loss of half the squared sum of all microbatches, whose gradient is that sum.
+struct SquaredSumLoss {
+  static constexpr bool needs_whole_batch = true;
+  double sum = 0;
+  SquaredSumLoss& operator+=(const SquaredSumLoss& other) {
+    sum += other.sum;
+    return *this;
+  }
+};
+
+struct WholeBatchStage : ToyStage {
+  using Loss = SquaredSumLoss;
+  double outputs = 0; ///< Of the forwards so far.
+  double slope = 0;   ///< The derivative of the loss, known when all forwards are done.
+
+  std::optional<Tensor> forward(std::optional<Tensor> in, const Batch& batch, Saved& saved, Loss& loss) {
+    ToyStage::Loss own;
+    auto out = ToyStage::forward(std::move(in), batch, saved, own);
+    outputs += own.sum;
+    loss.sum += own.sum;
+    return out;
+  }
+  void end_forwards() { slope = std::exchange(outputs, 0); }
+  std::optional<Tensor> input_gradient(std::optional<Tensor> gradient, Saved& saved) {
+    if (number + 1 == stages) {
+      gradient.emplace(mesh, Tensor::Shape{elements});
+      sw::fill(*gradient, slope);
+    }
+    return ToyStage::handed_back(std::move(gradient), saved);
+  }
+  std::optional<Tensor> backward(std::optional<Tensor> gradient, const Batch& batch, Saved& saved) {
+    auto out = input_gradient(std::move(gradient), saved);
+    weight_gradient(batch, saved);
+    return out;
+  }
+};
+
+} // namespace
+
+TEST_CASE("a loss over the whole batch knows all forwards before its first backward, under GPipe") {
+  constexpr int ranks = 3;
+  constexpr int microbatches = 4;
+  const auto compiled = sw::make_schedule<sw::GPipe>(ranks, microbatches);
+  const sw::ForwardsFirstSchedule named{sw::make_schedule("gpipe", ranks, microbatches)};
+  CHECK(on_ranks(ranks, [&](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world.split(world.rank(), 0), sw::extent<sw::axis::dp>(1)};
+          const auto check = [&](const auto& schedule) {
+            WholeBatchStage stage{{.mesh = mesh, .number = world.rank(), .stages = ranks}};
+            sw::PipelineRunner<WholeBatchStage> runner(world, schedule, {&stage});
+            static_cast<void>(runner.run(batches_of(microbatches)));
+            const double sum = product_without(ranks, -1) * 5 * (1 + 1.5 + 2 + 2.5);
+            findings.expect(near(stage.weight, sum * sum / stage.factor()), "the gradient is ", stage.weight);
+          };
+          check(compiled);
+          check(named);
+        }) == "");
+  CHECK_THROWS_AS(sw::ForwardsFirstSchedule{sw::make_schedule("1f1b", ranks, microbatches)},
+                  sw::InvalidArgument);
 }

@@ -5,15 +5,7 @@
 /// @brief A stage that multiplies by a number, so that tests know every value of a pipeline, and may step in.
 
 #include <shardwright/mesh/device_mesh.hpp>
-#include <shardwright/schedule/dual_pipe.hpp>
-#include <shardwright/schedule/dual_pipe_v.hpp>
-#include <shardwright/schedule/gpipe.hpp>
-#include <shardwright/schedule/interleaved.hpp>
-#include <shardwright/schedule/one_f_one_b.hpp>
-#include <shardwright/schedule/schedule.hpp>
-#include <shardwright/schedule/zb_h1.hpp>
-#include <shardwright/schedule/zb_h2.hpp>
-#include <shardwright/schedule/zb_v.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 
@@ -22,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -88,6 +81,9 @@ struct ToyStage {
     enter(sw::Pass::input_gradient);
     if (number + 1 == stages)
       gradient.emplace(filled(1));
+    return handed_back(std::move(gradient), saved);
+  }
+  [[nodiscard]] std::optional<Tensor> handed_back(std::optional<Tensor> gradient, Saved& saved) const {
     Tensor out = times(*gradient, factor());
     saved.gradient = std::move(gradient);
     if (number == 0)
@@ -151,22 +147,19 @@ private:
   static sw::HostCommunicator alone(sw::HostCommunicator world) { return world.split(world.rank(), 0); }
 };
 
-/// @brief Every policy that allows the numbers.
+/// @brief Every published schedule that allows the numbers.
 [[nodiscard]] inline std::vector<sw::Schedule> all_schedules(int ranks, int microbatches) {
   std::vector<sw::Schedule> out;
-  const auto add = [&]<class Policy>(Policy) {
-    if (sw::schedule_rule<Policy>(ranks, microbatches).holds())
-      out.push_back(sw::make_schedule<Policy>(ranks, microbatches));
-  };
-  add(sw::GPipe{});
-  add(sw::OneFOneB{});
-  add(sw::Interleaved<2>{});
-  add(sw::Interleaved<3>{});
-  add(sw::ZBH1{});
-  add(sw::ZBH2{});
-  add(sw::ZBV{});
-  add(sw::DualPipe{});
-  add(sw::DualPipeV{});
+  for (const std::string& name : sw::schedule_names())
+    for (const int chunks : {2, 3}) {
+      if (chunks != 2 && name != "interleaved")
+        continue;
+      try {
+        out.push_back(sw::make_schedule(name, ranks, microbatches, chunks));
+      } catch (const sw::InvalidArgument&) {
+        // It does not allow the numbers.
+      }
+    }
   return out;
 }
 

@@ -6,7 +6,6 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/schedule.hpp>
 
 #include <algorithm>
@@ -19,15 +18,14 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// What ranks compare of a schedule: numbers to name in an error, and FNV-1a over every step.
-[[nodiscard]] inline std::array<std::uint64_t, 4> schedule_fingerprint(const Schedule& schedule,
-                                                                       const MessageWindow& window) {
+[[nodiscard]] inline std::array<std::uint64_t, 4> schedule_fingerprint(const Schedule& schedule) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   const auto take = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
   for (const char letter : schedule.name())
     take(static_cast<unsigned char>(letter));
   const StagePlacement& placement = schedule.placement();
-  for (const int value :
-       {static_cast<int>(placement.order), placement.turn, window.receive_ahead, window.sends_in_flight})
+  for (const int value : {static_cast<int>(placement.order), placement.turn, schedule.window().receive_ahead,
+                          schedule.window().sends_in_flight})
     take(static_cast<std::uint64_t>(value));
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     take(schedule.steps(rank).size());
@@ -43,9 +41,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 }
 
 /// Ranks with different schedules would wait for messages that never come. Collective.
-inline void require_one_schedule(HostCommunicator ranks, const Schedule& schedule,
-                                 const MessageWindow& window) {
-  const std::array<std::uint64_t, 4> own = schedule_fingerprint(schedule, window);
+inline void require_one_schedule(HostCommunicator ranks, const Schedule& schedule) {
+  const std::array<std::uint64_t, 4> own = schedule_fingerprint(schedule);
   std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(ranks.size()));
   ranks.all_gather(own, all);
   const auto text = [](const std::uint64_t* numbers) {

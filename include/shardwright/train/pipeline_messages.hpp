@@ -5,6 +5,7 @@
 /// @brief The messages between the stages of a pipeline, as the proof of a schedule assumes them.
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/source_location.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/train/pipeline_plan.hpp>
 #include <shardwright/train/pipeline_timeline.hpp>
@@ -37,6 +38,9 @@ public:
       channel.sends.resize(static_cast<std::size_t>(std::max(sends_in_flight, 1)));
   }
 
+  /// Names the line of the program that the messages are for.
+  void called_from(SourceLocation where) noexcept { where_ = where; }
+
   /// Starts the receive of an action's input into `memory()`, if it comes from another rank.
   template <class Memory>
   void post(const PlannedAction& planned, Memory memory) {
@@ -47,7 +51,7 @@ public:
     wait_for_kernels(input.tensor->execution());
     input.receive =
         ranks_.receive_async(std::span<Element>(input.tensor->mutable_data(), input.tensor->local_size()),
-                             planned.input.peer, planned.input.tag);
+                             planned.input.peer, planned.input.tag, where_);
   }
 
   /// Waits for the input of an action; nothing where it has none.
@@ -76,7 +80,7 @@ public:
     wait_for_kernels(outgoing.tensor->execution());
     outgoing.send =
         ranks_.send_async(std::span<const Element>(outgoing.tensor->data(), outgoing.tensor->local_size()),
-                          planned.output.peer, planned.output.tag);
+                          planned.output.peer, planned.output.tag, where_);
   }
 
   /// Waits for every send; `last` is what the rank has just done.
@@ -121,6 +125,7 @@ private:
   std::vector<Input> inputs_;
   std::vector<Channel> channels_;
   TimelineRecorder& recorder_;
+  SourceLocation where_{};
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

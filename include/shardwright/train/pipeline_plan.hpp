@@ -30,6 +30,7 @@ struct PlannedAction {
   Action action{};
   int chunk = 0;
   PipelineMessage input, output;
+  bool ends_forwards = false;  ///< The chunk's last forward.
   bool ends_gradients = false; ///< The chunk's last pass that adds weight gradients.
 };
 
@@ -67,14 +68,16 @@ struct PipelinePlan {
 
 private:
   void find_last_passes() {
-    std::vector<bool> ended(static_cast<std::size_t>(chunks), false);
+    std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
+    std::vector<bool> gradients_end(static_cast<std::size_t>(chunks), false);
     for (std::size_t s = steps.size(); s-- > 0;)
       for (int i = steps[s].count; i-- > 0;) {
-        PlannedAction& action = steps[s].actions[static_cast<std::size_t>(i)];
-        if (!makes_weight_gradient(action.action.pass) || ended[static_cast<std::size_t>(action.chunk)])
-          continue;
-        action.ends_gradients = true;
-        ended[static_cast<std::size_t>(action.chunk)] = true;
+        PlannedAction& planned = steps[s].actions[static_cast<std::size_t>(i)];
+        const auto chunk = static_cast<std::size_t>(planned.chunk);
+        planned.ends_forwards = planned.action.pass == Pass::forward && !forwards_end[chunk];
+        planned.ends_gradients = makes_weight_gradient(planned.action.pass) && !gradients_end[chunk];
+        forwards_end[chunk] = forwards_end[chunk] || planned.ends_forwards;
+        gradients_end[chunk] = gradients_end[chunk] || planned.ends_gradients;
       }
   }
 

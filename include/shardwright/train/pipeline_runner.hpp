@@ -6,8 +6,10 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/core/source_location.hpp>
+#include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/whole_batch_loss.hpp>
 #include <shardwright/train/pipeline_agreement.hpp>
 #include <shardwright/train/pipeline_messages.hpp>
 #include <shardwright/train/pipeline_plan.hpp>
@@ -17,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -26,9 +29,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How a runner issues messages, and whether it keeps a timeline.
+/// @brief What a runner does beside its work.
 struct PipelineOptions {
-  MessageWindow window{};
   bool record = false; ///< Keep a timeline: two readings of a clock for each action and wait.
 };
 
@@ -48,18 +50,21 @@ class PipelineRunner : detail::StageHandover<typename Stage::Output::layout, typ
 public:
   using Loss = typename Stage::Loss;
 
-  /// @brief Collective over `ranks`, the ranks of the pipeline, numbered as in the schedule: all give one
-  /// schedule.
+  /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the
+  /// schedule: all give one schedule. A loss that needs the whole batch compiles only with a schedule whose
+  /// type says that all forwards come first.
   /// @param chunks this rank's stages by chunk; they must outlive the runner
-  /// @throws InvalidArgument where ranks or chunks are not those of the schedule; ConfigurationMismatch where
+  /// @throws InvalidArgument where ranks or chunks are not those of the schedule, or its proof does not hold
+  /// (it says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch where
   /// ranks give different schedules.
-  PipelineRunner(HostCommunicator ranks, Schedule schedule, std::vector<Stage*> chunks,
-                 PipelineOptions options = {})
-      : ranks_(std::move(ranks)), schedule_(std::move(schedule)), options_(options),
-        chunks_(std::move(chunks)), plan_(checked_plan()),
-        recorder_(options.record, 8 * plan_.steps.size() + 64),
-        messages_(ranks_, plan_, options.window.sends_in_flight, recorder_),
-        saved_(plan_.chunks, plan_.microbatches) {}
+  template <std::derived_from<Schedule> S>
+  PipelineRunner(HostCommunicator ranks, S schedule, std::vector<Stage*> chunks, PipelineOptions options = {})
+      : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),
+        plan_(checked_plan()), recorder_(options.record, 8 * plan_.steps.size() + 64),
+        messages_(ranks_, plan_, schedule_.window().sends_in_flight, recorder_),
+        saved_(plan_.chunks, plan_.microbatches) {
+    static_cast<void>(carries_loss<Loss, S>);
+  }
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
 
@@ -67,12 +72,12 @@ public:
   /// nothing where it does not hold the last stage. Collective.
   /// @throws InvalidArgument for another number of microbatches; LifecycleError after a run that threw; the
   /// typed errors of the communicators.
-  [[nodiscard]] Loss run(std::span<const Batch> batches) {
-    begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches.size());
+  [[nodiscard]] Loss run(std::span<const Batch> batches, SourceLocation where = SourceLocation::current()) {
+    begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
     Loss loss{};
     std::size_t posted = 0;
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-      const std::size_t reach = i + static_cast<std::size_t>(std::max(options_.window.receive_ahead, 0));
+      const std::size_t reach = i + static_cast<std::size_t>(std::max(schedule_.window().receive_ahead, 0));
       for (; posted < plan_.steps.size() && posted <= reach; ++posted)
         for (const PlannedAction& planned : actions_of(plan_.steps[posted]))
           post(planned, batches);
@@ -85,8 +90,9 @@ public:
   /// @brief The forwards alone, of at most the schedule's microbatches, one after the other: `at_last(stage,
   /// input, batch, saved)` stands for the last stage's, `Stage::evaluate` for the others'.
   template <class AtLast>
-  void run_forwards(std::span<const Batch> batches, AtLast at_last) {
-    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches.size());
+  void run_forwards(std::span<const Batch> batches, AtLast at_last,
+                    SourceLocation where = SourceLocation::current()) {
+    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
     Loss unused{};
     for (const PlannedAction& planned : plan_.forwards) {
       if (static_cast<std::size_t>(planned.action.microbatch) >= batches.size())
@@ -105,11 +111,15 @@ public:
   }
 
   /// @brief The summed loss of this rank's last stage without gradients. Collective.
-  [[nodiscard]] Loss evaluate(std::span<const Batch> batches) {
+  [[nodiscard]] Loss evaluate(std::span<const Batch> batches,
+                              SourceLocation where = SourceLocation::current()) {
     Loss loss{};
-    run_forwards(batches, [&](Stage& last, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
-      static_cast<void>(last.evaluate(std::move(in), batch, saved, loss));
-    });
+    run_forwards(
+        batches,
+        [&](Stage& last, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+          static_cast<void>(last.evaluate(std::move(in), batch, saved, loss));
+        },
+        where);
     return loss;
   }
 
@@ -137,7 +147,8 @@ private:
       fail("a rank must hold as many stages as the placement has chunks, " +
            std::to_string(schedule_.placement().chunks) + ", but " + std::to_string(chunks_.size()) +
            " were given (make them from the schedule's placement)");
-    detail::require_one_schedule(ranks_, schedule_, options_.window);
+    detail::require_one_schedule(ranks_, schedule_);
+    static_cast<void>(require_proof(schedule_));
     return {schedule_, ranks_.rank()};
   }
 
@@ -151,7 +162,7 @@ private:
     return batches[static_cast<std::size_t>(planned.action.microbatch)];
   }
 
-  void begin(bool fits, std::size_t given) {
+  void begin(bool fits, std::size_t given, SourceLocation where) {
     if (!fits)
       throw InvalidArgument("PipelineRunner: the microbatches must be the schedule's " +
                             std::to_string(plan_.microbatches) + ", but " + std::to_string(given) +
@@ -160,6 +171,7 @@ private:
       throw LifecycleError("PipelineRunner: a runner must not be used after a run that threw (end the "
                            "program, or launch a new world)");
     running_ = true;
+    messages_.called_from(where);
     saved_.reset_peak();
     recorder_.restart(ranks_);
   }
@@ -184,6 +196,10 @@ private:
         saved_.take(planned.chunk, planned.action.microbatch);
     for (std::size_t i = 0; i < actions.size(); ++i)
       handed[i] = perform(actions[i], std::move(handed[i]), batch_of(actions[i], batches), loss);
+    for (const PlannedAction& planned : actions)
+      if constexpr (WholeBatchLoss<Loss>)
+        if (planned.ends_forwards)
+          stage_of(planned).end_forwards();
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (makes_weight_gradient(actions[i].action.pass))
         saved_.give_back(actions[i].chunk, actions[i].action.microbatch);
@@ -213,7 +229,6 @@ private:
 
   HostCommunicator ranks_;
   Schedule schedule_;
-  PipelineOptions options_;
   std::vector<Stage*> chunks_;
   detail::PipelinePlan plan_;
   detail::TimelineRecorder recorder_;
