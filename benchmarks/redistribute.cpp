@@ -22,6 +22,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,27 +102,36 @@ Line measure(const char* kind, std::size_t bytes, const Options& options, sw::Ho
   sw::fill_zero(from);
   sw::fill_zero(to);
   const int repetitions = static_cast<int>(std::clamp<std::size_t>((std::size_t{32} << 20) / bytes, 3, 200));
-  const auto renew = [&](int round) {
+  // Before each call the output that it will write is read and the input is written, so that all sides find
+  // them in the same place. The pool gives the memory of the last result again.
+  std::optional<decltype(sw::redistribute<To>(from))> last(sw::redistribute<To>(from));
+  volatile float seen = 0;
+  const auto renew = [&](int round, bool pool) {
+    const float* const result = pool ? last->data() : to.data();
+    float sum = 0;
+    for (std::size_t i = 0; i < to.local_size(); i += 16)
+      sum += result[i];
+    seen = sum;
+    if (pool)
+      last.reset();
     float* const data = from.mutable_data();
     for (std::size_t i = 0; i < from.local_size(); ++i)
       data[i] = static_cast<float>(round);
   };
-  // One pool block more than the two tensors, so that every side writes to memory that is not fresh.
-  static_cast<void>(sw::redistribute<To>(from));
   std::vector<double> bare_times, into_ratios, pool_ratios;
   for (int turn = 0; turn < options.turns; ++turn) {
     std::array<std::vector<double>, 3> times;
     for (int round = 0; round < repetitions; ++round) {
       for (std::size_t place = 0; place < 3; ++place) {
         const std::size_t side = (place + static_cast<std::size_t>(round)) % 3;
-        renew(round);
+        renew(round, side == 2);
         times[side].push_back(watch.time(world, [&] {
           if (side == 0)
             bare(from, to);
           else if (side == 1)
             sw::redistribute_into(from, to);
           else
-            static_cast<void>(sw::redistribute<To>(from));
+            last.emplace(sw::redistribute<To>(from));
         }));
       }
     }

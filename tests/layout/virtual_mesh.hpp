@@ -9,6 +9,8 @@
 #include <shardwright/layout/transition_plan.hpp>
 #include <shardwright/layout/transition_runtime.hpp>
 
+#include "support/combine.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -22,6 +24,7 @@
 namespace layout_test {
 
 using namespace shardwright;
+using test_support::combine;
 
 using Index = std::array<std::int64_t, max_tensor_rank>;
 
@@ -122,21 +125,6 @@ inline VirtualTensor make_tensor(const VirtualMesh& mesh, const LayoutValue& lay
     block.data.assign(static_cast<std::size_t>(count), 0.0);
   }
   return tensor;
-}
-
-inline double combine(ReduceOp op, double left, double right) {
-  switch (op) {
-  case ReduceOp::sum:
-  case ReduceOp::average:
-    return left + right;
-  case ReduceOp::product:
-    return left * right;
-  case ReduceOp::maximum:
-    return std::max(left, right);
-  case ReduceOp::minimum:
-    return std::min(left, right);
-  }
-  return 0;
 }
 
 /// @brief Combines one value per rank of a group, in the order given.

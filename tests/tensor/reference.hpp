@@ -9,6 +9,8 @@
 #include <shardwright/layout/block.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
+#include "support/combine.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -19,6 +21,7 @@
 namespace tensor_test {
 
 using namespace shardwright;
+using test_support::combine;
 using Coordinates = std::array<int, max_axes>;
 using Shape = std::array<std::int64_t, max_tensor_rank>;
 
@@ -38,21 +41,6 @@ struct RandomParts {
     return static_cast<double>(op == ReduceOp::average ? value * average_step : value);
   }
 };
-
-inline double combine(ReduceOp op, double left, double right) {
-  switch (op) {
-  case ReduceOp::sum:
-  case ReduceOp::average:
-    return left + right;
-  case ReduceOp::product:
-    return left * right;
-  case ReduceOp::maximum:
-    return std::max(left, right);
-  case ReduceOp::minimum:
-    return std::min(left, right);
-  }
-  return 0;
-}
 
 /// @brief All axes of a table bound to a mesh.
 struct Table {

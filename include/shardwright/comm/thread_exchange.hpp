@@ -15,19 +15,22 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One rank's part in the exchange of data between the two meetings of a collective.
+/// The ranks' parts in the exchange of data between the two meetings of a collective; any thread may do any
+/// rank's part, once.
 ///
 /// Pull: a rank reads from all and writes its own output. Push: a rank combines or holds one slice and writes
 /// it into every output, which is safe in place, because nobody else touches that slice. Both add in the same
 /// order.
 class ThreadExchange {
 public:
-  ThreadExchange(int rank, int ranks)
-      : rank_(rank), ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
+  explicit ThreadExchange(int ranks)
+      : ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
         outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)) {}
 
-  void run(const ThreadSlot* slots) {
+  /// Does the part of `rank`.
+  void run(const ThreadSlot* slots, int rank) {
     slots_ = slots;
+    rank_ = rank;
     switch (own().operation) {
     case Operation::broadcast:
       broadcast();
@@ -190,7 +193,7 @@ private:
 
   static constexpr std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
 
-  int rank_;
+  int rank_ = 0;
   int ranks_;
   const ThreadSlot* slots_ = nullptr;
   NestedReduction reduction_;

@@ -113,7 +113,15 @@ public:
     return !closed() || passed(sequence) ? Meeting::complete : Meeting::ended;
   }
 
-  /// Shows that a rank has let go of the others' buffers; `count` is one more each time.
+  /// Takes a rank's part in the exchange of a complete collective; true for one caller alone.
+  [[nodiscard]] bool claim(int rank, std::uint64_t sequence) noexcept {
+    std::atomic<std::uint64_t>& claimed = flags_[static_cast<std::size_t>(rank)].claimed;
+    std::uint64_t last = claimed.load(std::memory_order_seq_cst);
+    return last < sequence && claimed.compare_exchange_strong(last, sequence, std::memory_order_seq_cst);
+  }
+
+  /// Shows that a rank's part is done and nobody touches buffers for it any more; `count` is one more each
+  /// time.
   void let_go(int rank, std::uint64_t count) noexcept {
     flags_[static_cast<std::size_t>(rank)].released.store(count, std::memory_order_seq_cst);
   }
@@ -208,6 +216,7 @@ private:
 
   struct alignas(128) Flags {
     std::atomic<std::uint64_t> released{0};
+    std::atomic<std::uint64_t> claimed{0}; ///< The last collective in which somebody took the rank's part.
     std::atomic<bool> left{false};
   };
 

@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 class ThreadMember {
 public:
   ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
-      : group_(std::move(group)), rank_(rank), exchange_(rank, group_->size()) {}
+      : group_(std::move(group)), rank_(rank), exchange_(group_->size()) {}
   ThreadMember(const ThreadMember&) = delete;
   ThreadMember& operator=(const ThreadMember&) = delete;
   ~ThreadMember() {
@@ -72,8 +72,13 @@ public:
       return;
     if (call.operation == Operation::split)
       return;
-    exchange_.run(slots);
-    part(call, patience);
+    if (world().crowded()) {
+      exchange_for_all(slots, sequence);
+      await_release(call, patience);
+    } else {
+      exchange_.run(slots, rank_);
+      part(call, patience);
+    }
   }
 
   /// Executes a split: like a collective, with one more meeting while the new groups are handed over.
@@ -218,12 +223,30 @@ private:
       raise(call, sequence);
   }
 
-  /// The meeting after data has moved. A peer that does not come may still be at work on this rank's buffers,
-  /// so there is no error to go on from: the process ends instead.
+  /// Where ranks share cores, those that run do the parts of those that wait for a core, which then find
+  /// everything done: half as many switches of threads.
+  void exchange_for_all(const ThreadSlot* slots, std::uint64_t sequence) {
+    ++released_;
+    for (int step = 0; step < size(); ++step) {
+      const int rank = (rank_ + step) % size();
+      if (!group_->claim(rank, sequence))
+        continue;
+      exchange_.run(slots, rank);
+      group_->let_go(rank, released_);
+    }
+  }
+
+  /// The meeting after data has moved.
   void part(const CollectiveCall& call, const Patience& patience) {
+    group_->let_go(rank_, ++released_);
+    await_release(call, patience);
+  }
+
+  /// Waits until every rank's part is done. A peer that does not come may still be at work on this rank's
+  /// buffers, so there is no error to go on from: the process ends instead.
+  void await_release(const CollectiveCall& call, const Patience& patience) {
     if (size() == 1)
       return;
-    group_->let_go(rank_, ++released_);
     const auto limit = std::max<std::chrono::nanoseconds>(2 * world().deadline(), std::chrono::seconds(60));
     if (group_->await_release(released_, patience, limit))
       return;

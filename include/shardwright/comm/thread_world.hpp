@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,15 +29,23 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Bytes of the last-level cache; 32 MiB where the system does not say.
+/// Bytes of the last-level cache that one core reaches; 32 MiB where the system does not say.
 [[nodiscard]] inline std::size_t last_level_cache_bytes() noexcept {
   static const std::size_t bytes = [] {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (level3 > 0)
-      return static_cast<std::size_t>(level3);
+    unsigned long kibibytes = 0;
+#if defined(__linux__)
+    // The C library may count the caches of a whole processor of which a core reaches one part alone.
+    if (std::FILE* const file = std::fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r")) {
+      if (std::fscanf(file, "%luK", &kibibytes) != 1)
+        kibibytes = 0;
+      std::fclose(file);
+    }
 #endif
-    return std::size_t{32} << 20U;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    if (const long all = sysconf(_SC_LEVEL3_CACHE_SIZE); kibibytes == 0 && all > 0)
+      return static_cast<std::size_t>(all);
+#endif
+    return std::size_t{kibibytes > 0 ? kibibytes : 32UL << 10U} << 10U;
   }();
   return bytes;
 }
@@ -66,6 +75,8 @@ public:
   [[nodiscard]] FlightRecorder& recorder(int rank) noexcept {
     return recorders_[static_cast<std::size_t>(rank)];
   }
+  /// Whether ranks share cores.
+  [[nodiscard]] bool crowded() const noexcept { return ranks_ > cores_; }
   /// Of the threads that run the program.
   [[nodiscard]] Patience patience() const noexcept { return Patience::of(ranks_, cores_); }
   /// Of threads beside those that run the program.

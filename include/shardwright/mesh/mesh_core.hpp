@@ -10,6 +10,7 @@
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
+#include <shardwright/mesh/prepared_call.hpp>
 
 #include <algorithm>
 #include <array>
@@ -107,6 +108,9 @@ public:
     return *planned_.back().second;
   }
 
+  /// Collectives of transitions that ran before.
+  [[nodiscard]] PreparedCalls& prepared_calls() noexcept { return prepared_; }
+
   /// Block lists for collectives, recycled so that a steady state allocates nothing.
   [[nodiscard]] std::vector<StridedBlock> take_blocks() {
     if (spare_blocks_.empty())
@@ -194,6 +198,7 @@ private:
   std::vector<std::optional<HostCommunicator>> communicators_;
   std::vector<std::pair<const char*, std::unique_ptr<BufferPool>>> pools_;
   std::vector<std::pair<const void*, std::unique_ptr<std::vector<TransitionStep>>>> planned_;
+  PreparedCalls prepared_;
   std::vector<std::vector<StridedBlock>> spare_blocks_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };

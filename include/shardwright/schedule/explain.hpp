@@ -21,13 +21,13 @@ namespace detail {
 
 /// "rank 1 at step 4 waits for 0F3 of rank 0"
 [[nodiscard]] inline std::string wait_text(int rank, const RankWait& wait) {
-  const Action& made = wait.message;
-  const std::string message = made.pass == Pass::forward
-                                  ? text_of(made)
-                                  : "the input gradient of stage " + std::to_string(made.stage) +
-                                        " and microbatch " + std::to_string(made.microbatch);
+  const StageMessage& awaited = wait.message;
+  const std::string message = !awaited.gradient
+                                  ? text_of(action_of(awaited))
+                                  : "the input gradient of stage " + std::to_string(awaited.stage) +
+                                        " and microbatch " + std::to_string(awaited.microbatch);
   const std::string who = "rank " + std::to_string(rank) + " at step " + std::to_string(wait.step);
-  const std::string other = "rank " + std::to_string(wait.on);
+  const std::string other = "rank " + std::to_string(wait.on());
   return wait.sending ? who + " waits for " + other + " to receive " + message
                       : who + " (" + text_of(wait.action) + ") waits for " + message + " from " + other;
 }
@@ -38,7 +38,7 @@ template <class Source>
   std::vector<bool> seen(static_cast<std::size_t>(ranks));
   while (rank >= 0 && !seen[static_cast<std::size_t>(rank)]) {
     seen[static_cast<std::size_t>(rank)] = true;
-    rank = simulation.wait_of(rank).on;
+    rank = simulation.wait_of(rank).on();
   }
   if (rank < 0)
     return "no rank can go on";
@@ -47,7 +47,7 @@ template <class Source>
   do {
     const RankWait wait = simulation.wait_of(rank);
     out += (out.empty() ? "" : "; ") + wait_text(rank, wait);
-    rank = wait.on;
+    rank = wait.on();
   } while (rank != first);
   return out;
 }

@@ -9,6 +9,8 @@
 #include <shardwright/schedule/fixed_array.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/proof.hpp>
+#include <shardwright/schedule/stage_message.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
 #include <shardwright/schedule/stage_table.hpp>
 
 #include <algorithm>
@@ -20,11 +22,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief What a rank that cannot go on waits for.
 struct RankWait {
-  int step = -1;        ///< Place in its order; -1 where it waits for nothing.
-  Action action{};      ///< What it is to do there, or has just done where it sends.
-  int on = -1;          ///< Rank that it waits for.
-  Action message{};     ///< The pass (forward or input gradient) that makes the message, and of which stage.
-  bool sending = false; ///< Whether it waits for that rank to take the message, not to make it.
+  int step = -1;          ///< Place in its order; -1 where it waits for nothing.
+  Action action{};        ///< What it is to do there; where it sends, what is on its way.
+  StageMessage message{}; ///< What has to arrive.
+  bool sending = false;   ///< Whether it is the sender, who waits until the message is received.
+
+  /// @brief Rank that it waits for; -1 where it waits for nothing.
+  [[nodiscard]] constexpr int on() const noexcept {
+    return step < 0 ? -1 : sending ? message.to_rank : message.from_rank;
+  }
 };
 
 /// @brief Goes through the orders of all ranks as a runner with the same MessageWindow would.
@@ -37,9 +43,9 @@ template <class Source>
 class Simulation {
 public:
   constexpr Simulation(const Source& source, const PassCosts& costs, const MessageWindow& window)
-      : stages_(source.placement(), source.microbatches()), costs_(costs),
+      : placement_(source.placement()), stages_(placement_, source.microbatches()), costs_(costs),
         kept_(std::max(window.receive_ahead, 0) + 1), slots_(std::max(window.sends_in_flight, 1)),
-        passed_(stages_.cells()), ranks_(static_cast<std::size_t>(source.placement().ranks)),
+        passed_(stages_.cells()), ranks_(static_cast<std::size_t>(placement_.ranks)),
         planned_(ranks_.size * static_cast<std::size_t>(kept_)),
         sends_(ranks_.size * static_cast<std::size_t>(4 * slots_)), runnable_(ranks_.size),
         left_(3 * static_cast<std::int64_t>(passed_.size)) {
@@ -63,19 +69,15 @@ public:
   /// @brief What a rank waits for once `run` has returned.
   [[nodiscard]] constexpr RankWait wait_of(int rank) const {
     const Rank& me = ranks_.items[rank];
-    const Planned& planned = planned_.items[place_of(rank, me.current)];
+    const Planned& planned = planned_.items[rank * kept_ + me.current % kept_];
     if (me.part == Part::receiving && me.current < me.fetched)
       for (int i = 0; i < planned.step.size(); ++i)
-        if (planned.in[i].ended < 0) {
-          const Action message = message_of(planned.in[i].key);
-          return {me.current, planned.step[i], stages_.at(message.stage, message.microbatch)->rank, message,
-                  false};
-        }
+        if (planned.in[i].ended < 0)
+          return {me.current, planned.step[i], message_of(planned.in[i].key), false};
     for (int i = 0; i < 4 * slots_; ++i)
       if (const Message& out = sends_.items[4 * slots_ * rank + i]; out.ended < 0) {
-        const Action message = message_of(out.key);
-        const StagePlace* at = stages_.at(message.stage, message.microbatch);
-        return {me.current, message, at[message.pass == Pass::forward ? 1 : -1].rank, message, true};
+        const StageMessage message = message_of(out.key);
+        return {me.current, action_of(message), message, true};
       }
     return {};
   }
@@ -123,13 +125,9 @@ private:
   static constexpr int keeps[4] = {1, -1, 0, -1};
   static constexpr int keeps_until_input_gradient[4] = {1, -1, -1, 0};
 
-  [[nodiscard]] constexpr int place_of(int rank, int step) const noexcept {
-    return rank * kept_ + step % kept_;
-  }
-  [[nodiscard]] constexpr Action message_of(std::int64_t key) const noexcept {
-    return {key % 2 == 0 ? Pass::forward : Pass::input_gradient,
-            static_cast<int>(key / 2 / stages_.microbatches()),
-            static_cast<int>(key / 2 % stages_.microbatches())};
+  [[nodiscard]] constexpr StageMessage message_of(std::int64_t key) const {
+    return *stage_message(placement_, static_cast<int>(key / 2 / stages_.microbatches()),
+                          static_cast<int>(key / 2 % stages_.microbatches()), key % 2 == 1);
   }
   constexpr void wake(int rank) {
     if (!ranks_.items[rank].queued)
@@ -272,6 +270,7 @@ private:
     return true;
   }
 
+  StagePlacement placement_;
   StageTable stages_;
   PassCosts costs_;
   int kept_;  // steps that are read and not yet done: the current one and those received ahead

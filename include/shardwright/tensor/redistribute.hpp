@@ -9,6 +9,7 @@
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/transition_run.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -23,8 +24,42 @@ using TensorIn = ShardedTensor<To, typename From::value_type, typename From::tar
 template <class To, class From>
 using HandleIn = ShardedTensor<To, const typename From::value_type, typename From::target>;
 
+/// The call of a transition of one collective; it is worked out once for each shape.
+inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, const Extents& shape) {
+  PreparedCall& place = core.prepared_calls().place(bound.first, shape);
+  if (place.step == bound.first && place.shape == shape)
+    return place;
+  const StepGeometry geometry(*bound.first, bound.binding, shape);
+  const auto blocks = [&place]() -> std::vector<StridedBlock>& {
+    place.blocks.clear();
+    return place.blocks;
+  };
+  place.step = nullptr; // in case that the blocks find no memory
+  place.call = geometry.call(ElementType{}, nullptr, nullptr, blocks, SourceLocation{});
+  place.group = &core.communicator(geometry.mask());
+  place.shape = shape;
+  place.step = bound.first;
+  return place;
+}
+
 template <class From, class Destination>
 void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
+  using Place = typename From::target;
+  if constexpr (Place::host_accessible) {
+    if (bound.effective == 1 && is_collective(bound.first->kind)) {
+      Extents shape{};
+      std::copy(from.shape().begin(), from.shape().end(), shape.begin());
+      const PreparedCall& ready = prepare_call(from.core(), bound, shape);
+      CollectiveCall call = ready.call;
+      call.element = element_type_of<typename From::value_type>();
+      call.in = from.data();
+      call.out = to.mutable_data();
+      call.where = where;
+      wait_for_kernels(from.execution());
+      ready.group->run(call);
+      return;
+    }
+  }
   TransitionRun<typename From::value_type, typename From::target>(from.resources(), bound, from.shape(),
                                                                   from.data(), to.mutable_data(), where)
       .run();

@@ -8,9 +8,11 @@
 #include <shardwright/comm/call.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/transition_plan.hpp>
+#include <shardwright/layout/transition_runtime.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -61,9 +63,11 @@ public:
     return strided(before_, step_->dimension, {own.offset - base.offset, own.size});
   }
 
-  /// The call of a collective step; `blocks` receives what the call refers to.
-  [[nodiscard]] CollectiveCall call(ElementType element, const void* in, void* out,
-                                    std::vector<StridedBlock>& blocks, SourceLocation where) const {
+  /// The call of a collective step; `take_blocks()` gives the empty vector that receives what the call refers
+  /// to, if it needs any.
+  template <class TakeBlocks>
+  [[nodiscard]] CollectiveCall call(ElementType element, const void* in, void* out, TakeBlocks take_blocks,
+                                    SourceLocation where) const {
     CollectiveCall call;
     call.element = element;
     call.reduce_op = step_->op;
@@ -80,23 +84,31 @@ public:
     case StepKind::all_gather:
       call.operation = Operation::all_gather;
       call.count = count_before();
-      append_blocks(blocks, after_, step_->dimension, step_->after);
-      call.out_blocks = blocks;
+      if (!even(after_, step_->dimension, step_->after)) {
+        std::vector<StridedBlock>& blocks = take_blocks();
+        append_blocks(blocks, after_, step_->dimension, step_->after);
+        call.out_blocks = blocks;
+      }
       break;
     case StepKind::reduce_scatter:
       call.operation = Operation::reduce_scatter;
       call.count = count_after();
       call.order = order();
-      append_blocks(blocks, before_, step_->dimension, step_->before);
-      call.in_blocks = blocks;
+      if (!even(before_, step_->dimension, step_->before)) {
+        std::vector<StridedBlock>& blocks = take_blocks();
+        append_blocks(blocks, before_, step_->dimension, step_->before);
+        call.in_blocks = blocks;
+      }
       break;
-    case StepKind::all_to_all:
+    case StepKind::all_to_all: {
+      std::vector<StridedBlock>& blocks = take_blocks();
       call.operation = Operation::all_to_all;
       append_blocks(blocks, before_, step_->dimension, step_->before);
       append_blocks(blocks, after_, step_->from_dimension, step_->after);
       call.in_blocks = std::span<const StridedBlock>(blocks).first(group);
       call.out_blocks = std::span<const StridedBlock>(blocks).last(group);
       break;
+    }
     case StepKind::slice:
     case StepKind::keep_on_first:
       break;
@@ -121,17 +133,12 @@ private:
     return stride;
   }
 
-  /// The order that the same reductions, one axis at a time, would have: merging changes no bit.
   [[nodiscard]] ReductionOrder order() const {
-    ReductionOrder order;
-    for (int i = 0; i < axes_.count; ++i) {
-      // Sharding goes left to right and unsharding right to left.
-      const int axis = axes_[step_->kind == StepKind::reduce_scatter ? i : axes_.count - 1 - i];
-      order.levels[static_cast<std::size_t>(order.count++)] = {extent(axis), stride(axis)};
-    }
-    if (order.count == 1)
-      return {};
-    return order;
+    AxisSequence mesh_order = axes_;
+    std::sort(mesh_order.items.begin(), mesh_order.items.begin() + mesh_order.count,
+              [this](int a, int b) { return mesh_axis(a) < mesh_axis(b); });
+    const auto count = static_cast<std::size_t>(mesh_order.count);
+    return reduction_order(*step_, binding_->extents, std::span<const int>(mesh_order.items).first(count));
   }
 
   static StridedBlock strided(const Extents& buffer, int dimension, DimensionBlock range) {
@@ -147,6 +154,18 @@ private:
     return {static_cast<std::size_t>(range.offset) * inner, rows,
             static_cast<std::size_t>(range.size) * inner,
             static_cast<std::size_t>(buffer[static_cast<std::size_t>(dimension)]) * inner};
+  }
+
+  /// Whether the group's chunks of `dimension` of a buffer are equal runs in the order of its ranks, which a
+  /// call takes without blocks.
+  [[nodiscard]] bool even(const Extents& buffer, int dimension, const LayoutValue& whole) const {
+    for (int d = 0; d < dimension; ++d)
+      if (buffer[static_cast<std::size_t>(d)] != 1)
+        return false;
+    for (int i = 1; i < axes_.count; ++i)
+      if (mesh_axis(axes_[i]) < mesh_axis(axes_[i - 1]))
+        return false;
+    return block_of(whole, dimension).size % group_size_ == 0;
   }
 
   /// For every rank of the group, its chunk of `dimension` of a buffer whose layout there is `whole`.

@@ -113,10 +113,13 @@ private:
   }
 
   CollectiveCall call(const Stage& stage) {
-    if (!blocks_)
-      blocks_.emplace(resources_->core().take_blocks());
-    blocks_->clear();
-    return stage.geometry.call(element_type_of<Element>(), in_, stage.destination, *blocks_, where_);
+    const auto take_blocks = [this]() -> std::vector<StridedBlock>& {
+      if (!blocks_)
+        blocks_.emplace(resources_->core().take_blocks());
+      blocks_->clear();
+      return *blocks_;
+    };
+    return stage.geometry.call(element_type_of<Element>(), in_, stage.destination, take_blocks, where_);
   }
 
   void finish(const Stage& stage) {
