@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/matchers.hpp"
 
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/svg_drawing.hpp>
@@ -12,6 +13,7 @@
 #include <vector>
 
 namespace sw = shardwright;
+using shardwright_test::Approx;
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace sw = shardwright;
+using shardwright_test::Approx;
 
 namespace {
 

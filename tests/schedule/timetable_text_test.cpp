@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/matchers.hpp"
 
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/timetable_text.hpp>
@@ -8,6 +9,7 @@
 #include <string>
 
 namespace sw = shardwright;
+using shardwright_test::Approx;
 
 TEST_CASE("A table shows every step as long as it takes") {
   const sw::Schedule schedule = sw::make_schedule("1f1b", 2, 3);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/matchers.hpp"
 #include "support/ranks.hpp"
 #include "train/toy_stage.hpp"
 
@@ -11,6 +12,7 @@
 namespace {
 
 namespace sw = shardwright;
+using shardwright_test::Approx;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 using sw::Pass;
