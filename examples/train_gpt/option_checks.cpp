@@ -4,9 +4,9 @@
 /// @brief The checks and defaults of train_gpt's options that need more than one of them.
 
 #include "option_checks.hpp"
-#include "option_text.hpp"
 #include "schedules.hpp"
 
+#include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
 
 #include <algorithm>
@@ -20,6 +20,8 @@
 #include <utility>
 
 namespace train_gpt {
+
+using namespace command_line;
 
 namespace {
 

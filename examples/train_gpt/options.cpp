@@ -6,9 +6,10 @@
 
 #include "options.hpp"
 #include "option_checks.hpp"
-#include "option_text.hpp"
 #include "schedules.hpp"
 
+#include <command_line/checks.hpp>
+#include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 
@@ -25,45 +26,9 @@
 
 namespace train_gpt {
 
+using namespace command_line;
+
 namespace {
-
-template <class T>
-CLI::Validator whole_from(T least, T most) {
-  return CLI::Validator(
-      [least, most](std::string& word) {
-        const std::optional<T> value = whole_number<T>(word);
-        if (value && *value >= least && *value <= most)
-          return std::string();
-        return "must be a whole number from " + std::to_string(least) +
-               (most == std::numeric_limits<T>::max() ? " up" : " to " + std::to_string(most)) +
-               ", but it is '" + word + "'";
-      },
-      std::string());
-}
-
-CLI::Validator real_from(double least, bool least_allowed) {
-  return CLI::Validator(
-      [least, least_allowed](std::string& word) {
-        const std::optional<double> value = real_number(word);
-        if (value && (*value > least || (least_allowed && *value == least)))
-          return std::string();
-        return "must be a number " + std::string(least_allowed ? "from " : "above ") + text(least) +
-               (least_allowed ? " up" : "") + ", but it is '" + word + "'";
-      },
-      std::string());
-}
-
-CLI::Validator one_of(std::vector<std::string> words) {
-  return CLI::Validator(
-      [words = std::move(words)](std::string& word) {
-        if (std::find(words.begin(), words.end(), word) != words.end())
-          return std::string();
-        const std::string_view near = nearest(word, words);
-        return "must be " + joined(words, " or ") + ", but it is '" + word + "'" +
-               (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?");
-      },
-      std::string());
-}
 
 std::string preset_table() {
   std::string out;
@@ -75,60 +40,6 @@ std::string preset_table() {
            " kv heads, hidden " + text(preset.size.hidden) + ", sequence " + text(preset.size.sequence);
   }
   return out;
-}
-
-constexpr std::size_t help_column = 30;
-
-/// The help with lines of at most 100 characters; what continues an option stays in its column.
-std::string wrapped(const std::string& help) {
-  constexpr std::size_t longest = 100;
-  std::istringstream lines(help);
-  std::string out;
-  std::string line;
-  bool blank = true;
-  while (std::getline(lines, line)) {
-    if (line.empty() && blank)
-      continue;
-    blank = line.empty();
-    const std::string indent(line.rfind("  -", 0) == 0 ? help_column : 0, ' ');
-    while (line.size() > longest) {
-      const std::size_t space = line.rfind(' ', longest);
-      if (space == std::string::npos || space <= indent.size())
-        break;
-      out += line.substr(0, space) + "\n";
-      line = indent + line.substr(space + 1);
-    }
-    out += line + "\n";
-  }
-  return out;
-}
-
-/// The option that an error of CLI11 is about: what stands before its colon.
-std::string subject(const CLI::ParseError& error) {
-  const std::string what = error.what();
-  return what.substr(0, what.find(':'));
-}
-
-/// Names what is left over after CLI11 took the options that it knows.
-void check_leftovers(const CLI::App& app) {
-  const std::vector<std::string> left = app.remaining();
-  if (left.empty())
-    return;
-  const auto option = std::find_if(left.begin(), left.end(), [](const std::string& word) {
-    return word.size() > 1 && word.front() == '-';
-  });
-  if (option == left.end())
-    throw UsageError("'" + left.front() + "' belongs to no option (text files are named by --data " +
-                     left.front() + ")");
-  const std::string name = option->substr(0, option->find('='));
-  std::vector<std::string> names;
-  for (const CLI::Option* known : app.get_options())
-    for (const std::string& word : known->get_lnames())
-      names.push_back("--" + word);
-  const std::string_view near = nearest(name, names);
-  throw UsageError("unknown option " + name +
-                   (near.empty() ? "" : "; did you mean " + std::string(near) + "?") +
-                   " (--help lists all options)");
 }
 
 } // namespace
@@ -171,37 +82,8 @@ std::string Options::configuration_text() const {
       << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
       << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
       << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--verify " << verify << "\n";
+      << "\n--timeline " << records() << "\n--verify " << verify << "\n";
   return out.str();
-}
-
-std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  // Levenshtein's distance with neighbours exchanged as one edit, by rows.
-  const auto distance = [](std::string_view a, std::string_view b) {
-    std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-    for (std::size_t i = 0; i <= a.size(); ++i)
-      cost[i][0] = i;
-    for (std::size_t j = 0; j <= b.size(); ++j)
-      cost[0][j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i)
-      for (std::size_t j = 1; j <= b.size(); ++j) {
-        cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
-                               cost[i - 1][j - 1] + static_cast<std::size_t>(a[i - 1] != b[j - 1])});
-        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-          cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-      }
-    return cost[a.size()][b.size()];
-  };
-  std::string_view best;
-  std::size_t least = std::max<std::size_t>(2, word.size() / 3 + 1);
-  for (const std::string& candidate : candidates) {
-    const std::size_t edits = distance(word, candidate);
-    if (edits < least && edits < candidate.size()) {
-      least = edits;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 ParseResult parse(int argc, const char* const* argv, const Environment& environment) {
@@ -219,6 +101,8 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string transport = "auto";
   std::string precision = "fp32";
   std::string metrics;
+  std::string timeline;
+  std::string timeline_svg;
   std::vector<std::string> preset_names;
   for (const Preset& preset : presets())
     preset_names.emplace_back(preset.name);
@@ -353,6 +237,14 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   app.add_option("--metrics", metrics, "File to which each step is appended as a line of JSON.")
       ->type_name("FILE")
       ->group("Output");
+  app.add_option("--timeline", timeline,
+                 "File for a trace of the last step, all ranks, that ui.perfetto.dev opens.")
+      ->type_name("FILE")
+      ->group("Output");
+  app.add_option("--timeline-svg", timeline_svg,
+                 "File for a drawing of the last step: measured times beside those planned with their means.")
+      ->type_name("FILE")
+      ->group("Output");
   app.add_flag("--verify", options.verify,
                "Repeat the run on one rank and print the largest differences of losses and final parameters.")
       ->group("Output");
@@ -382,7 +274,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       throw UsageError(name + (name == what ? "" : what.substr(name.size() + 1)) +
                        " (--help explains the options)");
     }
-    check_leftovers(app);
+    check_leftovers(app, "text files are named by --data");
     const auto given = [&app](const char* name) { return app.count(name) > 0; };
 
     if (given("--mesh"))
@@ -392,6 +284,8 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
                                                  : Transport::automatic;
     options.precision = precision == "fp64" ? Precision::fp64 : Precision::fp32;
     options.metrics = metrics;
+    options.timeline = timeline;
+    options.timeline_svg = timeline_svg;
     for (const std::string& path : data)
       options.data.emplace_back(path);
     if (options.data.empty())

@@ -81,11 +81,15 @@ struct Options {
   int sample = 0; ///< Bytes of text to generate at the end.
   double temperature = 0.8;
   std::string prompt;
-  std::filesystem::path metrics; ///< Empty: none.
+  std::filesystem::path metrics;      ///< Empty: none.
+  std::filesystem::path timeline;     ///< Trace of the last step; empty: none.
+  std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
 
   /// @brief Extent of an axis of the mesh; 1 where the mesh does not have it.
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
+  /// @brief Whether ranks keep a timeline.
+  [[nodiscard]] bool records() const noexcept { return !timeline.empty() || !timeline_svg.empty(); }
   /// @brief The mesh as it would be written after --mesh.
   [[nodiscard]] std::string mesh_text() const;
   /// @brief Every setting that all ranks must share, one a line.
@@ -114,8 +118,5 @@ struct ParseResult {
 /// @throws shardwright::InvalidArgument naming variable and value, where a launcher's variable is not a
 /// positive number.
 [[nodiscard]] Environment current_environment();
-
-/// @brief The candidate nearest to `word` by edits, or an empty view where none is near.
-[[nodiscard]] std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 } // namespace train_gpt

@@ -4,8 +4,8 @@
 /// @brief From the words of the command line to the policies of schedules.
 
 #include "schedules.hpp"
-#include "option_text.hpp"
 
+#include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/schedule/csv.hpp>
 #include <shardwright/schedule/explain.hpp>
@@ -15,6 +15,8 @@
 #include <sstream>
 
 namespace train_gpt {
+
+using namespace command_line;
 
 namespace {
 

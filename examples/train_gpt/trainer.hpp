@@ -6,6 +6,7 @@
 
 #include "final_parameters.hpp"
 #include "schedules.hpp"
+#include "timelines.hpp"
 #include "training.hpp"
 
 #include <shardwright/core/philox.hpp>
@@ -77,7 +78,8 @@ public:
         schedule_(schedule_of(options)), model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
                                                 sw::LayerPartition(options.size.layers, schedule_.stages()),
                                                 decoder_config(options), options.seed),
-        runner_(whole_.communicator<pp>(), schedule_, model_.chunks()), accumulator_(model_, world),
+        runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
+        accumulator_(model_, world),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
         rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
     batches_.reserve(plan_.accumulation());
@@ -132,6 +134,11 @@ public:
       result.pool_allocations = static_cast<std::int64_t>(mesh_.pool_statistics().allocations - allocations);
     }
     result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (options_.records()) {
+      const std::vector<sw::RankTimeline> world = sw::gather_timelines(whole_.world(), runner_.timeline());
+      if (reports_)
+        write_timelines(options_, schedule_, world);
+    }
     result.validation_loss = validate();
     report_validation(options_.steps, result.validation_loss, progress, metrics);
     progress.finish();

@@ -54,6 +54,8 @@ Options on_one_rank(Options options) {
   options.microbatch *= data_ranks;
   options.sequence_parallel = false;
   options.metrics.clear();
+  options.timeline.clear();
+  options.timeline_svg.clear();
   options.sample = 0;
   return options;
 }

@@ -20,6 +20,12 @@ endfunction()
 
 shardwright_snippet(transition_table shardwright::descriptions PRINTED)
 shardwright_snippet(descriptions shardwright::descriptions PRINTED)
+shardwright_snippet(schedule_table shardwright::descriptions PRINTED)
+shardwright_snippet(schedules shardwright::descriptions PRINTED)
+if(TARGET schedule_viewer)
+  shardwright_add_check(
+    docs.images LABEL docs COMMAND "${PROJECT_SOURCE_DIR}/scripts/draw_schedules" $<TARGET_FILE:schedule_viewer> --check)
+endif()
 shardwright_snippet(first_tensors shardwright::shardwright PRINTED)
 shardwright_snippet(faults shardwright::shardwright PRINTED)
 shardwright_snippet(own_kernel shardwright::shardwright)

@@ -45,6 +45,18 @@ endforeach()
 shardwright_train_gpt_run(
   schedule_does_not_allow 2 OPTIONS ${tiny} --mesh pp=3 --schedule dualpipe
   SAYS "--schedule dualpipe: the number of ranks must be even, but there are 4 microbatches on 3 ranks")
+set(timeline "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_timeline")
+shardwright_train_gpt_run(
+  timeline 0 OPTIONS ${tiny} --steps 2 --mesh pp=2,dp=2 --microbatches 2 --schedule zbh1 --timeline "${timeline}.json"
+  SAYS "step 2/2" FILE "${timeline}.json"
+  HOLDS "\"traceEvents\":" "\"name\":\"pipeline dp=1, tp=0\"" "\"name\":\"rank 1, stage 1\"" "\"name\":\"W1 s0\"")
+shardwright_train_gpt_run(
+  timeline_svg 0 OPTIONS ${tiny} --steps 2 --mesh pp=2 --microbatches 4 --timeline-svg "${timeline}.svg"
+  SAYS "step 2/2" FILE "${timeline}.svg"
+  HOLDS "1F1B: 2 ranks, 4 microbatches, planned and measured</text>" "measured</text>" "time in ms</text>" "</svg>\n$")
+shardwright_train_gpt_run(
+  timeline_unwritable 0 OPTIONS ${tiny} --steps 1 --mesh pp=2 --timeline /nowhere/run.json
+  SAYS "timeline: /nowhere/run.json must be writable.*the training goes on without it" "validation loss")
 set(metrics "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_metrics.jsonl")
 shardwright_train_gpt_run(
   metrics 0 OPTIONS ${tiny} --steps 3 --mesh dp=2 --validate-every 2 --metrics "${metrics}" SAYS "step 3/3"

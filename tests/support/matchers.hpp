@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Matchers of strings under one name for Catch2 2 and 3.
+/// @brief Matchers of strings and numbers under one name for Catch2 2 and 3.
 
 #include "support/catch.hpp"
 
@@ -13,8 +13,10 @@ namespace shardwright_test {
 using Catch::Matchers::EndsWith;
 
 #if __has_include(<catch2/catch_all.hpp>)
+using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 #else
+using Catch::Detail::Approx;
 inline auto ContainsSubstring(const std::string& part) { return Catch::Matchers::Contains(part); }
 #endif
 

@@ -8,6 +8,8 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/schedule/action.hpp>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -69,21 +71,39 @@ public:
   [[nodiscard]] const RankTimeline& events() const noexcept { return events_; }
 
   /// Forgets the events and starts at 0, together with the other ranks. Collective where active.
+  ///
+  /// Nobody leaves a barrier before the last rank has entered it. Where the readings say so too, the ranks
+  /// read one clock (threads, and processes of one machine), and 0 is the last entry for all of them. Else it
+  /// is where each one leaves the barrier.
   void restart(HostCommunicator& ranks) {
     if (!active_)
       return;
     events_.clear();
+    const auto reading = [] { return static_cast<std::int64_t>(Clock::now().time_since_epoch() / one_tick); };
+    std::array<std::int64_t, 2> own{reading(), 0};
     ranks.barrier();
-    origin_ = Clock::now();
+    own[1] = reading();
+    moments_.resize(2 * static_cast<std::size_t>(ranks.size()));
+    ranks.all_gather(own, moments_);
+    std::int64_t last_entry = own[0];
+    std::int64_t first_exit = own[1];
+    for (std::size_t i = 0; i < moments_.size(); i += 2) {
+      last_entry = std::max(last_entry, moments_[i]);
+      first_exit = std::min(first_exit, moments_[i + 1]);
+    }
+    origin_ = Clock::time_point((last_entry <= first_exit ? last_entry : own[1]) * one_tick);
   }
 
 private:
+  static constexpr Clock::duration one_tick{1};
+
   [[nodiscard]] double now() const {
     return active_ ? std::chrono::duration<double>(Clock::now() - origin_).count() : 0;
   }
 
   bool active_;
   Clock::time_point origin_{};
+  std::vector<std::int64_t> moments_;
   RankTimeline events_;
 };
 

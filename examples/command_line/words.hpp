@@ -4,6 +4,7 @@
 /// @file
 /// @brief Numbers and lists of the command line, as words and back.
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <concepts>
@@ -17,7 +18,7 @@
 #include <system_error>
 #include <vector>
 
-namespace train_gpt {
+namespace command_line {
 
 /// A mistake on the command line; parse() turns it into a message.
 class UsageError : public std::runtime_error {
@@ -66,4 +67,34 @@ inline std::optional<double> real_number(const std::string& word) {
   return value;
 }
 
-} // namespace train_gpt
+/// The candidate nearest to `word` by edits, or an empty view where none is near.
+inline std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  // Levenshtein's distance with neighbours exchanged as one edit, by rows.
+  const auto distance = [](std::string_view a, std::string_view b) {
+    std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+    for (std::size_t i = 0; i <= a.size(); ++i)
+      cost[i][0] = i;
+    for (std::size_t j = 0; j <= b.size(); ++j)
+      cost[0][j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i)
+      for (std::size_t j = 1; j <= b.size(); ++j) {
+        cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
+                               cost[i - 1][j - 1] + static_cast<std::size_t>(a[i - 1] != b[j - 1])});
+        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+          cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    return cost[a.size()][b.size()];
+  };
+  std::string_view best;
+  std::size_t least = std::max<std::size_t>(2, word.size() / 3 + 1);
+  for (const std::string& candidate : candidates) {
+    const std::size_t edits = distance(word, candidate);
+    if (edits < least && edits < candidate.size()) {
+      least = edits;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+} // namespace command_line

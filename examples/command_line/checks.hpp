@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the examples' command lines share beyond CLI11: checks that end in a sentence, and the help's
+/// form.
+
+#include <command_line/words.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace command_line {
+
+template <class T>
+CLI::Validator whole_from(T least, T most) {
+  return CLI::Validator(
+      [least, most](std::string& word) {
+        const std::optional<T> value = whole_number<T>(word);
+        if (value && *value >= least && *value <= most)
+          return std::string();
+        return "must be a whole number from " + std::to_string(least) +
+               (most == std::numeric_limits<T>::max() ? " up" : " to " + std::to_string(most)) +
+               ", but it is '" + word + "'";
+      },
+      std::string());
+}
+
+inline CLI::Validator real_from(double least, bool least_allowed) {
+  return CLI::Validator(
+      [least, least_allowed](std::string& word) {
+        const std::optional<double> value = real_number(word);
+        if (value && (*value > least || (least_allowed && *value == least)))
+          return std::string();
+        return "must be a number " + std::string(least_allowed ? "from " : "above ") + text(least) +
+               (least_allowed ? " up" : "") + ", but it is '" + word + "'";
+      },
+      std::string());
+}
+
+inline CLI::Validator one_of(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words = std::move(words)](std::string& word) {
+        if (std::find(words.begin(), words.end(), word) != words.end())
+          return std::string();
+        const std::string_view near = nearest(word, words);
+        return "must be " + joined(words, " or ") + ", but it is '" + word + "'" +
+               (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?");
+      },
+      std::string());
+}
+
+inline constexpr std::size_t help_column = 30;
+
+/// The help with lines of at most 100 characters; what continues an option stays in its column.
+inline std::string wrapped(const std::string& help) {
+  constexpr std::size_t longest = 100;
+  std::istringstream lines(help);
+  std::string out;
+  std::string line;
+  bool blank = true;
+  while (std::getline(lines, line)) {
+    if (line.empty() && blank)
+      continue;
+    blank = line.empty();
+    const std::string indent(line.rfind("  -", 0) == 0 ? help_column : 0, ' ');
+    while (line.size() > longest) {
+      const std::size_t space = line.rfind(' ', longest);
+      if (space == std::string::npos || space <= indent.size())
+        break;
+      out += line.substr(0, space) + "\n";
+      line = indent + line.substr(space + 1);
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+/// The option that an error of CLI11 is about: what stands before its colon.
+inline std::string subject(const CLI::ParseError& error) {
+  const std::string what = error.what();
+  return what.substr(0, what.find(':'));
+}
+
+/// Names what is left over after CLI11 took the options that it knows; `hint` says which option may be meant.
+inline void check_leftovers(const CLI::App& app, const std::string& hint) {
+  const std::vector<std::string> left = app.remaining();
+  if (left.empty())
+    return;
+  const auto option = std::find_if(left.begin(), left.end(), [](const std::string& word) {
+    return word.size() > 1 && word.front() == '-';
+  });
+  if (option == left.end())
+    throw UsageError("'" + left.front() + "' belongs to no option (" + hint + " " + left.front() + ")");
+  const std::string name = option->substr(0, option->find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* known : app.get_options())
+    for (const std::string& word : known->get_lnames())
+      names.push_back("--" + word);
+  const std::string_view near = nearest(name, names);
+  throw UsageError("unknown option " + name +
+                   (near.empty() ? "" : "; did you mean " + std::string(near) + "?") +
+                   " (--help lists all options)");
+}
+
+} // namespace command_line

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Shows any pipeline schedule: as a drawing to scale, as a table, or as CSV.
+
+#include "options.hpp"
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/io/write_text.hpp>
+#include <shardwright/schedule/csv.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/schedule/svg_drawing.hpp>
+#include <shardwright/schedule/timetable.hpp>
+#include <shardwright/schedule/timetable_text.hpp>
+
+#include <cerrno>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <system_error>
+
+namespace {
+
+namespace sw = shardwright;
+
+std::string read_file(const std::filesystem::path& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad())
+    throw sw::DataError("--csv " + path.string() + " can not be read: " +
+                        std::generic_category().message(errno) + " (give a file that --to-csv wrote)");
+  return text;
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  sw::write_text(path, text);
+  std::cout << "wrote " << path.string() << "\n";
+}
+
+//! [view]
+void show(const sw::Schedule& schedule, const schedule_viewer::Options& options) {
+  const sw::Timetable table = sw::planned_timetable(schedule, options.costs); // proves it, or throws
+  const std::string title = sw::title_text(schedule);
+  const std::string figures = sw::figures_text(table) + ", at " + sw::costs_text(options.costs);
+  std::cout << title << "\n" << figures << "\n";
+  if (options.text)
+    std::cout << "\n" << sw::timetable_text(table, static_cast<std::size_t>(options.columns));
+  if (!options.svg.empty())
+    write_file(options.svg, sw::draw_svg(std::span(&table, 1), {title, figures}));
+  if (!options.to_csv.empty())
+    write_file(options.to_csv, sw::to_csv(schedule));
+}
+//! [view]
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const schedule_viewer::ParseResult parsed = schedule_viewer::parse(argc, argv);
+    if (!parsed.options) {
+      (parsed.exit_code == 0 ? std::cout : std::cerr) << parsed.message << std::endl;
+      return parsed.exit_code;
+    }
+    const schedule_viewer::Options& options = *parsed.options;
+    show(options.csv.empty()
+             ? sw::make_schedule(options.schedule, options.ranks, options.microbatches, options.chunks)
+             : sw::schedule_from_csv(read_file(options.csv), options.csv.stem().string()),
+         options);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "schedule_viewer: " << error.what() << std::endl;
+    return 1;
+  }
+}

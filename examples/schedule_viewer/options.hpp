@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The command line of schedule_viewer as a value.
+
+#include <shardwright/schedule/pass_costs.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace schedule_viewer {
+
+/// @brief Which schedule to show, at which costs, and how.
+struct Options {
+  std::string schedule = "1f1b";
+  int ranks = 4;
+  int microbatches = 8;
+  int chunks = 2;
+  std::filesystem::path csv; ///< Read instead of a published schedule, where not empty.
+  shardwright::PassCosts costs;
+
+  std::filesystem::path svg;    ///< Written where not empty.
+  std::filesystem::path to_csv; ///< Written where not empty.
+  bool text = false;            ///< Print the table.
+  int columns = 120;            ///< Characters of a line of it.
+};
+
+/// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.
+struct ParseResult {
+  std::optional<Options> options;
+  std::string message;
+  int exit_code = 0;
+};
+
+/// @brief Reads the command line; never ends the program.
+[[nodiscard]] ParseResult parse(int argc, const char* const* argv);
+
+} // namespace schedule_viewer

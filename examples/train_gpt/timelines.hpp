@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Files of what the ranks of the pipelines did in one step, and when.
+
+#include "options.hpp"
+
+#include <shardwright/schedule/schedule.hpp>
+#include <shardwright/train/pipeline_timeline.hpp>
+
+#include <vector>
+
+namespace train_gpt {
+
+/// @brief Writes the files that the options name, from the timelines of all ranks of the world.
+///
+/// The trace has every pipeline; the drawing has that of the first data and tensor rank, planned with the
+/// mean times of its passes and as measured. Where a file can not be written there is a warning.
+void write_timelines(const Options& options, const shardwright::Schedule& schedule,
+                     const std::vector<shardwright::RankTimeline>& world);
+
+} // namespace train_gpt

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The timelines of pipelines as a trace that Perfetto and Chrome open.
+
+#include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
+#include <shardwright/schedule/timetable.hpp>
+#include <shardwright/train/measured_timetable.hpp>
+#include <shardwright/train/pipeline_timeline.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The ranks of one pipeline and what they did.
+struct PipelineTrace {
+  std::string name; ///< Such as "pipeline dp=0, tp=1".
+  StagePlacement placement{};
+  int microbatches = 0;
+  std::vector<RankTimeline> ranks;
+};
+
+namespace detail {
+
+[[nodiscard]] inline double microseconds(double seconds) { return seconds * 1e6; }
+
+/// The slices of one rank, named "F3 s1" for the forward of microbatch 3 through stage 1.
+inline void add_slices(nlohmann::json& out, const PipelineTrace& trace, int process, int rank) {
+  static constexpr const char* works[] = {"", "wait for ", "send wait "};
+  static constexpr const char* kinds[] = {"compute", "wait_input", "wait_send"};
+  static constexpr const char* colours[] = {"thread_state_running", "thread_state_iowait",
+                                            "thread_state_runnable", "rail_animation"};
+  for (const PipelineEvent& event : trace.ranks[static_cast<std::size_t>(rank)]) {
+    const Action& action = event.action;
+    const auto work = static_cast<std::size_t>(event.work);
+    nlohmann::json slice{{"ph", "X"},
+                         {"pid", process},
+                         {"tid", rank},
+                         {"ts", microseconds(event.begin_seconds)},
+                         {"dur", microseconds(event.end_seconds - event.begin_seconds)},
+                         {"cat", kinds[work]},
+                         {"name", works[work] + std::string(1, letter_of(action.pass)) +
+                                      std::to_string(action.microbatch) + " s" +
+                                      std::to_string(action.stage)},
+                         {"args",
+                          {{"pass", std::string(1, letter_of(action.pass))},
+                           {"stage", action.stage},
+                           {"microbatch", action.microbatch},
+                           {"chunk", trace.placement.chunk_of(action.stage, action.microbatch)}}}};
+    slice["cname"] = work == 0 ? colours[static_cast<std::size_t>(action.pass)] : "grey";
+    out.push_back(std::move(slice));
+  }
+}
+
+/// How many microbatches a rank keeps, as a track of its own.
+inline void add_kept(nlohmann::json& out, const Timetable& table, double origin, int process, int rank) {
+  for (const KeptFrom& point : table.kept(rank))
+    out.push_back({{"ph", "C"},
+                   {"pid", process},
+                   {"ts", microseconds(origin + point.time)},
+                   {"name", "in flight, rank " + std::to_string(rank)},
+                   {"args", {{"microbatches", point.count}}}});
+}
+
+/// Arrows from the pass that made a message to the one that another rank needed it for.
+inline void add_arrows(nlohmann::json& out, const PipelineTrace& trace, int process) {
+  struct End {
+    int rank = 0;
+    double begin_seconds = 0;
+    double end_seconds = 0;
+  };
+  std::map<std::pair<std::int64_t, bool>, End> passes; // forwards, and passes that make input gradients
+  const auto key = [&](int stage, int microbatch) {
+    return std::int64_t{stage} * trace.microbatches + microbatch;
+  };
+  for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank)
+    for (const PipelineEvent& event : trace.ranks[rank])
+      if (event.work == PipelineWork::compute && event.action.pass != Pass::weight_gradient)
+        passes[{key(event.action.stage, event.action.microbatch), event.action.pass == Pass::forward}] = {
+            static_cast<int>(rank), event.begin_seconds, event.end_seconds};
+  std::int64_t number = std::int64_t{process} << 32;
+  for (const auto& [made, from] : passes) {
+    const auto stage = static_cast<int>(made.first / trace.microbatches);
+    const auto microbatch = static_cast<int>(made.first % trace.microbatches);
+    const auto to = passes.find({key(stage + (made.second ? 1 : -1), microbatch), made.second});
+    if (to == passes.end() || to->second.rank == from.rank)
+      continue;
+    // An arrow belongs to the slice around its time, so it starts just before the end of one.
+    const double start = std::max(from.begin_seconds, from.end_seconds - 1e-9);
+    nlohmann::json arrow{{"cat", "message"},
+                         {"name", made.second ? "activation" : "gradient"},
+                         {"id", ++number},
+                         {"pid", process},
+                         {"ph", "s"},
+                         {"tid", from.rank},
+                         {"ts", microseconds(start)}};
+    out.push_back(arrow);
+    arrow["ph"] = "f";
+    arrow["bp"] = "e";
+    arrow["tid"] = to->second.rank;
+    arrow["ts"] = microseconds(to->second.begin_seconds);
+    out.push_back(std::move(arrow));
+  }
+}
+
+} // namespace detail
+
+/// @brief The text of a trace in the Chrome trace-event format, one process per pipeline, one track per rank.
+///
+/// Slices are passes such as "F3 s1" and the waits between them, arrows messages, and counters what ranks
+/// keep. Open it at ui.perfetto.dev or chrome://tracing. Every pipeline's times count from its own start.
+[[nodiscard]] inline std::string trace_events(std::span<const PipelineTrace> pipelines) {
+  nlohmann::json events = nlohmann::json::array();
+  for (std::size_t i = 0; i < pipelines.size(); ++i) {
+    const PipelineTrace& trace = pipelines[i];
+    const int process = static_cast<int>(i);
+    const auto name = [&](const char* what, int rank, const std::string& text) {
+      events.push_back(
+          {{"ph", "M"}, {"pid", process}, {"tid", rank}, {"name", what}, {"args", {{"name", text}}}});
+    };
+    name("process_name", 0, trace.name);
+    const Timetable table = measured_timetable(trace.ranks, trace.placement, trace.microbatches);
+    for (int rank = 0; rank < static_cast<int>(trace.ranks.size()); ++rank) {
+      std::string stages;
+      for (int chunk = 0; chunk < trace.placement.chunks; ++chunk)
+        stages += (chunk == 0 ? "" : ", ") + std::to_string(trace.placement.stage_of(rank, chunk));
+      name("thread_name", rank, "rank " + std::to_string(rank) + ", stage " + stages);
+      detail::add_slices(events, trace, process, rank);
+      detail::add_kept(events, table, first_pass_seconds(trace.ranks), process, rank);
+    }
+    detail::add_arrows(events, trace, process);
+  }
+  return nlohmann::json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/schedule/svg_drawing.hpp>
+
+#include <cstddef>
+#include <map>
+#include <regex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sw = shardwright;
+using shardwright_test::Approx;
+
+namespace {
+
+std::string drawn(const sw::Timetable& table, const sw::DrawingText& text = {"title", "subtitle", "1"}) {
+  return sw::draw_svg(std::span(&table, 1), text);
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++count;
+  return count;
+}
+
+/// Whether every element that begins also ends, in order.
+bool balanced(const std::string& svg) {
+  std::vector<std::string> open;
+  const std::regex tag("<(/?)([a-z]+)([^>]*?)(/?)>");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), tag), end; it != end; ++it) {
+    const std::smatch& match = *it;
+    if (match[1].length() > 0) {
+      if (open.empty() || open.back() != match[2])
+        return false;
+      open.pop_back();
+    } else if (match[4].length() == 0) {
+      open.push_back(match[2]);
+    }
+  }
+  return open.empty();
+}
+
+} // namespace
+
+TEST_CASE("Every action of every rank is a box to scale with its number") {
+  for (const std::string& name : sw::schedule_names()) {
+    const sw::Schedule schedule = sw::make_schedule(name, 4, 8);
+    const sw::Timetable table =
+        sw::planned_timetable(schedule, {.forward = 1, .input_gradient = 1.5, .weight_gradient = 0.5});
+    const std::string svg = drawn(table);
+    INFO(name);
+    CHECK(balanced(svg));
+    CHECK(svg.find("<script") == std::string::npos);
+    std::map<std::string, const sw::TimedStep*> expected;
+    for (const auto& steps : table.ranks)
+      for (const sw::TimedStep& timed : steps)
+        for (int i = 0; i < timed.step.size(); ++i) {
+          const sw::Action& action = timed.step[i];
+          expected[std::string(1, sw::letter_of(action.pass)) + std::to_string(action.microbatch) +
+                   ", stage " + std::to_string(action.stage)] = &timed;
+        }
+    const std::regex box("<rect class=\"[FBIW][0-9]\" x=\"([0-9.]+)\" y=\"[0-9.]+\" width=\"([0-9.]+)\" "
+                         "height=\"([0-9.]+)\"><title>([^<]*), [0-9.]+ to [0-9.]+</title>");
+    const std::string lane = "<rect class=\"lane\" x=\"92\"";
+    const std::size_t width_at = svg.find("width=\"", svg.rfind(lane)) + 7;
+    const double scale = std::stod(svg.substr(width_at)) / table.makespan();
+    for (std::sregex_iterator it(svg.begin(), svg.end(), box), end; it != end; ++it) {
+      const auto found = expected.find((*it)[4]);
+      REQUIRE(found != expected.end());
+      const sw::TimedStep& timed = *found->second;
+      const double width = std::stod((*it)[2]) + 0.8; // boxes keep 0.4 pixels apart on each side
+      CHECK(width == Approx(scale * (timed.end - timed.start)).margin(0.2));
+      CHECK(std::stod((*it)[1]) - 0.4 == Approx(92 + scale * timed.start).margin(0.2));
+      CHECK(std::stod((*it)[3]) == Approx(timed.step.overlapped ? 13.2 : 27.2));
+      expected.erase(found);
+    }
+    CHECK(expected.empty());
+    for (int rank = 0; rank < 4; ++rank) {
+      CHECK(svg.find(">rank " + std::to_string(rank) + "</text>") != std::string::npos);
+      CHECK(svg.find(">peak " + std::to_string(table.peak(rank)) + "</text>") != std::string::npos);
+    }
+    CHECK((svg.find(">overlapped</text>") != std::string::npos) == name.starts_with("dualpipe"));
+  }
+}
+
+TEST_CASE("Planned and measured times are lanes of one drawing with one scale") {
+  const sw::Schedule schedule = sw::make_schedule("1f1b", 3, 4);
+  std::vector<sw::Timetable> tables{sw::planned_timetable(schedule), sw::planned_timetable(schedule)};
+  tables[1].label = "measured";
+  for (auto& steps : tables[1].ranks)
+    for (sw::TimedStep& timed : steps) {
+      timed.start *= 2;
+      timed.end *= 2;
+    }
+  const std::string svg = sw::draw_svg(tables, {"t", "s", "ms"});
+  CHECK(balanced(svg));
+  CHECK(count_of(svg, ">planned</text>") == 3);
+  CHECK(count_of(svg, ">measured</text>") == 3);
+  CHECK(count_of(svg, "class=\"edge other\"") == 3);
+  CHECK(count_of(svg, "<title>F0, stage 1, 1 to 2</title>") == 1);
+  CHECK(count_of(svg, "<title>F0, stage 1, 2 to 4</title>") == 1);
+  CHECK(svg.find(">time in ms</text>") != std::string::npos);
+}
+
+TEST_CASE("Words are escaped, and what can not be drawn is said") {
+  const sw::Timetable table = sw::planned_timetable(sw::make_schedule("gpipe", 1, 1));
+  CHECK(drawn(table, {"a < b & c", "s", "1"}).find("a &lt; b &amp; c") != std::string::npos);
+  CHECK_THROWS_WITH(sw::draw_svg({}, {}), "Drawing: there must be a timetable to draw");
+  CHECK_THROWS_WITH(
+      drawn(sw::planned_timetable(sw::make_schedule("gpipe", 100, 1001))),
+      "Drawing: a timetable must have at most 200000 steps, but it has 200200 (draw fewer ranks or "
+      "microbatches)");
+  const sw::PassCosts nothing{.forward = 0, .input_gradient = 0, .weight_gradient = 0};
+  CHECK_THROWS_AS(drawn(sw::planned_timetable(sw::make_schedule("gpipe", 1, 1), nothing)),
+                  sw::InvalidArgument);
+}
+
+TEST_CASE("Colours of passes and chunks differ, and later chunks are darker") {
+  using sw::detail::colour_of;
+  for (int chunks = 2; chunks <= 4; ++chunks)
+    for (const sw::Pass pass :
+         {sw::Pass::forward, sw::Pass::backward, sw::Pass::input_gradient, sw::Pass::weight_gradient})
+      for (int chunk = 1; chunk < chunks; ++chunk)
+        CHECK(colour_of(pass, chunk, chunks).green < colour_of(pass, chunk - 1, chunks).green);
+  STATIC_REQUIRE(colour_of(sw::Pass::forward, 0, 2).light());
+  STATIC_REQUIRE(!colour_of(sw::Pass::forward, 1, 2).light());
+  CHECK(colour_of(sw::Pass::backward, 0, 2).text() == "#fccd91");
+}
