@@ -41,7 +41,7 @@ bool agrees(E a, E b) {
   if constexpr (std::is_floating_point_v<E>)
     if (std::isnan(a) && std::isnan(b))
       return true;
-  return std::memcmp(&a, &b, sizeof(E)) == 0;
+  return std::memcmp(&a, &b, sizeof(E)) == 0; // NOLINT(bugprone-suspicious-memory-comparison): -0 is not 0
 }
 
 /// Full-range bits for integers, a NaN now and then for reals.
@@ -64,6 +64,7 @@ void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t s
                    bool in_place) {
   std::mt19937_64 random(count * 31 + shift + static_cast<std::size_t>(inputs));
   std::vector<std::vector<E>> data;
+  data.reserve(static_cast<std::size_t>(inputs));
   for (int s = 0; s < inputs; ++s)
     data.push_back(random_elements<E>(count + shift, random));
   std::vector<E> wanted(count);
@@ -79,6 +80,7 @@ void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t s
     }
   }
   std::vector<const void*> ins;
+  ins.reserve(data.size());
   for (auto& each : data)
     ins.push_back(each.data() + shift);
   std::vector<E> first(count + shift + 2, E{1}), second(count + shift + 2, E{1});
@@ -144,6 +146,7 @@ TEST_CASE("nested orders add level by level", "[comm]") {
   order.levels[1] = {2, 1};
   order.levels[2] = {2, 6};
   std::vector<const void*> ins;
+  ins.reserve(data.size());
   for (auto& each : data)
     ins.push_back(each.data());
   std::vector<float> out(count);
@@ -152,9 +155,9 @@ TEST_CASE("nested orders add level by level", "[comm]") {
   reduction.begin(sw::ElementType::float32, sw::ReduceOp::sum, order);
   reduction.run(ins.data(), outs, 1, count, false);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto at = [&](int a, int b, int c) { return data[static_cast<std::size_t>(a * 6 + b * 2 + c)][i]; };
-    const auto over_b = [&](int a, int c) { return at(a, 0, c) + at(a, 1, c) + at(a, 2, c); };
-    const auto over_c = [&](int a) { return over_b(a, 0) + over_b(a, 1); };
+    const auto at = [&](std::size_t a, std::size_t b, std::size_t c) { return data[a * 6 + b * 2 + c][i]; };
+    const auto over_b = [&](std::size_t a, std::size_t c) { return at(a, 0, c) + at(a, 1, c) + at(a, 2, c); };
+    const auto over_c = [&](std::size_t a) { return over_b(a, 0) + over_b(a, 1); };
     REQUIRE(out[i] == over_c(0) + over_c(1));
   }
 }

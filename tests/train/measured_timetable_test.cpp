@@ -67,33 +67,34 @@ TEST_CASE("Mean costs of a timetable give it the busy time that it has") {
 TEST_CASE("A run's timetable has every pass once, in the order of the schedule, and no message early") {
   for (const int count : {1, 2, 4})
     for (const sw::Schedule& schedule : train_test::all_schedules(count, 8))
-      on_ranks(count, [&](sw::HostCommunicator world, Findings& findings) {
-        train_test::ToyPipeline pipeline(world, schedule.placement());
-        sw::PipelineRunner<train_test::ToyStage> runner(world, schedule, pipeline.chunks(), {.record = true});
-        const std::vector<train_test::ToyStage::Batch> batches(8);
-        for (int turn = 0; turn < 2; ++turn)
-          static_cast<void>(runner.run(batches));
-        const auto timelines = sw::gather_timelines(world, runner.timeline());
-        const sw::Timetable table = sw::measured_timetable(timelines, schedule.placement(), 8);
-        std::vector<double> forwards(static_cast<std::size_t>(schedule.stages() * 8), -1);
-        for (int rank = 0; rank < count; ++rank) {
-          std::vector<sw::Action> ran;
-          std::vector<sw::Action> wanted;
-          for (const sw::TimedStep& timed : table.steps(rank)) {
-            ran.push_back(timed.step.first);
-            const sw::Action& action = timed.step.first;
-            if (action.pass == Pass::forward)
-              forwards[static_cast<std::size_t>(action.stage * 8 + action.microbatch)] = timed.start;
-          }
-          for (const sw::Step& step : schedule.steps(rank))
-            for (int i = 0; i < step.size(); ++i)
-              wanted.push_back(step[i]);
-          findings.expect(ran == wanted,
-                          schedule.name() + ": the passes are those of the schedule, in its order");
-        }
-        bool causal = true; // threads read one clock, so a later stage never starts earlier
-        for (std::size_t i = 8; i < forwards.size(); ++i)
-          causal = causal && forwards[i - 8] <= forwards[i];
-        findings.expect(causal, schedule.name() + ": no stage starts before the one that it needs");
-      });
+      CHECK(on_ranks(count, [&](sw::HostCommunicator world, Findings& findings) {
+              train_test::ToyPipeline pipeline(world, schedule.placement());
+              sw::PipelineRunner<train_test::ToyStage> runner(world, schedule, pipeline.chunks(),
+                                                              {.record = true});
+              const std::vector<train_test::ToyStage::Batch> batches(8);
+              for (int turn = 0; turn < 2; ++turn)
+                static_cast<void>(runner.run(batches));
+              const auto timelines = sw::gather_timelines(world, runner.timeline());
+              const sw::Timetable table = sw::measured_timetable(timelines, schedule.placement(), 8);
+              std::vector<double> forwards(static_cast<std::size_t>(schedule.stages() * 8), -1);
+              for (int rank = 0; rank < count; ++rank) {
+                std::vector<sw::Action> ran;
+                std::vector<sw::Action> wanted;
+                for (const sw::TimedStep& timed : table.steps(rank)) {
+                  ran.push_back(timed.step.first);
+                  const sw::Action& action = timed.step.first;
+                  if (action.pass == Pass::forward)
+                    forwards[static_cast<std::size_t>(action.stage * 8 + action.microbatch)] = timed.start;
+                }
+                for (const sw::Step& step : schedule.steps(rank))
+                  for (int i = 0; i < step.size(); ++i)
+                    wanted.push_back(step[i]);
+                findings.expect(ran == wanted,
+                                schedule.name() + ": the passes are those of the schedule, in its order");
+              }
+              bool causal = true; // threads read one clock, so a later stage never starts earlier
+              for (std::size_t i = 8; i < forwards.size(); ++i)
+                causal = causal && forwards[i - 8] <= forwards[i];
+              findings.expect(causal, schedule.name() + ": no stage starts before the one that it needs");
+            }) == "");
 }

@@ -35,7 +35,7 @@ struct ProductOf {
 struct MaximumOf {
   template <class V>
   static V apply(const V& a, const V& b) noexcept {
-    return ((a > b) | (a != a)) ? a : b;
+    return ((a > b) | (a != a)) ? a : b; // NOLINT(misc-redundant-expression): a NaN
   }
 };
 
@@ -43,7 +43,7 @@ struct MaximumOf {
 struct MinimumOf {
   template <class V>
   static V apply(const V& a, const V& b) noexcept {
-    return ((a < b) | (a != a)) ? a : b;
+    return ((a < b) | (a != a)) ? a : b; // NOLINT(misc-redundant-expression): a NaN
   }
 };
 
