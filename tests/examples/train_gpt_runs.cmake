@@ -26,7 +26,8 @@ function(shardwright_train_gpt_run name exit)
   endif()
 endfunction()
 
-set(tiny --model tiny --data "${PROJECT_SOURCE_DIR}/include" --batch 4 --validation-batches 2)
+set(any_batch --model tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2)
+set(tiny ${any_batch} --batch 4)
 
 shardwright_train_gpt_run(
   verify 0 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --verify --sample 8
@@ -37,8 +38,8 @@ shardwright_train_gpt_run(
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
 foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
   shardwright_train_gpt_run(
-    verify_${schedule} 0 OPTIONS ${tiny} --steps 4 --layers 4 --mesh pp=2,dp=2,tp=2 --schedule ${schedule} --microbatches 4
-    --batch 8 --tied --sequence-parallel --verify --sample 4
+    verify_${schedule} 0 OPTIONS ${any_batch} --batch 8 --steps 4 --layers 4 --mesh pp=2,dp=2,tp=2 --schedule ${schedule}
+    --microbatches 4 --tied --sequence-parallel --verify --sample 4
     SAYS "on pp=2,dp=2,tp=2" "schedule ${schedule}: [24] stages on 2 ranks, 4 microbatches" "--- sample ---" "layers.3.down"
          "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 endforeach()
