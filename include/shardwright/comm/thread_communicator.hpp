@@ -36,6 +36,7 @@ public:
     std::iota(members.begin(), members.end(), 0);
     auto group = std::make_shared<detail::ThreadGroup>(std::move(shared), std::move(members), "world");
     std::vector<ThreadCommunicator> out;
+    out.reserve(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank)
       out.push_back(ThreadCommunicator(std::make_shared<State>(group, rank)));
     return out;
