@@ -38,6 +38,7 @@ public:
       members[static_cast<std::size_t>(rank)] = rank;
     auto group = std::make_shared<detail::ThreadGroup>(std::move(shared), std::move(members), "world");
     std::vector<BasicThreadCommunicator> out;
+    out.reserve(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank)
       out.push_back(BasicThreadCommunicator(std::make_shared<State>(group, rank)));
     return out;
