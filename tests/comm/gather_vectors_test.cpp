@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/comm/gather_vectors.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace {
+
+struct Record {
+  double value = 0;
+  char letter = ' ';
+  friend bool operator==(const Record&, const Record&) = default;
+};
+
+std::vector<Record> of_rank(int rank) {
+  std::vector<Record> out;
+  for (int i = 0; i < 5 * (rank % 3); ++i) // none on ranks 0 and 3
+    out.push_back({rank + 0.125 * i, static_cast<char>('a' + i)});
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("vectors of different lengths, and none, are gathered in rank order on every rank") {
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    CHECK(shardwright_test::on_ranks(ranks, [&](shardwright::HostCommunicator world,
+                                                shardwright_test::Findings& findings) {
+            const auto all = shardwright::gather_vectors(world, of_rank(world.rank()));
+            findings.expect(all.size() == static_cast<std::size_t>(ranks), "a vector of each rank");
+            for (int rank = 0; rank < ranks; ++rank)
+              findings.expect(all[static_cast<std::size_t>(rank)] == of_rank(rank), "that of rank ", rank);
+          }) == "");
+}
