@@ -132,10 +132,14 @@ private:
   }
 
   void sum_over_copies() {
-    static_assert(Target::host_accessible, "Parameter: copies of other stages must lie in host memory, which "
-                                           "their communicator reaches (use a host target)");
-    detail::wait_for_kernels(gradient_->execution());
-    copies_.all_reduce_in_place(std::span<Element>(gradient_->mutable_data(), gradient_->local_size()));
+    if constexpr (Target::host_accessible) {
+      detail::wait_for_kernels(gradient_->execution());
+      copies_.all_reduce_in_place(std::span<Element>(gradient_->mutable_data(), gradient_->local_size()));
+    } else {
+      throw InvalidArgument("Parameter " + name_ +
+                            ": copies of other stages must lie in host memory, which their communicator "
+                            "reaches (use a host target)");
+    }
   }
 
   std::string name_;

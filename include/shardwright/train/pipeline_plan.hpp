@@ -4,19 +4,19 @@
 /// @file
 /// @brief One rank's steps of a schedule with the messages that they need: what a runner carries out.
 
-#include <shardwright/core/error.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/stage_message.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A message of a pipeline. Tags say boundary, direction and microbatch, so messages never match by order.
+/// Where a message of a pipeline goes. Tags say stage, direction and microbatch, so messages never match by
+/// order.
 struct PipelineMessage {
   enum class Kind : unsigned char { none, local, remote };
   Kind kind = Kind::none;
@@ -39,7 +39,8 @@ struct PlannedStep {
   int count = 1;
 };
 
-/// The steps of one rank; `slots` inputs and `channels` (a destination in a direction) are numbered from 0.
+/// The steps of one rank of a proven schedule; `slots` inputs and `channels` (a destination in a direction)
+/// are numbered from 0.
 struct PipelinePlan {
   std::vector<PlannedStep> steps;
   std::vector<PlannedAction> forwards; ///< All forwards of the rank by microbatch, then stage.
@@ -49,8 +50,8 @@ struct PipelinePlan {
   int microbatches = 0;
 
   PipelinePlan(const Schedule& schedule, int rank)
-      : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()), schedule_(&schedule),
-        rank_(rank) {
+      : chunks(schedule.placement().chunks), microbatches(schedule.microbatches()),
+        placement_(schedule.placement()) {
     slots = 2 * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(microbatches);
     for (const Step& step : schedule.steps(rank)) {
       PlannedStep& planned = steps.emplace_back();
@@ -64,6 +65,14 @@ struct PipelinePlan {
           forwards.push_back(plan({Pass::forward, stage, microbatch}));
     channels = destinations_.size();
     find_last_passes();
+  }
+
+  /// How many of `forwards` are of the first `wanted` microbatches.
+  [[nodiscard]] std::size_t forwards_of(int wanted) const {
+    const auto end = std::find_if(forwards.begin(), forwards.end(), [&](const PlannedAction& planned) {
+      return planned.action.microbatch >= wanted;
+    });
+    return static_cast<std::size_t>(end - forwards.begin());
   }
 
 private:
@@ -82,47 +91,26 @@ private:
   }
 
   [[nodiscard]] PlannedAction plan(const Action& action) {
-    const StagePlacement& placement = schedule_->placement();
-    const int last = placement.stages() - 1;
     PlannedAction out;
     out.action = action;
-    out.chunk = placement.chunk_of(action.stage, action.microbatch);
-    if (placement.rank_of(action.stage, action.microbatch) != rank_) {
-      throw InvalidArgument("PipelineRunner: rank " + std::to_string(rank_) +
-                            " must hold the stages of its steps, but " + letter_of(action.pass) +
-                            " of microbatch " + std::to_string(action.microbatch) + " runs on stage " +
-                            std::to_string(action.stage) + ", which rank " +
-                            std::to_string(placement.rank_of(action.stage, action.microbatch)) +
-                            " holds (prove the schedule first)");
+    out.chunk = placement_.chunk_of(action.stage, action.microbatch);
+    if (const auto in = input_of(placement_, action))
+      out.input = message(*in, in->from_rank, out.chunk);
+    if (const auto made = output_of(placement_, action)) {
+      out.output = message(*made, made->to_rank, placement_.chunk_of(made->to_stage(), made->microbatch));
+      if (made->is_sent())
+        out.output.channel = channel(made->to_rank, made->gradient ? 1 : 0);
     }
-    const int stage = action.stage;
-    if (action.pass == Pass::forward) {
-      if (stage > 0)
-        out.input = message(stage - 1, action, 0, out.chunk);
-      if (stage < last)
-        out.output = message(stage + 1, action, 0, out.chunk);
-    } else if (makes_input_gradient(action.pass)) {
-      if (stage < last)
-        out.input = message(stage + 1, action, 1, out.chunk);
-      if (stage > 0)
-        out.output = message(stage - 1, action, 1, out.chunk);
-    }
-    if (out.output.kind == PipelineMessage::Kind::local)
-      out.output.slot =
-          slot(placement.chunk_of(action.stage + (action.pass == Pass::forward ? 1 : -1), action.microbatch),
-               action.microbatch, action.pass == Pass::forward ? 0 : 1);
-    if (out.output.kind == PipelineMessage::Kind::remote)
-      out.output.channel = channel(out.output.peer, action.pass == Pass::forward ? 0 : 1);
     return out;
   }
 
-  /// The message between the action's stage and `other`; `direction` is 1 for gradients.
-  [[nodiscard]] PipelineMessage message(int other, const Action& action, int direction, int chunk) const {
+  /// A message as the rank at one end sees it; `chunk` is that of the stage which takes it.
+  [[nodiscard]] PipelineMessage message(const StageMessage& handed, int peer, int chunk) const {
     PipelineMessage out;
-    out.peer = schedule_->placement().rank_of(other, action.microbatch);
-    out.kind = out.peer == rank_ ? PipelineMessage::Kind::local : PipelineMessage::Kind::remote;
-    out.tag = (std::min(other, action.stage) * 2 + direction) * microbatches + action.microbatch;
-    out.slot = slot(chunk, action.microbatch, direction);
+    out.kind = handed.is_sent() ? PipelineMessage::Kind::remote : PipelineMessage::Kind::local;
+    out.peer = peer;
+    out.tag = (handed.stage * 2 + (handed.gradient ? 1 : 0)) * microbatches + handed.microbatch;
+    out.slot = slot(chunk, handed.microbatch, handed.gradient ? 1 : 0);
     return out;
   }
   [[nodiscard]] std::size_t slot(int chunk, int microbatch, int direction) const noexcept {
@@ -137,8 +125,7 @@ private:
     return destinations_.size() - 1;
   }
 
-  const Schedule* schedule_; // used while planning alone
-  int rank_;
+  StagePlacement placement_;
   std::vector<std::array<int, 2>> destinations_;
 };
 

@@ -77,8 +77,7 @@ public:
     Loss loss{};
     std::size_t posted = 0;
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-      const std::size_t reach = i + static_cast<std::size_t>(std::max(schedule_.window().receive_ahead, 0));
-      for (; posted < plan_.steps.size() && posted <= reach; ++posted)
+      for (; posted < plan_.steps.size() && posted <= i + ahead(); ++posted)
         for (const PlannedAction& planned : actions_of(plan_.steps[posted]))
           post(planned, batches);
       carry_out(actions_of(plan_.steps[i]), batches, loss);
@@ -94,10 +93,12 @@ public:
                     SourceLocation where = SourceLocation::current()) {
     begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
     Loss unused{};
-    for (const PlannedAction& planned : plan_.forwards) {
-      if (static_cast<std::size_t>(planned.action.microbatch) >= batches.size())
-        break;
-      post(planned, batches);
+    const std::size_t count = plan_.forwards_of(static_cast<int>(batches.size()));
+    std::size_t posted = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (; posted < count && posted <= i + ahead(); ++posted)
+        post(plan_.forwards[posted], batches);
+      const PlannedAction& planned = plan_.forwards[i];
       std::optional<Boundary> in = messages_.take(planned);
       const Batch& batch = batch_of(planned, batches);
       Saved& saved = saved_.take(planned.chunk, planned.action.microbatch);
@@ -152,6 +153,10 @@ private:
     return {schedule_, ranks_.rank()};
   }
 
+  /// Steps whose receives are started before they are reached.
+  [[nodiscard]] std::size_t ahead() const {
+    return static_cast<std::size_t>(std::max(schedule_.window().receive_ahead, 0));
+  }
   [[nodiscard]] static std::span<const PlannedAction> actions_of(const detail::PlannedStep& step) {
     return {step.actions.data(), static_cast<std::size_t>(step.count)};
   }
