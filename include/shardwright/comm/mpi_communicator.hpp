@@ -107,6 +107,7 @@ private:
   BasicMpiCommunicator joined(int colour, const std::vector<int>& all, std::string name) {
     detail::MpiWorld& world = group().world();
     const std::uint64_t number = group().next_split();
+    const int own_rank = rank();
     detail::MpiChannel channel;
     channel.comm = world.duplicate(group().channel().comm);
     std::vector<std::pair<int, int>> members;
@@ -119,11 +120,11 @@ private:
       return {};
     }
     int own = 0;
-    for (const auto& [key, rank] : members) {
-      if (rank == this->rank())
+    for (const auto& [key, member] : members) {
+      if (member == own_rank)
         own = static_cast<int>(channel.addresses.size());
-      channel.addresses.push_back(group().channel().addresses[static_cast<std::size_t>(rank)]);
-      channel.world_ranks.push_back(world_rank(rank));
+      channel.addresses.push_back(group().channel().addresses[static_cast<std::size_t>(member)]);
+      channel.world_ranks.push_back(world_rank(member));
     }
     const std::uint64_t id =
         detail::mixed(detail::mixed(group().id(), number), static_cast<std::uint64_t>(colour));
