@@ -170,16 +170,15 @@ private:
   }
 
   double validate() {
-    const std::size_t batch = plan_.microbatch() * plan_.data_ranks();
+    // Batches as large as in training, so that the held-out loss does not depend on how they are split.
     const std::size_t batches =
-        dataset_.validation_batches(batch, static_cast<std::size_t>(options_.validation_batches));
-    const std::size_t begin = data_rank() * plan_.microbatch();
+        dataset_.validation_batches(plan_.batch(), static_cast<std::size_t>(options_.validation_batches));
     typename Stage::Loss sum{};
-    for (std::size_t i = 0; i < batches;) {
+    for (std::size_t i = 0; i < batches; ++i) {
       batches_.clear();
-      for (; i < batches && batches_.size() < plan_.accumulation(); ++i)
+      for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
         add_batch([&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
-          dataset_.validation(i, batches, batch, {begin, begin + plan_.microbatch()}, ids, targets);
+          dataset_.validation(i, batches, plan_.batch(), plan_.rows(pass, data_rank()), ids, targets);
         });
       sum += runner_.evaluate(batches_);
     }
