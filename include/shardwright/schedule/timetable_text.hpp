@@ -145,7 +145,7 @@ namespace detail {
   for (int rank = 0; rank < table.placement.ranks; ++rank) {
     std::string stages;
     for (int chunk = 0; chunk < table.placement.chunks; ++chunk)
-      stages += (chunk == 0 ? "" : ",") + std::to_string(table.placement.stage_of(rank, chunk));
+      stages.append(chunk == 0 ? "" : ",").append(std::to_string(table.placement.stage_of(rank, chunk)));
     const double idle = table.makespan() - table.busy(rank);
     const std::array<std::string, 5> cells{stages, number_text(table.busy(rank), 3), number_text(idle, 3),
                                            number_text(100 * idle / table.makespan(), 1),
