@@ -64,7 +64,7 @@ int Options::extent(std::string_view axis) const noexcept {
 std::string Options::mesh_text() const {
   std::string out;
   for (const MeshAxis& axis : mesh)
-    out += (out.empty() ? "" : ",") + axis.name + "=" + text(axis.extent);
+    out.append(out.empty() ? "" : ",").append(axis.name).append("=").append(text(axis.extent));
   return out;
 }
 
