@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -19,6 +20,11 @@ enum class Recompute : std::uint8_t {
   selective, ///< Attention alone: its output and its log-sum-exp are not kept.
   full,      ///< The layer: only its input is kept.
 };
+
+/// @brief Its name in lower case.
+[[nodiscard]] constexpr std::string_view name_of(Recompute kind) noexcept {
+  return kind == Recompute::none ? "none" : kind == Recompute::selective ? "selective" : "full";
+}
 
 /// @brief The choice for every layer: `kind` for the first `layers` of the model, `others` for the rest.
 ///
