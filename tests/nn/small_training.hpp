@@ -132,9 +132,8 @@ template <class Tensor>
   return {all.data(), all.data() + all.local_size()};
 }
 
-/// @brief Called on every rank after each step, with the blocks that the rank's pool took from the system so
-/// far.
-using AtStep = std::function<void(int step, std::size_t pool_allocations)>;
+/// @brief Called on every rank after each step, with what the rank's pool has done so far.
+using AtStep = std::function<void(int step, const sw::PoolStatistics& pool)>;
 
 template <class Layouts, class Element>
 [[nodiscard]] Outcome train_with(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
@@ -167,7 +166,7 @@ template <class Layouts, class Element>
     out.norms.push_back(summary.gradient_norm);
     out.tokens.push_back(summary.tokens);
     if (at_step)
-      at_step(step, mesh.pool_statistics().allocations);
+      at_step(step, mesh.pool_statistics());
   }
   model.for_each_parameter([&](auto& parameter) {
     out.names.push_back(parameter.name());

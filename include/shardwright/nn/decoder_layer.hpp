@@ -55,7 +55,10 @@ class DecoderLayer {
   using Residual = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
 
-  // Layouts of activations follow from those of the stream and the weights.
+public:
+  /// @name Layouts of activations
+  /// They follow from those of the stream and the weights.
+  /// @{
   using QkvOut = MatmulLayout<Tokens, typename Layouts::Qkv>;
   using Heads = typename Layouts::Heads;
   using Attended = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
@@ -73,7 +76,6 @@ class DecoderLayer {
   using GateUp = Matrix<typename Layouts::GateUp, Tokens, GateUpOut>;
   using Down = Matrix<typename Layouts::Down, Activated, Tokens>;
 
-public:
   using Stream = ResidualStream<Residual, Element, Target>;
 
   /// @brief What the backward passes need of one microbatch. Memory returns to the pool where it is reset.

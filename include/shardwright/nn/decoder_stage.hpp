@@ -45,9 +45,9 @@ class DecoderStage {
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
   using Logits = MatmulLayout<Tokens, TableLayout, MatmulForm::right_transposed>;
   using Zero = typename Layouts::Zero;
-  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
 
 public:
+  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
   using target = Target;
   /// @brief What stages hand over: the stream forward, its gradient backward.
   using Boundary = Tensor<Residual>;
