@@ -226,16 +226,19 @@ private:
   }
 
   /// Where ranks share cores, those that run do the parts of those that wait for a core, which then find
-  /// everything done: half as many switches of threads.
+  /// everything done: half as many switches of threads. Parts whose buffers lie in this core's caches come
+  /// first.
   void exchange_for_all(const ThreadSlot* slots, std::uint64_t sequence) {
     ++released_;
-    for (int step = 0; step < size(); ++step) {
-      const int rank = (rank_ + step) % size();
-      if (!group_->claim(rank, sequence))
-        continue;
-      exchange_.run(slots, rank);
-      group_->let_go(rank, released_);
-    }
+    for (const bool near : {true, false})
+      for (int step = 0; step < size(); ++step) {
+        const int rank = (rank_ + step) % size();
+        if (world().balance().together(world_rank(rank_), world_rank(rank)) != near ||
+            !group_->claim(rank, sequence))
+          continue;
+        exchange_.run(slots, rank);
+        group_->let_go(rank, released_);
+      }
   }
 
   /// The meeting after data has moved.

@@ -86,7 +86,9 @@ public:
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
     // The clock costs as much as a short wait: the first looks do without it.
     constexpr int quick_looks = 256;
-    for (int i = 0; i < quick_looks; ++i)
+    // Where ranks share cores, the others cannot run while this one looks.
+    const int looks = patience.spin.count() > 0 ? quick_looks : 4;
+    for (int i = 0; i < looks; ++i)
       if (done())
         return true;
     const auto start = WaitClock::now();
