@@ -46,15 +46,15 @@ void check_same_bits(int ranks, Problem problem, Train train) {
 TEST_CASE("recomputation changes no bit of a training, with and without dropout") {
   for (const double dropout : {0.0, 0.2})
     for (const Way& way : {Way{.accumulation = 3}, Way{.dp = 1, .tp = 2},
-                           Way{.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 3}}) {
+                           Way{.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 3},
+                           Way{.tp = 2, .sequence_parallel = true, .cp = 2}}) {
       INFO(way.text() << " dropout " << dropout);
       Problem problem = nn_test::problem_of(way, true);
       problem.config.dropout = dropout;
       problem.steps = 4;
-      check_same_bits(way.dp * way.tp, problem,
-                      [&](const sw::HostCommunicator& world, const Problem& varied) {
-                        return nn_test::train_single(world, varied, way, {});
-                      });
+      check_same_bits(way.ranks(), problem, [&](const sw::HostCommunicator& world, const Problem& varied) {
+        return nn_test::train_single(world, varied, way, {});
+      });
     }
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("dropout masks depend neither on the mesh nor on how the batch is spli
     problem.steps = 6;
     const auto losses_of = [&](const Way& chosen) {
       std::vector<double> losses;
-      CHECK(on_ranks(chosen.dp * chosen.tp, [&](sw::HostCommunicator world, Findings& findings) {
+      CHECK(on_ranks(chosen.ranks(), [&](sw::HostCommunicator world, Findings& findings) {
               Outcome outcome = nn_test::train_single(world, problem, chosen, {});
               findings.expect(outcome.losses.size() == 6, "all steps");
               if (world.rank() == 0)

@@ -158,9 +158,10 @@ public:
     saved.attention.reset();
     rotate_back(heads_gradient, rotary, heads());
     saved.qkv_gradient.emplace(redistribute<QkvOut>(std::move(heads_gradient)));
-    gradient = rms_norm_gradient(
-        redistribute<Residual>(matmul_input_gradient(*saved.qkv_gradient, qkv_.weight())), *saved.attention_in,
-        attention_gain_.weight(), *saved.attention_rms, gradient, attention_gain_.gradient_slot());
+    gradient =
+        rms_norm_gradient(redistribute<Residual>(matmul_input_gradient(*saved.qkv_gradient, qkv_.weight())),
+                          *saved.attention_in, attention_gain_.weight(), *saved.attention_rms, gradient,
+                          attention_gain_.gradient_slot());
     saved.attention_in.reset();
     saved.attention_rms.reset();
     return gradient;
