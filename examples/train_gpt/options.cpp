@@ -76,13 +76,14 @@ std::string Options::configuration_text() const {
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
       << "\n--tied " << tied << "\n--precision " << (precision == Precision::fp64 ? "fp64" : "fp32")
-      << "\n--sequence-parallel " << sequence_parallel << "\n--batch " << batch << "\n--microbatch "
-      << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule << "\n--chunks "
-      << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate << "\n--min-lr "
-      << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
-      << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
-      << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--timeline " << records() << "\n--verify " << verify << "\n";
+      << "\n--sequence-parallel " << sequence_parallel << "\n--zero " << zero << "\n--batch " << batch
+      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
+      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
+      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
+      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
+      << temperature << "\n--prompt " << prompt << "\n--timeline " << records() << "\n--verify " << verify
+      << "\n";
   return out.str();
 }
 
@@ -141,7 +142,10 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->type_name("PATH")
       ->group("Data");
 
-  app.add_option("--mesh", mesh, "Ranks along each axis, such as pp=2,dp=2,tp=2. Default: all ranks on dp.")
+  app.add_option(
+         "--mesh", mesh,
+         "Ranks along each axis, such as pp=2,dp=2,tp=2. Default: all ranks on dp. dpr are replicas of "
+         "dp, which --zero does not shard over; cp splits sequences.")
       ->type_name("AXES")
       ->group("Ranks");
   app.add_option("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
@@ -197,6 +201,14 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   app.add_flag(
          "--sequence-parallel", options.sequence_parallel,
          "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.")
+      ->group("Model");
+
+  app.add_option(
+         "--zero", options.zero,
+         "What data and context ranks share out: 0 nothing, 1 the optimizer state, 2 gradients too, 3 "
+         "parameters too. Ranks of dpr hold replicas of it. Default: 0.")
+      ->check(one_of({"0", "1", "2", "3"}))
+      ->type_name("STAGE")
       ->group("Model");
 
   whole("--batch", options.batch, 1, "Sequences of a step, over all ranks: dp x microbatch x accumulation.",

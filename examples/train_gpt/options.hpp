@@ -62,6 +62,7 @@ struct Options {
   bool tied = false;
   Precision precision = Precision::fp32;
   bool sequence_parallel = false;
+  int zero = 0; ///< What data ranks share out: 1 the optimizer state, 2 gradients too, 3 parameters too.
 
   int batch = 12;                ///< Sequences of a step, over all ranks.
   int microbatch = 0;            ///< Sequences of one pass of one data rank.
@@ -88,6 +89,8 @@ struct Options {
 
   /// @brief Extent of an axis of the mesh; 1 where the mesh does not have it.
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
+  /// @brief Ranks that split the batch.
+  [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp"); }
   /// @brief Whether ranks keep a timeline.
   [[nodiscard]] bool records() const noexcept { return !timeline.empty() || !timeline_svg.empty(); }
   /// @brief The mesh as it would be written after --mesh.

@@ -45,9 +45,10 @@ struct DecoderConfig {
   }
 };
 
-/// @brief Checks the sizes against one another and against the tensor-parallel extent.
+/// @brief Checks the sizes against one another and against the tensor and context parallel extents.
 /// @throws InvalidArgument naming both numbers and what to change.
-inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks, bool sequence_parallel) {
+inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks, bool sequence_parallel,
+                          std::int64_t context_ranks = 1) {
   const auto fail = [](const std::string& sentence) { throw InvalidArgument("Decoder: " + sentence); };
   const auto positive = [&](std::int64_t value, const char* name) {
     if (value < 1)
@@ -78,8 +79,13 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
           "one of them");
   divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks", "round hidden up");
   divides(config.vocabulary, "vocabulary", tensor_ranks, "the tensor-parallel ranks", "pad the vocabulary");
+  divides(config.sequence, "sequence", context_ranks, "the context-parallel ranks",
+          "change the sequence length");
+  divides(config.kv_heads, "kv_heads", tensor_ranks * context_ranks,
+          "the tensor times context-parallel ranks", "use fewer of them");
   if (sequence_parallel) {
-    divides(config.sequence, "sequence", tensor_ranks, "the tensor-parallel ranks under sequence parallelism",
+    divides(config.sequence / context_ranks, context_ranks == 1 ? "sequence" : "sequence of a context rank",
+            tensor_ranks, "the tensor-parallel ranks under sequence parallelism",
             "change the sequence length");
   }
 }
