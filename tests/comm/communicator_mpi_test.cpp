@@ -4,6 +4,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/comm/launch.hpp>
+#include <shardwright/comm/slow_link.hpp>
 
 #include <array>
 #include <chrono>
@@ -55,6 +56,15 @@ TEST_CASE("MPI ranks pass the communicator suite", "[comm]") {
   for (const communicator_suite::Part& part : communicator_suite::parts()) {
     INFO(part.name);
     REQUIRE(sw::launch(options(check), part.run) == 0);
+  }
+}
+
+TEST_CASE("MPI ranks behind a slow link pass the communicator suite", "[comm]") {
+  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+    INFO(part.name);
+    REQUIRE(sw::launch(options(), [&](sw::HostCommunicator world) {
+              part.run(sw::slow_link(std::move(world), {.latency_seconds = 1e-6, .bytes_per_second = 4e9}));
+            }) == 0);
   }
 }
 
