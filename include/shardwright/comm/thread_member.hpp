@@ -69,6 +69,7 @@ public:
     meet(call, sequence, patience);
     if (world().check())
       compare(call, sequence, slots, patience);
+    const Timing timing(call.times);
     if (call.operation == Operation::barrier)
       return;
     if (call.operation == Operation::split)
@@ -183,6 +184,24 @@ private:
   private:
     FlightRecorder& recorder_;
     FlightRecorder::Ticket ticket_;
+  };
+
+  /// Notes the times of a collective's exchange for whoever asks.
+  class Timing {
+  public:
+    explicit Timing(CallTimes* times) : times_(times) {
+      if (times_ != nullptr)
+        times_->begin();
+    }
+    ~Timing() {
+      if (times_ != nullptr)
+        times_->end();
+    }
+    Timing(const Timing&) = delete;
+    Timing& operator=(const Timing&) = delete;
+
+  private:
+    CallTimes* times_;
   };
 
   [[nodiscard]] FlightRecorder& recorder() const { return world().recorder(world_rank(rank_)); }
