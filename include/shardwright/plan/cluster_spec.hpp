@@ -33,6 +33,7 @@ struct ChipSpec {
   double scale_out_bandwidth = 0; ///< One way and per chip.
   int torus_dimensions = 0;       ///< Of the scale-up domain; 0 where a switch joins it.
   std::string_view source{};
+  double sustained = 1; ///< Of the peaks, where the board's power is below the usual one.
 
   [[nodiscard]] constexpr double peak(Precision precision) const noexcept {
     const double eight = peak_fp8 > 0 ? peak_fp8 : peak_bf16;
