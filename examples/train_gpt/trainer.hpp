@@ -15,12 +15,14 @@
 #include <shardwright/io/metrics.hpp>
 #include <shardwright/io/progress.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/decoder_memory.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/decoder_pipeline.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/memory_text.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 
 #include <algorithm>
@@ -80,9 +82,10 @@ public:
         mesh_(sw::stage_mesh(whole_)), options_(options), dataset_(dataset),
         reports_(!quiet && world.rank() == 0),
         plan_(options.batch, options.data_ranks(), options.microbatch, options.accumulation),
-        schedule_(schedule_of(options)), model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
-                                                sw::LayerPartition(options.size.layers, schedule_.stages()),
-                                                decoder_config(options), options.seed),
+        schedule_(schedule_of(options)), memory_(announce_memory()),
+        model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
+               sw::LayerPartition(options.size.layers, schedule_.stages()), decoder_config(options),
+               options.seed),
         runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
         accumulator_(model_, world),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
@@ -139,6 +142,7 @@ public:
       result.pool_allocations = static_cast<std::int64_t>(mesh_.pool_statistics().allocations - allocations);
     }
     result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const std::string memory = measured_memory();
     if (options_.records()) {
       const std::vector<sw::RankTimeline> world = sw::gather_timelines(whole_.world(), runner_.timeline());
       if (reports_)
@@ -147,6 +151,8 @@ public:
     result.validation_loss = validate();
     report_validation(options_.steps, result.validation_loss, progress, metrics);
     progress.finish();
+    if (reports_)
+      std::printf("%s\n", memory.c_str());
     if (options_.sample > 0)
       result.sample = sample();
     if (options_.verify)
@@ -155,6 +161,51 @@ public:
   }
 
 private:
+  /// What the pool of a rank holds at its fullest: of this rank of pp at the place of `inside` on its mesh.
+  [[nodiscard]] sw::MemoryTable predicted_memory(int pipeline_rank, int inside) const {
+    const sw::MeshShape shape{sw::extent<dpr>(mesh_.extent<dpr>()), sw::extent<dp>(mesh_.extent<dp>()),
+                              sw::extent<cp>(mesh_.extent<cp>()), sw::extent<tp>(mesh_.extent<tp>())};
+    return sw::decoder_memory<Layouts, Element>(
+        decoder_config(options_), sw::MeshPlace(shape, inside), schedule_,
+        sw::LayerPartition(options_.size.layers, schedule_.stages()), pipeline_rank,
+        static_cast<std::int64_t>(plan_.microbatch() * plan_.data_ranks()));
+  }
+  /// Prints what is to be expected before anything is allocated, a column for each rank of pp, and leaves it
+  /// to the pool for an error.
+  sw::MemoryTable announce_memory() const {
+    const sw::MemoryTable own = predicted_memory(whole_.coordinate<pp>(), mesh_.rank());
+    mesh_.set_memory_note(sw::memory_text(std::array{sw::NamedMemory{"this rank", own}}));
+    if (reports_) {
+      constexpr int most = 8;
+      std::vector<sw::NamedMemory> ranks;
+      for (int rank = 0; rank < std::min(whole_.extent<pp>(), most); ++rank)
+        ranks.push_back({"pp " + std::to_string(rank), predicted_memory(rank, 0)});
+      std::fputs(sw::memory_text(ranks).c_str(), stdout);
+    }
+    return own;
+  }
+  /// The line that compares the pools' peaks with the predictions; the rank that is furthest off stands for
+  /// all. Collective.
+  [[nodiscard]] std::string measured_memory() const {
+    const sw::PoolStatistics& pool = mesh_.pool_statistics();
+    const std::array<double, 2> own{static_cast<double>(pool.peak_bytes),
+                                    static_cast<double>(memory_.total())};
+    std::vector<double> all(own.size() * static_cast<std::size_t>(whole_.size()));
+    sw::HostCommunicator world = whole_.world();
+    world.all_gather(own, all);
+    double largest = 0;
+    double off = 0;
+    for (std::size_t i = 0; i < all.size(); i += 2) {
+      largest = std::max(largest, all[i]);
+      if (const double share = all[i] / all[i + 1] - 1; std::abs(share) >= std::abs(off))
+        off = share;
+    }
+    char line[160];
+    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% of what was predicted",
+                  sw::bytes_text(largest).c_str(), 100 * off);
+    return line;
+  }
+
   sw::GradientSummary train_step(std::int64_t step) {
     batches_.clear();
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
@@ -297,6 +348,7 @@ private:
   bool reports_;
   sw::BatchPlan plan_;
   sw::Schedule schedule_;
+  sw::MemoryTable memory_; // predicted for this rank
   Model model_;
   sw::PipelineRunner<Stage> runner_;
   sw::GradAccumulator<Model> accumulator_;
