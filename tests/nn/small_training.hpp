@@ -156,7 +156,7 @@ template <class Layouts, class Element>
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
-      const auto sums = model.forward_backward(ids, targets);
+      const auto sums = model.forward_backward(ids, targets, step % 2 == 1 && pass + 1 == way.accumulation);
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();
