@@ -46,9 +46,11 @@ public:
   ///
   /// Collective. Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) set off layer by layer;
   /// those that are reduced once in a step do with the last microbatch, or else in GradAccumulator::finish.
+  /// @param origin what dropout is keyed by: another one for each microbatch of the run
   /// @param last whether no microbatch of the step follows
-  [[nodiscard]] Loss forward_backward(const Ids& ids, const Ids& targets, bool last = false) {
-    const typename Stage::Batch batch{ids.share(), targets.share()};
+  [[nodiscard]] Loss forward_backward(const Ids& ids, const Ids& targets, const BatchOrigin& origin = {},
+                                      bool last = false) {
+    const typename Stage::Batch batch{ids.share(), targets.share(), origin};
     Loss loss;
     static_cast<void>(whole_.forward(std::nullopt, batch, saved_, loss));
     if (last)
