@@ -52,7 +52,9 @@ public:
                                       bool last = false) {
     const typename Stage::Batch batch{ids.share(), targets.share(), origin};
     Loss loss;
+    whole_.expect_pass(Pass::backward);
     static_cast<void>(whole_.forward(std::nullopt, batch, saved_, loss));
+    whole_.expect_pass(std::nullopt);
     if (last)
       whole_.begin_last_gradients();
     static_cast<void>(whole_.backward(std::nullopt, batch, saved_));

@@ -9,6 +9,7 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 
 #include <cstddef>
@@ -192,6 +193,10 @@ public:
       visit(*head_);
   }
 
+  /// @brief Says which pass the stage runs after the coming one, so that its weights are on their way in time;
+  /// nothing where other weights may come in between.
+  void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+
   /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start
   /// layer by layer.
   void begin_last_gradients() noexcept { last_pass_ = true; }
@@ -242,16 +247,48 @@ private:
     visit(*head_);
   }
 
-  /// The weights of a unit, gathered until this ends.
+  static constexpr std::size_t no_unit = ~std::size_t{0};
+  [[nodiscard]] bool has_unit(std::size_t unit) const noexcept {
+    return unit == 0 ? part_.first : unit < head_unit() || (unit == head_unit() && part_.last);
+  }
+  /// The unit that a pass reads first.
+  [[nodiscard]] std::size_t first_unit(Pass pass) const noexcept {
+    if (pass == Pass::weight_gradient)
+      return no_unit;
+    if (pass == Pass::forward)
+      return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
+    return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
+  }
+  /// The one that a pass reads after another; behind the last one, the first of the next pass.
+  [[nodiscard]] std::size_t unit_after(std::size_t unit, bool backward) const noexcept {
+    if (backward ? unit > 1 : has_unit(unit + 1))
+      return backward ? unit - 1 : unit + 1;
+    return next_pass_ ? first_unit(*next_pass_) : no_unit;
+  }
+
+  void start_gather(std::size_t unit) {
+    if (unit != no_unit)
+      for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
+  }
+  void release_weights(std::size_t unit) {
+    if (unit != no_unit)
+      for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
+  }
+
+  /// The weights of a unit, gathered until this ends; meanwhile the next one's are on their way.
   class Use {
   public:
-    Use(DecoderStage& stage, std::size_t unit) : stage_(stage), unit_(unit) {
-      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
+    Use(DecoderStage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
+      const std::size_t expected = std::exchange(stage.gathering_, no_unit);
+      if (expected != unit) {
+        stage.release_weights(expected);
+        stage.start_gather(unit);
+      }
+      stage.gathering_ = stage.unit_after(unit, backward);
+      stage.start_gather(stage.gathering_);
       stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
     }
-    ~Use() {
-      stage_.for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
-    }
+    ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
@@ -292,7 +329,7 @@ private:
   }
 
   [[nodiscard]] Boundary head_input_gradient(Saved& saved) {
-    const Use use(*this, head_unit());
+    const Use use(*this, head_unit(), true);
     return rms_norm_gradient(redistribute<Residual>(matmul(*saved.scores_gradient, head_->weight())),
                              *saved.final_in, final_gain_->weight(), *saved.final_rms,
                              final_gain_->gradient_slot());
@@ -304,7 +341,7 @@ private:
     Boundary stream = part_.last ? head_input_gradient(saved) : std::move(gradient).value();
     after_head();
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      const Use use(*this, layer_unit(i));
+      const Use use(*this, layer_unit(i), true);
       stream = layers_[i].input_gradient(std::move(stream), rotary_, saved.layers[i]);
       after(layers_[i], saved.layers[i]);
     }
@@ -357,6 +394,8 @@ private:
   std::shared_ptr<Table> head_;
   bool owns_head_ = false;
   bool last_pass_ = false; // of the step that adds weight gradients
+  std::optional<Pass> next_pass_;
+  std::size_t gathering_ = no_unit; // whose gather has begun for the next use
   std::shared_ptr<GradientBuckets<MainElement<Element>, Target>> buckets_;
 };
 

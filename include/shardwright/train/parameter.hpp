@@ -6,6 +6,7 @@
 /// state.
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/pending.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/zero.hpp>
 #include <shardwright/tensor/fill.hpp>
@@ -102,18 +103,39 @@ public:
   /// @brief Whether weight decay applies: to matrices, not to vectors.
   [[nodiscard]] static constexpr bool decays() noexcept { return Compute::tensor_rank > 1; }
 
-  /// @brief Starts to bring the weights to the layout in which they are read; uses may overlap, and each ends
-  /// with release(). Collective where they are stored in another one.
+  /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
+  /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
   void start_gather() {
-    if (uses_++ == 0)
-      weight_.emplace(redistribute<Compute>(stored_));
+    if (uses_++ > 0)
+      return;
+    gather_.template bind<Transition<stored_layout, Compute>>(stored_.core(), stored_.shape());
+    if (gather_.kind != detail::BucketCollective::Kind::one) {
+      weight_.emplace(redistribute<Compute>(std::as_const(stored_)));
+      return;
+    }
+    gathered_.emplace(stored_.resources(), stored_.shape());
+    CollectiveCall call = gather_.call;
+    call.element = element_type_of<Element>();
+    call.in = stored_.data();
+    call.out = gathered_->mutable_data();
+    detail::wait_for_kernels(stored_.execution());
+    arriving_.emplace(gather_.template start<Target>(stored_.core(), call, detail::Background::gathers));
   }
   /// @brief Waits for the weights.
-  void finish_gather() {}
+  void finish_gather() {
+    if (!arriving_)
+      return;
+    arriving_->wait();
+    arriving_.reset();
+    weight_.emplace(detail::TensorAccess::take<Weight>(*std::move(gathered_)));
+    gathered_.reset();
+  }
   /// @brief Ends a use; with the last one the gathered memory returns to the pool.
   void release() {
-    if (--uses_ == 0)
-      weight_.reset();
+    if (--uses_ > 0)
+      return;
+    finish_gather();
+    weight_.reset();
   }
   /// @brief The weights as products read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
@@ -217,8 +239,12 @@ public:
 
   /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element, and brings
   /// them to where they are stored. Collective where that is another layout.
+  /// @throws LifecycleError while the weights are gathered.
   template <class Change>
   void update_weights(Change change) {
+    if (uses_ > 0)
+      throw LifecycleError("Parameter " + name_ +
+                           ": the weights must not be updated while they are gathered (release() them first)");
     if constexpr (has_master) {
       change(*state_->master);
       ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
@@ -308,6 +334,8 @@ private:
   std::string name_;
   Stored stored_;
   std::optional<Weight> weight_;
+  std::optional<ShardedTensor<Compute, Element, Target>> gathered_;
+  std::optional<Pending> arriving_; // after the memory that it writes
   int uses_ = 0;
   std::optional<RawTensor> raw_;
   std::optional<ReducedTensor> reduced_;
@@ -319,6 +347,7 @@ private:
   bool complete_ = false;                              // the step's passes are over
   int under_way_ = 0;                                  // gradients in buckets
   std::array<detail::BucketCollective, 2> reductions_; // by phase
+  detail::BucketCollective gather_;
   std::shared_ptr<Buckets> buckets_;
 };
 

@@ -221,6 +221,8 @@ private:
                                                 const Batch& batch, Loss& loss) {
     const auto span = recorder_.span(PipelineWork::compute, planned.action);
     Stage& stage = stage_of(planned);
+    if constexpr (requires { stage.expect_pass(planned.next_of_chunk); })
+      stage.expect_pass(planned.next_of_chunk);
     Saved& saved = saved_.at(planned.chunk, planned.action.microbatch);
     switch (planned.action.pass) {
     case Pass::forward:

@@ -19,7 +19,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// gradients go the other way in the same types. `Batch` is what a microbatch reads, `make_input` memory for
 /// what another rank sends, `Saved` what a microbatch keeps between its passes, `Loss` a sum of losses that
 /// starts at nothing and has `+=`. Once a step `begin_last_gradients` is called before the last pass that
-/// makes weight gradients, and `end_gradients` after it.
+/// makes weight gradients, and `end_gradients` after it. Where
+/// it has `expect_pass(next)`, it is told before each pass which one it runs after that.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
