@@ -128,7 +128,7 @@ public:
         run_blocks(pass, std::move(first.normed), std::move(first.inverse_rms), rotary, saved);
     auto added = redistribute<Residual>(matmul(*saved.activated, down_.weight()));
     if constexpr (Pass::trains)
-      dropout(added, mlp_dropout(), saved.origin);
+      dropout(added, mlp_dropout(), saved.origin, saved.positions->runs());
     forget(pass, saved);
     return {std::move(residual), std::move(added)};
   }
@@ -139,8 +139,8 @@ public:
                                                 const RotaryTable<Element, Target>& rotary, Saved& saved) {
     if (recompute_ == Recompute::full)
       replay(rotary, saved);
-    saved.mlp_out_gradient.emplace(
-        redistribute<Tokens>(dropout_gradient(gradient, mlp_dropout(), saved.origin)));
+    saved.mlp_out_gradient.emplace(redistribute<Tokens>(
+        dropout_gradient(gradient, mlp_dropout(), saved.origin, saved.positions->runs())));
     saved.gate_up_gradient.emplace(
         swiglu_gradient(matmul_input_gradient(*saved.mlp_out_gradient, down_.weight()), *saved.gate_up));
     saved.gate_up.reset();
@@ -152,8 +152,8 @@ public:
 
     if (recompute_ == Recompute::selective)
       attend(saved);
-    saved.attention_out_gradient.emplace(
-        redistribute<Tokens>(dropout_gradient(gradient, attention_dropout(), saved.origin)));
+    saved.attention_out_gradient.emplace(redistribute<Tokens>(
+        dropout_gradient(gradient, attention_dropout(), saved.origin, saved.positions->runs())));
     auto attending_gradient =
         attention_gradient(redistribute<AttentionLayout<Attending>>(
                                matmul_input_gradient(*saved.attention_out_gradient, out_.weight())),
@@ -207,7 +207,7 @@ private:
     attend(saved);
     auto attended = redistribute<Residual>(matmul(*saved.attended, out_.weight()));
     if constexpr (Pass::trains)
-      dropout(attended, attention_dropout(), saved.origin);
+      dropout(attended, attention_dropout(), saved.origin, saved.positions->runs());
 
     auto second =
         add_rms_norm(*saved.attention_in, std::move(attended), mlp_gain_.weight(), config_.norm_epsilon);
