@@ -243,8 +243,9 @@ public:
   template <class Change>
   void update_weights(Change change) {
     if (uses_ > 0)
-      throw LifecycleError("Parameter " + name_ +
-                           ": the weights must not be updated while they are gathered (release() them first)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the weights must not be updated while they are gathered (release() them first)");
     if constexpr (has_master) {
       change(*state_->master);
       ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
