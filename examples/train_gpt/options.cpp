@@ -81,14 +81,14 @@ std::string Options::configuration_text() const {
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
       << "\n--tied " << tied << "\n--precision " << (precision == Precision::fp64 ? "fp64" : "fp32")
-      << "\n--sequence-parallel " << sequence_parallel << "\n--zero " << zero << "\n--batch " << batch
-      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
-      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
-      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
-      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
-      << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
-      << temperature << "\n--prompt " << prompt << "\n--timeline " << records() << "\n--verify " << verify
-      << "\n";
+      << "\n--sequence-parallel " << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all")
+      << "\n--zero " << zero << "\n--batch " << batch << "\n--microbatch " << microbatch
+      << "\n--accumulation " << accumulation << "\n--schedule " << schedule << "\n--chunks " << chunks
+      << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate << "\n--min-lr "
+      << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
+      << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
+      << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
+      << "\n--timeline " << records() << "\n--verify " << verify << "\n";
   return out.str();
 }
 
@@ -107,6 +107,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string transport = "auto";
   std::string precision = "fp32";
   std::string recompute = "none";
+  std::string context = "all-to-all";
   std::string metrics;
   std::string timeline;
   std::string timeline_svg;
@@ -224,6 +225,14 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->group("Training");
 
   app.add_option(
+         "--context", context,
+         "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of "
+         "the heads) or ring (keys and values travel; any number of heads).")
+      ->check(one_of({"all-to-all", "ring"}))
+      ->type_name("WAY")
+      ->group("Model");
+
+  app.add_option(
          "--zero", options.zero,
          "What data and context ranks share out: 0 nothing, 1 the optimizer state, 2 gradients too, 3 "
          "parameters too. Ranks of dpr hold replicas of it. Default: 0.")
@@ -338,6 +347,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       if (given(name))
         options.size.*member = chosen.*member;
 
+    options.ring = context == "ring";
     options.recompute = parse_recompute(recompute, options.size.layers);
     settle_ranks(options, given, environment);
     check_model(options);

@@ -273,7 +273,9 @@ private:
       std::array<std::uint8_t, 1> next{};
       runner_.run_forwards(batches_, [&](Stage& last, auto in, const Batch& batch, auto& saved) {
         const auto scores = sw::redistribute<Whole>(last.scores(std::move(in), batch, saved));
-        const Element* row = scores.data() + (shown - 1) * vocabulary;
+        const std::size_t place = sw::row_of<typename Layouts::Order>(
+            shown - 1, static_cast<std::int64_t>(sequence), mesh_.extent<cp>());
+        const Element* row = scores.data() + place * vocabulary;
         next[0] = static_cast<std::uint8_t>(draw(row, weights, static_cast<std::uint64_t>(i)));
       });
       stages.broadcast(next, last_rank);
@@ -328,13 +330,15 @@ private:
     copy_part(whole_targets_, targets);
     batches_.push_back({ids.share(), targets.share(), origin});
   }
-  /// This rank's part of the sequences of its data rank.
-  void copy_part(const std::vector<std::int32_t>& whole, Ids& part) const {
-    const std::int64_t length = part.local_shape()[1];
-    const std::int32_t* from = whole.data() + part.local_offset()[1];
+  /// This rank's positions of the sequences of its data rank.
+  static void copy_part(const std::vector<std::int32_t>& whole, Ids& part) {
+    const sw::TokenRuns runs = part.positions().runs();
+    const std::int32_t* from = whole.data();
     std::int32_t* to = part.mutable_data();
-    for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1], to += length)
-      std::copy_n(from, length, to);
+    for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1]) {
+      to = std::copy_n(from + runs.first, runs.split, to);
+      to = std::copy_n(from + runs.second, runs.rows - runs.split, to);
+    }
   }
   template <class Fill>
   void add_batch(Fill fill, const sw::BatchOrigin& origin = {}) {
@@ -358,12 +362,12 @@ private:
   std::vector<std::int32_t> whole_ids_, whole_targets_; // of one microbatch of a data rank
 };
 
-template <class Element, class Zero>
+template <class Element, class Zero, class Context>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
   if (options.sequence_parallel)
-    return Trainer<sw::DecoderLayouts<true, Zero>, Element>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<false, Zero>, Element>(world, options, dataset, quiet).run();
+    return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element>(world, options, dataset, quiet).run();
+  return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element>(world, options, dataset, quiet).run();
 }
 
 } // namespace train_gpt

@@ -54,6 +54,7 @@ Options on_one_rank(Options options) {
   options.microbatch *= data_ranks;
   options.sequence_parallel = false;
   options.zero = 0;
+  options.ring = false;
   options.metrics.clear();
   options.timeline.clear();
   options.timeline_svg.clear();
