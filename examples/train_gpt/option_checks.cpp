@@ -200,6 +200,32 @@ void check_model(const Options& options) {
   need_divisible("--sequence", size.sequence, tp);
 }
 
+shardwright::Recomputation parse_recompute(const std::string& word, int layers) {
+  using shardwright::Recompute;
+  const std::size_t colon = word.find(':');
+  const std::string kind = word.substr(0, colon);
+  const std::vector<std::string> kinds{"none", "selective", "full"};
+  const auto found = std::find(kinds.begin(), kinds.end(), kind);
+  if (found == kinds.end()) {
+    const std::string_view near = nearest(kind, kinds);
+    throw UsageError("--recompute must be none, selective or full, but it is '" + kind + "'" +
+                     (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
+                     " (--help explains the options)");
+  }
+  shardwright::Recomputation out{static_cast<Recompute>(found - kinds.begin())};
+  if (colon == std::string::npos)
+    return out;
+  const std::string number = word.substr(colon + 1);
+  const std::optional<int> first = whole_number<int>(number);
+  if (out.kind == Recompute::none || !first || *first < 1 || *first > layers)
+    throw UsageError("--recompute " + word + " must name a number of the model's " + text(layers) +
+                     " layers after selective: or full: (give --recompute " +
+                     (out.kind == Recompute::none ? "none" : kind + ":" + text(std::max(1, layers / 2))) +
+                     ")");
+  out.layers = *first;
+  return out;
+}
+
 void settle_batch(Options& options, const IsGiven& given) {
   const bool batch_given = given("--batch");
   const bool microbatch_given = given("--microbatch");
@@ -258,6 +284,9 @@ void settle_training(Options& options, const IsGiven& given) {
     options.least_learning_rate = options.learning_rate / 10;
   if (!given("--warmup"))
     options.warmup = std::min<std::int64_t>(100, options.steps / 10);
+  if (options.dropout >= 1)
+    throw UsageError("--dropout " + text(options.dropout) +
+                     " must be below 1, or nothing would be left (give --dropout 0.1)");
   if (options.least_learning_rate > options.learning_rate)
     throw UsageError("--min-lr " + text(options.least_learning_rate) +
                      " must not be above the learning rate " + text(options.learning_rate) +

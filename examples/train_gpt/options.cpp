@@ -68,6 +68,11 @@ std::string Options::mesh_text() const {
   return out;
 }
 
+std::string Options::recompute_text() const {
+  const bool all = recompute.layers >= size.layers;
+  return std::string(name_of(recompute.kind)) + (all ? std::string() : ":" + text(recompute.layers));
+}
+
 std::string Options::configuration_text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());
@@ -101,6 +106,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string mesh;
   std::string transport = "auto";
   std::string precision = "fp32";
+  std::string recompute = "none";
   std::string metrics;
   std::string timeline;
   std::string timeline_svg;
@@ -202,6 +208,20 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
          "--sequence-parallel", options.sequence_parallel,
          "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.")
       ->group("Model");
+  app.add_option(
+         "--recompute", recompute,
+         "What layers compute again in the backward pass instead of keeping it: none, selective "
+         "(attention) or full (all but the layer's input); full:4 is the first four layers. The losses "
+         "stay the same to the bit. Default: none.")
+      ->type_name("KIND")
+      ->group("Training");
+  app.add_option(
+         "--dropout", options.dropout,
+         "Share of what attention and MLP add to the stream that training sets to zero, from 0 to below "
+         "1. Default: 0.")
+      ->check(real_from(0, true))
+      ->type_name("X")
+      ->group("Training");
 
   app.add_option(
          "--zero", options.zero,
@@ -318,6 +338,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       if (given(name))
         options.size.*member = chosen.*member;
 
+    options.recompute = parse_recompute(recompute, options.size.layers);
     settle_ranks(options, given, environment);
     check_model(options);
     settle_batch(options, given);

@@ -51,6 +51,8 @@ inline sw::DecoderConfig decoder_config(const Options& options) {
   config.vocabulary = options.size.vocabulary;
   config.sequence = options.size.sequence;
   config.tied_embedding = options.tied;
+  config.dropout = options.dropout;
+  config.recompute = options.recompute;
   return config;
 }
 
@@ -156,9 +158,11 @@ private:
   sw::GradientSummary train_step(std::int64_t step) {
     batches_.clear();
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
-      add_batch([&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
-        dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
-      });
+      add_batch(
+          [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
+            dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
+          },
+          {static_cast<std::uint64_t>(step), plan_.rows(pass, 0).begin});
     const auto sum = runner_.run(batches_);
     accumulator_.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator_.finish();
@@ -260,7 +264,7 @@ private:
   }
   /// Adds a microbatch of `rows` sequences per data rank, which `fill` writes.
   template <class Fill>
-  void add_batch(std::size_t rows, Fill fill) {
+  void add_batch(std::size_t rows, Fill fill, const sw::BatchOrigin& origin = {}) {
     const typename Ids::Shape shape{static_cast<std::int64_t>(rows) * options_.data_ranks(),
                                     model_.config().sequence};
     Ids ids(mesh_, shape);
@@ -271,7 +275,7 @@ private:
     fill(std::span(whole_ids_), std::span(whole_targets_));
     copy_part(whole_ids_, ids);
     copy_part(whole_targets_, targets);
-    batches_.push_back({ids.share(), targets.share()});
+    batches_.push_back({ids.share(), targets.share(), origin});
   }
   /// This rank's part of the sequences of its data rank.
   void copy_part(const std::vector<std::int32_t>& whole, Ids& part) const {
@@ -282,8 +286,8 @@ private:
       std::copy_n(from, length, to);
   }
   template <class Fill>
-  void add_batch(Fill fill) {
-    add_batch(plan_.microbatch(), fill);
+  void add_batch(Fill fill, const sw::BatchOrigin& origin = {}) {
+    add_batch(plan_.microbatch(), fill, origin);
   }
 
   sw::DecoderPipelineMesh whole_;

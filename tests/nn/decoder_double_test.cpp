@@ -161,7 +161,7 @@ std::vector<std::vector<double>> gradients_of_layers(const sw::HostCommunicator&
   sw::fill_normal(input, {problem.seed, 1u << 24});
   typename Layer::Stream stream{std::move(input), std::nullopt};
   for (std::size_t i = 0; i < 3; ++i)
-    stream = layers[i].forward(std::move(stream), rotary, saved[i]);
+    stream = layers[i].forward(sw::FirstPass{}, std::move(stream), rotary, {}, saved[i]);
 
   Residual gradient(mesh, {problem.batch, config.sequence, config.width});
   sw::fill_normal(gradient, {problem.seed, 1u << 25});

@@ -124,7 +124,9 @@ template <class Layouts, class Element>
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
-      batches.push_back({ids.share(), targets.share()});
+      batches.push_back({ids.share(),
+                         targets.share(),
+                         {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}});
     }
     const auto sums = runner.run(batches);
     out.peak_in_flight = runner.peak_in_flight();

@@ -156,7 +156,8 @@ template <class Layouts, class Element>
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
-      const auto sums = model.forward_backward(ids, targets);
+      const auto sums = model.forward_backward(
+          ids, targets, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)});
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();

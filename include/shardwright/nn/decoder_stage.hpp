@@ -58,6 +58,7 @@ public:
   /// @brief What the first stage reads and the last one compares with.
   struct Batch {
     ShardedTensor<typename Layouts::Ids, const std::int32_t, Target> ids, targets;
+    BatchOrigin origin{}; ///< What dropout is keyed by.
   };
   using Loss = CrossEntropy<typename Layouts::Ids>;
   /// @brief Scores of the next token, [batch, sequence, vocabulary].
@@ -127,7 +128,7 @@ public:
   /// @param in what the stage before returned; nothing for the first stage
   [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved,
                                                 Loss& loss) {
-    Stream stream = run_layers(std::move(in), batch, saved);
+    Stream stream = run_layers(FirstPass{}, std::move(in), batch, saved);
     if (!part_.last)
       return joined(std::move(stream));
     const Use use(*this, head_unit());
@@ -168,14 +169,14 @@ public:
       loss += cross_entropy(scores, batch.targets);
       return std::nullopt;
     }
-    std::optional<Boundary> out = joined(run_layers(std::move(in), batch, saved));
+    std::optional<Boundary> out = joined(run_layers(Evaluation{}, std::move(in), batch, saved));
     release(saved);
     return out;
   }
 
   /// @brief The next token's scores at every position; of a last stage.
   [[nodiscard]] Scores scores(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
-    Stream stream = run_layers(std::move(in), batch, saved);
+    Stream stream = run_layers(Evaluation{}, std::move(in), batch, saved);
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
     Scores out = matmul_input_gradient(*saved.head_in, head_->weight());
@@ -242,12 +243,13 @@ private:
     std::size_t unit_;
   };
 
-  [[nodiscard]] Stream run_layers(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+  template <ForwardPass Pass>
+  [[nodiscard]] Stream run_layers(Pass pass, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     saved.layers.resize(layers_.size());
     Stream stream{embedding_ ? embedded(batch) : std::move(in).value(), std::nullopt};
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const Use use(*this, layer_unit(i));
-      stream = layers_[i].forward(std::move(stream), rotary_, saved.layers[i]);
+      stream = layers_[i].forward(pass, std::move(stream), rotary_, batch.origin, saved.layers[i]);
     }
     return stream;
   }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A cluster: one kind of chip in domains, from the innermost to the outermost.
+
+#include <shardwright/core/config.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Which fitted constants a chip takes; `generic` has those of no measured chip.
+enum class ChipGeneration : std::uint8_t { ampere, hopper, blackwell, tpu, generic };
+
+/// @brief Number format of the matrix products.
+enum class Precision : std::uint8_t { bf16, fp16, fp8, fp4 };
+
+/// @brief A chip by its data sheet: dense peaks in FLOP/s, memory in bytes and bytes/s.
+struct ChipSpec {
+  std::string_view name{};
+  ChipGeneration generation = ChipGeneration::generic;
+  double peak_bf16 = 0; ///< Also of fp16.
+  double peak_fp8 = 0;  ///< 0 where the chip has none: bf16 is used.
+  double peak_fp4 = 0;
+  double memory_bytes = 0;
+  double memory_bandwidth = 0;
+  int scale_up_chips = 0;         ///< Chips of the usual scale-up domain.
+  double scale_up_bandwidth = 0;  ///< One way and per chip.
+  double scale_out_bandwidth = 0; ///< One way and per chip.
+  int torus_dimensions = 0;       ///< Of the scale-up domain; 0 where a switch joins it.
+  std::string_view source{};
+  double sustained = 1; ///< Of the peaks, where the board's power is below the usual one.
+
+  [[nodiscard]] constexpr double peak(Precision precision) const noexcept {
+    const double eight = peak_fp8 > 0 ? peak_fp8 : peak_bf16;
+    return precision == Precision::fp4   ? (peak_fp4 > 0 ? peak_fp4 : eight)
+           : precision == Precision::fp8 ? eight
+                                         : peak_bf16;
+  }
+};
+
+/// @brief Chips that one network joins; each domain holds whole ones of the domain inside it.
+struct DomainSpec {
+  std::int64_t chips = 0;
+  double bandwidth = 0;       ///< Bytes/s, one way and per chip, all links together.
+  double latency_seconds = 0; ///< Of one message.
+  int torus_dimensions = 0;   ///< 0: a switch; 2 or 3: neighbours only, `bandwidth` over all of them.
+};
+
+/// @brief Chips and their domains from inner to outer; the last domain is the cluster.
+struct ClusterSpec {
+  static constexpr std::size_t most_domains = 4;
+
+  std::string_view name{};
+  ChipSpec chip{};
+  std::array<DomainSpec, most_domains> domains{};
+  int domain_count = 0;
+  std::string_view source{};
+
+  [[nodiscard]] constexpr std::int64_t chips() const noexcept {
+    return domain_count == 0 ? 0 : domains[static_cast<std::size_t>(domain_count - 1)].chips;
+  }
+};
+
+/// @brief A cluster of a chip's usual domains: `chips` in scale-up domains of `domain_chips` (0: the chip's
+/// own), joined by its scale-out network.
+/// @param scale_out_bandwidth bytes/s per chip; 0 takes the chip's.
+[[nodiscard]] constexpr ClusterSpec cluster_of(const ChipSpec& chip, std::int64_t chips,
+                                               std::int64_t domain_chips = 0,
+                                               double scale_out_bandwidth = 0) {
+  const std::int64_t each = domain_chips > 0 ? domain_chips : chip.scale_up_chips;
+  ClusterSpec cluster;
+  cluster.name = chip.name;
+  cluster.chip = chip;
+  cluster.domains[0] = {each < chips ? each : chips, chip.scale_up_bandwidth, 1e-6, chip.torus_dimensions};
+  cluster.domain_count = 1;
+  if (each < chips) {
+    cluster.domains[1] = {chips, scale_out_bandwidth > 0 ? scale_out_bandwidth : chip.scale_out_bandwidth,
+                          3.5e-6, 0};
+    cluster.domain_count = 2;
+  }
+  cluster.source = chip.source;
+  return cluster;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A transformer by its dimensions: dense or mixture of experts, grouped or latent attention.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Multi-head latent attention: queries, and keys with values, pass through low ranks.
+///
+/// DeepSeek-V2, arXiv 2405.04434, section 2.1. A model without it leaves `key_value_rank` 0.
+struct LatentAttention {
+  int query_rank = 0;     ///< Rank of the query compression; 0 projects queries directly.
+  int key_value_rank = 0; ///< Rank of the joint key and value compression.
+  int plain_width = 0;    ///< Width per head of queries and keys without position.
+  int rotary_width = 0;   ///< Width per head of queries, and of the one shared key, with position.
+  int value_width = 0;    ///< Width per head of values.
+
+  [[nodiscard]] constexpr bool used() const noexcept { return key_value_rank > 0; }
+};
+
+/// @brief The experts of a layer; a dense model leaves `count` 0.
+struct ExpertSpec {
+  int count = 0;                ///< Routed experts per layer.
+  int active = 0;               ///< Routed experts per token.
+  int width = 0;                ///< Feed-forward width of one routed expert.
+  int shared = 0;               ///< Experts that every token passes.
+  int shared_width = 0;         ///< Width of one shared expert; 0 takes `width`.
+  int leading_dense_layers = 0; ///< First layers that have a dense feed-forward instead.
+
+  [[nodiscard]] constexpr bool used() const noexcept { return count > 0; }
+};
+
+/// @brief Dimensions of a decoder-only transformer; one value per published model.
+struct ModelSpec {
+  std::string_view name{};
+  int layers = 0;
+  int hidden = 0;
+  int heads = 0;
+  int key_value_heads = 0; ///< Equal to heads without grouped queries.
+  int head_width = 0;      ///< 0 takes hidden / heads.
+  int feed_forward = 0;    ///< Width of the dense feed-forward.
+  bool gated = true;       ///< Three feed-forward matrices (SwiGLU) rather than two.
+  int vocabulary = 0;
+  bool tied_embeddings = false; ///< The output matrix is the embedding.
+  int position_rows = 0;        ///< Rows of a learned table of positions; 0 for rotary ones.
+  bool biases = false;          ///< Linear layers and norms have biases.
+  int window = 0;               ///< Tokens that a layer with a sliding window attends to; 0 where none has.
+  int window_layers = 0;        ///< Layers with a sliding window.
+  LatentAttention latent{};
+  ExpertSpec experts{};
+  double published_parameters = 0;        ///< As its source states them; 0 where it does not.
+  double published_active_parameters = 0; ///< Per token.
+  std::string_view source{};              ///< Paper or model card of the figures.
+
+  [[nodiscard]] constexpr int width_per_head() const noexcept {
+    return head_width > 0 ? head_width : hidden / heads;
+  }
+  [[nodiscard]] constexpr int expert_layers() const noexcept {
+    return experts.used() ? layers - experts.leading_dense_layers : 0;
+  }
+  /// @brief Width of all shared experts of a layer together.
+  [[nodiscard]] constexpr int shared_expert_width() const noexcept {
+    return experts.shared * (experts.shared_width > 0 ? experts.shared_width : experts.width);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

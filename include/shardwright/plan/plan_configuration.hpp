@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One plan: the extents of the mesh, the schedule, what is sharded and what is recomputed.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The schedules of `schedule/` that a plan may name.
+enum class PlanSchedule : std::uint8_t {
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  zb_h1,
+  zb_h2,
+  zb_v,
+  dual_pipe,
+  dual_pipe_v
+};
+
+/// @brief What a backward pass computes again.
+enum class Recomputation : std::uint8_t { none, selective, full };
+
+/// @brief How a run is spread over chips; the mesh is, inner to outer, tp, cp, dp, pp.
+///
+/// Experts lie over `ep` of the tp * cp * dp ranks of a stage, the innermost of dp * cp * tp first; what is
+/// left of these ranks shards or replicates the experts as data parallelism.
+struct PlanConfiguration {
+  int tp = 1;
+  int cp = 1;
+  int pp = 1;
+  int chunks = 1; ///< Stages per pipeline rank, for the interleaved schedule.
+  PlanSchedule schedule = PlanSchedule::one_f_one_b;
+  int ep = 1;
+  int dp = 1;
+  int zero_stage = 0; ///< 0 to 3: what data-parallel ranks shard.
+  int microbatch = 1; ///< Sequences per microbatch and data-parallel rank.
+  Recomputation recomputation = Recomputation::none;
+  bool sequence_parallel = true; ///< Norms and residuals are sharded over tp.
+
+  /// @brief Chips that it takes.
+  [[nodiscard]] constexpr std::int64_t chips() const noexcept {
+    return static_cast<std::int64_t>(tp) * cp * pp * dp;
+  }
+  /// @brief Ranks that hold copies of an expert.
+  [[nodiscard]] constexpr std::int64_t expert_dp() const noexcept {
+    return static_cast<std::int64_t>(tp) * cp * dp / ep;
+  }
+  friend constexpr bool operator==(const PlanConfiguration&, const PlanConfiguration&) = default;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

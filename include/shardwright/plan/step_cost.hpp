@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What one step costs: memory, computation, communication, bubble, and the rates that follow.
+
+#include <shardwright/core/config.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Bytes on the rank that needs most.
+struct MemoryCost {
+  double parameters = 0; ///< The copies that compute, gathered ones of ZeRO-3 included.
+  double gradients = 0;
+  double optimizer = 0;   ///< fp32 parameters and moments.
+  double activations = 0; ///< Kept for the backward passes of all microbatches in flight.
+  double logits = 0;      ///< Of one microbatch.
+  double buffers = 0;     ///< Of communication and of the runtime.
+
+  [[nodiscard]] constexpr double total() const noexcept {
+    return parameters + gradients + optimizer + activations + logits + buffers;
+  }
+};
+
+/// @brief What a collective is for.
+enum class Traffic : std::uint8_t { tensor, context, expert, pipeline, data };
+
+/// @brief One kind of traffic over one step, of the busiest rank.
+struct TrafficCost {
+  double bytes = 0;           ///< That a rank sends.
+  double seconds = 0;         ///< On the wire.
+  double exposed_seconds = 0; ///< Of these, what computation does not hide.
+
+  [[nodiscard]] constexpr double hidden_seconds() const noexcept { return seconds - exposed_seconds; }
+};
+
+/// @brief How floating-point operations are counted.
+enum class FlopsConvention : std::uint8_t {
+  causal,    ///< Half of the scores: what a causal model needs.
+  non_causal ///< All of the scores, as most published utilisations count.
+};
+
+/// @brief Why a configuration cannot run; `none` where it can.
+enum class PlanProblem : std::uint8_t {
+  none,
+  empty_input,            ///< A dimension, batch, extent or bandwidth is not positive.
+  chips_differ,           ///< tp * cp * pp * dp is not the number of chips.
+  batch_not_divisible,    ///< The sequences do not divide into dp * microbatch.
+  heads_not_divisible,    ///< tp does not divide the heads.
+  sequence_not_divisible, ///< cp (or tp with sequence parallelism) does not divide the sequence.
+  layers_too_few,         ///< There are fewer layers than pipeline stages.
+  experts_not_divisible,  ///< ep does not divide the experts or the ranks of a stage.
+  schedule_rule,          ///< The schedule does not allow the number of ranks or microbatches.
+  out_of_memory           ///< A rank needs more than its chip has.
+};
+
+/// @brief Cost of one step of a configuration.
+struct StepCost {
+  PlanProblem problem = PlanProblem::none; ///< Times hold unless it is `empty_input`.
+  MemoryCost memory{};
+  std::array<TrafficCost, 5> traffic{}; ///< By Traffic.
+
+  double matmul_seconds = 0;      ///< Linear layers, forwards, backwards and recomputation.
+  double attention_seconds = 0;   ///< Scores and what they weigh.
+  double elementwise_seconds = 0; ///< What is bound by memory bandwidth.
+  double overhead_seconds = 0;    ///< Launches, and what grows with microbatches and layers alone.
+  double optimizer_seconds = 0;
+  double imbalance_seconds = 0; ///< The heaviest stage's time above the mean.
+  double bubble_seconds = 0;
+  double straggler_seconds = 0; ///< Jitter of many chips.
+  double step_seconds = 0;      ///< Sum of the above and of the exposed communication.
+  double least_seconds = 0;     ///< Interval that holds four of five published runs.
+  double most_seconds = 0;
+
+  double tokens = 0; ///< Of one step.
+  double chips = 0;
+  double causal_flops = 0;      ///< Of one step on all chips, FlopsConvention::causal.
+  double non_causal_flops = 0;  ///< FlopsConvention::non_causal.
+  double causal_recomputed = 0; ///< What recomputation adds to them.
+  double non_causal_recomputed = 0;
+  double peak_flops = 0; ///< Of one chip, in the precision of the run.
+
+  [[nodiscard]] constexpr const TrafficCost& of(Traffic kind) const noexcept {
+    return traffic[static_cast<std::size_t>(kind)];
+  }
+  [[nodiscard]] constexpr double exposed_seconds() const noexcept {
+    double sum = 0;
+    for (const TrafficCost& one : traffic)
+      sum += one.exposed_seconds;
+    return sum;
+  }
+  [[nodiscard]] constexpr double tokens_per_second() const noexcept { return tokens / step_seconds; }
+  [[nodiscard]] constexpr double tokens_per_second_per_chip() const noexcept {
+    return tokens_per_second() / chips;
+  }
+  /// @brief Model FLOPs utilisation, of the peak of the run's precision.
+  [[nodiscard]] constexpr double mfu(FlopsConvention convention) const noexcept {
+    return (convention == FlopsConvention::causal ? causal_flops : non_causal_flops) /
+           (step_seconds * chips * peak_flops);
+  }
+  /// @brief Hardware FLOPs utilisation: with what is recomputed.
+  [[nodiscard]] constexpr double hfu(FlopsConvention convention) const noexcept {
+    return (convention == FlopsConvention::causal ? causal_flops + causal_recomputed
+                                                  : non_causal_flops + non_causal_recomputed) /
+           (step_seconds * chips * peak_flops);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

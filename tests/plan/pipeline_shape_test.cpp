@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+
+#include <shardwright/plan/pipeline_shape.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/schedule/zb_h1.hpp>
+#include <shardwright/schedule/zb_h2.hpp>
+#include <shardwright/schedule/zb_v.hpp>
+
+#include <array>
+
+using namespace shardwright;
+
+namespace {
+
+/// Forward, input gradient and weight gradient of a stage: equal, with attention, with full recomputation.
+constexpr std::array<PassCosts, 6> stage_costs{
+    {{100, 100, 100}, {100, 110, 80}, {100, 120, 100}, {100, 150, 50}, {100, 200, 100}, {100, 210, 80}}};
+
+/// Every legal number of microbatches up to 40 on 1 to 12 ranks: the closed form is what the proof says.
+template <class Policy>
+void compare_with_proofs(PlanSchedule schedule, int chunks) {
+  int legal = 0;
+  for (int ranks = 1; ranks <= 12; ++ranks)
+    for (int microbatches = 1; microbatches <= 40; ++microbatches) {
+      REQUIRE(rule_of(schedule, ranks, microbatches).holds() ==
+              schedule_rule<Policy>(ranks, microbatches).holds());
+      if (!schedule_rule<Policy>(ranks, microbatches).holds() || ranks == 1)
+        continue;
+      ++legal;
+      for (const PassCosts& stage : stage_costs) {
+        const PassCosts rank{chunks * stage.forward, chunks * stage.input_gradient,
+                             chunks * stage.weight_gradient};
+        const PipelineShape shape = pipeline_shape(schedule, ranks, microbatches, chunks, rank);
+        const Proof proof = PipelineSchedule<Policy>::prove(ranks, microbatches, stage);
+        CAPTURE(ranks, microbatches, stage.input_gradient, stage.weight_gradient);
+        REQUIRE(shape.bubble == Approx(proof.bubble));
+        REQUIRE(shape.kept * chunks == Approx(proof.peak_in_flight));
+      }
+      PassCosts slow = stage_costs[1];
+      slow.send = 5;
+      const double added = PipelineSchedule<Policy>::prove(ranks, microbatches, slow).makespan -
+                           PipelineSchedule<Policy>::prove(ranks, microbatches, stage_costs[1]).makespan;
+      const double hops = pipeline_shape(schedule, ranks, microbatches, chunks, stage_costs[1]).hops;
+      CAPTURE(ranks, microbatches, added);
+      REQUIRE(hops * slow.send >= added - 1e-9);
+    }
+  REQUIRE(legal > 50);
+}
+
+} // namespace
+
+TEST_CASE("the closed form of a schedule is what its proof says", "[pipeline_shape]") {
+  SECTION("GPipe") { compare_with_proofs<GPipe>(PlanSchedule::gpipe, 1); }
+  SECTION("1F1B") { compare_with_proofs<OneFOneB>(PlanSchedule::one_f_one_b, 1); }
+  SECTION("interleaved, 2 chunks") { compare_with_proofs<Interleaved<2>>(PlanSchedule::interleaved, 2); }
+  SECTION("interleaved, 5 chunks") { compare_with_proofs<Interleaved<5>>(PlanSchedule::interleaved, 5); }
+  SECTION("ZB-H1") { compare_with_proofs<ZBH1>(PlanSchedule::zb_h1, 1); }
+  SECTION("ZB-H2") { compare_with_proofs<ZBH2>(PlanSchedule::zb_h2, 1); }
+  SECTION("ZB-V") { compare_with_proofs<ZBV>(PlanSchedule::zb_v, 2); }
+  SECTION("DualPipe") { compare_with_proofs<DualPipe>(PlanSchedule::dual_pipe, 1); }
+  SECTION("DualPipeV") { compare_with_proofs<DualPipeV>(PlanSchedule::dual_pipe_v, 2); }
+}
+
+TEST_CASE("one rank has no bubble", "[pipeline_shape]") {
+  STATIC_REQUIRE(pipeline_shape(PlanSchedule::one_f_one_b, 1, 8, 1, {}).bubble == 0);
+  STATIC_REQUIRE(pipeline_shape(PlanSchedule::one_f_one_b, 4, 8, 1, {1, 1, 1}).bubble == 9);
+}
