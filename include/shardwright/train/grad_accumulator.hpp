@@ -132,6 +132,8 @@ public:
     finished_ = false;
   }
 
+  /// @brief The sum of this rank's token losses since the last restart.
+  [[nodiscard]] double local_loss() const noexcept { return loss_; }
   /// @brief Microbatches added since the last restart.
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 

@@ -167,6 +167,8 @@ public:
   void set_contributors(int stages) noexcept { contributors_ = stages; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
   void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
+  /// @brief Those ranks; without a group where there are none.
+  [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
   /// @brief Whether this rank's copy is the one that stands for all.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
   /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.
