@@ -124,8 +124,7 @@ struct StagePass {
     pass.tensor = layers * tensor_layer;
     pass.context = layers * context_layer;
     pass.expert = share_expert * expert_layer_traffic;
-    pass.overhead =
-        (layers * calibration.chip.layer_seconds + share_expert * shared.expert_seconds) * (3 + again) / 3;
+    pass.overhead = (layers * shared.layer_seconds + share_expert * shared.expert_seconds) * (3 + again) / 3;
     return pass;
   };
   const detail::StagePass mean = layers_share(dense_layers / p, expert_layers / p, 1 / p);
