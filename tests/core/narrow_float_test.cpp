@@ -61,13 +61,15 @@ static_assert(float16(65519.0) == std::numeric_limits<float16>::max());
 static_assert(float16(65520.0) == std::numeric_limits<float16>::infinity());
 static_assert(std::numeric_limits<bfloat16>::epsilon() == 0x1p-7f);
 static_assert(std::numeric_limits<float16>::epsilon() == 0x1p-10f);
-static_assert(std::numeric_limits<float16>::max() == 65504 && std::numeric_limits<float16>::min() == 0x1p-14f);
+static_assert(std::numeric_limits<float16>::max() == 65504 &&
+              std::numeric_limits<float16>::min() == 0x1p-14f);
 static_assert(std::numeric_limits<float16>::denorm_min() == 0x1p-24f);
 static_assert(std::numeric_limits<bfloat16>::lowest() == -0x1.fep127f);
 // Arithmetic is float's, and nothing becomes narrow by itself.
 static_assert(std::is_same_v<decltype(bfloat16() * float16()), float>);
 static_assert(!std::is_convertible_v<float, bfloat16> && !std::is_convertible_v<bfloat16, float16>);
-static_assert(std::is_same_v<sw::MainElement<float16>, float> && std::is_same_v<sw::MainElement<double>, double>);
+static_assert(std::is_same_v<sw::MainElement<float16>, float> &&
+              std::is_same_v<sw::MainElement<double>, double>);
 static_assert(sw::element_type_of<bfloat16>() == sw::ElementType::bfloat16 &&
               sw::size_of(sw::element_type_of<const float16>()) == 2);
 static_assert(sw::RealElement<float16> && sw::RealElement<double> && !sw::RealElement<int>);
@@ -123,7 +125,8 @@ TEMPLATE_TEST_CASE("Random floats and doubles are rounded once", "[core]", bfloa
     // Around a tie that a float can not tell from its neighbours.
     const auto number = TestType::from_bits(static_cast<std::uint16_t>(bits >> 48U));
     const double half = std::abs(static_cast<double>(number)) * std::ldexp(1.0, -digits<TestType>);
-    const double near = static_cast<double>(number) + half * (1 + static_cast<double>(bits % 5 - 2) * 0x1p-30);
+    const double near =
+        static_cast<double>(number) + half * (1 + static_cast<double>(bits % 5 - 2) * 0x1p-30);
     doubles = doubles && same(TestType(near), rounded<TestType>(near));
   }
   CHECK(floats);

@@ -95,8 +95,8 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
 
 /// @brief Whether numbers of this type are stored in two bytes and computed with as floats.
 template <class Element>
-inline constexpr bool is_narrow = std::is_same_v<std::remove_cv_t<Element>, bfloat16> ||
-                                  std::is_same_v<std::remove_cv_t<Element>, float16>;
+inline constexpr bool is_narrow =
+    std::is_same_v<std::remove_cv_t<Element>, bfloat16> || std::is_same_v<std::remove_cv_t<Element>, float16>;
 
 /// @brief The element of arithmetic, statistics, gradient accumulators, master weights and moments: float for
 /// bfloat16 and float16, the element itself for others.

@@ -109,8 +109,8 @@ public:
   NarrowFloat() = default;
   /// @brief The nearest narrow number; a double is rounded once.
   template <class Number>
-  requires(std::is_convertible_v<Number, float> && !std::is_same_v<Number, NarrowFloat>)
-      SHARDWRIGHT_FUNCTION explicit constexpr NarrowFloat(Number value)
+  requires(std::is_convertible_v<Number, float> && !std::is_same_v<Number, NarrowFloat>) SHARDWRIGHT_FUNCTION
+      explicit constexpr NarrowFloat(Number value)
       : bits_(static_cast<std::uint16_t>(Format::template narrow<std::uint32_t>(as_float(value)))) {}
 
   /// @brief The same number, exactly.
@@ -149,8 +149,7 @@ using float16 = NarrowFloat<Float16>;
 template <class Format>
 class std::numeric_limits<shardwright::NarrowFloat<Format>> : public std::numeric_limits<float> {
   using Number = shardwright::NarrowFloat<Format>;
-  static constexpr unsigned infinite = ((0x8000u >> Format::stored_digits) - 1u)
-                                       << Format::stored_digits;
+  static constexpr unsigned infinite = ((0x8000u >> Format::stored_digits) - 1u) << Format::stored_digits;
   static constexpr Number of(unsigned bits) { return Number::from_bits(static_cast<std::uint16_t>(bits)); }
 
 public:
