@@ -87,7 +87,7 @@ void run_attention_backward(const char* operation, const Execution& execution,
 
 } // namespace detail
 
-/// @brief Elements of workspace that attention_forward needs on this instance; 0 on a device.
+/// @brief Elements (MainElement) of workspace that attention_forward needs on this instance.
 template <class Element, class Execution>
 [[nodiscard]] std::size_t attention_forward_workspace(const Execution& execution,
                                                       const AttentionShape& shape) {
@@ -96,7 +96,7 @@ template <class Element, class Execution>
   return detail::attention_workers(execution, shape) * detail::AttentionBuffers<Element>::forward_size(shape);
 }
 
-/// @brief Elements of workspace that attention_backward needs on this instance; 0 on a device.
+/// @brief Elements (MainElement) of workspace that attention_backward needs on this instance.
 template <class Element, class Execution>
 [[nodiscard]] std::size_t attention_backward_workspace(const Execution& execution,
                                                        const AttentionShape& shape) {
