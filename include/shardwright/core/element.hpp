@@ -109,12 +109,6 @@ concept RealElement = std::is_floating_point_v<MainElement<Element>>;
 
 namespace detail {
 
-/// The element in which sums over an element are kept.
-template <class Element>
-struct MainElementOf {
-  using type = Element;
-};
-
 template <class Element>
 constexpr bool is_element_type() {
   using E = std::remove_cv_t<Element>;
@@ -124,10 +118,6 @@ constexpr bool is_element_type() {
 }
 
 } // namespace detail
-
-/// @brief Element of gradients, reductions, optimizer state and master weights of parameters of `Element`.
-template <class Element>
-using MainElement = typename detail::MainElementOf<Element>::type;
 
 /// @brief A type that collectives can carry.
 template <class Element>
