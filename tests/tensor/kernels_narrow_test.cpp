@@ -2,8 +2,10 @@
 
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
@@ -162,12 +164,13 @@ TEMPLATE_TEST_CASE("Rotary turns of narrow elements round once", "[kernels]", sw
   kernels::fill_rotary_tables(e, wide_cosines, wide_sines);
   const auto qkv = random_matrix<TestType>(shape.tokens(), shape.qkv_width(), 1);
   auto turned = widened(qkv);
-  kernels::rotary_forward(e, turned, wide_cosines, wide_sines, shape);
-  kernels::rotary_forward(e, qkv, cosines, sines, shape);
+  const auto positions = sw::TokenRuns::one(shape.sequence);
+  kernels::rotary_forward(e, turned, wide_cosines, wide_sines, shape, positions);
+  kernels::rotary_forward(e, qkv, cosines, sines, shape, positions);
   require_rounded(qkv, turned);
   turned = widened(qkv);
-  kernels::rotary_backward(e, turned, wide_cosines, wide_sines, shape);
-  kernels::rotary_backward(e, qkv, cosines, sines, shape);
+  kernels::rotary_backward(e, turned, wide_cosines, wide_sines, shape, positions);
+  kernels::rotary_backward(e, qkv, cosines, sines, shape, positions);
   require_rounded(qkv, turned);
 }
 
@@ -315,4 +318,81 @@ TEMPLATE_TEST_CASE("AdamW updates the master as ever, and stores it rounded", "[
   REQUIRE(largest_difference(plain, master) == 0.0);
   for (std::size_t i = 0; i < stored.size(); ++i)
     REQUIRE(stored.data()[i].bits() == TestType(master.data()[i]).bits());
+}
+
+TEMPLATE_TEST_CASE("Attention of narrow elements sums in float and rounds once, blocks of keys too",
+                   "[kernels]", sw::bfloat16, sw::float16) {
+  const auto e = execution();
+  for (const kernels::AttentionShape& shape :
+       {kernels::AttentionShape{2, 33, 2, 2, 20}, kernels::AttentionShape{1, 70, 1, 3, 24}}) {
+    const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+    const auto qkv = random_matrix<TestType>(shape.tokens(), shape.qkv_width(), 1);
+    const auto d_out = random_matrix<TestType>(shape.tokens(), shape.output_width(), 2);
+    const auto others = random_matrix<TestType>(shape.tokens(), shape.qkv_width(), 3);
+    const std::size_t key_width = shape.kv_heads * 2 * shape.head_dim;
+    Matrix<TestType> keys("keys", shape.tokens(), key_width);
+    kernels::pack_key_values(e, others, keys, shape);
+    // The other tokens come before the queries' own.
+    const kernels::CausalBlock before{sw::TokenRuns::one(shape.sequence, shape.sequence),
+                                      sw::TokenRuns::one(shape.sequence)};
+    const auto run = [&](const auto& fused, const auto& gradient, const auto& other, auto sum,
+                         const auto& out, const auto& d_fused, const auto& saved) {
+      using Element = typename std::remove_cvref_t<decltype(fused)>::value_type;
+      using Sum = decltype(sum);
+      const Vector<Sum> work("work", kernels::attention_backward_workspace<Element>(e, shape));
+      const Vector<Sum> lse("lse", shape.tokens() * shape.heads());
+      kernels::attention_forward(e, fused, out, lse, shape, scale, work);
+      kernels::attention_backward(e, fused, saved, lse, gradient, d_fused, shape, scale, work);
+      // And with the blocks joined.
+      const Matrix<Sum> joined("joined", shape.tokens(), shape.output_width());
+      const Matrix<Sum> d_joined("d_joined", shape.tokens(), shape.qkv_width());
+      const Matrix<Sum> d_other("d_other", shape.tokens(), key_width);
+      kernels::attention_forward(e, fused, joined, lse, shape, scale, work);
+      kernels::attention_forward_block(e, fused, other, joined, lse, shape, before, scale, work);
+      kernels::attention_backward(e, fused, saved, lse, gradient, d_joined, shape, scale, work);
+      kernels::attention_backward_block(e, fused, other, saved, lse, gradient, d_joined, d_other, shape,
+                                        before, scale, work);
+      return std::vector{joined, d_joined, d_other};
+    };
+    const Matrix<TestType> out("out", shape.tokens(), shape.output_width()),
+        d_qkv("d", shape.tokens(), shape.qkv_width());
+    const auto found = run(qkv, d_out, keys, 0.0f, out, d_qkv, out);
+    const auto wide_out = widened(out), wide_d = widened(d_qkv);
+    // The backward pass in double starts from the output as it is stored.
+    const auto expected =
+        run(widened(qkv), widened(d_out), widened(keys), 0.0, wide_out, wide_d, widened(out));
+    require_rounded(out, wide_out);
+    require_rounded(d_qkv, wide_d);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      require_rounded(found[i], expected[i]);
+
+    // What a device runs.
+    namespace detail = kernels::detail;
+    const auto in = detail::constant(detail::span_of(qkv));
+    const Vector<float> lse("lse", shape.tokens() * shape.heads());
+    const Matrix<float> sums("sums", shape.tokens(), shape.output_width());
+    const Matrix<float> d_sums("sums", shape.tokens(), shape.qkv_width());
+    const auto whole = kernels::CausalBlock::whole(shape.sequence);
+    const auto by = static_cast<float>(scale);
+    detail::run(
+        "rows", e, shape.tokens() * shape.heads(),
+        detail::AttentionForwardRow<TestType>{in, detail::KeyValueSpan<const TestType>::fused(in, shape),
+                                              detail::span_of(sums), lse.data(), shape, whole, false, by});
+    const detail::AttentionBackwardQuery<TestType> query{
+        in,
+        detail::KeyValueSpan<const TestType>::fused(in, shape),
+        detail::constant(detail::span_of(out)),
+        lse.data(),
+        detail::constant(detail::span_of(d_out)),
+        detail::span_of(d_sums),
+        detail::KeyValueSpan<float>::fused(detail::span_of(d_sums), shape),
+        shape,
+        whole,
+        false,
+        by};
+    detail::run("q", e, shape.tokens() * shape.heads(), query);
+    detail::run("k", e, shape.tokens() * shape.kv_heads, detail::AttentionBackwardKey<TestType>{query});
+    require_rounded(sums, wide_out);
+    require_rounded(d_sums, wide_d);
+  }
 }

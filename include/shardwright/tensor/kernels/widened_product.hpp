@@ -7,8 +7,8 @@
 
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
-#include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/narrow_rows.hpp>
 #include <shardwright/tensor/kernels/product.hpp>
 
 #include <algorithm>
@@ -44,40 +44,6 @@ inline float* product_workspace(std::size_t floats) {
     memory.resize(floats);
   return memory.data();
 }
-
-/// One row of a block per call.
-template <class Element>
-struct WidenRows {
-  const Element* from;
-  std::size_t stride;
-  float* to;
-  std::size_t columns;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
-    const Element* in = from + row * stride;
-    float* out = to + row * columns;
-    for_chunks<float>(0, columns,
-                      [in, out](auto chunk, std::size_t i) { chunk.store(out + i, chunk.load(in + i)); });
-  }
-};
-
-/// One row of a block per call: rounded(sum + beta old).
-template <class Out>
-struct RoundRows {
-  const float* from;
-  std::size_t columns;
-  float beta;
-  Out* to;
-  std::size_t stride;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
-    const float* in = from + row * columns;
-    Out* out = to + row * stride;
-    const float scale = beta;
-    for_chunks<float>(0, columns, [in, out, scale](auto chunk, std::size_t i) {
-      chunk.store(out + i,
-                  scale == 0 ? chunk.load(in + i) : chunk.load(in + i) + scale * chunk.load(out + i));
-    });
-  }
-};
 
 /// The block of a factor with `rows` rows and `columns` columns after transposition, as floats at `to`.
 template <class Execution, class Element>
