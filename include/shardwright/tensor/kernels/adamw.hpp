@@ -28,7 +28,7 @@ struct AdamWStep {
 
 namespace detail {
 
-template <class Element, class Stored = Element>
+template <class Element>
 struct AdamWUpdate {
   Element* parameter;
   const Element* gradient;
@@ -42,8 +42,7 @@ struct AdamWUpdate {
   Element rate;   // learning rate / (1 - beta1^step)
   Element spread; // 1 / sqrt(1 - beta2^step)
   Element epsilon;
-  Element decay;  // 1 - learning rate * weight decay
-  Stored* stored; // the parameter rounded, where it is narrower
+  Element decay; // 1 - learning rate * weight decay
 
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
@@ -53,30 +52,33 @@ struct AdamWUpdate {
     chunk.store(first + i, m);
     chunk.store(second + i, v);
     const Lanes<Element> update = m / (sqrt_of<Element>(v) * spread + epsilon);
-    const Lanes<Element> updated = chunk.load(parameter + i) * decay - rate * update;
-    chunk.store(parameter + i, updated);
-    if constexpr (!std::is_same_v<Element, Stored>)
-      chunk.store(stored + i, updated);
+    chunk.store(parameter + i, chunk.load(parameter + i) * decay - rate * update);
   }
 };
 
-template <class Stored, class Execution, class Parameter, class Gradient, class Moment>
-void run_adamw(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
-               const Moment& first_moment, const Moment& second_moment, Stored* stored,
-               const AdamWStep& step) {
+} // namespace detail
+
+/// @brief One AdamW update with decoupled weight decay and bias correction (Loshchilov and Hutter 2019,
+/// algorithm 2).
+///
+/// p = p (1 - lr wd) - lr m' / (sqrt(v') + eps), with m' = m / (1 - beta1^t), v' = v / (1 - beta2^t).
+/// All four views are contiguous and of one size. Cost: 4 reads and 3 writes per element.
+template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Moment>
+void adamw_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
+                  const Moment& first_moment, const Moment& second_moment, const AdamWStep& step) {
   using Element = typename Parameter::value_type;
   static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
                     std::is_same_v<Element, typename Moment::value_type>,
                 "adamw_update: parameter, gradient and moments must have one element type.");
-  const auto p = flat_span_of(parameter, "adamw_update");
-  const auto g = flat_span_of(gradient, "adamw_update");
-  const auto m = flat_span_of(first_moment, "adamw_update");
-  const auto v = flat_span_of(second_moment, "adamw_update");
-  require(p.size == g.size && p.size == m.size && p.size == v.size, "adamw_update",
-          "parameter, gradient and moments must have one size.");
-  require(step.step >= 1, "adamw_update", "steps are counted from 1.");
+  const auto p = detail::flat_span_of(parameter, "adamw_update");
+  const auto g = detail::flat_span_of(gradient, "adamw_update");
+  const auto m = detail::flat_span_of(first_moment, "adamw_update");
+  const auto v = detail::flat_span_of(second_moment, "adamw_update");
+  detail::require(p.size == g.size && p.size == m.size && p.size == v.size, "adamw_update",
+                  "parameter, gradient and moments must have one size.");
+  detail::require(step.step >= 1, "adamw_update", "steps are counted from 1.");
   const double t = static_cast<double>(step.step);
-  AdamWUpdate<Element, Stored> update{};
+  detail::AdamWUpdate<Element> update{};
   update.parameter = p.data;
   update.gradient = g.data;
   update.first = m.data;
@@ -90,33 +92,7 @@ void run_adamw(const Execution& execution, const Parameter& parameter, const Gra
   update.spread = static_cast<Element>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
   update.epsilon = static_cast<Element>(step.epsilon);
   update.decay = static_cast<Element>(1.0 - step.learning_rate * step.weight_decay);
-  update.stored = stored;
-  run_elementwise<Element>("sw::adamw", execution, p.size, update);
-}
-
-} // namespace detail
-
-/// @brief One AdamW update with decoupled weight decay and bias correction (Loshchilov and Hutter 2019,
-/// algorithm 2).
-///
-/// p = p (1 - lr wd) - lr m' / (sqrt(v') + eps), with m' = m / (1 - beta1^t), v' = v / (1 - beta2^t).
-/// All four views are contiguous and of one size. Cost: 4 reads and 3 writes per element.
-template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Moment>
-void adamw_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
-                  const Moment& first_moment, const Moment& second_moment, const AdamWStep& step) {
-  detail::run_adamw<typename Parameter::value_type>(execution, parameter, gradient, first_moment,
-                                                    second_moment, nullptr, step);
-}
-
-/// @brief The same update of `master`, whose result, rounded, is the narrower parameter `stored`.
-template <class Execution, KernelView Master, KernelView Gradient, KernelView Moment, KernelView Stored>
-void adamw_update(const Execution& execution, const Master& master, const Gradient& gradient,
-                  const Moment& first_moment, const Moment& second_moment, const Stored& stored,
-                  const AdamWStep& step) {
-  const auto rounded = detail::flat_span_of(stored, "adamw_update");
-  detail::require(rounded.size == master.size(), "adamw_update",
-                  "the parameter and its master must have one size.");
-  detail::run_adamw(execution, master, gradient, first_moment, second_moment, rounded.data, step);
+  detail::run_elementwise<Element>("sw::adamw", execution, p.size, update);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
