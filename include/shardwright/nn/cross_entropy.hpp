@@ -4,6 +4,7 @@
 /// @file
 /// @brief Cross entropy of scores that may be sharded over the vocabulary, as a LossSum and a TokenCount.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
@@ -38,7 +39,7 @@ struct CrossEntropy {
 
 namespace detail {
 
-/// Row statistics over the whole vocabulary; every rank along its axes has them.
+/// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a MainElement.
 template <LayoutType Rows, class Element, class Target>
 struct RowStatistics {
   ShardedTensor<Rows, Element, Target> maximum;
@@ -50,7 +51,7 @@ struct RowStatistics {
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] auto row_statistics(const ShardedTensor<L, E, Target>& scores,
                                   const ShardedTensor<I, Id, Target>& targets) {
-  using Element = std::remove_const_t<E>;
+  using Element = MainElement<E>;
   using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
   using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
   using Sums = ReductionLayout<Sum, L::tensor_rank - 1, Checked>;
@@ -96,7 +97,7 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 }
 
 /// @brief The same; `scores` then hold the gradient of the summed loss: softmax - one-hot, 0 for masked
-/// tokens.
+/// tokens. Statistics and loss of narrow scores are floats.
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropy<I> cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
                                                           const ShardedTensor<I, Id, Target>& targets) {

@@ -36,8 +36,8 @@ class DecoderLayerLedger {
   using Block = MemoryLedger::Block;
   using Residual = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
-  using Heads = typename Layouts::Heads;
   using QkvOut = typename Layer::QkvOut;
+  using Heads = typename Layouts::Context::template AttentionInput<QkvOut>;
   using Attended = typename Layer::Attended;
   using GateUpOut = typename Layer::GateUpOut;
   using Activated = typename Layer::Activated;
