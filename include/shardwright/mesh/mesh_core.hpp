@@ -91,9 +91,7 @@ public:
 
   /// The same ranks for calls that run beside the passes. Collective over the group at its first use.
   [[nodiscard]] HostCommunicator& background(unsigned mask, Background purpose) {
-    auto& groups = background_[static_cast<std::size_t>(purpose)];
-    groups.resize(communicators_.size());
-    HostCommunicator& group = groups[mask & wide_];
+    HostCommunicator& group = background_[static_cast<std::size_t>(purpose)][mask & wide_];
     if (!group.valid()) {
       HostCommunicator& passes = communicator(mask);
       group = passes.split(0, passes.rank(),
@@ -193,6 +191,8 @@ private:
   // every rank of the world to take part in it.
   void split_all() {
     communicators_.resize(std::size_t{1} << axis_count_);
+    for (auto& groups : background_)
+      groups.resize(communicators_.size());
     for (unsigned mask = 0; mask < communicators_.size(); ++mask) {
       if ((mask & ~wide_) != 0)
         continue;

@@ -196,8 +196,8 @@ public:
       visit(*head_);
   }
 
-  /// @brief Says which pass the stage runs after the coming one, so that its weights are on their way in time;
-  /// nothing where other weights may come in between.
+  /// @brief Says which pass the stage runs after the coming one, so that its weights are on their way in
+  /// time; nothing where other weights may come in between.
   void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
 
   /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start

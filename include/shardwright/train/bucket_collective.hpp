@@ -35,8 +35,9 @@ public:
   BucketCollective(BucketCollective&&) = default;
   BucketCollective& operator=(BucketCollective&&) = default;
 
+  /// Collective over the ranks that the transition is of, in one order with their passes.
   template <class Steps, std::size_t rank>
-  void bind(MeshCore& core, const std::array<std::int64_t, rank>& shape) {
+  void bind(MeshCore& core, const std::array<std::int64_t, rank>& shape, Background purpose) {
     if (kind != Kind::unknown)
       return;
     const BoundTransition bound = bind_transition<Steps>(core);
@@ -50,7 +51,7 @@ public:
         ElementType{}, nullptr, nullptr, [this]() -> std::vector<StridedBlock>& { return blocks_; },
         SourceLocation::current());
     mask_ = geometry.mask();
-    ranks_ = core.communicator(mask_).size();
+    group_ = &core.background(mask_, purpose);
     before_ = geometry.count_before();
     after_ = geometry.count_after();
   }
@@ -63,15 +64,15 @@ public:
 
   /// Issues a call of this kind on a communicator apart from the one that passes use.
   template <class Target>
-  [[nodiscard]] Pending start(MeshCore& core, const CollectiveCall& ready, Background purpose) const {
+  [[nodiscard]] Pending start(const CollectiveCall& ready) const {
     if constexpr (!Target::host_accessible)
       throw InvalidArgument("Parameter: the mesh's communicator must reach the tensor's memory, but it "
                             "carries host memory only and the tensor is on a device (use a host target)",
                             {.operation = std::string(name_of(call.operation))});
-    return core.background(mask_, purpose).start(ready);
+    return group_->start(ready);
   }
 
-  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] int ranks() const { return group_->size(); }
   [[nodiscard]] std::size_t count_before() const noexcept { return before_; }
   [[nodiscard]] std::size_t count_after() const noexcept { return after_; }
 
@@ -80,7 +81,7 @@ public:
 
 private:
   unsigned mask_ = 0;
-  int ranks_ = 1;
+  HostCommunicator* group_ = nullptr;
   std::size_t before_ = 0;
   std::size_t after_ = 0;
   std::vector<StridedBlock> blocks_;

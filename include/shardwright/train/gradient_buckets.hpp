@@ -122,7 +122,7 @@ private:
     call.in = bucket->in.data();
     call.out = bucket->out.data();
     wait_for_kernels(resources_->execution());
-    bucket->pending.emplace(collective.start<Target>(resources_->core(), call, Background::reductions));
+    bucket->pending.emplace(collective.start<Target>(call));
     started_.push_back(std::move(bucket));
     poll();
   }

@@ -114,7 +114,8 @@ public:
   void start_gather() {
     if (uses_++ > 0)
       return;
-    gather_.template bind<Transition<stored_layout, Compute>>(stored_.core(), stored_.shape());
+    gather_.template bind<Transition<stored_layout, Compute>>(stored_.core(), stored_.shape(),
+                                                              detail::Background::gathers);
     if (gather_.kind != detail::BucketCollective::Kind::one) {
       weight_.emplace(redistribute<Compute>(std::as_const(stored_)));
       return;
@@ -125,7 +126,7 @@ public:
     call.in = stored_.data();
     call.out = gathered_->mutable_data();
     detail::wait_for_kernels(stored_.execution());
-    arriving_.emplace(gather_.template start<Target>(stored_.core(), call, detail::Background::gathers));
+    arriving_.emplace(gather_.template start<Target>(call));
   }
   /// @brief Waits for the weights.
   void finish_gather() {
@@ -245,8 +246,9 @@ public:
   template <class Change>
   void update_weights(Change change) {
     if (uses_ > 0)
-      throw LifecycleError("Parameter " + name_ +
-                           ": the weights must not be updated while they are gathered (release() them first)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the weights must not be updated while they are gathered (release() them first)");
     if constexpr (has_master) {
       change(*master_);
       stored_ = redistribute<stored_layout>(convert<Element>(*master_));
@@ -265,6 +267,8 @@ private:
     else
       return std::nullopt;
   }
+  using FirstPhase = Transition<Raw, reduced_layout>;
+  using SecondPhase = Transition<reduced_layout, gradient_layout>;
 
   [[nodiscard]] Buckets& buckets() {
     if (!buckets_)
@@ -275,8 +279,13 @@ private:
   /// Sends the raw gradient on its way, if there is one.
   void reduce_raw() {
     if (raw_) {
+      // Both at once: the second phase begins when a bucket happens to be back.
+      reductions_[0].template bind<FirstPhase>(stored_.core(), stored_.shape(),
+                                               detail::Background::reductions);
+      reductions_[1].template bind<SecondPhase>(stored_.core(), stored_.shape(),
+                                                detail::Background::reductions);
       ++under_way_;
-      send<Transition<Raw, reduced_layout>>(0, *std::exchange(raw_, std::nullopt));
+      send<FirstPhase>(0, *std::exchange(raw_, std::nullopt));
     }
     reduce_rest();
   }
@@ -286,13 +295,12 @@ private:
     if (!complete_ || under_way_ > 0 || !reduced_)
       return;
     ++under_way_;
-    send<Transition<reduced_layout, gradient_layout>>(1, *std::exchange(reduced_, std::nullopt));
+    send<SecondPhase>(1, *std::exchange(reduced_, std::nullopt));
   }
 
   template <class Steps, class Tensor>
   void send(int phase, Tensor tensor) {
     detail::BucketCollective& collective = reductions_[static_cast<std::size_t>(phase)];
-    collective.template bind<Steps>(stored_.core(), stored_.shape());
     if (collective.kind == detail::BucketCollective::Kind::one)
       return buckets().add(phase, *this, collective, detail::TensorAccess::take_memory(std::move(tensor)));
     auto moved = redistribute<typename Steps::to_layout>(std::move(tensor));

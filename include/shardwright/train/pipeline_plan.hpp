@@ -32,8 +32,8 @@ struct PlannedAction {
   Action action{};
   int chunk = 0;
   PipelineMessage input, output;
-  bool ends_forwards = false;  ///< The chunk's last forward.
-  bool ends_gradients = false; ///< The chunk's last pass that adds weight gradients.
+  bool ends_forwards = false;          ///< The chunk's last forward.
+  bool ends_gradients = false;         ///< The chunk's last pass that adds weight gradients.
   std::optional<Pass> next_of_chunk{}; ///< What the chunk's stage runs after it.
 };
 
