@@ -4,6 +4,7 @@
 /// @file
 /// @brief The memory of a decoder layer's passes, counted from its layouts.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
 #include <shardwright/train/parameter_ledger.hpp>
 #include <shardwright/train/tensor_ledger.hpp>
@@ -11,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -23,7 +25,7 @@ template <class Product, class Residual, class Element, class Gain>
   MemoryLedger::Block out = tensors.redistributed<Product, Residual, Element>(
       MemoryKind::stream, tensors.tensor<Product, Element>(MemoryKind::stream, shape), shape);
   const auto local = tensors.place().template local_shape<Residual>(shape);
-  const MemoryLedger::Block workspace = tensors.vector<Element>(
+  const MemoryLedger::Block workspace = tensors.vector<MainElement<Element>>(
       MemoryKind::temporaries, kernels::rms_norm_workspace(static_cast<std::size_t>(local[0] * local[1]),
                                                            static_cast<std::size_t>(local[2])));
   return out;
@@ -36,13 +38,14 @@ class DecoderLayerLedger {
   using Block = MemoryLedger::Block;
   using Residual = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
+  using Attending = typename Layouts::AttentionInput;
+  using Main = MainElement<Element>;
   using QkvOut = typename Layer::QkvOut;
-  using Heads = typename Layouts::Context::template AttentionInput<QkvOut>;
   using Attended = typename Layer::Attended;
   using GateUpOut = typename Layer::GateUpOut;
   using Activated = typename Layer::Activated;
   using Rows = typename Layer::Rows;
-  using HeadValues = AttentionLayout<Heads>;
+  using HeadValues = AttentionLayout<Attending>;
   static constexpr MemoryKind stream = MemoryKind::stream;
   static constexpr MemoryKind in_attention = MemoryKind::attention;
   static constexpr MemoryKind in_mlp = MemoryKind::mlp;
@@ -92,7 +95,7 @@ public:
   [[nodiscard]] Block input_gradient(Block gradient, Saved& saved) {
     if (recompute_ == Recompute::full) {
       Block again = t_->template tensor<Residual, Element>(in_attention, tokens_);
-      saved.attention_rms = t_->template tensor<Rows, Element>(in_attention, rows_);
+      saved.attention_rms = t_->template tensor<Rows, Main>(in_attention, rows_);
       static_cast<void>(run_blocks(std::move(again), saved));
     }
     saved.mlp_out_gradient = handed_back(gradient);
@@ -144,7 +147,7 @@ private:
   [[nodiscard]] Stream normed(Stream in, MemoryKind kind, Block& rms) const {
     Stream out;
     out.addition = t_->template tensor<Residual, Element>(kind, tokens_);
-    rms = t_->template tensor<Rows, Element>(kind, rows_);
+    rms = t_->template tensor<Rows, Main>(kind, rows_);
     out.residual = in.addition ? std::move(in.addition) : std::move(in.residual);
     return out;
   }
@@ -157,7 +160,7 @@ private:
     saved.attention_normed =
         t_->template redistributed_copy<Residual, Tokens, Element>(in_attention, normed_in, tokens_);
     normed_in = {};
-    saved.qkv = t_->template redistributed<QkvOut, Heads, Element>(
+    saved.qkv = t_->template redistributed<QkvOut, Attending, Element>(
         in_attention, product<QkvOut>(in_attention, qkv_shape_), qkv_shape_);
     attend(saved);
     using Product = MatmulLayout<Attended, typename Layouts::Output>;
@@ -175,13 +178,9 @@ private:
 
   void attend(Saved& saved) const {
     saved.head_values = product<HeadValues>(in_attention, attended_);
-    saved.log_sum_exp = t_->template tensor<HeadValues, Element>(
+    saved.log_sum_exp = t_->template tensor<HeadValues, Main>(
         in_attention, std::array{attended_[0], attended_[1], config_.heads});
-    {
-      const Block workspace = t_->template vector<Element>(
-          temporary,
-          kernels::attention_forward_workspace<Element>(typename Target::execution_space(), local_heads()));
-    }
+    take_attention(false);
     saved.attended = t_->template redistributed_copy<HeadValues, Attended, Element>(
         in_attention, saved.head_values, attended_);
   }
@@ -190,13 +189,39 @@ private:
     using Product = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
     const Block values = t_->template redistributed<Product, HeadValues, Element>(
         temporary, product<Product>(temporary, attended_), attended_);
-    Block gradient = product<Heads>(in_attention, qkv_shape_);
-    {
-      const Block workspace = t_->template vector<Element>(
-          temporary,
-          kernels::attention_backward_workspace<Element>(typename Target::execution_space(), local_heads()));
+    Block gradient = product<Attending>(in_attention, qkv_shape_);
+    take_attention(true);
+    return t_->template redistributed<Attending, QkvOut, Element>(in_attention, std::move(gradient),
+                                                                  qkv_shape_);
+  }
+
+  /// What attention works with: its workspace, and where keys travel around a ring their packed blocks, which
+  /// narrow elements add up beside.
+  void take_attention(bool backward) const {
+    const typename Target::execution_space execution;
+    const kernels::AttentionShape heads = local_heads();
+    const std::size_t block = heads.tokens() * heads.kv_heads * 2 * heads.head_dim;
+    std::array<Block, 6> ring;
+    if (ring_ranks() > 1 && block > 0) {
+      if (!std::is_same_v<Element, Main>)
+        ring[5] = t_->template vector<Main>(
+            temporary, heads.tokens() * (backward ? heads.qkv_width() : heads.output_width()));
+      for (std::size_t i = 0; i < 2; ++i)
+        ring[i] = t_->template vector<Element>(temporary, block);
+      for (std::size_t i = 2; i < 5 && backward; ++i)
+        ring[i] = t_->template vector<Main>(temporary, block);
     }
-    return t_->template redistributed<Heads, QkvOut, Element>(in_attention, std::move(gradient), qkv_shape_);
+    const Block workspace = t_->template vector<Main>(
+        temporary, backward ? kernels::attention_backward_workspace<Element>(execution, heads)
+                            : kernels::attention_forward_workspace<Element>(execution, heads));
+  }
+  /// Ranks that share a sequence in attention.
+  [[nodiscard]] int ring_ranks() const {
+    const MeshPlace::Bound bound = t_->place().bind(Attending::axes);
+    int ranks = 1;
+    for (const int axis : Attending::value.shard(1))
+      ranks *= bound.extents[static_cast<std::size_t>(axis)];
+    return ranks;
   }
 
   /// The gradient that reaches a block's last product.
@@ -207,7 +232,7 @@ private:
   }
 
   [[nodiscard]] kernels::AttentionShape local_heads() const {
-    const auto local = t_->place().template local_shape<Heads>(qkv_shape_);
+    const auto local = t_->place().template local_shape<Attending>(qkv_shape_);
     const auto size = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
     return {size(local[0]), size(local[1]), size(local[2]), size(config_.queries_per_kv_head()),
             size(config_.head_width())};

@@ -32,7 +32,8 @@ class DecoderPipelineLedger {
 
 public:
   DecoderPipelineLedger(TensorLedger& tensors, const DecoderConfig& config, const Schedule& schedule,
-                        const LayerPartition& layers, int rank, std::int64_t sequences)
+                        const LayerPartition& layers, int rank, std::int64_t sequences,
+                        std::int64_t bucket_bytes)
       : tensors_(&tensors), config_(config), sequences_(sequences), window_(schedule.window()),
         plan_(schedule, rank), inputs_(plan_.slots), channels_(plan_.channels) {
     std::vector<std::pair<int, int>> order; // (stage, chunk), by stage
@@ -48,7 +49,7 @@ public:
                                                   .end = layers[number].end,
                                                   .first = number == 0,
                                                   .last = number == schedule.stages() - 1},
-                                      table);
+                                      table, bucket_bytes);
       if (number == 0)
         table = stage->embedding();
     }
@@ -84,8 +85,13 @@ private:
     for (std::size_t i = 0; i < static_cast<std::size_t>(step.count); ++i)
       if (step.actions[i].input.kind != Kind::none)
         handed[i] = std::exchange(inputs_[step.actions[i].input.slot], {});
-    for (std::size_t i = 0; i < static_cast<std::size_t>(step.count); ++i)
-      handed[i] = perform(step.actions[i], std::exchange(handed[i], {}));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(step.count); ++i) {
+      Stage& stage = *stages_[static_cast<std::size_t>(step.actions[i].chunk)];
+      if (step.actions[i].ends_gradients)
+        stage.begin_last_gradients();
+      stage.expect_pass(step.actions[i].next_of_chunk);
+      handed[i] = perform(stage, step.actions[i], std::exchange(handed[i], {}));
+    }
     for (std::size_t i = 0; i < static_cast<std::size_t>(step.count); ++i) {
       deliver(step.actions[i], std::exchange(handed[i], {}));
       if (step.actions[i].ends_gradients)
@@ -93,8 +99,7 @@ private:
     }
   }
 
-  [[nodiscard]] Block perform(const PlannedAction& planned, Block in) {
-    Stage& stage = *stages_[static_cast<std::size_t>(planned.chunk)];
+  [[nodiscard]] Block perform(Stage& stage, const PlannedAction& planned, Block in) {
     auto& saved =
         saved_[static_cast<std::size_t>(planned.chunk * plan_.microbatches + planned.action.microbatch)];
     switch (planned.action.pass) {
@@ -125,6 +130,7 @@ private:
 
   /// GradAccumulator::finish, the optimizer and restart.
   void finish() {
+    for_each_parameter([](auto& parameter) { parameter.end_passes(); });
     const Block squares = tensors_->template vector<double>(MemoryKind::temporaries, 1);
     for_each_parameter([&](auto& parameter) {
       parameter.finish_gradient();
@@ -164,13 +170,15 @@ private:
 /// @param place this rank's place on the mesh of a stage
 /// @param rank its rank in the pipeline
 /// @param sequences of a microbatch, over all data ranks
+/// @param bucket_bytes as DecoderStage::set_bucket_bytes
 template <class Layouts, class Element = float, class Target = DefaultTarget>
 [[nodiscard]] MemoryTable decoder_memory(const DecoderConfig& config, const MeshPlace& place,
                                          const Schedule& schedule, const LayerPartition& layers, int rank,
-                                         std::int64_t sequences) {
+                                         std::int64_t sequences,
+                                         std::size_t bucket_bytes = default_bucket_bytes) {
   TensorLedger tensors(place);
-  detail::DecoderPipelineLedger<Layouts, Element, Target> pipeline(tensors, config, schedule, layers, rank,
-                                                                   sequences);
+  detail::DecoderPipelineLedger<Layouts, Element, Target> pipeline(
+      tensors, config, schedule, layers, rank, sequences, static_cast<std::int64_t>(bucket_bytes));
   for (int step = 0; step < 2; ++step) // the first step has no optimizer state yet
     pipeline.step();
   return tensors.ledger().peak();

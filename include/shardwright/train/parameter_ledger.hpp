@@ -4,6 +4,7 @@
 /// @file
 /// @brief The memory of a Parameter through a training step, counted from its layouts.
 
+#include <shardwright/train/bucket_ledger.hpp>
 #include <shardwright/train/tensor_ledger.hpp>
 
 #include <array>
@@ -56,15 +57,20 @@ template <class P, std::size_t rank>
 
 /// @brief A parameter's blocks in the order in which Parameter takes and returns them.
 template <class P, std::size_t rank>
-class ParameterLedger {
+class ParameterLedger final : detail::BucketLedger::Member {
   using Block = MemoryLedger::Block;
   using Main = typename P::main_element;
+  using Raw = typename P::raw_layout;
+  using Reduced = typename P::reduced_layout;
 
 public:
   ParameterLedger(TensorLedger& tensors, const std::array<std::int64_t, rank>& shape)
       : tensors_(&tensors), shape_(shape),
         stored_(
             tensors.tensor<typename P::stored_layout, typename P::element>(MemoryKind::parameters, shape)) {}
+  ParameterLedger(const ParameterLedger&) = delete;
+  ParameterLedger& operator=(const ParameterLedger&) = delete;
+  ~ParameterLedger() = default;
 
   void start_gather() {
     if (uses_++ == 0)
@@ -78,31 +84,23 @@ public:
   }
   void gradient_slot() {
     if (!raw_)
-      raw_ = tensors_->tensor<typename P::raw_layout, Main>(MemoryKind::gradients, shape_);
+      raw_ = tensors_->tensor<Raw, Main>(MemoryKind::gradients, shape_);
   }
+  void set_buckets(detail::BucketLedger& buckets) { buckets_ = &buckets; }
   void set_contributors(int stages) { contributors_ = stages; }
-  void end_microbatch() {
-    if constexpr (P::reduces_each_microbatch)
-      if (raw_)
-        add(reduced());
+  void end_pass(bool last) {
+    if (last && ++contributions_ == contributors_)
+      complete_ = true;
+    if (complete_ || P::reduces_each_microbatch)
+      reduce_raw();
   }
-  void end_contribution() {
-    if (++contributions_ < contributors_ || (!raw_ && reduced_))
-      return;
-    reducing_ = tensors_->template redistributed<typename P::raw_layout, typename P::reduced_layout, Main>(
-        MemoryKind::gradients, std::move(raw_), shape_);
-    source_ = std::exchange(raw_, {}); // kept until the reduction has ended, where it is not the result
+  void end_passes() {
+    complete_ = true;
+    reduce_raw();
   }
   void finish_gradient() {
-    if (reducing_) {
-      source_ = {};
-      add(std::exchange(reducing_, {}));
-    } else if (raw_ || !reduced_) {
-      add(reduced());
-    }
-    gradient_ = tensors_->redistributed<typename P::reduced_layout, typename P::gradient_layout, Main>(
-        MemoryKind::gradients, std::exchange(reduced_, {}), shape_);
-    contributions_ = 0;
+    end_passes();
+    buckets_->finish();
   }
   void make_state() {
     if (first_moment_)
@@ -125,7 +123,11 @@ public:
     stored_ =
         tensors_->redistributed<State, Stored, Element>(MemoryKind::parameters, std::move(slice), shape_);
   }
-  void drop_gradient() { gradient_ = {}; }
+  void drop_gradient() {
+    gradient_ = {};
+    contributions_ = 0;
+    complete_ = false;
+  }
 
   /// @brief Elements of this rank's block of the finished gradient.
   [[nodiscard]] std::size_t gradient_elements() const {
@@ -133,22 +135,49 @@ public:
   }
 
 private:
-  [[nodiscard]] Block reduced() {
-    return tensors_->template redistributed<typename P::raw_layout, typename P::reduced_layout, Main>(
-        MemoryKind::gradients, std::exchange(raw_, {}), shape_);
+  void reduce_raw() {
+    if (raw_) {
+      ++under_way_;
+      send<Raw, Reduced>(0, std::exchange(raw_, {}));
+    }
+    reduce_rest();
   }
-  void add(Block gradient) {
-    if (!reduced_)
-      reduced_ = std::move(gradient);
+  void reduce_rest() {
+    if (!complete_ || under_way_ > 0 || !reduced_)
+      return;
+    ++under_way_;
+    send<Reduced, typename P::gradient_layout>(1, std::exchange(reduced_, {}));
+  }
+  template <class From, class To>
+  void send(int phase, Block block) {
+    const LedgerMove move = tensors_->move<From, To, Main>(shape_);
+    if (move.one())
+      return buckets_->add(phase, *this, move, std::move(block));
+    take(phase, tensors_->redistributed<From, To, Main>(MemoryKind::gradients, std::move(block), shape_),
+         true);
+  }
+  void take(int phase, Block memory, bool alone) override {
+    --under_way_;
+    Block& tensor = phase == 1 ? gradient_ : reduced_;
+    if (!tensor)
+      tensor = alone ? std::move(memory)
+               : phase == 1
+                   ? tensors_->tensor<typename P::gradient_layout, Main>(MemoryKind::gradients, shape_)
+                   : tensors_->tensor<Reduced, Main>(MemoryKind::gradients, shape_);
+    memory = {};
+    if (phase == 0)
+      reduce_rest();
   }
 
   TensorLedger* tensors_;
   std::array<std::int64_t, rank> shape_;
-  Block stored_, weight_, raw_, source_, reducing_, reduced_, gradient_, first_moment_, second_moment_,
-      master_;
+  Block stored_, weight_, raw_, reduced_, gradient_, first_moment_, second_moment_, master_;
+  detail::BucketLedger* buckets_ = nullptr;
   int uses_ = 0;
   int contributors_ = 1;
   int contributions_ = 0;
+  int under_way_ = 0;
+  bool complete_ = false;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

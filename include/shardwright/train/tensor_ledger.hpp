@@ -13,9 +13,28 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a transition does on one rank: how many steps, and the first of them.
+struct LedgerMove {
+  int steps = 0;
+  StepKind kind = StepKind::slice;
+  ReduceOp op = ReduceOp::sum;
+  int axis_count = 0;
+  std::array<std::string_view, max_axes> axes{};
+  std::int64_t bytes_before = 0;
+  std::int64_t bytes_after = 0;
+
+  /// @brief Whether it is one collective.
+  [[nodiscard]] bool one() const noexcept { return steps == 1 && is_collective(kind); }
+  /// @brief Whether both may be parts of one collective.
+  [[nodiscard]] bool shares_call(const LedgerMove& other) const noexcept {
+    return kind == other.kind && op == other.op && axis_count == other.axis_count && axes == other.axes;
+  }
+};
 
 /// @brief A ledger of tensors by layout and shape, as ShardedTensor and redistribute would take them from the
 /// pool of one rank.
@@ -58,6 +77,26 @@ public:
   [[nodiscard]] Block redistributed_copy(MemoryKind kind, const Block& from,
                                          const std::array<std::int64_t, rank>& shape) {
     return moved<From, To, Element>(kind, from, shape, false);
+  }
+
+  /// @brief The transition of a tensor of this shape on this rank.
+  template <LayoutType From, LayoutType To, class Element, std::size_t rank>
+  [[nodiscard]] LedgerMove move(const std::array<std::int64_t, rank>& shape) const {
+    using Steps = Transition<From, To>;
+    const MeshPlace::Bound bound = place_.bind(Steps::axes);
+    const TransitionPlan plan = plan_transition(Steps::from_value, Steps::to_value, bound.extents);
+    LedgerMove out{.steps = plan.count};
+    if (plan.count == 0)
+      return out;
+    const TransitionMove& first = plan.moves[0];
+    out.kind = first.kind;
+    out.op = first.op;
+    for (const int axis : first.axes)
+      out.axes[static_cast<std::size_t>(out.axis_count++)] = Steps::axes[static_cast<std::size_t>(axis)];
+    const auto bytes = static_cast<std::int64_t>(sizeof(Element));
+    out.bytes_before = place_.elements<From>(shape) * bytes;
+    out.bytes_after = place_.elements<To>(shape) * bytes;
+    return out;
   }
 
 private:
