@@ -98,6 +98,7 @@ public:
     if (microbatches_ == 0)
       throw LifecycleError("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
     finished_ = true;
+    model_->for_each_parameter([](auto& parameter) { parameter.end_passes(); });
     std::optional<Totals> squares;
     detail::MeshCore* core = nullptr;
     model_->for_each_parameter([&](auto& parameter) {
