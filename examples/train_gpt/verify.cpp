@@ -56,6 +56,8 @@ Options on_one_rank(Options options) {
   options.zero = 0;
   options.ring = false;
   options.metrics.clear();
+  options.tensorboard.clear();
+  options.check_replicas = 0;
   options.timeline.clear();
   options.timeline_svg.clear();
   options.sample = 0;

@@ -222,8 +222,8 @@ private:
 
   template <class Mesh, class MakeTable>
   void make_head(const Mesh& mesh, std::shared_ptr<Table> table, MakeTable make) {
-    final_gain_.emplace(
-        "final_norm", ones<typename Gain::stored_layout, MainElement<Element>, Target>(mesh, {config_.width}));
+    final_gain_.emplace("final_norm", ones<typename Gain::stored_layout, MainElement<Element>, Target>(
+                                          mesh, {config_.width}));
     if (!config_.tied_embedding)
       head_ = make("head", 1);
     else if (part_.first || table != nullptr)

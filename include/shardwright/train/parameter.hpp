@@ -103,8 +103,8 @@ public:
   /// @brief The weights where they are stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
-  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored weights
-  /// have that element.
+  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored
+  /// weights have that element.
   [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
   /// @brief Whether weight decay applies: to matrices, not to vectors.
   [[nodiscard]] static constexpr bool decays() noexcept { return Compute::tensor_rank > 1; }

@@ -4,8 +4,8 @@
 #include "train/toy_model.hpp"
 
 #include <shardwright/train/adamw.hpp>
-#include <shardwright/train/non_finite.hpp>
 #include <shardwright/train/spike_detector.hpp>
+#include <shardwright/train/step_guard.hpp>
 
 #include <cmath>
 #include <cstdint>
