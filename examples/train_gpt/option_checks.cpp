@@ -275,9 +275,16 @@ void settle_schedule(const Options& options, const IsGiven& given) {
 }
 
 void settle_training(Options& options, const IsGiven& given) {
-  if (options.zero > 0 && options.precision == Precision::fp64)
-    throw UsageError("--zero " + text(options.zero) +
-                     " is for --precision fp32 in this program, but fp64 was given (leave one of them out)");
+  const std::string precision(name_of(options.precision));
+  const bool compiled = options.zero == 0 || options.precision == Precision::fp32 ||
+                        (options.zero == 3 && options.precision == Precision::bf16);
+  if (!compiled)
+    throw UsageError("--zero " + text(options.zero) + " is for --precision fp32" +
+                     (options.zero == 3 ? " or bf16" : "") + " in this program, but " + precision +
+                     " was given (leave one of them out)");
+  if (is_narrow(options.precision) && options.extent("tp") > 1 && !options.sequence_parallel)
+    throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
+                     text(options.extent("tp")) + " in this program (add it, or leave tp out)");
   if (!given("--lr"))
     options.learning_rate = 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
   if (!given("--min-lr"))

@@ -21,6 +21,7 @@
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 
 #include <algorithm>
@@ -33,6 +34,7 @@
 #include <iostream>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -65,6 +67,8 @@ class Trainer {
   using Ids = typename Stage::Ids;
   using Batch = typename Stage::Batch;
   using Clock = std::chrono::steady_clock;
+  /// Only the narrow range of float16 needs it.
+  static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
   /// Random numbers of the sample, apart from those of any parameter.
   static constexpr std::uint64_t sampling_stream = ~std::uint64_t{0};
 
@@ -157,6 +161,8 @@ public:
 private:
   sw::GradientSummary train_step(std::int64_t step) {
     batches_.clear();
+    if (scales_loss)
+      model_.set_loss_scale(loss_scale_.scale());
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
       add_batch(
           [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
@@ -166,6 +172,10 @@ private:
     const auto sum = runner_.run(batches_);
     accumulator_.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator_.finish();
+    if (scales_loss && !loss_scale_.update(summary.finite()) && loss_scale_.scale() != model_.loss_scale()) {
+      accumulator_.restart();
+      return summary; // skipped: the next step has a smaller scale
+    }
     if (!summary.finite()) {
       throw sw::Error("train_gpt: loss and gradients must be finite, but step " + std::to_string(step + 1) +
                       " has loss " + std::to_string(summary.loss.value) + " and gradient norm " +
@@ -222,7 +232,7 @@ private:
       std::array<std::uint8_t, 1> next{};
       runner_.run_forwards(batches_, [&](Stage& last, auto in, const Batch& batch, auto& saved) {
         const auto scores = sw::redistribute<Whole>(last.scores(std::move(in), batch, saved));
-        const Element* row = scores.data() + (shown - 1) * vocabulary;
+        const auto* row = scores.data() + (shown - 1) * vocabulary;
         next[0] = static_cast<std::uint8_t>(draw(row, weights, static_cast<std::uint64_t>(i)));
       });
       stages.broadcast(next, last_rank);
@@ -301,6 +311,7 @@ private:
   sw::PipelineRunner<Stage> runner_;
   sw::GradAccumulator<Model> accumulator_;
   sw::AdamW optimizer_;
+  sw::DynamicLossScale loss_scale_;
   sw::WarmupCosine rate_;
   std::vector<Batch> batches_;
   std::vector<std::int32_t> whole_ids_, whole_targets_; // of one microbatch of a data rank
@@ -309,9 +320,11 @@ private:
 template <class Element, class Zero>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
-  if (options.sequence_parallel)
-    return Trainer<sw::DecoderLayouts<true, Zero>, Element>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<false, Zero>, Element>(world, options, dataset, quiet).run();
+  // One set of layouts for narrow elements, which is the other one where tp is 1.
+  if constexpr (!sw::is_narrow<Element>)
+    if (!options.sequence_parallel)
+      return Trainer<sw::DecoderLayouts<false, Zero>, Element>(world, options, dataset, quiet).run();
+  return Trainer<sw::DecoderLayouts<true, Zero>, Element>(world, options, dataset, quiet).run();
 }
 
 } // namespace train_gpt
