@@ -22,6 +22,7 @@
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/memory_text.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 #include <shardwright/train/replica_check.hpp>
@@ -36,6 +37,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -67,6 +69,8 @@ class Trainer {
   using Stage = typename Model::Stage;
   using Ids = typename Stage::Ids;
   using Batch = typename Stage::Batch;
+  /// Only the narrow range of float16 needs it.
+  static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
   /// Random numbers of the sample, apart from those of any parameter.
   static constexpr std::uint64_t sampling_stream = ~std::uint64_t{0};
 
@@ -196,6 +200,8 @@ private:
 
   StepReport train_step(std::int64_t step) {
     batches_.clear();
+    if (scales_loss)
+      model_.set_loss_scale(loss_scale_.scale());
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
       add_batch(
           [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
@@ -207,13 +213,22 @@ private:
     const sw::GradientSummary summary = accumulator_.finish();
     //! [guard]
     StepReport report{step + 1, summary.loss.value, summary.gradient_norm, rate_(step), summary.tokens, {}};
-    if (guard_.admit(model_, accumulator_, summary, step + 1))
+    if (lowers_loss_scale(summary))
+      report.skipped = "step " + std::to_string(step + 1) +
+                       ": gradients overflowed, the loss scale is now 2^" +
+                       std::to_string(loss_scale_.scale().exponent());
+    else if (guard_.admit(model_, accumulator_, summary, step + 1))
       optimizer_.step(model_, summary, rate_(step));
     else
       report.skipped = guard_.sentence(step + 1);
     accumulator_.restart();
     //! [guard]
     return report;
+  }
+
+  /// Whether the step overflowed under a loss scale that there is a smaller one to try instead of.
+  [[nodiscard]] bool lowers_loss_scale(const sw::GradientSummary& summary) {
+    return scales_loss && !loss_scale_.update(summary.finite()) && loss_scale_.scale() != model_.loss_scale();
   }
 
   double validate() {
@@ -256,7 +271,7 @@ private:
         const auto scores = sw::redistribute<Whole>(last.scores(std::move(in), batch, saved));
         const std::size_t place = sw::row_of<typename Layouts::Order>(
             shown - 1, static_cast<std::int64_t>(sequence), mesh_.extent<cp>());
-        const Element* row = scores.data() + place * vocabulary;
+        const auto* row = scores.data() + place * vocabulary;
         next[0] = static_cast<std::uint8_t>(draw(row, weights, static_cast<std::uint64_t>(i)));
       });
       stages.broadcast(next, last_rank);
@@ -340,6 +355,7 @@ private:
   sw::GradAccumulator<Model> accumulator_;
   sw::StepGuard guard_;
   sw::AdamW optimizer_;
+  sw::DynamicLossScale loss_scale_;
   sw::WarmupCosine rate_;
   std::vector<Batch> batches_;
   std::vector<std::int32_t> whole_ids_, whole_targets_; // of one microbatch of a data rank
@@ -348,9 +364,11 @@ private:
 template <class Element, class Zero, class Context>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
-  if (options.sequence_parallel)
-    return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element>(world, options, dataset, quiet).run();
+  // One set of layouts for narrow elements, which is the other one where tp is 1.
+  if constexpr (!sw::is_narrow<Element>)
+    if (!options.sequence_parallel)
+      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element>(world, options, dataset, quiet).run();
+  return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element>(world, options, dataset, quiet).run();
 }
 
 } // namespace train_gpt

@@ -13,6 +13,7 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/train/loss.hpp>
+#include <shardwright/train/loss_scale.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -98,14 +99,16 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 
 /// @brief The same; `scores` then hold the gradient of the summed loss: softmax - one-hot, 0 for masked
 /// tokens. Statistics and loss of narrow scores are floats.
+/// @param scale multiplies the gradient and not the loss
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropy<I> cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
-                                                          const ShardedTensor<I, Id, Target>& targets) {
+                                                          const ShardedTensor<I, Id, Target>& targets,
+                                                          LossScale scale = {}) {
   const auto rows = detail::row_statistics(scores, targets);
   constexpr std::size_t last = L::tensor_rank - 1;
   kernels::cross_entropy_backward(scores.execution(), scores.mutable_local_matrix(),
                                   detail::flat(rows.maximum), detail::flat(rows.sum), detail::flat(targets),
-                                  scores.local_offset()[last], 1.0);
+                                  scores.local_offset()[last], scale.factor());
   return detail::sum_of_losses(rows, targets);
 }
 

@@ -114,6 +114,10 @@ public:
   /// @brief The output table of a last stage, else null.
   [[nodiscard]] const std::shared_ptr<Table>& head() const noexcept { return head_; }
 
+  /// @brief The factor on the loss's gradient, which all gradients of a step have: the same on all stages.
+  [[nodiscard]] LossScale loss_scale() const noexcept { return loss_scale_; }
+  void set_loss_scale(LossScale scale) noexcept { loss_scale_ = scale; }
+
   /// @brief Memory for what another stage hands over of a microbatch.
   [[nodiscard]] Boundary make_input(const Batch& batch) const {
     return {batch.ids.resources(), {batch.ids.shape()[0], batch.ids.shape()[1], config_.width}};
@@ -129,7 +133,7 @@ public:
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
     Scores scores = head_scores(saved);
-    loss += cross_entropy_with_gradient(scores, batch.targets);
+    loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_);
     saved.scores_gradient.emplace(convert<Element>(std::move(scores)));
     return std::nullopt;
   }
@@ -398,6 +402,7 @@ private:
 
   DecoderConfig config_;
   DecoderPart part_;
+  LossScale loss_scale_;
   RotaryTable<Element, Target> rotary_;
   std::shared_ptr<Table> embedding_;
   std::vector<Layer> layers_;
