@@ -14,43 +14,14 @@
 #include <shardwright/plan/model_spec.hpp>
 #include <shardwright/plan/pipeline_shape.hpp>
 #include <shardwright/plan/plan_configuration.hpp>
+#include <shardwright/plan/plan_problem.hpp>
 #include <shardwright/plan/run_spec.hpp>
 #include <shardwright/plan/step_cost.hpp>
 
 #include <algorithm>
-#include <cstdint>
+#include <cstddef>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief The first rule that a configuration breaks, memory aside; `none` where it may run.
-[[nodiscard]] constexpr PlanProblem problem_of(const ModelSpec& model, const ClusterSpec& cluster,
-                                               const RunSpec& run, const PlanConfiguration& plan) {
-  const bool extents = plan.tp > 0 && plan.cp > 0 && plan.pp > 0 && plan.ep > 0 && plan.dp > 0 &&
-                       plan.microbatch > 0 && plan.chunks > 0;
-  const bool dimensions = model.layers > 0 && model.hidden > 0 && model.heads > 0 && model.vocabulary > 0 &&
-                          model.key_value_heads > 0 && cluster.chips() > 0 && cluster.chip.peak_bf16 > 0 &&
-                          cluster.chip.memory_bandwidth > 0 && run.sequences > 0 && run.sequence_length > 0;
-  if (!extents || !dimensions)
-    return PlanProblem::empty_input;
-  if (plan.chips() != cluster.chips())
-    return PlanProblem::chips_differ;
-  const std::int64_t at_once = static_cast<std::int64_t>(plan.dp) * plan.microbatch;
-  if (run.sequences % at_once != 0)
-    return PlanProblem::batch_not_divisible;
-  if (model.heads % plan.tp != 0)
-    return PlanProblem::heads_not_divisible;
-  if (run.sequence_length % (static_cast<std::int64_t>(plan.cp) * (plan.sequence_parallel ? plan.tp : 1)) !=
-      0)
-    return PlanProblem::sequence_not_divisible;
-  if (model.layers < plan.pp * chunks_of(plan.schedule, plan.chunks))
-    return PlanProblem::layers_too_few;
-  if (plan.ep > 1 && (model.experts.count % plan.ep != 0 ||
-                      (static_cast<std::int64_t>(plan.tp) * plan.cp * plan.dp) % plan.ep != 0))
-    return PlanProblem::experts_not_divisible;
-  if (!rule_of(plan.schedule, plan.pp, static_cast<int>(run.sequences / at_once)).holds())
-    return PlanProblem::schedule_rule;
-  return PlanProblem::none;
-}
 
 namespace detail {
 
@@ -254,12 +225,13 @@ struct StagePass {
   cost.chips = static_cast<double>(plan.chips());
   cost.causal_flops = all_tokens * flops_per_token(model, size, s, FlopsConvention::causal);
   cost.non_causal_flops = all_tokens * flops_per_token(model, size, s, FlopsConvention::non_causal);
-  // A full recomputation is a forward pass of the layers; a selective one the scores alone.
+  // A full recomputation is a forward pass of the layers. A selective one counts the scores' 12 s h per token
+  // and layer again, as arXiv 2205.05198, appendix A, does, although it computes a third of that.
   const double head = 2 * h * model.vocabulary;
   const auto recomputed = [&](double flops, FlopsConvention convention) {
     if (full)
       return flops / 3 - all_tokens * head;
-    return attention_again * all_tokens * model.layers * attention_flops_per_pair(model) *
+    return 3 * attention_again * all_tokens * model.layers * attention_flops_per_pair(model) *
            attended_tokens(model, s, convention);
   };
   cost.causal_recomputed = recomputed(cost.causal_flops, FlopsConvention::causal);
