@@ -116,8 +116,9 @@ public:
     add("add + rms_norm", "norm", norms, 0, 4 * t * d * f,
         [=] { kernels::add_rms_norm_forward(e, x, y, gain, 1e-5, sum, d_y, rms); });
     linear_forward("qkv", sum, fused);
-    add("rotary", "rotary", layers, 0, 2 * t * qkv * f * 2 / 3,
-        [=] { kernels::rotary_forward(e, fused, cosines, sines, shape); });
+    add("rotary", "rotary", layers, 0, 2 * t * qkv * f * 2 / 3, [=] {
+      kernels::rotary_forward(e, fused, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
+    });
     const double scores = static_cast<double>(s.batch * s.heads * s.sequence * s.sequence) *
                           static_cast<double>(shape_.head_dim);
     add("attention", "attention", layers, 2 * scores, t * (qkv + d) * f,
@@ -145,8 +146,9 @@ public:
     linear_backward("out", x, d_y, d_x);
     add("d_attention", "attention", layers, 5 * scores, t * (2 * qkv + 2 * d) * f,
         [=] { kernels::attention_backward(e, fused, x, lse, d_x, d_fused, shape, scale, attention_work); });
-    add("d_rotary", "rotary", layers, 0, 2 * t * qkv * f * 2 / 3,
-        [=] { kernels::rotary_backward(e, d_fused, cosines, sines, shape); });
+    add("d_rotary", "rotary", layers, 0, 2 * t * qkv * f * 2 / 3, [=] {
+      kernels::rotary_backward(e, d_fused, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
+    });
     linear_backward("qkv", sum, d_fused, d_x);
     add("d_embedding", "embedding", 1, 0, 3 * t * d * f,
         [=] { kernels::embedding_backward(e, ids, d_x, 0, d_table); });

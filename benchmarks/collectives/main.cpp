@@ -108,6 +108,8 @@ private:
       span.start = collectives::now_ns();
       action();
       span.end = collectives::now_ns();
+      // Where ranks share cores, the preparation of the next repetition would fall into the time of this one.
+      world_.barrier();
       if (r >= 0)
         spans_[static_cast<std::size_t>(r * ranks + rank)] = span;
     }

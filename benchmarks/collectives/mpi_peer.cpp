@@ -88,6 +88,7 @@ void one_turn(Control& control, Buffers& buffers, int rank, int ranks) {
     span.start = now_ns();
     collective(test, buffers, rank, ranks);
     span.end = now_ns();
+    MPI_Barrier(MPI_COMM_WORLD); // as in the turn of the thread ranks
     if (r >= 0)
       control.spans[r * ranks + rank] = span;
   }

@@ -10,8 +10,8 @@
 #include "pytorch.hpp"
 
 #include <shardwright/comm/launch.hpp>
-#include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
 #include <shardwright/train/adamw.hpp>
 
@@ -159,7 +159,7 @@ double fma_peak() {
 }
 
 nlohmann::json measure(const sw::HostCommunicator& group, const Case& wanted, const Settings& settings) {
-  const sw::DeviceMesh mesh{group, sw::extent<dp>(wanted.data), sw::extent<tp>(wanted.tensor)};
+  const sw::DecoderMesh mesh = sw::decoder_mesh(group, {.dp = wanted.data, .tp = wanted.tensor});
   sw::HostCommunicator world = mesh.world();
   using Model = sw::Decoder<Layouts>;
   Model model(mesh, settings.model, 1);

@@ -2,6 +2,7 @@
 //
 // A decoder on the ranks of a pipeline: two stages per rank in a V, under the schedule ZB-V. Started as it
 // is, on four thread ranks; under mpirun on as many processes as that starts, an even number.
+#include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/decoder_pipeline.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/zb_v.hpp>
@@ -24,8 +25,7 @@ using Model = sw::DecoderPipeline<sw::DecoderLayouts<false>>;
 using Stage = Model::Stage;
 
 /// Sequences that count upwards, each from its own start.
-Stage::Batch next_batch(const sw::DeviceMesh<dp, tp>& mesh, std::int64_t rows, std::int64_t length,
-                        int step) {
+Stage::Batch next_batch(const sw::DecoderMesh& mesh, std::int64_t rows, std::int64_t length, int step) {
   Stage::Ids ids(mesh, {rows, length});
   Stage::Ids targets(mesh, {rows, length});
   for (std::size_t i = 0; i < ids.local_size(); ++i) {
@@ -40,8 +40,8 @@ Stage::Batch next_batch(const sw::DeviceMesh<dp, tp>& mesh, std::int64_t rows, s
 int program(sw::HostCommunicator world) {
   //! [mesh]
   const int half = world.size() / 2;
-  const sw::DeviceMesh ranks{world, sw::extent<pp>(2), sw::extent<dp>(half), sw::extent<tp>(1)};
-  const sw::DeviceMesh mesh{ranks.communicator<dp, tp>(), sw::extent<dp>(half), sw::extent<tp>(1)};
+  const sw::DecoderPipelineMesh ranks = sw::decoder_pipeline_mesh(world, 2, {.dp = half});
+  const sw::DecoderMesh mesh = sw::stage_mesh(ranks); // of this rank's stages, without the axis pp
   //! [mesh]
 
   //! [schedule]

@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
                                    .sequence = static_cast<std::size_t>(options.size.sequence),
                                    .seed = options.seed,
                                    .vocabulary = static_cast<std::size_t>(options.size.vocabulary),
-                                   .least_samples = static_cast<std::size_t>(options.extent("dp"))});
+                                   .least_samples = static_cast<std::size_t>(options.data_ranks())});
     const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
         std::chrono::duration<double>(options.deadline_seconds));
     std::optional<train_gpt::RunResult> first;

@@ -26,7 +26,7 @@ using namespace command_line;
 namespace {
 
 const std::vector<std::string>& known_axes() {
-  static const std::vector<std::string> axes{"pp", "dp", "tp"};
+  static const std::vector<std::string> axes{"pp", "dpr", "dp", "cp", "tp"};
   return axes;
 }
 
@@ -108,7 +108,9 @@ std::vector<MeshAxis> parse_mesh(const std::string& word) {
       const std::string_view near = nearest(name, known_axes());
       throw UsageError("--mesh has the unknown axis '" + name + "'" +
                        (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
-                       " (this program has pp for pipeline stages, dp for data and tp for tensors)");
+                       " (this program has pp for pipeline stages, dp for data, dpr for its replicas, cp for "
+                       "sequences and tp "
+                       "for tensors)");
     }
     if (std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == name; }))
       throw UsageError("--mesh names the axis " + name + " twice (give each axis once)");
@@ -176,6 +178,13 @@ void check_model(const Options& options) {
   const int tp = options.extent("tp");
   need_divisible("--heads", size.heads, tp);
   need_divisible("--kv-heads", size.kv_heads, tp);
+  const int cp = options.extent("cp");
+  if (size.sequence % cp != 0)
+    throw UsageError("--sequence " + text(size.sequence) + " must divide by cp=" + text(cp) +
+                     " (give --sequence " + multiples_near(size.sequence, cp) + ")");
+  if (size.kv_heads % (tp * cp) != 0)
+    throw UsageError("--kv-heads " + text(size.kv_heads) + " must divide by tp x cp=" + text(tp * cp) +
+                     " (give --kv-heads " + multiples_near(size.kv_heads, tp * cp) + ")");
   need_divisible("--hidden", size.hidden, tp);
   if (size.vocabulary % tp != 0)
     throw UsageError("--vocabulary " + text(size.vocabulary) + " must divide by tp=" + text(tp) +
@@ -191,12 +200,38 @@ void check_model(const Options& options) {
   need_divisible("--sequence", size.sequence, tp);
 }
 
+shardwright::Recomputation parse_recompute(const std::string& word, int layers) {
+  using shardwright::Recompute;
+  const std::size_t colon = word.find(':');
+  const std::string kind = word.substr(0, colon);
+  const std::vector<std::string> kinds{"none", "selective", "full"};
+  const auto found = std::find(kinds.begin(), kinds.end(), kind);
+  if (found == kinds.end()) {
+    const std::string_view near = nearest(kind, kinds);
+    throw UsageError("--recompute must be none, selective or full, but it is '" + kind + "'" +
+                     (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
+                     " (--help explains the options)");
+  }
+  shardwright::Recomputation out{static_cast<Recompute>(found - kinds.begin())};
+  if (colon == std::string::npos)
+    return out;
+  const std::string number = word.substr(colon + 1);
+  const std::optional<int> first = whole_number<int>(number);
+  if (out.kind == Recompute::none || !first || *first < 1 || *first > layers)
+    throw UsageError("--recompute " + word + " must name a number of the model's " + text(layers) +
+                     " layers after selective: or full: (give --recompute " +
+                     (out.kind == Recompute::none ? "none" : kind + ":" + text(std::max(1, layers / 2))) +
+                     ")");
+  out.layers = *first;
+  return out;
+}
+
 void settle_batch(Options& options, const IsGiven& given) {
   const bool batch_given = given("--batch");
   const bool microbatch_given = given("--microbatch");
   const bool accumulation_given = given("--accumulation");
-  const int dp = options.extent("dp");
-  const std::string dp_text = "dp=" + text(dp);
+  const int dp = options.data_ranks();
+  const std::string dp_text = (options.extent("dpr") > 1 ? "dpr x dp=" : "dp=") + text(dp);
   constexpr std::int64_t limit = std::numeric_limits<int>::max();
   if (std::int64_t{dp} * options.accumulation > limit ||
       std::int64_t{dp} * options.accumulation * std::max(1, options.microbatch) > limit)
@@ -240,12 +275,18 @@ void settle_schedule(const Options& options, const IsGiven& given) {
 }
 
 void settle_training(Options& options, const IsGiven& given) {
+  if (options.zero > 0 && options.precision == Precision::fp64)
+    throw UsageError("--zero " + text(options.zero) +
+                     " is for --precision fp32 in this program, but fp64 was given (leave one of them out)");
   if (!given("--lr"))
     options.learning_rate = 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
   if (!given("--min-lr"))
     options.least_learning_rate = options.learning_rate / 10;
   if (!given("--warmup"))
     options.warmup = std::min<std::int64_t>(100, options.steps / 10);
+  if (options.dropout >= 1)
+    throw UsageError("--dropout " + text(options.dropout) +
+                     " must be below 1, or nothing would be left (give --dropout 0.1)");
   if (options.least_learning_rate > options.learning_rate)
     throw UsageError("--min-lr " + text(options.least_learning_rate) +
                      " must not be above the learning rate " + text(options.learning_rate) +

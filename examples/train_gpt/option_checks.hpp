@@ -26,6 +26,10 @@ void settle_ranks(Options& options, const IsGiven& given, const Environment& env
 /// that do.
 void check_model(const Options& options);
 
+/// @brief What --recompute says: a kind, or a kind and the number of layers from the first that it is for.
+/// @throws UsageError for anything else, or more layers than the model has.
+[[nodiscard]] shardwright::Recomputation parse_recompute(const std::string& word, int layers);
+
 /// @brief Fills in what of batch, microbatch and accumulation was left out. @throws UsageError where none
 /// fits.
 void settle_batch(Options& options, const IsGiven& given);

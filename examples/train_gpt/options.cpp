@@ -68,6 +68,11 @@ std::string Options::mesh_text() const {
   return out;
 }
 
+std::string Options::recompute_text() const {
+  const bool all = recompute.layers >= size.layers;
+  return std::string(name_of(recompute.kind)) + (all ? std::string() : ":" + text(recompute.layers));
+}
+
 std::string Options::configuration_text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());
@@ -76,13 +81,14 @@ std::string Options::configuration_text() const {
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
       << "\n--tied " << tied << "\n--precision " << (precision == Precision::fp64 ? "fp64" : "fp32")
-      << "\n--sequence-parallel " << sequence_parallel << "\n--batch " << batch << "\n--microbatch "
-      << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule << "\n--chunks "
-      << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate << "\n--min-lr "
-      << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
-      << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
-      << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--timeline " << records() << "\n--verify " << verify << "\n";
+      << "\n--sequence-parallel " << sequence_parallel << "\n--zero " << zero << "\n--batch " << batch
+      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
+      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
+      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
+      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
+      << temperature << "\n--prompt " << prompt << "\n--timeline " << records() << "\n--verify " << verify
+      << "\n";
   return out.str();
 }
 
@@ -100,6 +106,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string mesh;
   std::string transport = "auto";
   std::string precision = "fp32";
+  std::string recompute = "none";
   std::string metrics;
   std::string timeline;
   std::string timeline_svg;
@@ -141,7 +148,10 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->type_name("PATH")
       ->group("Data");
 
-  app.add_option("--mesh", mesh, "Ranks along each axis, such as pp=2,dp=2,tp=2. Default: all ranks on dp.")
+  app.add_option(
+         "--mesh", mesh,
+         "Ranks along each axis, such as pp=2,dp=2,tp=2. Default: all ranks on dp. dpr are replicas of "
+         "dp, which --zero does not shard over; cp splits sequences.")
       ->type_name("AXES")
       ->group("Ranks");
   app.add_option("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
@@ -197,6 +207,28 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   app.add_flag(
          "--sequence-parallel", options.sequence_parallel,
          "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.")
+      ->group("Model");
+  app.add_option(
+         "--recompute", recompute,
+         "What layers compute again in the backward pass instead of keeping it: none, selective "
+         "(attention) or full (all but the layer's input); full:4 is the first four layers. The losses "
+         "stay the same to the bit. Default: none.")
+      ->type_name("KIND")
+      ->group("Training");
+  app.add_option(
+         "--dropout", options.dropout,
+         "Share of what attention and MLP add to the stream that training sets to zero, from 0 to below "
+         "1. Default: 0.")
+      ->check(real_from(0, true))
+      ->type_name("X")
+      ->group("Training");
+
+  app.add_option(
+         "--zero", options.zero,
+         "What data and context ranks share out: 0 nothing, 1 the optimizer state, 2 gradients too, 3 "
+         "parameters too. Ranks of dpr hold replicas of it. Default: 0.")
+      ->check(one_of({"0", "1", "2", "3"}))
+      ->type_name("STAGE")
       ->group("Model");
 
   whole("--batch", options.batch, 1, "Sequences of a step, over all ranks: dp x microbatch x accumulation.",
@@ -306,6 +338,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       if (given(name))
         options.size.*member = chosen.*member;
 
+    options.recompute = parse_recompute(recompute, options.size.layers);
     settle_ranks(options, given, environment);
     check_model(options);
     settle_batch(options, given);

@@ -5,6 +5,8 @@
 /// @brief The command line of train_gpt as a value: what the options say, or a sentence of what is wrong with
 /// them.
 
+#include <shardwright/train/recompute.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -62,6 +64,9 @@ struct Options {
   bool tied = false;
   Precision precision = Precision::fp32;
   bool sequence_parallel = false;
+  int zero = 0; ///< What data ranks share out: 1 the optimizer state, 2 gradients too, 3 parameters too.
+  double dropout = 0;
+  shardwright::Recomputation recompute{}; ///< What layers compute again in the backward pass.
 
   int batch = 12;                ///< Sequences of a step, over all ranks.
   int microbatch = 0;            ///< Sequences of one pass of one data rank.
@@ -88,10 +93,14 @@ struct Options {
 
   /// @brief Extent of an axis of the mesh; 1 where the mesh does not have it.
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
+  /// @brief Ranks that split the batch.
+  [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp"); }
   /// @brief Whether ranks keep a timeline.
   [[nodiscard]] bool records() const noexcept { return !timeline.empty() || !timeline_svg.empty(); }
   /// @brief The mesh as it would be written after --mesh.
   [[nodiscard]] std::string mesh_text() const;
+  /// @brief The recomputation as it would be written after --recompute.
+  [[nodiscard]] std::string recompute_text() const;
   /// @brief Every setting that all ranks must share, one a line.
   [[nodiscard]] std::string configuration_text() const;
 };

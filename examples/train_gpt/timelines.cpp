@@ -25,18 +25,21 @@ namespace {
 
 namespace sw = shardwright;
 
-/// One pipeline for each pair of coordinates on dp and tp; pp is the outermost axis of the mesh.
+/// One pipeline for each rank of a stage's mesh; pp is the outermost axis of the whole.
 std::vector<sw::PipelineTrace> pipelines_of(const Options& options, const sw::Schedule& schedule,
                                             const std::vector<sw::RankTimeline>& world) {
   const int tensor_ranks = options.extent("tp");
-  const int pipelines = options.extent("dp") * tensor_ranks;
+  const int context_ranks = options.extent("cp");
+  const int pipelines = options.data_ranks() * context_ranks * tensor_ranks;
   std::vector<sw::PipelineTrace> out;
   for (int i = 0; i < pipelines; ++i) {
-    out.push_back(
-        {"pipeline dp=" + std::to_string(i / tensor_ranks) + ", tp=" + std::to_string(i % tensor_ranks),
-         schedule.placement(),
-         schedule.microbatches(),
-         {}});
+    out.push_back({"pipeline dp=" + std::to_string(i / tensor_ranks / context_ranks) +
+                       (context_ranks > 1 ? ", cp=" + std::to_string(i / tensor_ranks % context_ranks)
+                                          : std::string()) +
+                       ", tp=" + std::to_string(i % tensor_ranks),
+                   schedule.placement(),
+                   schedule.microbatches(),
+                   {}});
     for (int rank = 0; rank < schedule.ranks(); ++rank)
       out.back().ranks.push_back(world[static_cast<std::size_t>(rank * pipelines + i)]);
   }

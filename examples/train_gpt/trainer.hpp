@@ -15,6 +15,7 @@
 #include <shardwright/io/metrics.hpp>
 #include <shardwright/io/progress.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/decoder_pipeline.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/adamw.hpp>
@@ -50,6 +51,8 @@ inline sw::DecoderConfig decoder_config(const Options& options) {
   config.vocabulary = options.size.vocabulary;
   config.sequence = options.size.sequence;
   config.tied_embedding = options.tied;
+  config.dropout = options.dropout;
+  config.recompute = options.recompute;
   return config;
 }
 
@@ -69,12 +72,14 @@ public:
   /// pp is outermost, tp innermost, whose ranks are neighbours.
   Trainer(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
           bool quiet)
-      : whole_(world, sw::extent<pp>(options.extent("pp")), sw::extent<dp>(options.extent("dp")),
-               sw::extent<tp>(options.extent("tp"))),
-        mesh_(whole_.communicator<dp, tp>(), sw::extent<dp>(options.extent("dp")),
-              sw::extent<tp>(options.extent("tp"))),
-        options_(options), dataset_(dataset), reports_(!quiet && world.rank() == 0),
-        plan_(options.batch, mesh_.extent<dp>(), options.microbatch, options.accumulation),
+      : whole_(sw::decoder_pipeline_mesh(world, options.extent("pp"),
+                                         {.dpr = options.extent("dpr"),
+                                          .dp = options.extent("dp"),
+                                          .cp = options.extent("cp"),
+                                          .tp = options.extent("tp")})),
+        mesh_(sw::stage_mesh(whole_)), options_(options), dataset_(dataset),
+        reports_(!quiet && world.rank() == 0),
+        plan_(options.batch, options.data_ranks(), options.microbatch, options.accumulation),
         schedule_(schedule_of(options)), model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
                                                 sw::LayerPartition(options.size.layers, schedule_.stages()),
                                                 decoder_config(options), options.seed),
@@ -153,9 +158,11 @@ private:
   sw::GradientSummary train_step(std::int64_t step) {
     batches_.clear();
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
-      add_batch([&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
-        dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
-      });
+      add_batch(
+          [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
+            dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
+          },
+          {static_cast<std::uint64_t>(step), plan_.rows(pass, 0).begin});
     const auto sum = runner_.run(batches_);
     accumulator_.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator_.finish();
@@ -196,7 +203,7 @@ private:
   /// Continues the prompt one byte at a time. Every data rank generates the same text: random numbers are
   /// keyed by position alone.
   std::string sample() {
-    using Whole = sw::Layout<3, sw::Shard<0, dp>>;
+    using Whole = sw::Layout<3, sw::Shard<0, dpr, dp>>; // of cp and tp
     std::string text = options_.prompt.empty() ? std::string("The ") : options_.prompt;
     const auto sequence = static_cast<std::size_t>(model_.config().sequence);
     const auto vocabulary = static_cast<std::size_t>(model_.config().vocabulary);
@@ -244,7 +251,7 @@ private:
     std::vector<std::uint8_t> own;
     model_.for_each_stage([&](int number, Stage& stage) {
       stage.for_each_parameter([&](auto& parameter) {
-        const auto values = sw::gather(parameter.value(), 0);
+        const auto values = sw::gather(parameter.stored(), 0);
         if (mesh_.rank() == 0 && parameter.first_copy())
           pack(own, number, parameter.name(), {values.begin(), values.end()});
       });
@@ -252,25 +259,39 @@ private:
     return unpack(sw::gather_vectors(whole_.communicator<pp>(), own));
   }
 
-  [[nodiscard]] std::size_t data_rank() const { return static_cast<std::size_t>(mesh_.coordinate<dp>()); }
+  [[nodiscard]] std::size_t data_rank() const {
+    return static_cast<std::size_t>(mesh_.coordinate<dpr>() * mesh_.extent<dp>() + mesh_.coordinate<dp>());
+  }
   /// Adds a microbatch of `rows` sequences per data rank, which `fill` writes.
   template <class Fill>
-  void add_batch(std::size_t rows, Fill fill) {
-    const typename Ids::Shape shape{static_cast<std::int64_t>(rows) * mesh_.extent<dp>(),
+  void add_batch(std::size_t rows, Fill fill, const sw::BatchOrigin& origin = {}) {
+    const typename Ids::Shape shape{static_cast<std::int64_t>(rows) * options_.data_ranks(),
                                     model_.config().sequence};
     Ids ids(mesh_, shape);
     Ids targets(mesh_, shape);
-    fill(std::span<std::int32_t>(ids.mutable_data(), ids.local_size()),
-         std::span<std::int32_t>(targets.mutable_data(), targets.local_size()));
-    batches_.push_back({ids.share(), targets.share()});
+    const std::size_t tokens = rows * static_cast<std::size_t>(model_.config().sequence);
+    whole_ids_.resize(tokens);
+    whole_targets_.resize(tokens);
+    fill(std::span(whole_ids_), std::span(whole_targets_));
+    copy_part(whole_ids_, ids);
+    copy_part(whole_targets_, targets);
+    batches_.push_back({ids.share(), targets.share(), origin});
+  }
+  /// This rank's part of the sequences of its data rank.
+  void copy_part(const std::vector<std::int32_t>& whole, Ids& part) const {
+    const std::int64_t length = part.local_shape()[1];
+    const std::int32_t* from = whole.data() + part.local_offset()[1];
+    std::int32_t* to = part.mutable_data();
+    for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1], to += length)
+      std::copy_n(from, length, to);
   }
   template <class Fill>
-  void add_batch(Fill fill) {
-    add_batch(plan_.microbatch(), fill);
+  void add_batch(Fill fill, const sw::BatchOrigin& origin = {}) {
+    add_batch(plan_.microbatch(), fill, origin);
   }
 
-  sw::DeviceMesh<pp, dp, tp> whole_;
-  sw::DeviceMesh<dp, tp> mesh_; // of this rank's stages
+  sw::DecoderPipelineMesh whole_;
+  sw::DecoderMesh mesh_; // of this rank's stages
   const Options& options_;
   const sw::ByteDataset& dataset_;
   bool reports_;
@@ -282,15 +303,15 @@ private:
   sw::AdamW optimizer_;
   sw::WarmupCosine rate_;
   std::vector<Batch> batches_;
+  std::vector<std::int32_t> whole_ids_, whole_targets_; // of one microbatch of a data rank
 };
 
-/// @brief Trains on the mesh that the options name.
-template <class Element>
-RunResult train_with(const sw::HostCommunicator& world, const Options& options,
-                     const sw::ByteDataset& dataset, bool quiet) {
+template <class Element, class Zero>
+RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
+                   bool quiet) {
   if (options.sequence_parallel)
-    return Trainer<sw::DecoderLayouts<true>, Element>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<false>, Element>(world, options, dataset, quiet).run();
+    return Trainer<sw::DecoderLayouts<true, Zero>, Element>(world, options, dataset, quiet).run();
+  return Trainer<sw::DecoderLayouts<false, Zero>, Element>(world, options, dataset, quiet).run();
 }
 
 } // namespace train_gpt

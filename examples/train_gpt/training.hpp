@@ -8,6 +8,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/io/byte_dataset.hpp>
+#include <shardwright/layout/zero.hpp>
 
 #include <cstdint>
 #include <string>
@@ -38,18 +39,28 @@ struct RunResult {
       0; ///< Blocks that the memory pool took from the system after the second step.
 };
 
-/// @brief Trains on every rank of `world`, in single precision. Collective; rank 0 reports unless `quiet`.
-[[nodiscard]] RunResult train_fp32(shardwright::HostCommunicator world, const Options& options,
-                                   const shardwright::ByteDataset& dataset, bool quiet);
-/// @brief The same in double precision.
-[[nodiscard]] RunResult train_fp64(shardwright::HostCommunicator world, const Options& options,
-                                   const shardwright::ByteDataset& dataset, bool quiet);
+/// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`. Collective;
+/// rank 0 reports unless `quiet`. Each pair that train() names is compiled in a file of its own.
+template <class Element, class Zero>
+[[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
+                                 const shardwright::ByteDataset& dataset, bool quiet);
 
-/// @brief The precision that the options name.
-[[nodiscard]] inline RunResult train(shardwright::HostCommunicator world, const Options& options,
+/// @brief The precision and the sharding that the options name.
+[[nodiscard]] inline RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                                      const shardwright::ByteDataset& dataset, bool quiet) {
-  return options.precision == Precision::fp64 ? train_fp64(std::move(world), options, dataset, quiet)
-                                              : train_fp32(std::move(world), options, dataset, quiet);
+  namespace sw = shardwright;
+  if (options.precision == Precision::fp64)
+    return train_as<double, sw::DataParallel>(world, options, dataset, quiet);
+  switch (options.zero) {
+  case 1:
+    return train_as<float, sw::Zero1>(world, options, dataset, quiet);
+  case 2:
+    return train_as<float, sw::Zero2>(world, options, dataset, quiet);
+  case 3:
+    return train_as<float, sw::Zero3>(world, options, dataset, quiet);
+  default:
+    return train_as<float, sw::DataParallel>(world, options, dataset, quiet);
+  }
 }
 
 } // namespace train_gpt

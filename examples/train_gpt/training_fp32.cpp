@@ -5,11 +5,6 @@
 
 #include "trainer.hpp"
 
-namespace train_gpt {
-
-RunResult train_fp32(shardwright::HostCommunicator world, const Options& options,
-                     const shardwright::ByteDataset& dataset, bool quiet) {
-  return train_with<float>(world, options, dataset, quiet);
-}
-
-} // namespace train_gpt
+template train_gpt::RunResult
+train_gpt::train_as<float, shardwright::DataParallel>(const shardwright::HostCommunicator&, const Options&,
+                                                      const shardwright::ByteDataset&, bool);

@@ -47,12 +47,13 @@ void print(std::ostream& out, const std::string& name, double absolute, double r
 } // namespace
 
 Options on_one_rank(Options options) {
-  const int data_ranks = options.extent("dp");
+  const int data_ranks = options.data_ranks();
   options.mesh = {{"dp", 1}, {"tp", 1}};
   options.ranks = 1;
   options.schedule = "1f1b";
   options.microbatch *= data_ranks;
   options.sequence_parallel = false;
+  options.zero = 0;
   options.metrics.clear();
   options.timeline.clear();
   options.timeline_svg.clear();

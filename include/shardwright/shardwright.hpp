@@ -25,6 +25,7 @@
 #include <shardwright/layout/placement.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/layout/transition.hpp>
+#include <shardwright/layout/zero.hpp>
 
 // Communicators and launch.
 #include <shardwright/comm/host_communicator.hpp>

@@ -3,7 +3,9 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
+#include <shardwright/comm/communication_clock.hpp>
 #include <shardwright/comm/launch.hpp>
+#include <shardwright/comm/slow_link.hpp>
 
 #include <array>
 #include <chrono>
@@ -11,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -55,6 +58,22 @@ TEST_CASE("MPI ranks pass the communicator suite", "[comm]") {
   for (const communicator_suite::Part& part : communicator_suite::parts()) {
     INFO(part.name);
     REQUIRE(sw::launch(options(check), part.run) == 0);
+  }
+}
+
+TEST_CASE("MPI ranks behind a slow link and a clock pass the communicator suite", "[comm]") {
+  for (const communicator_suite::Part& part : communicator_suite::parts()) {
+    INFO(part.name);
+    REQUIRE(sw::launch(options(), [&](sw::HostCommunicator world) {
+              const auto clock = std::make_shared<sw::CommunicationClock>();
+              const sw::LinkOptions link{.latency_seconds = 1e-6, .bytes_per_second = 4e9};
+              const bool alone = world.size() == 1;
+              part.run(sw::timed(sw::slow_link(std::move(world), link), clock));
+              const sw::CommunicationTotals total = clock->total();
+              communicator_suite::require(alone ||
+                                              total.seconds >= total.bytes / link.bytes_per_second - 1e-6,
+                                          "the clock must see what the link takes");
+            }) == 0);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: attention: the sequence must not be sharded (redistribute the input, and shard its heads)
+// expect: attention: a sharded sequence must come with its positions (redistribute the input, and shard its heads, or pass the positions() of the token ids)
 
 #include <shardwright/nn/attention.hpp>
 

@@ -157,7 +157,7 @@ private:
     const auto cosines = matrix(shape.sequence, shape.head_dim / 2),
                sines = matrix(shape.sequence, shape.head_dim / 2);
     kernels::fill_rotary_tables(execution_, cosines, sines);
-    kernels::rotary_forward(execution_, qkv, cosines, sines, shape);
+    kernels::rotary_forward(execution_, qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep_all(cosines, sines, qkv);
     const auto out = matrix(shape.tokens(), shape.output_width());
     const auto log_sum_exp = vector(shape.tokens() * shape.heads());
@@ -168,7 +168,7 @@ private:
                                 random(shape.tokens(), shape.output_width()), d_qkv, shape, 0.35,
                                 vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
     keep_all(out, log_sum_exp, d_qkv);
-    kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape);
+    kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep(d_qkv);
   }
 

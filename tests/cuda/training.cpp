@@ -3,6 +3,7 @@
 // by one rank and compared with the host.
 #include <shardwright/comm/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/shardwright.hpp>
 #include <shardwright/train/adamw.hpp>
 
@@ -15,7 +16,7 @@ namespace {
 using namespace cuda_test;
 using namespace sw::axis;
 
-using Mesh = sw::DeviceMesh<dp, tp>;
+using Mesh = sw::DecoderMesh;
 
 template <class Tensor>
 void keep(std::vector<double>& results, const Tensor& tensor) {
@@ -109,7 +110,7 @@ std::vector<double> training(const Mesh& mesh) {
     results.push_back(static_cast<double>(model.evaluate(ids, targets).loss.value));
     keep(results, sw::redistribute<sw::Layout<3>>(model.scores(ids)));
   }
-  model.for_each_parameter([&](auto& parameter) { keep(results, parameter.value()); });
+  model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
   return results;
 }
 
@@ -125,7 +126,7 @@ int main(int argc, char** argv) {
   return device_program(argc, argv, [] {
     bool sound = true;
     static_cast<void>(sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {
-      const Mesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
+      const Mesh mesh = sw::decoder_mesh(world, {});
       sound &=
           agrees("operations in float", operations<Device, float>(mesh), operations<Host, float>(mesh), 1e-4);
       sound &= agrees("operations in double", operations<Device, double>(mesh),

@@ -47,6 +47,27 @@ std::string refused(std::initializer_list<const char*> words, const Environment&
 
 } // namespace
 
+TEST_CASE("options: recomputation is for all layers or for the first ones, and dropout below one") {
+  using shardwright::Recompute;
+  CHECK(accepted({}).recompute.kind == Recompute::none);
+  CHECK(accepted({"--recompute", "selective"}).recompute.of(1000) == Recompute::selective);
+  const Options some = accepted({"--recompute", "full:3", "--dropout", "0.25"});
+  CHECK(some.recompute.of(2) == Recompute::full);
+  CHECK(some.recompute.of(3) == Recompute::none);
+  CHECK(some.recompute_text() == "full:3");
+  CHECK(some.dropout == 0.25);
+  CHECK_THAT(refused({"--recompute", "ful"}),
+             ContainsSubstring("none, selective or full, but it is 'ful'; did you mean full?"));
+  CHECK_THAT(
+      refused({"--recompute", "full:5"}),
+      ContainsSubstring("--recompute full:5 must name a number of the model's 4 layers after selective: "
+                        "or full: (give --recompute full:2)"));
+  CHECK_THAT(refused({"--recompute", "full:"}), ContainsSubstring("give --recompute full:2"));
+  CHECK_THAT(refused({"--recompute", "none:2"}), ContainsSubstring("give --recompute none"));
+  CHECK_THAT(refused({"--dropout", "1"}), ContainsSubstring("--dropout 1 must be below 1"));
+  CHECK_THAT(refused({"--dropout", "-0.1"}), ContainsSubstring("--dropout must be a number from 0 up"));
+}
+
 TEST_CASE("options: without a word, one rank trains the small model on this repository") {
   const Options options = accepted({});
   CHECK(options.ranks == 1);
@@ -261,15 +282,25 @@ TEST_CASE("options: the help explains every option and ends well") {
   const ParseResult result = parsed({"--help"});
   CHECK_FALSE(result.options);
   CHECK(result.exit_code == 0);
-  for (const char* part : {"--data",         "--mesh",        "--ranks",          "--transport",
-                           "--deadline",     "--model",       "--layers",         "--d-model",
-                           "--heads",        "--kv-heads",    "--hidden",         "--sequence",
-                           "--vocabulary",   "--tied",        "--precision",      "--sequence-parallel",
-                           "--batch",        "--microbatch",  "--accumulation",   "--steps",
-                           "--seed",         "--lr",          "--warmup",         "--min-lr",
-                           "--weight-decay", "--clip",        "--validate-every", "--validation-batches",
-                           "--sample",       "--temperature", "--prompt",         "--metrics",
-                           "--verify",       "Default: 300",  "Default: small",   "Examples:",
+  for (const char* part : {"--data",           "--mesh",
+                           "--ranks",          "--transport",
+                           "--deadline",       "--model",
+                           "--layers",         "--d-model",
+                           "--heads",          "--kv-heads",
+                           "--hidden",         "--sequence",
+                           "--vocabulary",     "--tied",
+                           "--precision",      "--sequence-parallel",
+                           "--recompute",      "--dropout",
+                           "--batch",          "--microbatch",
+                           "--accumulation",   "--steps",
+                           "--seed",           "--lr",
+                           "--warmup",         "--min-lr",
+                           "--weight-decay",   "--clip",
+                           "--validate-every", "--validation-batches",
+                           "--sample",         "--temperature",
+                           "--prompt",         "--metrics",
+                           "--verify",         "Default: 300",
+                           "Default: small",   "Examples:",
                            "mpirun -n 4"})
     CHECK_THAT(result.message, ContainsSubstring(part));
   std::size_t longest = 0, begin = 0;

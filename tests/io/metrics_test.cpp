@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 struct Collected {
   std::vector<std::string> warnings;
-  [[nodiscard]] MetricsWriter::Warning take() {
+  [[nodiscard]] LogWarning take() {
     return [this](const std::string& sentence) { warnings.push_back(sentence); };
   }
 };
@@ -36,13 +36,13 @@ TEST_CASE("metrics: every record is one line of JSON, appended, in a directory m
   const fs::path path = fs::path(name) / "runs" / "first.jsonl";
   Collected collected;
   {
-    MetricsWriter metrics(path, collected.take());
+    MetricsWriter metrics(path, {}, collected.take());
     CHECK(metrics.active());
     metrics.write({{"step", 1}, {"loss", 2.5}});
     metrics.write({{"step", 2}, {"loss", std::numeric_limits<double>::quiet_NaN()}});
   }
   {
-    MetricsWriter metrics(path, collected.take());
+    MetricsWriter metrics(path, {}, collected.take());
     metrics.write({{"step", 3}, {"sample", "bytes \xff that are\nnot UTF-8"}});
   }
   std::ifstream in(path);
@@ -59,7 +59,7 @@ TEST_CASE("metrics: every record is one line of JSON, appended, in a directory m
 
 TEST_CASE("metrics: a file that can not be opened is warned of once, and writing goes on without it") {
   Collected collected;
-  MetricsWriter metrics("/proc/absent/metrics.jsonl", collected.take());
+  MetricsWriter metrics("/proc/absent/metrics.jsonl", {}, collected.take());
   for (int step = 0; step < 3; ++step)
     metrics.write({{"step", step}});
   CHECK_FALSE(metrics.active());
@@ -71,7 +71,7 @@ TEST_CASE("metrics: a file that can not be opened is warned of once, and writing
 #ifdef __linux__
 TEST_CASE("metrics: a full disk is warned of once, and writing goes on without it") {
   Collected collected;
-  MetricsWriter metrics("/dev/full", collected.take());
+  MetricsWriter metrics("/dev/full", {}, collected.take());
   REQUIRE(metrics.active());
   for (int step = 0; step < 3; ++step)
     metrics.write({{"step", step}});
@@ -85,7 +85,7 @@ TEST_CASE("metrics: a full disk is warned of once, and writing goes on without i
 TEST_CASE("metrics: without a file nothing is written and nobody is warned") {
   Collected collected;
   MetricsWriter metrics;
-  MetricsWriter unnamed(std::filesystem::path(), collected.take());
+  MetricsWriter unnamed(std::filesystem::path(), {}, collected.take());
   metrics.write({{"step", 1}});
   unnamed.write({{"step", 1}});
   CHECK_FALSE(metrics.active());

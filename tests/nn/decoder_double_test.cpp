@@ -67,11 +67,11 @@ template <class Layouts>
 struct Fixture {
   using Model = sw::Decoder<Layouts, double>;
   using Ids = typename Model::Ids;
-  using Mesh = sw::DeviceMesh<dp, tp>;
+  using Mesh = sw::DecoderMesh;
 
   Fixture(const sw::HostCommunicator& world, const Problem& problem, Way way)
-      : mesh(world, sw::extent<dp>(way.dp), sw::extent<tp>(way.tp)),
-        model(mesh, problem.config, problem.seed), ids(mesh, {problem.batch, problem.config.sequence}),
+      : mesh(sw::decoder_mesh(world, way.extents())), model(mesh, problem.config, problem.seed),
+        ids(mesh, {problem.batch, problem.config.sequence}),
         targets(mesh, {problem.batch, problem.config.sequence}) {
     nn_test::fill_batch(problem, 0, 0, ids, targets);
   }
@@ -114,7 +114,7 @@ void check_gradients(const sw::HostCommunicator& world, Findings& findings, cons
     for (std::uint64_t trial = 0; trial < 6; ++trial) {
       const std::uint64_t i =
           sw::random_words({problem.seed, 1u << 22}, 64 * number + trial).word[0] % gradient.size();
-      double* element = element_at(parameter.value(), i);
+      double* element = element_at(parameter.stored(), i);
       const double before = element != nullptr ? *element : 0;
       const auto loss_at = [&](double shift) {
         if (element != nullptr)
@@ -145,20 +145,23 @@ std::vector<std::vector<double>> gradients_of_layers(const sw::HostCommunicator&
   using Layer = sw::DecoderLayer<Layouts, double>;
   using Residual = sw::ShardedTensor<typename Layouts::Residual, double>;
   const sw::DecoderConfig& config = problem.config;
-  const sw::DeviceMesh mesh{world, sw::extent<dp>(way.dp), sw::extent<tp>(way.tp)};
+  const sw::DecoderMesh mesh = sw::decoder_mesh(world, way.extents());
   const sw::RotaryTable<double, sw::DefaultTarget> rotary(mesh, config.sequence, config.head_width(),
                                                           config.rope_base);
   std::vector<Layer> layers;
   layers.reserve(3);
   for (int number = 0; number < 3; ++number)
-    layers.emplace_back(mesh, config, problem.seed, number);
+    layers.emplace_back(mesh, config, problem.seed, number).for_each_parameter([](auto& parameter) {
+      parameter.start_gather();
+      parameter.finish_gather();
+    });
   std::array<typename Layer::Saved, 3> saved;
 
   Residual input(mesh, {problem.batch, config.sequence, config.width});
   sw::fill_normal(input, {problem.seed, 1u << 24});
   typename Layer::Stream stream{std::move(input), std::nullopt};
   for (std::size_t i = 0; i < 3; ++i)
-    stream = layers[i].forward(std::move(stream), rotary, saved[i]);
+    stream = layers[i].forward(sw::FirstPass{}, std::move(stream), rotary, {}, saved[i]);
 
   Residual gradient(mesh, {problem.batch, config.sequence, config.width});
   sw::fill_normal(gradient, {problem.seed, 1u << 25});

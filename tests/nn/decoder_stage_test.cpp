@@ -32,7 +32,7 @@ enum class Order { microbatch_by_microbatch, forwards_first, weights_last };
 
 Gradients run(const sw::HostCommunicator& world, const nn_test::Problem& problem,
               const std::vector<int>& cuts, Order order) {
-  const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size() / 2), sw::extent<tp>(2)};
+  const sw::DecoderMesh mesh = sw::decoder_mesh(world, {.dp = world.size() / 2, .tp = 2});
   std::vector<Stage> stages;
   stages.reserve(cuts.size() - 1);
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s)

@@ -88,7 +88,7 @@ struct PipelineWay {
   sw::PipelineOptions options{};
   std::vector<int> layers{}; ///< Of each stage; none spreads them evenly.
 
-  [[nodiscard]] int ranks() const { return pp * inside.dp * inside.tp; }
+  [[nodiscard]] int ranks() const { return pp * inside.ranks(); }
   [[nodiscard]] std::string text() const { return "pp=" + std::to_string(pp) + " " + inside.text(); }
 };
 
@@ -96,15 +96,12 @@ template <class Layouts, class Element>
 [[nodiscard]] PipelineOutcome train_pipeline_with(const sw::HostCommunicator& world, const Problem& problem,
                                                   const PipelineWay& way, const sw::Schedule& schedule,
                                                   const AtStep& at_step) {
-  using namespace sw::axis;
   using Model = sw::DecoderPipeline<Layouts, Element>;
   using Stage = typename Model::Stage;
   using Ids = typename Stage::Ids;
-  const sw::DeviceMesh ranks{world, sw::extent<pp>(way.pp), sw::extent<dp>(way.inside.dp),
-                             sw::extent<tp>(way.inside.tp)};
-  const sw::DeviceMesh mesh{ranks.template communicator<dp, tp>(), sw::extent<dp>(way.inside.dp),
-                            sw::extent<tp>(way.inside.tp)};
-  const sw::HostCommunicator pipeline = ranks.template communicator<pp>();
+  const auto ranks = sw::decoder_pipeline_mesh(world, way.pp, way.inside.extents());
+  const auto mesh = sw::stage_mesh(ranks);
+  const sw::HostCommunicator pipeline = ranks.communicator<sw::axis::pp>();
   Model model(mesh, pipeline, schedule.placement(),
               way.layers.empty()
                   ? sw::LayerPartition(static_cast<int>(problem.config.layers), schedule.stages())
@@ -127,7 +124,9 @@ template <class Layouts, class Element>
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
-      batches.push_back({ids.share(), targets.share()});
+      batches.push_back({ids.share(),
+                         targets.share(),
+                         {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}});
     }
     const auto sums = runner.run(batches);
     out.peak_in_flight = runner.peak_in_flight();
@@ -147,7 +146,7 @@ template <class Layouts, class Element>
   out.evaluated = sw::mean_over_mesh(mesh, sums.loss, sums.tokens, world).value;
   model.for_each_parameter([&](auto& parameter) {
     out.training.names.push_back(parameter.name());
-    out.training.parameters.push_back(whole(parameter.value()));
+    out.training.parameters.push_back(whole(parameter.stored()));
   });
   return out;
 }

@@ -9,6 +9,7 @@
 #include <shardwright/core/philox.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
@@ -42,9 +43,13 @@ struct Way {
   int tp = 1;
   bool sequence_parallel = false;
   int accumulation = 1;
+  int cp = 1;
+  int dpr = 1;
 
+  [[nodiscard]] sw::DecoderExtents extents() const { return {.dpr = dpr, .dp = dp, .cp = cp, .tp = tp}; }
+  [[nodiscard]] int ranks() const { return extents().ranks(); }
   [[nodiscard]] std::string text() const {
-    return "dp=" + std::to_string(dp) + " tp=" + std::to_string(tp) + (sequence_parallel ? " sp" : "") +
+    return extents().text() + (sequence_parallel ? " sp" : "") +
            " accumulation=" + std::to_string(accumulation);
   }
 };
@@ -105,16 +110,15 @@ inline bool is_masked(const Problem& problem, int step, std::int64_t row, std::i
   return random_word(problem, step, row, 1 + position) % share == 0;
 }
 
-/// @brief Fills this rank's rows of a microbatch that starts at `first_row` of the step's batch.
+/// @brief Fills this rank's part of a microbatch that starts at `first_row` of the step's batch.
 template <class Ids>
 void fill_batch(const Problem& problem, int step, std::int64_t first_row, Ids& ids, Ids& targets) {
-  const std::int64_t offset = ids.local_offset()[0];
-  const std::int64_t sequence = ids.shape()[1];
+  const auto offset = ids.local_offset();
   std::int32_t* id = ids.mutable_data();
   std::int32_t* target = targets.mutable_data();
   for (std::int64_t i = 0; i < ids.local_shape()[0]; ++i) {
-    const std::int64_t row = first_row + offset + i;
-    for (std::int64_t t = 0; t < sequence; ++t) {
+    const std::int64_t row = first_row + offset[0] + i;
+    for (std::int64_t t = offset[1]; t < offset[1] + ids.local_shape()[1]; ++t) {
       *id++ = token(problem, step, row, t);
       *target++ = is_masked(problem, step, row, t) ? -1 : token(problem, step, row, t + 1);
     }
@@ -137,7 +141,7 @@ template <class Layouts, class Element>
                                  const AtStep& at_step) {
   using Model = sw::Decoder<Layouts, Element>;
   using Ids = typename Model::Ids;
-  const sw::DeviceMesh mesh{world, sw::extent<sw::axis::dp>(way.dp), sw::extent<sw::axis::tp>(way.tp)};
+  const sw::DecoderMesh mesh = sw::decoder_mesh(world, way.extents());
   Model model(mesh, problem.config, problem.seed);
   sw::GradAccumulator<Model> accumulator(model);
   sw::AdamW optimizer;
@@ -152,7 +156,8 @@ template <class Layouts, class Element>
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
-      const auto sums = model.forward_backward(ids, targets);
+      const auto sums = model.forward_backward(
+          ids, targets, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)});
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();
@@ -166,7 +171,7 @@ template <class Layouts, class Element>
   }
   model.for_each_parameter([&](auto& parameter) {
     out.names.push_back(parameter.name());
-    out.parameters.push_back(whole(parameter.value()));
+    out.parameters.push_back(whole(parameter.stored()));
   });
   return out;
 }
@@ -187,7 +192,7 @@ template <class Element>
 /// @brief Trains on thread ranks; the outcome of each of them.
 template <class Element>
 [[nodiscard]] std::vector<Outcome> train_on_threads(const Problem& problem, const Way& way) {
-  const int ranks = way.dp * way.tp;
+  const int ranks = way.ranks();
   std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
   sw::LaunchOptions options;
   options.ranks = ranks;

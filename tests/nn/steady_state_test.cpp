@@ -104,16 +104,19 @@ TEST_CASE("steps three to six of a training take nothing from the heap and nothi
                          Way{.dp = 1, .tp = 2, .sequence_parallel = true},
                          Way{.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 3}}) {
     INFO(way.text());
-    CHECK(on_ranks(way.dp * way.tp, [&](shardwright::HostCommunicator world, Findings& findings) {
-            Problem problem = nn_test::problem_of(way, true);
-            problem.steps = 6;
-            expect_nothing_more(taken(problem.steps,
-                                      [&](const nn_test::AtStep& at_step) {
-                                        static_cast<void>(
-                                            nn_test::train_single(world, problem, way, at_step));
-                                      }),
-                                world.rank(), findings);
-          }) == "");
+    for (const auto recompute : {shardwright::Recompute::none, shardwright::Recompute::full})
+      CHECK(on_ranks(way.dp * way.tp, [&](shardwright::HostCommunicator world, Findings& findings) {
+              Problem problem = nn_test::problem_of(way, true);
+              problem.steps = 6;
+              problem.config.recompute.kind = recompute;
+              problem.config.dropout = recompute == shardwright::Recompute::full ? 0.1 : 0.0;
+              expect_nothing_more(taken(problem.steps,
+                                        [&](const nn_test::AtStep& at_step) {
+                                          static_cast<void>(
+                                              nn_test::train_single(world, problem, way, at_step));
+                                        }),
+                                  world.rank(), findings);
+            }) == "");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
@@ -40,20 +41,38 @@ struct Problem {
   void forward_rows() {
     kernels::detail::run("rows", execution(), shape.tokens() * shape.heads(),
                          kernels::detail::AttentionForwardRow<Element>{
-                             constant(qkv), kernels::detail::span_of(out), log_sum_exp.data(), shape,
+                             span(qkv), KeyValues<const Element>::fused(span(qkv), shape),
+                             kernels::detail::span_of(out), log_sum_exp.data(), shape,
+                             kernels::CausalBlock::whole(shape.sequence), false,
                              static_cast<Element>(scale)});
   }
   void backward_rows() {
-    const kernels::detail::AttentionBackwardQuery<Element> query{constant(qkv),
-                                                                 constant(out),
-                                                                 log_sum_exp.data(),
-                                                                 constant(d_out),
-                                                                 kernels::detail::span_of(d_qkv),
-                                                                 shape,
-                                                                 static_cast<Element>(scale)};
-    kernels::detail::run("q", execution(), shape.tokens() * shape.heads(), query);
-    kernels::detail::run("k", execution(), shape.tokens() * shape.kv_heads,
-                         kernels::detail::AttentionBackwardKey<Element>{query});
+    run_rows({span(qkv), KeyValues<const Element>::fused(span(qkv), shape), span(out), log_sum_exp.data(),
+              span(d_out), kernels::detail::span_of(d_qkv),
+              KeyValues<Element>::fused(kernels::detail::span_of(d_qkv), shape), shape,
+              kernels::CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)});
+  }
+
+  /// The same queries against other keys.
+  void forward_block(const Matrix<Element>& keys, const kernels::CausalBlock& block, bool rows) {
+    if (!rows)
+      return kernels::attention_forward_block(execution(), qkv, keys, out, log_sum_exp, shape, block, scale,
+                                              work);
+    kernels::detail::run("rows", execution(), shape.tokens() * shape.heads(),
+                         kernels::detail::AttentionForwardRow<Element>{
+                             span(qkv), KeyValues<const Element>::packed(span(keys), shape),
+                             kernels::detail::span_of(out), log_sum_exp.data(), shape, block, true,
+                             static_cast<Element>(scale)});
+  }
+  void backward_block(const Matrix<Element>& keys, const Matrix<Element>& d_keys,
+                      const kernels::CausalBlock& block, bool rows) {
+    if (!rows)
+      return kernels::attention_backward_block(execution(), qkv, keys, out, log_sum_exp, d_out, d_qkv, d_keys,
+                                               shape, block, scale, work);
+    run_rows({span(qkv), KeyValues<const Element>::packed(span(keys), shape), span(out), log_sum_exp.data(),
+              span(d_out), kernels::detail::span_of(d_qkv),
+              KeyValues<Element>::packed(kernels::detail::span_of(d_keys), shape), shape, block, true,
+              static_cast<Element>(scale)});
   }
 
   /// Outputs by the definition, in double.
@@ -88,8 +107,17 @@ struct Problem {
   }
 
 private:
-  static kernels::detail::MatrixSpan<const Element> constant(const Matrix<Element>& m) {
+  template <class E>
+  using KeyValues = kernels::detail::KeyValueSpan<E>;
+
+  static kernels::detail::MatrixSpan<const Element> span(const Matrix<Element>& m) {
     return {m.data(), m.extent(0), m.extent(1), m.extent(1)};
+  }
+  static void run_rows(const kernels::detail::AttentionBackwardQuery<Element>& query) {
+    const auto& shape = query.shape;
+    kernels::detail::run("q", execution(), shape.tokens() * shape.heads(), query);
+    kernels::detail::run("k", execution(), shape.batch * query.block.keys.rows * shape.kv_heads,
+                         kernels::detail::AttentionBackwardKey<Element>{query});
   }
 };
 
@@ -131,6 +159,76 @@ TEST_CASE("Attention gradients match finite differences", "[kernels]") {
           return weighted_sum(problem.d_out, problem.out);
         },
         1 + problem.qkv.size() / 60);
+  }
+}
+
+namespace {
+
+/// Rows of a whole matrix at the positions of one part of each sequence, or back to them.
+template <class Element>
+void move_rows(const Matrix<Element>& whole, std::size_t sequence, const sw::TokenRuns& runs,
+               const Matrix<Element>& part, bool back) {
+  for (std::size_t t = 0; t < part.extent(0); ++t)
+    for (std::size_t c = 0; c < part.extent(1); ++c) {
+      Element& at = whole(t / runs.rows * sequence + runs.position(t % runs.rows), c);
+      (back ? at : part(t, c)) = (back ? part(t, c) : at);
+    }
+}
+
+/// Attention and its gradients by parts of the sequence: each part's queries against its own keys, then
+/// against those of the others.
+template <class Order, class Element>
+void check_parts(const kernels::AttentionShape& shape, int parts, bool rows) {
+  Problem<Element> whole(shape);
+  whole.forward();
+  whole.backward();
+  const Matrix<Element> out("out", shape.tokens(), shape.output_width());
+  const Matrix<Element> d_qkv("d_qkv", shape.tokens(), shape.qkv_width());
+  std::vector<sw::TokenRuns> runs;
+  std::vector<Problem<Element>> part;
+  std::vector<Matrix<Element>> keys, d_keys;
+  for (int p = 0; p < parts; ++p) {
+    runs.push_back(Order::runs(static_cast<std::int64_t>(shape.sequence), parts, p));
+    kernels::AttentionShape local = shape;
+    local.sequence = runs.back().rows;
+    part.emplace_back(local);
+    move_rows(whole.qkv, shape.sequence, runs.back(), part.back().qkv, false);
+    move_rows(whole.d_out, shape.sequence, runs.back(), part.back().d_out, false);
+    keys.emplace_back("keys", local.tokens(), local.kv_heads * 2 * local.head_dim);
+    d_keys.emplace_back("d_keys", local.tokens(), local.kv_heads * 2 * local.head_dim);
+    kernels::pack_key_values(execution(), part.back().qkv, keys.back(), local);
+  }
+  const auto other = [&](std::size_t p, std::size_t step) { return (p + part.size() - step) % part.size(); };
+  for (std::size_t p = 0; p < part.size(); ++p) {
+    part[p].forward();
+    for (std::size_t step = 1; step < part.size(); ++step)
+      part[p].forward_block(keys[other(p, step)], {runs[p], runs[other(p, step)]}, rows);
+    part[p].backward();
+  }
+  for (std::size_t p = 0; p < part.size(); ++p)
+    for (std::size_t step = 1; step < part.size(); ++step) {
+      const std::size_t from = other(p, step);
+      Kokkos::deep_copy(d_keys[from], std::numeric_limits<double>::quiet_NaN());
+      part[p].backward_block(keys[from], d_keys[from], {runs[p], runs[from]}, rows);
+      kernels::add_key_values(execution(), d_keys[from], part[from].d_qkv, part[from].shape);
+    }
+  for (std::size_t p = 0; p < part.size(); ++p) {
+    move_rows(out, shape.sequence, runs[p], part[p].out, true);
+    move_rows(d_qkv, shape.sequence, runs[p], part[p].d_qkv, true);
+  }
+  REQUIRE(largest_difference(out, whole.out) < tolerance<Element>);
+  REQUIRE(largest_difference(d_qkv, whole.d_qkv) < 10 * tolerance<Element>);
+}
+
+} // namespace
+
+TEMPLATE_TEST_CASE("Attention by blocks of keys is that of the whole sequence, in either order", "[kernels]",
+                   float, double) {
+  for (const bool rows : {false, true}) {
+    check_parts<sw::ZigZagOrder, TestType>({2, 24, 2, 2, 20}, 3, rows);
+    check_parts<sw::ZigZagOrder, TestType>({1, 280, 1, 1, 8}, 2, rows); // chunks of more than one row block
+    check_parts<sw::NaturalOrder, TestType>({1, 22, 1, 3, 16}, 2, rows);
+    check_parts<sw::NaturalOrder, TestType>({1, 21, 2, 1, 7}, 3, rows);
   }
 }
 

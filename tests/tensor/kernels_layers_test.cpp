@@ -127,29 +127,30 @@ TEMPLATE_TEST_CASE("SwiGLU matches its formula and its gradient", "[kernels]", f
 TEST_CASE("Rotary positions turn pairs by their angle, and the backward turn undoes it", "[kernels]") {
   const auto e = execution();
   const kernels::AttentionShape shape{2, 5, 2, 2, 6};
-  const std::size_t first = 3;
+  const sw::TokenRuns positions{.rows = 5, .split = 2, .first = 1, .second = 5};
   const Matrix<double> cosines("cosines", 8, 3), sines("sines", 8, 3);
   kernels::fill_rotary_tables(e, cosines, sines, 100.0);
   const auto qkv = random_matrix<double>(shape.tokens(), shape.qkv_width(), 1);
   const auto turned = copy_of(qkv);
-  kernels::rotary_forward(e, turned, cosines, sines, shape, first);
+  kernels::rotary_forward(e, turned, cosines, sines, shape, positions);
   for (std::size_t t = 0; t < shape.tokens(); ++t) {
     for (std::size_t column = 0; column < shape.qkv_width(); ++column) {
       const std::size_t head = column % shape.group_width() / 6;
       const std::size_t i = column % 6;
       double expected = qkv(t, column);
       if (head < 3) { // two query heads, then the key
-        const double angle =
-            static_cast<double>(first + t % 5) * std::pow(100.0, -static_cast<double>(i % 3) / 3.0);
+        const double position = t % 5 < 2 ? 1 + static_cast<double>(t % 5) : 3 + static_cast<double>(t % 5);
+        const double angle = position * std::pow(100.0, -static_cast<double>(i % 3) / 3.0);
         const double partner = i < 3 ? -qkv(t, column + 3) : qkv(t, column - 3);
         expected = std::cos(angle) * qkv(t, column) + std::sin(angle) * partner;
       }
       REQUIRE(std::abs(turned(t, column) - expected) < 1e-12);
     }
   }
-  kernels::rotary_backward(e, turned, cosines, sines, shape, first);
+  kernels::rotary_backward(e, turned, cosines, sines, shape, positions);
   REQUIRE(largest_difference(turned, qkv) < 1e-14);
-  REQUIRE_THROWS_AS(kernels::rotary_forward(e, turned, cosines, sines, shape, 4), sw::InvalidArgument);
+  for (const sw::TokenRuns wrong : {sw::TokenRuns::one(5, 4), sw::TokenRuns::one(4)})
+    REQUIRE_THROWS_AS(kernels::rotary_forward(e, turned, cosines, sines, shape, wrong), sw::InvalidArgument);
 }
 
 TEMPLATE_TEST_CASE("Embedding blocks add up to the whole lookup and its gradient", "[kernels]", float,

@@ -53,7 +53,7 @@ void check_against_plain(const sw::HostCommunicator& world, Findings& findings, 
   options.max_norm = max_norm;
   sw::AdamW optimizer(options);
   std::vector<PlainAdamW> plain;
-  model.for_each_parameter([&](auto& parameter) { plain.emplace_back(whole(parameter.value())); });
+  model.for_each_parameter([&](auto& parameter) { plain.emplace_back(whole(parameter.stored())); });
   bool clipped = false;
   for (int step = 0; step < 10; ++step) {
     model.add_gradients(static_cast<std::uint64_t>(step), mesh.rank());
@@ -81,7 +81,7 @@ void check_against_plain(const sw::HostCommunicator& world, Findings& findings, 
   findings.expect(clipped == (max_norm > 0), "whether the case clips");
   std::size_t p = 0;
   model.for_each_parameter([&](auto& parameter) {
-    const std::vector<double> mine = whole(parameter.value());
+    const std::vector<double> mine = whole(parameter.stored());
     double difference = 0;
     for (std::size_t i = 0; i < mine.size(); ++i)
       difference = std::max(difference, std::abs(mine[i] - plain[p].value[i]));

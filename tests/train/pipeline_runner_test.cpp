@@ -320,3 +320,25 @@ TEST_CASE("a loss over the whole batch knows all forwards before its first backw
   CHECK_THROWS_AS(sw::ForwardsFirstSchedule{sw::make_schedule("1f1b", ranks, microbatches)},
                   sw::InvalidArgument);
 }
+
+TEST_CASE("what a backward pass computes again is counted once, under every schedule") {
+  constexpr int ranks = 4;
+  constexpr int microbatches = 8;
+  for (const sw::Schedule& schedule : all_schedules(ranks, microbatches)) {
+    INFO(schedule.name());
+    CHECK(on_ranks(ranks, [&](sw::HostCommunicator world, Findings& findings) {
+            ToyPipeline model(world, schedule.placement());
+            for (ToyStage& stage : model.stages)
+              stage.replays = true;
+            Runner runner(world, schedule, model.chunks());
+            static_cast<void>(runner.run(batches_of(microbatches)));
+            for (const ToyStage& stage : model.stages) {
+              findings.expect(stage.seen.values()[0] == 5 * stage.weight_passes, "stage ", stage.number,
+                              " saw ", stage.seen.values()[0], " elements of ", stage.weight_passes,
+                              " microbatches");
+              findings.expect(stage.work_done == 2 * stage.weight_passes, "the work was done ",
+                              stage.work_done, " times");
+            }
+          }) == "");
+  }
+}

@@ -7,6 +7,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/train/pass_counter.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 
 #include <cstddef>
@@ -53,6 +54,9 @@ struct ToyStage {
   double weight = 0;        ///< The gradient of the factor.
   std::vector<int> ended{}; ///< Weight passes done at each end_gradients.
   int weight_passes = 0;
+  bool replays = false;         ///< Whether the backward pass does the forward's work again.
+  int work_done = 0;            ///< How often it was done at all.
+  sw::PassCounter<int> seen{1}; ///< Elements that forwards have seen.
 
   [[nodiscard]] static double factor_of(int stage) { return 0.75 + 0.125 * stage; }
   [[nodiscard]] double factor() const { return factor_of(number); }
@@ -63,7 +67,7 @@ struct ToyStage {
     enter(sw::Pass::forward);
     if (number == 0)
       in.emplace(filled(batch.value));
-    Tensor out = times(*in, factor());
+    Tensor out = work(sw::FirstPass{}, *in);
     saved.in = std::move(in);
     if (number + 1 < stages)
       return out;
@@ -79,6 +83,8 @@ struct ToyStage {
   }
   [[nodiscard]] std::optional<Tensor> input_gradient(std::optional<Tensor> gradient, Saved& saved) {
     enter(sw::Pass::input_gradient);
+    if (replays)
+      static_cast<void>(work(sw::Replay{}, *saved.in));
     if (number + 1 == stages)
       gradient.emplace(filled(1));
     return handed_back(std::move(gradient), saved);
@@ -106,6 +112,14 @@ struct ToyStage {
   void end_gradients() { ended.push_back(weight_passes); }
 
 private:
+  /// What a forward and its replay have in common.
+  template <sw::ForwardPass Pass>
+  [[nodiscard]] Tensor work(Pass pass, const Tensor& in) {
+    ++work_done;
+    const int elements_seen = static_cast<int>(in.local_size());
+    seen.add(pass, {&elements_seen, 1});
+    return times(in, factor());
+  }
   void enter(sw::Pass pass) const {
     if (before)
       before(pass);

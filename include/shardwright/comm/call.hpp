@@ -9,6 +9,8 @@
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/core/strided_block.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,6 +56,31 @@ enum class Operation : std::uint8_t {
   return "unknown";
 }
 
+/// @brief When a call moved its data, as its transport saw it; whoever asks keeps it until the call has
+/// ended.
+///
+/// The work begins when nothing is waited for any more: all ranks of a collective have come, or both sides of
+/// a message (MPI without checks: when this rank's part begins). A call that fails has no end.
+class CallTimes {
+public:
+  using Clock = std::chrono::steady_clock;
+
+  void begin(Clock::time_point now = Clock::now()) noexcept { begun_ = now; }
+  void end(Clock::time_point now = Clock::now()) noexcept {
+    ended_at_ = now;
+    ended_.store(true, std::memory_order_release);
+  }
+  /// @brief Whether the data has moved; until then the times are another thread's to write.
+  [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  [[nodiscard]] Clock::time_point begun_at() const noexcept { return begun_; }
+  [[nodiscard]] Clock::time_point ended_at() const noexcept { return ended_at_; }
+
+private:
+  Clock::time_point begun_{};
+  Clock::time_point ended_at_{};
+  std::atomic<bool> ended_{false};
+};
+
 /// @brief A communication call on one rank; buffers are untyped, counts are
 /// elements.
 ///
@@ -95,6 +122,7 @@ struct CollectiveCall {
   std::span<const StridedBlock> out_blocks{};
   ReductionOrder order{};
   SourceLocation where{};
+  CallTimes* times = nullptr; ///< Where the transport notes the times of the work; null: it reads no clock.
 
   /// @brief Block of `in` that goes to a rank.
   [[nodiscard]] constexpr StridedBlock in_block(int rank) const noexcept { return block(in_blocks, rank); }

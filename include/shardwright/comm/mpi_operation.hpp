@@ -158,6 +158,8 @@ private:
     if (stage_ != Stage::moving || !transfer_.advance() || !header_requests_.test(site_))
       return;
     stage_ = Stage::done;
+    if (call_.times != nullptr)
+      call_.times->end();
     group_.world().publish_end(this);
   }
 
@@ -192,6 +194,8 @@ private:
   void move() {
     const int tag =
         sends_or_receives(call_.operation) ? call_.tag : group_.collective_tag(site_.sequence) + 2;
+    if (call_.times != nullptr)
+      call_.times->begin();
     transfer_.start(call_, group_.channel(), group_.scratch(), group_.rank(), group_.size(), tag, site_);
     stage_ = Stage::moving;
   }

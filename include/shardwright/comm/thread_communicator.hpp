@@ -69,6 +69,7 @@ public:
     }
     const Inside inside(own, call);
     own.queue.drain();
+    own.member.world().settle(own.member.world_rank(own.member.rank()));
     own.member.execute(call, own.patience);
   }
 

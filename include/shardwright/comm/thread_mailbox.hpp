@@ -118,6 +118,17 @@ private:
     return nullptr;
   }
 
+  static void copy(const CollectiveCall& send, const CollectiveCall& receive) {
+    for (CallTimes* times : {send.times, receive.times})
+      if (times != nullptr)
+        times->begin();
+    if (send.count > 0)
+      std::memcpy(receive.out, send.in, send.count * size_of(send.element));
+    for (CallTimes* times : {send.times, receive.times})
+      if (times != nullptr)
+        times->end();
+  }
+
   void deliver(ThreadMessage& send, ThreadMessage& receive) {
     // Nothing of a message may be touched after its state is set: its owner may reuse it from then on.
     const int from = send.rank;
@@ -132,8 +143,8 @@ private:
           std::to_string(to) + " issued " + describe(receive.call, receive.sequence) + " (make them equal)";
       send.mismatch = both;
       receive.mismatch = both;
-    } else if (send.call.count > 0) {
-      std::memcpy(receive.call.out, send.call.in, send.call.count * size_of(send.call.element));
+    } else {
+      copy(send.call, receive.call);
     }
     receive.state.store(state, std::memory_order_seq_cst);
     send.state.store(state, std::memory_order_seq_cst);

@@ -69,6 +69,7 @@ public:
     meet(call, sequence, patience);
     if (world().check())
       compare(call, sequence, slots, patience);
+    const Timing timing(call.times);
     if (call.operation == Operation::barrier)
       return;
     if (call.operation == Operation::split)
@@ -185,6 +186,24 @@ private:
     FlightRecorder::Ticket ticket_;
   };
 
+  /// Notes the times of a collective's exchange for whoever asks.
+  class Timing {
+  public:
+    explicit Timing(CallTimes* times) : times_(times) {
+      if (times_ != nullptr)
+        times_->begin();
+    }
+    ~Timing() {
+      if (times_ != nullptr)
+        times_->end();
+    }
+    Timing(const Timing&) = delete;
+    Timing& operator=(const Timing&) = delete;
+
+  private:
+    CallTimes* times_;
+  };
+
   [[nodiscard]] FlightRecorder& recorder() const { return world().recorder(world_rank(rank_)); }
   [[nodiscard]] FlightEntry entry(const CollectiveCall& call, std::uint64_t sequence,
                                   int peer) const noexcept {
@@ -226,16 +245,19 @@ private:
   }
 
   /// Where ranks share cores, those that run do the parts of those that wait for a core, which then find
-  /// everything done: half as many switches of threads.
+  /// everything done: half as many switches of threads. Parts whose buffers lie in this core's caches come
+  /// first.
   void exchange_for_all(const ThreadSlot* slots, std::uint64_t sequence) {
     ++released_;
-    for (int step = 0; step < size(); ++step) {
-      const int rank = (rank_ + step) % size();
-      if (!group_->claim(rank, sequence))
-        continue;
-      exchange_.run(slots, rank);
-      group_->let_go(rank, released_);
-    }
+    for (const bool near : {true, false})
+      for (int step = 0; step < size(); ++step) {
+        const int rank = (rank_ + step) % size();
+        if (world().balance().together(world_rank(rank_), world_rank(rank)) != near ||
+            !group_->claim(rank, sequence))
+          continue;
+        exchange_.run(slots, rank);
+        group_->let_go(rank, released_);
+      }
   }
 
   /// The meeting after data has moved.

@@ -5,6 +5,7 @@
 /// @brief What all thread ranks of one launch share: options, recorders, the register of groups, the first
 /// failure.
 
+#include <shardwright/comm/core_balance.hpp>
 #include <shardwright/comm/flight_recorder.hpp>
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/thread_failure.hpp>
@@ -66,7 +67,7 @@ template <class Deferred>
 class BasicThreadWorld : public std::enable_shared_from_this<BasicThreadWorld<Deferred>> {
 public:
   BasicThreadWorld(int ranks, const LaunchOptions& options)
-      : ranks_(ranks), options_(options), cores_(usable_cores()),
+      : ranks_(ranks), options_(options), cores_(usable_cores()), balance_(ranks, cores_),
         recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))) {}
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
@@ -77,6 +78,12 @@ public:
   }
   /// Whether ranks share cores.
   [[nodiscard]] bool crowded() const noexcept { return ranks_ > cores_; }
+  /// Before a rank's thread enters a collective.
+  void settle(int rank) noexcept {
+    if (crowded())
+      balance_.settle(rank);
+  }
+  [[nodiscard]] const CoreBalance& balance() const noexcept { return balance_; }
   /// Of the threads that run the program.
   [[nodiscard]] Patience patience() const noexcept { return Patience::of(ranks_, cores_); }
   /// Of threads beside those that run the program.
@@ -186,6 +193,7 @@ private:
   const int ranks_;
   const LaunchOptions options_;
   const int cores_;
+  CoreBalance balance_;
   std::unique_ptr<FlightRecorder[]> recorders_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<const std::string>> names_;

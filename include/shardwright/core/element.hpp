@@ -77,6 +77,12 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
 
 namespace detail {
 
+/// The element in which sums over an element are kept.
+template <class Element>
+struct MainElementOf {
+  using type = Element;
+};
+
 template <class Element>
 constexpr bool is_element_type() {
   using E = std::remove_cv_t<Element>;
@@ -86,6 +92,10 @@ constexpr bool is_element_type() {
 }
 
 } // namespace detail
+
+/// @brief Element of gradients, reductions, optimizer state and master weights of parameters of `Element`.
+template <class Element>
+using MainElement = typename detail::MainElementOf<Element>::type;
 
 /// @brief A type that collectives can carry.
 template <class Element>

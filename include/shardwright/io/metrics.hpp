@@ -2,21 +2,19 @@
 #pragma once
 
 /// @file
-/// @brief Metrics as JSON lines; a file that can not be written costs a warning, never the training.
+/// @brief Metrics as JSON lines and as scalars of TensorBoard, from one record.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/io/log_file.hpp>
+#include <shardwright/io/tensorboard.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <iostream>
-#include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -28,62 +26,46 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// paths: it includes nlohmann-json.
 class MetricsWriter {
 public:
-  /// @brief Takes one sentence; called at most once.
-  using Warning = std::function<void(const std::string&)>;
-
   /// @brief A writer that drops everything: no file was asked for.
   MetricsWriter() = default;
 
-  /// @brief Opens `path` for appending, with its directory if that is missing; an empty path drops
-  /// everything.
-  explicit MetricsWriter(std::filesystem::path path, Warning warning = to_standard_error)
-      : path_(std::move(path)), warning_(std::move(warning)) {
-    if (path_.empty())
-      return;
-    std::error_code ignored;
-    if (path_.has_parent_path())
-      std::filesystem::create_directories(path_.parent_path(), ignored);
-    errno = 0;
-    file_.reset(std::fopen(path_.c_str(), "ab"));
-    if (!file_)
-      warn("can not be opened", errno);
-  }
+  /// @brief Opens `lines` for appending and a file of events in the directory `events`, with the directories
+  /// that are missing; an empty path drops what would go there.
+  explicit MetricsWriter(std::filesystem::path lines, std::filesystem::path events = {},
+                         const LogWarning& warning = warn_on_standard_error)
+      : lines_(std::move(lines), "ab", "metrics", warning), events_(std::move(events), {}, warning) {}
 
-  /// @brief Whether records still reach the file.
-  [[nodiscard]] bool active() const noexcept { return file_ != nullptr; }
+  /// @brief Whether records still reach a file.
+  [[nodiscard]] bool active() const noexcept { return lines_.active() || events_.active(); }
 
-  /// @brief Appends one record as a line.
+  /// @brief Appends one record as a line, and its numbers as scalars of its "step".
+  ///
+  /// The tag of a number is its name, after those of the objects that it lies in: "seconds/forward".
   void write(const nlohmann::json& record) {
-    if (!file_)
-      return;
-    std::string line = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    line += '\n';
-    errno = 0;
-    const bool written = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size();
-    if (!written || std::fflush(file_.get()) != 0) {
-      const int code = errno;
-      file_.reset();
-      warn("can not be written", code);
+    if (lines_.active()) {
+      lines_.write(record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+      lines_.flush();
     }
+    if (!events_.active() || !record.contains("step"))
+      return;
+    scalars_.clear();
+    collect(record, "");
+    events_.write(record["step"].get<std::int64_t>(), scalars_);
   }
 
 private:
-  struct Close {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
-
-  static void to_standard_error(const std::string& sentence) { std::cerr << sentence << std::endl; }
-
-  void warn(const std::string& what, int code) {
-    if (warning_)
-      warning_("Warning: metrics: " + path_.string() + " " + what + ", " +
-               std::generic_category().message(code) + "; the training goes on without metrics");
-    warning_ = nullptr;
+  void collect(const nlohmann::json& object, const std::string& prefix) {
+    for (const auto& [name, value] : object.items()) {
+      if (value.is_object())
+        collect(value, prefix + name + "/");
+      else if (value.is_number() && !(prefix.empty() && name == "step"))
+        scalars_.push_back({prefix + name, value.get<double>()});
+    }
   }
 
-  std::filesystem::path path_;
-  Warning warning_;
-  std::unique_ptr<std::FILE, Close> file_;
+  LogFile lines_;
+  TensorBoardWriter events_;
+  std::vector<Scalar> scalars_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -9,6 +9,7 @@
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/token_tensor.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -66,10 +67,30 @@ struct AttentionCheck {
   static constexpr bool fits = Qkv::tensor_rank == 4 || any_invalid<Qkv>;
   static_assert(fits, "attention: the fused input must be [batch, sequence, kv_heads, (queries + 2) * head "
                       "width] (reshape it)");
-  static_assert(!fits || Qkv::value.shard(1).empty(),
-                "attention: the sequence must not be sharded (redistribute the input, and shard its heads)");
   static_assert(!fits || Qkv::value.shard(3).empty(),
                 "attention: the elements of a head must not be sharded (shard its heads)");
+};
+
+template <LayoutType Qkv>
+struct WholeSequence {
+  static constexpr bool value = Qkv::tensor_rank != 4 || Qkv::value.shard(1).empty();
+  static_assert(
+      value, "attention: a sharded sequence must come with its positions (redistribute the input, and shard "
+             "its heads, or pass the positions() of the token ids)");
+};
+
+/// Whether attention over a layout can take tokens in an order.
+template <LayoutType Qkv, class Order>
+struct AttentionOrder {
+  static constexpr bool sharded = Qkv::tensor_rank == 4 && !Qkv::value.shard(1).empty();
+  static_assert(
+      sharded || std::is_same_v<Order, NaturalOrder>,
+      "attention: whole sequences, as all-to-all makes them, must be in NaturalOrder (make the batch "
+      "with AllToAllContext, or keep the sequence sharded with RingContext)");
+  static_assert(!sharded || std::is_same_v<Order, ZigZagOrder>,
+                "attention: a sharded sequence, as the ring takes it, must be in ZigZagOrder (make the batch "
+                "with RingContext, or redistribute the input to shard its heads with AllToAllContext)");
+  static constexpr bool value = std::is_same_v<Order, std::conditional_t<sharded, ZigZagOrder, NaturalOrder>>;
 };
 
 /// The sizes of the local block, which must be whole groups of heads: the attended values are split like
@@ -94,7 +115,8 @@ template <class Tensor>
     reject_operation("attention",
                      "kv_heads " + std::to_string(qkv.shape()[2]) + " must be a multiple of the " +
                          std::to_string(ranks) +
-                         " ranks that share them (use fewer ranks on that axis, or split it in two)",
+                         " ranks that share them (use fewer ranks on these axes, split one in two, or take "
+                         "RingContext, which leaves the heads whole over cp)",
                      qkv.core(), where);
   }
   const auto size = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
@@ -124,40 +146,94 @@ template <class Element, class Target>
 } // namespace detail
 
 /// @brief Turns queries and keys by their positions, in place.
+template <LayoutType L, class Element, class Target, class Order>
+void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
+            const TokenPositions<Order>& positions, HeadShape heads,
+            SourceLocation where = SourceLocation::current()) {
+  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
+                          detail::local_attention_shape(qkv, heads, where), positions.runs());
+}
+
+/// @brief The same for whole sequences in their natural order.
 template <LayoutType L, class Element, class Target>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             HeadShape heads, SourceLocation where = SourceLocation::current()) {
-  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
-                          detail::local_attention_shape(qkv, heads, where));
+  static_cast<void>(detail::WholeSequence<L>::value);
+  rotate(qkv, table, TokenPositions<NaturalOrder>(qkv.shape()[1], 1, 0), heads, where);
 }
 
 /// @brief The inverse turn, in place: the gradient of rotate.
+template <LayoutType L, class Element, class Target, class Order>
+void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
+                 const TokenPositions<Order>& positions, HeadShape heads,
+                 SourceLocation where = SourceLocation::current()) {
+  kernels::rotary_backward(gradient.execution(), detail::mutable_token_rows(gradient), table.cosines(),
+                           table.sines(), detail::local_attention_shape(gradient, heads, where),
+                           positions.runs());
+}
+
+/// @brief The same for whole sequences in their natural order.
 template <LayoutType L, class Element, class Target>
 void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
                  HeadShape heads, SourceLocation where = SourceLocation::current()) {
-  kernels::rotary_backward(gradient.execution(), detail::mutable_token_rows(gradient), table.cosines(),
-                           table.sines(), detail::local_attention_shape(gradient, heads, where));
+  static_cast<void>(detail::WholeSequence<L>::value);
+  rotate_back(gradient, table, TokenPositions<NaturalOrder>(gradient.shape()[1], 1, 0), heads, where);
 }
 
-/// @brief Causal attention, softmax(Q K' / sqrt(head width)) V, for each query head.
+namespace detail {
+
+/// Memory for what attention of `qkv` makes.
+template <LayoutType L, class E, class Target>
+[[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
+attention_output(const ShardedTensor<L, E, Target>& qkv, HeadShape heads) {
+  const std::int64_t all_heads = qkv.shape()[2] * heads.queries;
+  return {{qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads * heads.width}},
+          {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads}}};
+}
+
+/// Attention over the keys of this rank, in the order of its rows.
+template <LayoutType L, class E, class Target>
+[[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
+local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, SourceLocation where) {
+  using Element = std::remove_const_t<E>;
+  const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
+  auto out = attention_output(qkv, heads);
+  auto workspace = workspace_of<Element, Target>(
+      qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape));
+  kernels::attention_forward(qkv.execution(), token_rows(qkv), out.value.mutable_local_matrix(),
+                             mutable_flat(out.log_sum_exp), shape, attention_scale(heads),
+                             workspace.mutable_local());
+  return out;
+}
+
+template <LayoutType L, class G, class E, class Target, class Saved>
+[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
+local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
+                         const ShardedTensor<L, E, Target>& qkv, const Saved& saved, HeadShape heads,
+                         SourceLocation where) {
+  using Element = std::remove_const_t<E>;
+  const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
+  ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape());
+  auto workspace = workspace_of<Element, Target>(
+      qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
+  kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),
+                              flat(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),
+                              shape, attention_scale(heads), workspace.mutable_local());
+  return out;
+}
+
+} // namespace detail
+
+/// @brief Causal attention, softmax(Q K' / sqrt(head width)) V, for each query head, over whole sequences in
+/// their natural order.
 /// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]; batch and kv_heads may be sharded
 /// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class E, class Target>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
 attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads,
           SourceLocation where = SourceLocation::current()) {
-  using Element = std::remove_const_t<E>;
-  const kernels::AttentionShape shape = detail::local_attention_shape(qkv, heads, where);
-  const std::int64_t all_heads = qkv.shape()[2] * heads.queries;
-  AttentionOutput<L, Element, Target> out{
-      {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads * heads.width}},
-      {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads}}};
-  auto workspace = detail::workspace_of<Element, Target>(
-      qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape));
-  kernels::attention_forward(qkv.execution(), detail::token_rows(qkv), out.value.mutable_local_matrix(),
-                             detail::mutable_flat(out.log_sum_exp), shape, detail::attention_scale(heads),
-                             workspace.mutable_local());
-  return out;
+  static_cast<void>(detail::WholeSequence<L>::value);
+  return detail::local_attention(qkv, heads, where);
 }
 
 /// @brief The gradient of qkv from that of attention's value.
@@ -166,16 +242,8 @@ template <LayoutType L, class G, class E, class Target, class Saved>
 attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
                    const ShardedTensor<L, E, Target>& qkv, const Saved& saved, HeadShape heads,
                    SourceLocation where = SourceLocation::current()) {
-  using Element = std::remove_const_t<E>;
-  const kernels::AttentionShape shape = detail::local_attention_shape(qkv, heads, where);
-  ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape());
-  auto workspace = detail::workspace_of<Element, Target>(
-      qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
-  kernels::attention_backward(qkv.execution(), detail::token_rows(qkv), saved.value.local_matrix(),
-                              detail::flat(saved.log_sum_exp), gradient.local_matrix(),
-                              detail::mutable_token_rows(out), shape, detail::attention_scale(heads),
-                              workspace.mutable_local());
-  return out;
+  static_cast<void>(detail::WholeSequence<L>::value);
+  return detail::local_attention_gradient(gradient, qkv, saved, heads, where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -45,8 +45,9 @@ public:
   ///
   /// Collective over the axes that the layouts shard the layers over; data ranks meet only in
   /// GradAccumulator::finish.
-  [[nodiscard]] Loss forward_backward(const Ids& ids, const Ids& targets) {
-    const typename Stage::Batch batch{ids.share(), targets.share()};
+  /// @param origin what dropout is keyed by: another one for each microbatch of the run
+  [[nodiscard]] Loss forward_backward(const Ids& ids, const Ids& targets, const BatchOrigin& origin = {}) {
+    const typename Stage::Batch batch{ids.share(), targets.share(), origin};
     Loss loss;
     static_cast<void>(whole_.forward(std::nullopt, batch, saved_, loss));
     static_cast<void>(whole_.backward(std::nullopt, batch, saved_));

@@ -5,6 +5,7 @@
 /// @brief The sizes of a Llama-style decoder, and the checks that they fit one another and a mesh.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/train/recompute.hpp>
 
 #include <cstdint>
 #include <string>
@@ -25,6 +26,8 @@ struct DecoderConfig {
   double norm_epsilon = 1e-5;
   double rope_base = 10000; ///< Su et al., arXiv 2104.09864, equation 15.
   double initial_deviation = 0.02;
+  double dropout = 0;        ///< Of what attention and MLP add to the residual stream, in training.
+  Recomputation recompute{}; ///< What layers compute again in the backward pass.
 
   [[nodiscard]] std::int64_t head_width() const { return width / heads; }
   [[nodiscard]] std::int64_t queries_per_kv_head() const { return heads / kv_heads; }
@@ -45,9 +48,10 @@ struct DecoderConfig {
   }
 };
 
-/// @brief Checks the sizes against one another and against the tensor-parallel extent.
+/// @brief Checks the sizes against one another and against the tensor and context parallel extents.
 /// @throws InvalidArgument naming both numbers and what to change.
-inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks, bool sequence_parallel) {
+inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks, bool sequence_parallel,
+                          std::int64_t context_ranks = 1) {
   const auto fail = [](const std::string& sentence) { throw InvalidArgument("Decoder: " + sentence); };
   const auto positive = [&](std::int64_t value, const char* name) {
     if (value < 1)
@@ -69,6 +73,9 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
   };
   divides(config.width, "width", config.heads, "heads", "change one of them");
   divides(config.heads, "heads", config.kv_heads, "kv_heads", "change one of them");
+  if (!(config.dropout >= 0 && config.dropout < 1))
+    fail("dropout must be at least 0 and below 1, but is " + std::to_string(config.dropout) +
+         " (it is the share of elements that becomes zero)");
   if (config.head_width() % 2 != 0) {
     fail("width / heads = " + std::to_string(config.head_width()) +
          " must be even for rotary positions (change width or heads)");
@@ -78,8 +85,13 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
           "one of them");
   divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks", "round hidden up");
   divides(config.vocabulary, "vocabulary", tensor_ranks, "the tensor-parallel ranks", "pad the vocabulary");
+  divides(config.sequence, "sequence", context_ranks, "the context-parallel ranks",
+          "change the sequence length");
+  divides(config.kv_heads, "kv_heads", tensor_ranks * context_ranks,
+          "the tensor times context-parallel ranks", "use fewer of them");
   if (sequence_parallel) {
-    divides(config.sequence, "sequence", tensor_ranks, "the tensor-parallel ranks under sequence parallelism",
+    divides(config.sequence / context_ranks, context_ranks == 1 ? "sequence" : "sequence of a context rank",
+            tensor_ranks, "the tensor-parallel ranks under sequence parallelism",
             "change the sequence length");
   }
 }

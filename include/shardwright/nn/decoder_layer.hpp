@@ -7,11 +7,14 @@
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/decoder_config.hpp>
 #include <shardwright/nn/decoder_layouts.hpp>
+#include <shardwright/nn/dropout.hpp>
 #include <shardwright/nn/initial_value.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/nn/swiglu.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/train/forward_pass.hpp>
 #include <shardwright/train/parameter.hpp>
+#include <shardwright/train/recompute.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -54,27 +57,35 @@ class DecoderLayer {
 
   // Layouts of activations follow from those of the stream and the weights.
   using QkvOut = MatmulLayout<Tokens, typename Layouts::Qkv>;
-  using Attended = AttentionLayout<QkvOut>;
+  using Heads = typename Layouts::Heads;
+  using Attended = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
   using GateUpOut = MatmulLayout<Tokens, typename Layouts::GateUp>;
   using Activated = SwigluLayout<GateUpOut>;
   using Rows = RowsOf<Residual>;
 
-  using NormGain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Target>;
+  using Zero = typename Layouts::Zero;
+  using NormGain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
   template <class Weight, class In, class OutGradient>
   using Matrix =
-      Parameter<Weight, MatmulLayout<In, OutGradient, MatmulForm::left_transposed>, Element, Target>;
+      Parameter<Weight, MatmulLayout<In, OutGradient, MatmulForm::left_transposed>, Element, Zero, Target>;
+  using Qkv = Matrix<typename Layouts::Qkv, Tokens, QkvOut>;
+  using Output = Matrix<typename Layouts::Output, Attended, Tokens>;
+  using GateUp = Matrix<typename Layouts::GateUp, Tokens, GateUpOut>;
+  using Down = Matrix<typename Layouts::Down, Activated, Tokens>;
 
 public:
   using Stream = ResidualStream<Residual, Element, Target>;
 
   /// @brief What the backward passes need of one microbatch. Memory returns to the pool where it is reset.
   struct Saved {
-    // Set by forward.
+    BatchOrigin origin;
+    // Set by forward, or by a replay of what it has not kept.
     std::optional<Handle<Residual>> attention_in, mlp_in;       // inputs of the norms
     std::optional<Tensor<Rows>> attention_rms, mlp_rms;         // inverse root mean squares
     std::optional<Handle<Tokens>> attention_normed, mlp_normed; // inputs of the column-parallel products
-    std::optional<Tensor<QkvOut>> qkv;
-    std::optional<AttentionOutput<QkvOut, Element, Target>> attended;
+    std::optional<Tensor<Heads>> qkv;
+    std::optional<AttentionOutput<Heads, Element, Target>> attention;
+    std::optional<Handle<Attended>> attended; // its value, where the output product reads it
     std::optional<Tensor<GateUpOut>> gate_up;
     std::optional<Tensor<Activated>> activated;
     // Set by input_gradient, for weight_gradient.
@@ -86,77 +97,86 @@ public:
   /// @brief Initial weights depend on seed and `number` alone, not on the mesh.
   template <class Mesh>
   DecoderLayer(const Mesh& mesh, const DecoderConfig& config, std::uint64_t seed, int number)
-      : config_(config), attention_gain_(name(number, "attention_norm"),
-                                         ones<typename Layouts::Gain, Element, Target>(mesh, {config.width})),
-        qkv_(name(number, "qkv"),
-             normal<typename Layouts::Qkv, Element, Target>(
-                 mesh,
-                 {config.width, config.kv_heads, (config.queries_per_kv_head() + 2) * config.head_width()},
-                 seed, tensor_id(number, 0), config.initial_deviation)),
-        out_(name(number, "attention_out"), normal<typename Layouts::Output, Element, Target>(
-                                                mesh, {config.heads * config.head_width(), config.width},
-                                                seed, tensor_id(number, 1), residual_deviation(config))),
+      : config_(config), recompute_(config.recompute.of(number)), seed_(seed), number_(number),
+        attention_gain_(name(number, "attention_norm"),
+                        ones<typename NormGain::stored_layout, Element, Target>(mesh, {config.width})),
+        qkv_(matrix<Qkv>(
+            mesh, number, 0, "qkv",
+            {config.width, config.kv_heads, (config.queries_per_kv_head() + 2) * config.head_width()}, seed,
+            config.initial_deviation)),
+        out_(matrix<Output>(mesh, number, 1, "attention_out",
+                            {config.heads * config.head_width(), config.width}, seed,
+                            residual_deviation(config))),
         mlp_gain_(name(number, "mlp_norm"),
-                  ones<typename Layouts::Gain, Element, Target>(mesh, {config.width})),
-        gate_up_(name(number, "gate_up"), normal<typename Layouts::GateUp, Element, Target>(
-                                              mesh, {config.width, 2, config.hidden}, seed,
-                                              tensor_id(number, 2), config.initial_deviation)),
-        down_(name(number, "down"), normal<typename Layouts::Down, Element, Target>(
-                                        mesh, {config.hidden, config.width}, seed, tensor_id(number, 3),
-                                        residual_deviation(config))) {}
+                  ones<typename NormGain::stored_layout, Element, Target>(mesh, {config.width})),
+        gate_up_(matrix<GateUp>(mesh, number, 2, "gate_up", {config.width, 2, config.hidden}, seed,
+                                config.initial_deviation)),
+        down_(matrix<Down>(mesh, number, 3, "down", {config.hidden, config.width}, seed,
+                           residual_deviation(config))) {}
 
-  /// @brief The stream after the layer; `saved` receives what the backward passes need.
-  [[nodiscard]] Stream forward(Stream stream, const RotaryTable<Element, Target>& rotary,
-                               Saved& saved) const {
-    auto first = norm_stream(std::move(stream), attention_gain_.value(), config_.norm_epsilon);
-    saved.attention_rms.emplace(std::move(first.inverse_rms));
+  /// @brief The stream after the layer; `saved` receives what the backward passes need and do not recompute.
+  template <ForwardPass Pass>
+  [[nodiscard]] Stream forward(Pass pass, Stream stream, const RotaryTable<Element, Target>& rotary,
+                               const BatchOrigin& origin, Saved& saved) const {
+    saved.origin = origin;
+    auto first = norm_stream(std::move(stream), attention_gain_.weight(), config_.norm_epsilon);
     saved.attention_in.emplace(first.sum.share());
-    saved.attention_normed.emplace(redistribute<Tokens>(first.normed));
-    saved.qkv.emplace(matmul(*saved.attention_normed, qkv_.value()));
-    rotate(*saved.qkv, rotary, heads());
-    saved.attended.emplace(attention(*saved.qkv, heads()));
-    auto attended = redistribute<Residual>(matmul(saved.attended->value, out_.value()));
-
-    auto second = norm_stream(Stream{std::move(first.sum), std::move(attended)}, mlp_gain_.value(),
-                              config_.norm_epsilon);
-    saved.mlp_rms.emplace(std::move(second.inverse_rms));
-    saved.mlp_in.emplace(second.sum.share());
-    saved.mlp_normed.emplace(redistribute<Tokens>(second.normed));
-    saved.gate_up.emplace(matmul(*saved.mlp_normed, gate_up_.value()));
-    saved.activated.emplace(swiglu(*saved.gate_up));
-    return {std::move(second.sum), redistribute<Residual>(matmul(*saved.activated, down_.value()))};
+    Tensor<Residual> residual =
+        run_blocks(pass, std::move(first.normed), std::move(first.inverse_rms), rotary, saved);
+    auto added = redistribute<Residual>(matmul(*saved.activated, down_.weight()));
+    if constexpr (Pass::trains)
+      dropout(added, mlp_dropout(), saved.origin);
+    forget(pass, saved);
+    return {std::move(residual), std::move(added)};
   }
 
   /// @brief The gradient of the stream that entered, from that of the stream that left: one tensor, for both
-  /// of its parts. Adds to the gains' gradients.
+  /// of its parts. Adds to the gains' gradients, and leaves in `saved` what weight_gradient needs.
   [[nodiscard]] Tensor<Residual> input_gradient(Tensor<Residual> gradient,
                                                 const RotaryTable<Element, Target>& rotary, Saved& saved) {
-    saved.mlp_out_gradient.emplace(redistribute<Tokens>(gradient));
+    if (recompute_ == Recompute::full)
+      replay(rotary, saved);
+    saved.mlp_out_gradient.emplace(
+        redistribute<Tokens>(dropout_gradient(gradient, mlp_dropout(), saved.origin)));
     saved.gate_up_gradient.emplace(
-        swiglu_gradient(matmul_input_gradient(*saved.mlp_out_gradient, down_.value()), *saved.gate_up));
+        swiglu_gradient(matmul_input_gradient(*saved.mlp_out_gradient, down_.weight()), *saved.gate_up));
+    saved.gate_up.reset();
     gradient = rms_norm_gradient(
-        redistribute<Residual>(matmul_input_gradient(*saved.gate_up_gradient, gate_up_.value())),
-        *saved.mlp_in, mlp_gain_.value(), *saved.mlp_rms, gradient, mlp_gain_.gradient_slot());
+        redistribute<Residual>(matmul_input_gradient(*saved.gate_up_gradient, gate_up_.weight())),
+        *saved.mlp_in, mlp_gain_.weight(), *saved.mlp_rms, gradient, mlp_gain_.gradient_slot());
+    saved.mlp_in.reset();
+    saved.mlp_rms.reset();
 
-    saved.attention_out_gradient.emplace(redistribute<Tokens>(gradient));
-    saved.qkv_gradient.emplace(
-        attention_gradient(matmul_input_gradient(*saved.attention_out_gradient, out_.value()), *saved.qkv,
-                           *saved.attended, heads()));
-    rotate_back(*saved.qkv_gradient, rotary, heads());
-    return rms_norm_gradient(redistribute<Residual>(matmul_input_gradient(*saved.qkv_gradient, qkv_.value())),
-                             *saved.attention_in, attention_gain_.value(), *saved.attention_rms, gradient,
-                             attention_gain_.gradient_slot());
+    if (recompute_ == Recompute::selective)
+      attend(saved);
+    saved.attention_out_gradient.emplace(
+        redistribute<Tokens>(dropout_gradient(gradient, attention_dropout(), saved.origin)));
+    auto heads_gradient = attention_gradient(redistribute<AttentionLayout<Heads>>(matmul_input_gradient(
+                                                 *saved.attention_out_gradient, out_.weight())),
+                                             *saved.qkv, *saved.attention, heads());
+    saved.qkv.reset();
+    saved.attention.reset();
+    rotate_back(heads_gradient, rotary, heads());
+    saved.qkv_gradient.emplace(redistribute<QkvOut>(std::move(heads_gradient)));
+    gradient =
+        rms_norm_gradient(redistribute<Residual>(matmul_input_gradient(*saved.qkv_gradient, qkv_.weight())),
+                          *saved.attention_in, attention_gain_.weight(), *saved.attention_rms, gradient,
+                          attention_gain_.gradient_slot());
+    saved.attention_in.reset();
+    saved.attention_rms.reset();
+    return gradient;
   }
 
   /// @brief Adds the matrices' gradients of a microbatch after its input_gradient, and releases `saved`.
   void weight_gradient(Saved& saved) {
     accumulate(down_, *saved.activated, *saved.mlp_out_gradient);
     accumulate(gate_up_, *saved.mlp_normed, *saved.gate_up_gradient);
-    accumulate(out_, saved.attended->value, *saved.attention_out_gradient);
+    accumulate(out_, *saved.attended, *saved.attention_out_gradient);
     accumulate(qkv_, *saved.attention_normed, *saved.qkv_gradient);
     saved = Saved{};
   }
 
+  /// @brief Visits the parameters, which a layer's passes read as one unit.
   template <class Visitor>
   void for_each_parameter(Visitor&& visit) {
     visit(attention_gain_);
@@ -168,6 +188,62 @@ public:
   }
 
 private:
+  /// From the first norm to what the last product reads: what the first pass and its replay have in common.
+  /// The stream that the last product adds to.
+  template <ForwardPass Pass>
+  [[nodiscard]] Tensor<Residual> run_blocks(Pass, Tensor<Residual> normed, Tensor<Rows> inverse_rms,
+                                            const RotaryTable<Element, Target>& rotary, Saved& saved) const {
+    saved.attention_rms.emplace(std::move(inverse_rms));
+    saved.attention_normed.emplace(as_tokens(std::move(normed)));
+    saved.qkv.emplace(redistribute<Heads>(matmul(*saved.attention_normed, qkv_.weight())));
+    rotate(*saved.qkv, rotary, heads());
+    attend(saved);
+    auto attended = redistribute<Residual>(matmul(*saved.attended, out_.weight()));
+    if constexpr (Pass::trains)
+      dropout(attended, attention_dropout(), saved.origin);
+
+    auto second =
+        add_rms_norm(*saved.attention_in, std::move(attended), mlp_gain_.weight(), config_.norm_epsilon);
+    saved.mlp_rms.emplace(std::move(second.inverse_rms));
+    saved.mlp_in.emplace(second.sum.share());
+    saved.mlp_normed.emplace(as_tokens(std::move(second.normed)));
+    saved.gate_up.emplace(matmul(*saved.mlp_normed, gate_up_.weight()));
+    saved.activated.emplace(swiglu(*saved.gate_up));
+    return std::move(second.sum);
+  }
+
+  /// For the products that read all positions; where that is a copy, the part goes back to the pool.
+  [[nodiscard]] static Handle<Tokens> as_tokens(Tensor<Residual> normed) {
+    return redistribute<Tokens>(std::as_const(normed));
+  }
+  void attend(Saved& saved) const {
+    saved.attention.emplace(attention(*saved.qkv, heads()));
+    saved.attended.emplace(redistribute<Attended>(std::as_const(saved.attention->value)));
+  }
+
+  /// Gives back what the backward pass will compute again, or never asks for.
+  template <ForwardPass Pass>
+  void forget(Pass, Saved& saved) const {
+    if constexpr (!Pass::trains) {
+      saved = {};
+    } else if (recompute_ == Recompute::full) {
+      Saved input;
+      input.origin = saved.origin;
+      input.attention_in = std::move(saved.attention_in);
+      saved = std::move(input);
+    } else if (recompute_ == Recompute::selective) {
+      saved.attention.reset();
+      saved.attended.reset();
+    }
+  }
+
+  /// What forward has given back, from the layer's input.
+  void replay(const RotaryTable<Element, Target>& rotary, Saved& saved) const {
+    auto first = rms_norm(*saved.attention_in, attention_gain_.weight(), config_.norm_epsilon);
+    static_cast<void>(
+        run_blocks(Replay{}, std::move(first.normed), std::move(first.inverse_rms), rotary, saved));
+  }
+
   static std::string name(int number, const char* part) {
     return "layers." + std::to_string(number) + "." + part;
   }
@@ -179,7 +255,20 @@ private:
   static double residual_deviation(const DecoderConfig& config) {
     return config.initial_deviation / std::sqrt(2.0 * static_cast<double>(config.layers));
   }
+  /// Parts 4 and 5 of a layer's random numbers; its matrices have 0 to 3.
+  [[nodiscard]] DropoutUse attention_dropout() const { return dropout_use(4); }
+  [[nodiscard]] DropoutUse mlp_dropout() const { return dropout_use(5); }
+  [[nodiscard]] DropoutUse dropout_use(int part) const {
+    return {seed_, static_cast<std::uint32_t>(tensor_id(number_, part)), config_.dropout};
+  }
   [[nodiscard]] HeadShape heads() const { return {config_.queries_per_kv_head(), config_.head_width()}; }
+
+  template <class P, class Mesh>
+  static P matrix(const Mesh& mesh, int number, int part, const char* called,
+                  const typename P::Stored::Shape& shape, std::uint64_t seed, double deviation) {
+    return {name(number, called), normal<typename P::stored_layout, Element, Target>(
+                                      mesh, shape, seed, tensor_id(number, part), deviation)};
+  }
 
   template <class P, class In, class OutGradient>
   static void accumulate(P& parameter, const In& in, const OutGradient& gradient) {
@@ -188,12 +277,15 @@ private:
   }
 
   DecoderConfig config_;
+  Recompute recompute_;
+  std::uint64_t seed_;
+  int number_;
   NormGain attention_gain_;
-  Matrix<typename Layouts::Qkv, Tokens, QkvOut> qkv_;
-  Matrix<typename Layouts::Output, Attended, Tokens> out_;
+  Qkv qkv_;
+  Output out_;
   NormGain mlp_gain_;
-  Matrix<typename Layouts::GateUp, Tokens, GateUpOut> gate_up_;
-  Matrix<typename Layouts::Down, Activated, Tokens> down_;
+  GateUp gate_up_;
+  Down down_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

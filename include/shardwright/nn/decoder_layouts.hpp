@@ -2,28 +2,41 @@
 #pragma once
 
 /// @file
-/// @brief Where a decoder's tensors live on a mesh with data and tensor parallel axes.
+/// @brief Where a decoder's tensors live on a mesh with data, context and tensor parallel axes.
 
 #include <shardwright/layout/axis.hpp>
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/zero.hpp>
 
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+/// @brief Attention over sequences that are split over cp: every rank gets whole sequences for a share of the
+/// heads (Jacobs et al., arXiv 2309.14509).
+struct AllToAllContext {};
+
 /// @brief Layouts of a tensor-parallel decoder (Shoeybi et al., arXiv 1909.08053), with or without the
 /// residual stream sharded over the sequence (Korthikanti et al., arXiv 2205.05198).
 ///
-/// Sequences are split over dp. The layouts alone choose the collectives: a layer's code is the same for
-/// both.
-template <bool sequence_parallel>
+/// The batch is split over dpr and dp, sequences over cp. Weights are named as products read them; where they
+/// are stored, and with them their gradients and optimizer state, is the choice of `ZeroChoice`. The layouts
+/// alone choose the collectives: a layer's code is the same for all.
+/// @tparam ZeroChoice DataParallel, Zero1, Zero2, Zero3 or a type with their members
+/// @tparam ContextChoice how attention meets keys of other ranks of cp
+template <bool sequence_parallel, class ZeroChoice = DataParallel, class ContextChoice = AllToAllContext>
 struct DecoderLayouts {
   static constexpr bool sharded_sequence = sequence_parallel;
+  using Zero = ZeroChoice;
+  using Context = ContextChoice;
 
-  using Ids = Layout<2, Shard<0, axis::dp>>;    ///< [batch, sequence]
-  using Tokens = Layout<3, Shard<0, axis::dp>>; ///< [batch, sequence, width]
+  using Rows = Shard<0, axis::dpr, axis::dp>;
+  using Ids = Layout<2, Rows, Shard<1, axis::cp>>;    ///< [batch, sequence]
+  using Tokens = Layout<3, Rows, Shard<1, axis::cp>>; ///< [batch, sequence, width]
   using Residual =
-      std::conditional_t<sequence_parallel, Layout<3, Shard<0, axis::dp>, Shard<1, axis::tp>>, Tokens>;
+      std::conditional_t<sequence_parallel, Layout<3, Rows, Shard<1, axis::cp, axis::tp>>, Tokens>;
+  /// What attention reads: whole sequences, [batch, sequence, kv_heads, ...].
+  using Heads = Layout<4, Rows, Shard<2, axis::tp, axis::cp>>;
 
   using Gain = Layout<1>;                       ///< [width]
   using Table = Layout<2, Shard<0, axis::tp>>;  ///< [vocabulary, width]

@@ -44,7 +44,8 @@ class DecoderStage {
   using Stream = typename Layer::Stream;
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
   using Logits = MatmulLayout<Tokens, TableLayout, MatmulForm::right_transposed>;
-  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Target>;
+  using Zero = typename Layouts::Zero;
+  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
 
 public:
   using target = Target;
@@ -57,13 +58,14 @@ public:
   /// @brief What the first stage reads and the last one compares with.
   struct Batch {
     ShardedTensor<typename Layouts::Ids, const std::int32_t, Target> ids, targets;
+    BatchOrigin origin{}; ///< What dropout is keyed by.
   };
   using Loss = CrossEntropy<typename Layouts::Ids>;
   /// @brief Scores of the next token, [batch, sequence, vocabulary].
   using Scores = Tensor<Logits>;
   /// @brief The embedding, or the head.
   using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>,
-                          Element, Target>;
+                          Element, Zero, Target>;
 
   /// @brief What a microbatch keeps between its passes; its memory returns to the pool with the last one.
   struct Saved {
@@ -87,8 +89,8 @@ public:
         rotary_(mesh, config.sequence, config.head_width(), config.rope_base) {
     const auto table_of = [&](const char* name, std::uint64_t tensor) {
       return std::make_shared<Table>(
-          name, normal<TableLayout, Element, Target>(mesh, {config.vocabulary, config.width}, seed, tensor,
-                                                     config.initial_deviation));
+          name, normal<typename Table::stored_layout, Element, Target>(
+                    mesh, {config.vocabulary, config.width}, seed, tensor, config.initial_deviation));
     };
     if (part.first)
       embedding_ = table_of("embedding", 0);
@@ -97,7 +99,8 @@ public:
       layers_.emplace_back(mesh, config, seed, static_cast<int>(number));
     if (!part.last)
       return;
-    final_gain_.emplace("final_norm", ones<typename Layouts::Gain, Element, Target>(mesh, {config.width}));
+    final_gain_.emplace("final_norm",
+                        ones<typename Gain::stored_layout, Element, Target>(mesh, {config.width}));
     if (!config.tied_embedding)
       head_ = table_of("head", 1);
     else if (part.first || table != nullptr)
@@ -125,11 +128,12 @@ public:
   /// @param in what the stage before returned; nothing for the first stage
   [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved,
                                                 Loss& loss) {
-    Stream stream = run_layers(std::move(in), batch, saved);
+    Stream stream = run_layers(FirstPass{}, std::move(in), batch, saved);
     if (!part_.last)
       return joined(std::move(stream));
+    const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
-    saved.scores_gradient.emplace(matmul_input_gradient(*saved.head_in, head_->value()));
+    saved.scores_gradient.emplace(matmul_input_gradient(*saved.head_in, head_->weight()));
     loss += cross_entropy_with_gradient(*saved.scores_gradient, batch.targets);
     return std::nullopt;
   }
@@ -165,15 +169,17 @@ public:
       loss += cross_entropy(scores, batch.targets);
       return std::nullopt;
     }
-    std::optional<Boundary> out = joined(run_layers(std::move(in), batch, saved));
+    std::optional<Boundary> out = joined(run_layers(Evaluation{}, std::move(in), batch, saved));
     release(saved);
     return out;
   }
 
   /// @brief The next token's scores at every position; of a last stage.
   [[nodiscard]] Scores scores(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
-    run_final_norm(run_layers(std::move(in), batch, saved), saved);
-    Scores out = matmul_input_gradient(*saved.head_in, head_->value());
+    Stream stream = run_layers(Evaluation{}, std::move(in), batch, saved);
+    const Use use(*this, head_unit());
+    run_final_norm(std::move(stream), saved);
+    Scores out = matmul_input_gradient(*saved.head_in, head_->weight());
     release(saved);
     return out;
   }
@@ -193,26 +199,64 @@ public:
 
   /// @brief Says that the last microbatch of a step has added its weight gradients: their reduction starts.
   void end_gradients() {
-    for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
-    if (head_ && !owns_head_ && !embedding_)
-      head_->end_contribution();
+    for_each_held_parameter([](auto& parameter) { parameter.end_contribution(); });
   }
 
 private:
   template <class Mesh>
   static DecoderConfig checked(const Mesh& mesh, const DecoderConfig& config) {
-    check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence);
+    check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
+                  mesh.template extent<axis::cp>());
     return config;
   }
 
-  [[nodiscard]] Stream run_layers(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+  // Units, whose weights are gathered and released together: 0 the embedding, then the layers, then final
+  // norm and head.
+  [[nodiscard]] static std::size_t layer_unit(std::size_t layer) noexcept { return layer + 1; }
+  [[nodiscard]] std::size_t head_unit() const noexcept { return layers_.size() + 1; }
+
+  template <class Visitor>
+  void for_each_of_unit(std::size_t unit, Visitor visit) {
+    if (unit == 0)
+      return visit(*embedding_);
+    if (unit < head_unit())
+      return layers_[unit - 1].for_each_parameter(visit);
+    visit(*final_gain_);
+    visit(*head_);
+  }
+
+  /// The weights of a unit, gathered until this ends.
+  class Use {
+  public:
+    Use(DecoderStage& stage, std::size_t unit) : stage_(stage), unit_(unit) {
+      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
+      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
+    }
+    ~Use() {
+      stage_.for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+  private:
+    DecoderStage& stage_;
+    std::size_t unit_;
+  };
+
+  template <ForwardPass Pass>
+  [[nodiscard]] Stream run_layers(Pass pass, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     saved.layers.resize(layers_.size());
-    Stream stream{embedding_ ? redistribute<Residual>(embed(batch.ids, embedding_->value()))
-                             : std::move(in).value(),
-                  std::nullopt};
-    for (std::size_t i = 0; i < layers_.size(); ++i)
-      stream = layers_[i].forward(std::move(stream), rotary_, saved.layers[i]);
+    Stream stream{embedding_ ? embedded(batch) : std::move(in).value(), std::nullopt};
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const Use use(*this, layer_unit(i));
+      stream = layers_[i].forward(pass, std::move(stream), rotary_, batch.origin, saved.layers[i]);
+    }
     return stream;
+  }
+
+  [[nodiscard]] Boundary embedded(const Batch& batch) {
+    const Use use(*this, 0);
+    return redistribute<Residual>(embed(batch.ids, embedding_->weight()));
   }
 
   /// One tensor costs the pass of an addition, two would cost a second message.
@@ -224,21 +268,25 @@ private:
   }
 
   void run_final_norm(Stream stream, Saved& saved) {
-    auto last = norm_stream(std::move(stream), final_gain_->value(), config_.norm_epsilon);
+    auto last = norm_stream(std::move(stream), final_gain_->weight(), config_.norm_epsilon);
     saved.final_in.emplace(std::move(last.sum));
     saved.final_rms.emplace(std::move(last.inverse_rms));
     saved.head_in.emplace(redistribute<Tokens>(last.normed));
   }
 
+  [[nodiscard]] Boundary head_input_gradient(Saved& saved) {
+    const Use use(*this, head_unit());
+    return rms_norm_gradient(redistribute<Residual>(matmul(*saved.scores_gradient, head_->weight())),
+                             *saved.final_in, final_gain_->weight(), *saved.final_rms,
+                             final_gain_->gradient_slot());
+  }
+
   template <class AfterLayer>
   [[nodiscard]] std::optional<Boundary> back(std::optional<Boundary> gradient, Saved& saved,
                                              AfterLayer after) {
-    Boundary stream =
-        part_.last ? rms_norm_gradient(redistribute<Residual>(matmul(*saved.scores_gradient, head_->value())),
-                                       *saved.final_in, final_gain_->value(), *saved.final_rms,
-                                       final_gain_->gradient_slot())
-                   : std::move(gradient).value();
+    Boundary stream = part_.last ? head_input_gradient(saved) : std::move(gradient).value();
     for (std::size_t i = layers_.size(); i-- > 0;) {
+      const Use use(*this, layer_unit(i));
       stream = layers_[i].input_gradient(std::move(stream), rotary_, saved.layers[i]);
       after(layers_[i], saved.layers[i]);
     }
@@ -256,6 +304,15 @@ private:
     if (part_.first)
       embed_weight_gradient(batch.ids, *saved.embedding_gradient, embedding_->gradient_slot());
     release(saved);
+    for_each_held_parameter([](auto& parameter) { parameter.end_microbatch(); });
+  }
+
+  /// Those that it owns, and a head that another stage of this rank owns.
+  template <class Visitor>
+  void for_each_held_parameter(Visitor visit) {
+    for_each_parameter(visit);
+    if (head_ && !owns_head_ && !embedding_)
+      visit(*head_);
   }
 
   /// Everything but the vector's own memory.

@@ -4,7 +4,6 @@
 /// @file
 /// @brief AdamW over a model's parameters, with clipping by the global norm fused into the update.
 
-#include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/parameter.hpp>
@@ -36,7 +35,8 @@ class AdamW {
 public:
   explicit AdamW(AdamWOptions options = {}) : options_(options) {}
 
-  /// @brief Updates every parameter of the model from its finished gradient. Not collective.
+  /// @brief Updates every parameter of the model from its finished gradient. Collective where parameters are
+  /// stored otherwise than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered.
   template <ParameterSet Model>
   void step(Model& model, const GradientSummary& summary, double learning_rate) {
     kernels::AdamWStep constants =
@@ -44,35 +44,31 @@ public:
     model.for_each_parameter([&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
   }
 
-  /// @brief Updates one parameter; its gradient must be finished: in the gradient layout of the value, not
-  /// Partial.
+  /// @brief Updates one parameter; its gradient must be finished: in the layout of the optimizer state.
   /// @param constants from begin()
   template <class P, AnyShardedTensor G>
   void update(P& parameter, const G& gradient, kernels::AdamWStep constants) const {
     using L = typename std::remove_cvref_t<G>::layout;
     constexpr bool finished = !L::value.has_partial();
-    constexpr bool fits = std::is_same_v<L, typename P::gradient_layout>;
+    constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
     static_assert(
         finished,
         "AdamW: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or"
-        " redistribute it to Gradient<L> of the parameter's layout)");
+        " redistribute it to the parameter's gradient_layout)");
     static_assert(!finished || fits,
-                  "AdamW: the gradient must have the gradient layout of its parameter (redistribute it to"
-                  " Gradient<L> of the parameter's layout)");
+                  "AdamW: the optimizer state must lie where the gradient does (redistribute the gradient to"
+                  " the parameter's gradient_layout, or choose the Zero type that shards both alike)");
     if constexpr (finished && fits) {
       if (!P::decays())
         constants.weight_decay = 0;
-      auto& value = parameter.value();
-      auto& state = parameter.state();
-      if (!state) {
-        state.emplace(
-            typename P::State{{value.resources(), value.shape()}, {value.resources(), value.shape()}});
-        fill(state->first_moment, typename P::element(0));
-        fill(state->second_moment, typename P::element(0));
-      }
-      kernels::adamw_update(value.execution(), value.mutable_local_matrix(), gradient.local_matrix(),
-                            state->first_moment.mutable_local_matrix(),
-                            state->second_moment.mutable_local_matrix(), constants);
+      if (!parameter.state())
+        parameter.make_state();
+      auto& state = *parameter.state();
+      parameter.update_weights([&](auto& weights) {
+        kernels::adamw_update(weights.execution(), weights.mutable_local_matrix(), gradient.local_matrix(),
+                              state.first_moment.mutable_local_matrix(),
+                              state.second_moment.mutable_local_matrix(), constants);
+      });
     }
   }
 

@@ -85,7 +85,8 @@ public:
                                      "divides once by the global count)");
   }
 
-  /// @brief Reduces every gradient to its parameter's layout and the loss, tokens and norm over the mesh.
+  /// @brief Reduces every gradient to the layout of its optimizer state, and loss, tokens and norm over the
+  /// mesh.
   ///
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
   /// @throws LifecycleError before any add(), on a second call, or where a parameter has no gradient;
@@ -102,7 +103,7 @@ public:
     model_->for_each_parameter([&](auto& parameter) {
       parameter.finish_gradient();
       add_square(parameter, squares);
-      core = &parameter.value().core();
+      core = &parameter.stored().core();
     });
     const bool once = core != nullptr && contributes_(*core);
     std::array<double, 3> totals{once ? loss_ : 0, once ? static_cast<double>(tokens_) : 0,

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Causal grouped-query attention on a fused query-key-value buffer, forward and backward.
 
+#include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_device.hpp>
 #include <shardwright/tensor/kernels/attention_host.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
@@ -33,6 +34,55 @@ void require_attention(const char* operation, const AttentionShape& shape, const
           "the output must be [batch * sequence, heads * head_dim].");
   require(log_sum_exp.extent(0) == shape.tokens() * shape.heads(), operation,
           "log_sum_exp must be [batch * heads * sequence].");
+}
+
+/// The rows of a block must be those of the buffers.
+template <class KeyValues>
+void require_block(const char* operation, const AttentionShape& shape, const CausalBlock& block,
+                   const KeyValues& key_values) {
+  require(block.queries.rows == shape.sequence && block.keys.rows <= shape.sequence, operation,
+          "the block must have one query for each token of a sequence, and no more keys.");
+  require(key_values.extent(0) == shape.batch * block.keys.rows &&
+              key_values.extent(1) == shape.kv_heads * 2 * shape.head_dim,
+          operation, "keys and values must be [batch * keys, kv_heads * 2 * head_dim].");
+}
+
+template <class Execution, class Element, class Work>
+void run_attention_forward(const char* operation, const Execution& execution,
+                           const AttentionForwardRow<Element>& row, const Work& workspace) {
+  if (row.shape.tokens() == 0 || row.shape.kv_heads == 0 || row.block.keys_needed() == 0)
+    return;
+  if constexpr (runs_on_host<Execution>) {
+    const std::size_t workers = attention_workers(execution, row.shape);
+    require(workspace.extent(0) >= workers * AttentionBuffers<Element>::forward_size(row.shape), operation,
+            "the workspace is too small (see attention_forward_workspace).");
+    run("sw::attention", execution, workers,
+        AttentionForward<Element>{row.qkv, row.key_values, row.out, row.log_sum_exp, row.shape, row.block,
+                                  row.merge, row.scale, workspace.data(), workers});
+  } else {
+    run("sw::attention", execution, row.shape.tokens() * row.shape.heads(), row);
+  }
+}
+
+template <class Execution, class Element, class Work>
+void run_attention_backward(const char* operation, const Execution& execution,
+                            const AttentionBackwardQuery<Element>& query, const Work& workspace) {
+  const AttentionShape& shape = query.shape;
+  if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
+    return;
+  if constexpr (runs_on_host<Execution>) {
+    const std::size_t workers = attention_workers(execution, shape);
+    require(workspace.extent(0) >= workers * AttentionBuffers<Element>::backward_size(shape), operation,
+            "the workspace is too small (see attention_backward_workspace).");
+    run("sw::d_attention", execution, workers,
+        AttentionBackward<Element>{query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out,
+                                   query.d_qkv, query.d_key_values, shape, query.block, query.merge,
+                                   query.scale, workspace.data(), workers});
+  } else {
+    run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
+    run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
+        AttentionBackwardKey<Element>{query});
+  }
 }
 
 } // namespace detail
@@ -69,23 +119,34 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
                        const AttentionShape& shape, double scale, const Work& workspace) {
   using Element = typename Out::value_type;
   detail::require_attention("attention_forward", shape, qkv, out, log_sum_exp);
-  if (shape.tokens() == 0 || shape.kv_heads == 0)
-    return;
-  const auto in = detail::span_of(qkv);
-  const detail::MatrixSpan<const Element> input{in.data, in.rows, in.columns, in.stride};
-  const Element factor = static_cast<Element>(scale);
-  if constexpr (detail::runs_on_host<Execution>) {
-    detail::require(workspace.extent(0) >= attention_forward_workspace<Element>(execution, shape),
-                    "attention_forward", "the workspace is too small (see attention_forward_workspace).");
-    const std::size_t workers = detail::attention_workers(execution, shape);
-    detail::run("sw::attention", execution, workers,
-                detail::AttentionForward<Element>{input, detail::span_of(out), log_sum_exp.data(), shape,
-                                                  factor, workspace.data(), workers});
-  } else {
-    detail::run(
-        "sw::attention", execution, shape.tokens() * shape.heads(),
-        detail::AttentionForwardRow<Element>{input, detail::span_of(out), log_sum_exp.data(), shape, factor});
-  }
+  const auto input = detail::constant(detail::span_of(qkv));
+  detail::run_attention_forward<Execution, Element>(
+      "attention_forward", execution,
+      {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::span_of(out),
+       log_sum_exp.data(), shape, CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)},
+      workspace);
+}
+
+/// @brief The same queries over the keys and values of other tokens: `out` and `log_sum_exp` become those of
+/// all keys met so far. Queries that see none of these keep theirs.
+///
+/// Blocks may be met in any order, each once, attention_forward over the queries' own tokens first.
+/// @param key_values  [batch * keys, kv_heads * 2 * head_dim], as pack_key_values makes it
+template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
+          KernelVector Work>
+void attention_forward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
+                             const Out& out, const Lse& log_sum_exp, const AttentionShape& shape,
+                             const CausalBlock& block, double scale, const Work& workspace) {
+  using Element = typename Out::value_type;
+  constexpr const char* operation = "attention_forward_block";
+  detail::require_attention(operation, shape, qkv, out, log_sum_exp);
+  detail::require_block(operation, shape, block, key_values);
+  const auto keys = detail::constant(detail::span_of(key_values));
+  detail::run_attention_forward<Execution, Element>(
+      operation, execution,
+      {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
+       detail::span_of(out), log_sum_exp.data(), shape, block, true, static_cast<Element>(scale)},
+      workspace);
 }
 
 /// @brief d_qkv from the forward pass's buffers and d_out; probabilities are computed again, not stored.
@@ -105,31 +166,42 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
   using Element = typename DQkv::value_type;
   detail::require_attention("attention_backward", shape, qkv, out, log_sum_exp);
   detail::require_attention("attention_backward", shape, d_qkv, d_out, log_sum_exp);
-  if (shape.tokens() == 0 || shape.kv_heads == 0)
-    return;
-  const auto in = detail::span_of(qkv);
-  const auto outer = detail::span_of(out);
-  const auto gradient = detail::span_of(d_out);
-  const detail::MatrixSpan<const Element> input{in.data, in.rows, in.columns, in.stride};
-  const detail::MatrixSpan<const Element> output{outer.data, outer.rows, outer.columns, outer.stride};
-  const detail::MatrixSpan<const Element> d_output{gradient.data, gradient.rows, gradient.columns,
-                                                   gradient.stride};
-  const Element factor = static_cast<Element>(scale);
-  if constexpr (detail::runs_on_host<Execution>) {
-    detail::require(workspace.extent(0) >= attention_backward_workspace<Element>(execution, shape),
-                    "attention_backward", "the workspace is too small (see attention_backward_workspace).");
-    const std::size_t workers = detail::attention_workers(execution, shape);
-    detail::run("sw::d_attention", execution, workers,
-                detail::AttentionBackward<Element>{input, output, log_sum_exp.data(), d_output,
-                                                   detail::span_of(d_qkv), shape, factor, workspace.data(),
-                                                   workers});
-  } else {
-    const detail::AttentionBackwardQuery<Element> query{
-        input, output, log_sum_exp.data(), d_output, detail::span_of(d_qkv), shape, factor};
-    detail::run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
-    detail::run("sw::d_attn_key", execution, shape.tokens() * shape.kv_heads,
-                detail::AttentionBackwardKey<Element>{query});
-  }
+  const auto input = detail::constant(detail::span_of(qkv));
+  const auto gradient = detail::span_of(d_qkv);
+  detail::run_attention_backward<Execution, Element>(
+      "attention_backward", execution,
+      {input, detail::KeyValueSpan<const Element>::fused(input, shape),
+       detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
+       gradient, detail::KeyValueSpan<Element>::fused(gradient, shape), shape,
+       CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)},
+      workspace);
+}
+
+/// @brief What a block of other tokens' keys and values adds to the queries' part of `d_qkv`, and the
+/// gradients of these keys and values from the queries.
+///
+/// @param out, log_sum_exp  of all blocks
+/// @param d_key_values      as key_values; all of it is written
+template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
+          KernelMatrix DOut, KernelMatrix DQkv, KernelMatrix DKeyValues, KernelVector Work>
+void attention_backward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
+                              const Out& out, const Lse& log_sum_exp, const DOut& d_out, const DQkv& d_qkv,
+                              const DKeyValues& d_key_values, const AttentionShape& shape,
+                              const CausalBlock& block, double scale, const Work& workspace) {
+  using Element = typename DQkv::value_type;
+  constexpr const char* operation = "attention_backward_block";
+  detail::require_attention(operation, shape, qkv, out, log_sum_exp);
+  detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
+  detail::require_block(operation, shape, block, key_values);
+  detail::require_block(operation, shape, block, d_key_values);
+  const auto keys = detail::constant(detail::span_of(key_values));
+  detail::run_attention_backward<Execution, Element>(
+      operation, execution,
+      {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
+       detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
+       detail::span_of(d_qkv), detail::KeyValueSpan<Element>::packed(detail::span_of(d_key_values), shape),
+       shape, block, true, static_cast<Element>(scale)},
+      workspace);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -5,6 +5,7 @@
 /// @brief Causal attention with one thread per row and no workspace: correct on any execution space, not
 /// tuned.
 
+#include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -21,51 +22,57 @@ SHARDWRIGHT_FUNCTION inline Element row_dot(const Element* a, const Element* b, 
   return sum;
 }
 
-/// Where the rows of one head lie in the fused buffers.
-template <class Element>
+/// Where the rows of one head lie.
 struct AttentionHead {
   std::size_t batch;
   std::size_t head;
+  std::size_t kv_head;
   std::size_t q_column;
-  std::size_t k_column;
   std::size_t out_column;
 
   SHARDWRIGHT_FUNCTION AttentionHead(const AttentionShape& shape, std::size_t batch_index,
                                      std::size_t head_index)
-      : batch(batch_index), head(head_index),
-        q_column(head / shape.q_per_kv * shape.group_width() + head % shape.q_per_kv * shape.head_dim),
-        k_column(head / shape.q_per_kv * shape.group_width() + shape.q_per_kv * shape.head_dim),
+      : batch(batch_index), head(head_index), kv_head(head / shape.q_per_kv),
+        q_column(kv_head * shape.group_width() + head % shape.q_per_kv * shape.head_dim),
         out_column(head * shape.head_dim) {}
 };
 
-/// One query row per call.
+/// One query row per call; the members are those of AttentionForward.
 template <class Element>
 struct AttentionForwardRow {
   MatrixSpan<const Element> qkv;
+  KeyValueSpan<const Element> key_values;
   MatrixSpan<Element> out;
   Element* log_sum_exp;
   AttentionShape shape;
+  CausalBlock block;
+  bool merge;
   Element scale;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
     const std::size_t head_index = index / shape.sequence;
-    const AttentionHead<Element> head(shape, head_index / shape.heads(), head_index % shape.heads());
-    const std::size_t token = head.batch * shape.sequence;
+    const AttentionHead head(shape, head_index / shape.heads(), head_index % shape.heads());
+    const std::size_t seen = block.keys_seen(i);
+    if (seen == 0)
+      return;
+    const std::size_t token = head.batch * shape.sequence + i;
+    const std::size_t key_token = head.batch * block.keys.rows;
     const std::size_t d = shape.head_dim;
-    const Element* q = qkv.row(token + i) + head.q_column;
-    Element best = scale * row_dot(q, qkv.row(token) + head.k_column, d);
-    for (std::size_t j = 1; j <= i; ++j) {
-      const Element score = scale * row_dot(q, qkv.row(token + j) + head.k_column, d);
+    const Element* q = qkv.row(token) + head.q_column;
+    Element best =
+        merge ? log_sum_exp[index] : scale * row_dot(q, key_values.key(key_token, head.kv_head), d);
+    for (std::size_t j = 0; j < seen; ++j) {
+      const Element score = scale * row_dot(q, key_values.key(key_token + j, head.kv_head), d);
       if (score > best)
         best = score;
     }
-    Element* to = out.row(token + i) + head.out_column;
+    Element* to = out.row(token) + head.out_column;
+    Element sum = merge ? std::exp(log_sum_exp[index] - best) : Element(0);
     for (std::size_t c = 0; c < d; ++c)
-      to[c] = Element(0);
-    Element sum(0);
-    for (std::size_t j = 0; j <= i; ++j) {
-      const Element* k = qkv.row(token + j) + head.k_column;
+      to[c] = merge ? to[c] * sum : Element(0);
+    for (std::size_t j = 0; j < seen; ++j) {
+      const Element* k = key_values.key(key_token + j, head.kv_head);
       const Element weight = std::exp(scale * row_dot(q, k, d) - best);
       sum += weight;
       for (std::size_t c = 0; c < d; ++c)
@@ -77,31 +84,37 @@ struct AttentionForwardRow {
   }
 };
 
-/// Gradient of one query row per call.
+/// Gradient of one query row per call; the members are those of AttentionBackward.
 template <class Element>
 struct AttentionBackwardQuery {
   MatrixSpan<const Element> qkv;
+  KeyValueSpan<const Element> key_values;
   MatrixSpan<const Element> out;
   const Element* log_sum_exp;
   MatrixSpan<const Element> d_out;
   MatrixSpan<Element> d_qkv;
+  KeyValueSpan<Element> d_key_values;
   AttentionShape shape;
+  CausalBlock block;
+  bool merge;
   Element scale;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
     const std::size_t head_index = index / shape.sequence;
-    const AttentionHead<Element> head(shape, head_index / shape.heads(), head_index % shape.heads());
-    const std::size_t token = head.batch * shape.sequence;
+    const AttentionHead head(shape, head_index / shape.heads(), head_index % shape.heads());
+    const std::size_t token = head.batch * shape.sequence + i;
+    const std::size_t key_token = head.batch * block.keys.rows;
     const std::size_t d = shape.head_dim;
-    const Element* q = qkv.row(token + i) + head.q_column;
-    const Element* d_row = d_out.row(token + i) + head.out_column;
-    const Element dots = row_dot(d_row, out.row(token + i) + head.out_column, d);
-    Element* to = d_qkv.row(token + i) + head.q_column;
-    for (std::size_t c = 0; c < d; ++c)
+    const Element* q = qkv.row(token) + head.q_column;
+    const Element* d_row = d_out.row(token) + head.out_column;
+    const Element dots = row_dot(d_row, out.row(token) + head.out_column, d);
+    Element* to = d_qkv.row(token) + head.q_column;
+    for (std::size_t c = 0; c < d && !merge; ++c)
       to[c] = Element(0);
-    for (std::size_t j = 0; j <= i; ++j) {
-      const Element* k = qkv.row(token + j) + head.k_column;
+    const std::size_t seen = block.keys_seen(i);
+    for (std::size_t j = 0; j < seen; ++j) {
+      const Element* k = key_values.key(key_token + j, head.kv_head);
       const Element p = std::exp(scale * row_dot(q, k, d) - log_sum_exp[index]);
       const Element d_score = scale * p * (row_dot(d_row, k + d, d) - dots);
       for (std::size_t c = 0; c < d; ++c)
@@ -117,20 +130,19 @@ struct AttentionBackwardKey {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const AttentionShape& shape = a.shape;
-    const std::size_t j = index % shape.sequence;
-    const std::size_t group = index / shape.sequence;
+    const std::size_t j = index % a.block.keys.rows;
+    const std::size_t group = index / a.block.keys.rows;
     const std::size_t batch = group / shape.kv_heads;
+    const std::size_t kv_head = group % shape.kv_heads;
     const std::size_t token = batch * shape.sequence;
     const std::size_t d = shape.head_dim;
-    const std::size_t first_head = group % shape.kv_heads * shape.q_per_kv;
-    const std::size_t k_column = AttentionHead<Element>(shape, batch, first_head).k_column;
-    const Element* k = a.qkv.row(token + j) + k_column;
-    Element* d_key = a.d_qkv.row(token + j) + k_column;
+    const Element* k = a.key_values.key(batch * a.block.keys.rows + j, kv_head);
+    Element* d_key = a.d_key_values.key(batch * a.block.keys.rows + j, kv_head);
     for (std::size_t c = 0; c < 2 * d; ++c)
       d_key[c] = Element(0);
-    for (std::size_t h = first_head; h < first_head + shape.q_per_kv; ++h) {
-      const AttentionHead<Element> head(shape, batch, h);
-      for (std::size_t i = j; i < shape.sequence; ++i) {
+    for (std::size_t h = kv_head * shape.q_per_kv; h < (kv_head + 1) * shape.q_per_kv; ++h) {
+      const AttentionHead head(shape, batch, h);
+      for (std::size_t i = a.block.first_query(j); i < shape.sequence; ++i) {
         const Element* q = a.qkv.row(token + i) + head.q_column;
         const Element* d_row = a.d_out.row(token + i) + head.out_column;
         const Element lse = a.log_sum_exp[(batch * shape.heads() + h) * shape.sequence + i];

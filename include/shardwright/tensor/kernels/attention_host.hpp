@@ -5,6 +5,7 @@
 /// @brief Causal attention on a host core: blocks of query rows whose scores stay in cache, products in
 /// register tiles.
 
+#include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
@@ -109,8 +110,8 @@ SHARDWRIGHT_FUNCTION inline void transpose_rows(const Element* packed, std::size
   }
 }
 
-/// Copies rows out of a packed block, each times its own factor.
-template <class Element, class Factor>
+/// Rows of a packed block, each times its own factor, to where they belong: copied, or added there.
+template <TileStore store = TileStore::assign, class Element, class Factor>
 SHARDWRIGHT_FUNCTION inline void unpack_rows(const Element* packed, std::size_t width, std::size_t count,
                                              std::size_t columns, Factor factor, Element* to,
                                              std::size_t stride) {
@@ -119,29 +120,39 @@ SHARDWRIGHT_FUNCTION inline void unpack_rows(const Element* packed, std::size_t 
     const Element* row = packed + i * width;
     const Element scale = factor(i);
     for_chunks<Element>(0, columns, [=](auto chunk, std::size_t c) {
-      chunk.store(out + c, WholeChunk<Element>{}.load(row + c) * scale);
+      if constexpr (store == TileStore::accumulate)
+        chunk.store(out + c, chunk.load(out + c) + WholeChunk<Element>{}.load(row + c) * scale);
+      else
+        chunk.store(out + c, WholeChunk<Element>{}.load(row + c) * scale);
     });
   }
 }
 
-/// Scores of the keys of the diagonal block that a query must not see become -infinity.
+/// Scores of the first `keys` keys that a query of the block from `first_row` on must not see become
+/// -infinity.
 template <class Element>
-SHARDWRIGHT_FUNCTION inline void mask_diagonal(Element* scores, std::size_t first_row, std::size_t keys) {
-  for (std::size_t j = first_row; j < keys; ++j) {
-    for (std::size_t i = 0; i < j - first_row; ++i) {
+SHARDWRIGHT_FUNCTION inline void mask_unseen(Element* scores, const CausalBlock& block, std::size_t first_row,
+                                             std::size_t keys) {
+  for (std::size_t j = block.keys_seen(first_row); j < keys; ++j) {
+    const std::size_t unseeing = block.first_query(j) - first_row;
+    for (std::size_t i = 0; i < unseeing; ++i)
       scores[j * attention_rows + i] = -infinite<Element>;
-    }
   }
 }
 
+/// Attention of the queries of `qkv` over the keys that they see of `block`. `merge` joins the result with
+/// that of other keys, which `out` and `log_sum_exp` hold.
 template <class Element>
 struct AttentionForward {
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Element>;
   MatrixSpan<const Element> qkv;
+  KeyValueSpan<const Element> key_values;
   MatrixSpan<Element> out;
   Element* log_sum_exp;
   AttentionShape shape;
+  CausalBlock block;
+  bool merge;
   Element scale;
   Element* workspace;
   std::size_t workers;
@@ -158,14 +169,15 @@ private:
     const std::size_t batch = unit / shape.kv_heads;
     const std::size_t kv_head = unit % shape.kv_heads;
     const Element* queries = qkv.row(batch * shape.sequence) + kv_head * shape.group_width();
-    const Element* keys = queries + shape.q_per_kv * shape.head_dim;
-    pack_rows(keys, qkv.stride, shape.sequence, shape.head_dim, Element(1), buffers.keys, shape.sequence,
+    const Element* keys = key_values.key(batch * block.keys.rows, kv_head);
+    const std::size_t needed = block.keys_needed();
+    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Element(1), buffers.keys, needed,
               buffers.width);
-    pack_rows(keys + shape.head_dim, qkv.stride, shape.sequence, shape.head_dim, Element(1), buffers.values,
-              shape.sequence, buffers.width);
+    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Element(1),
+              buffers.values, needed, buffers.width);
     for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
       const std::size_t head = kv_head * shape.q_per_kv + h;
-      for (std::size_t first = 0; first < shape.sequence; first += rows) {
+      for (std::size_t first = block.first_query(0); first < shape.sequence; first += rows) {
         const std::size_t count = first + rows <= shape.sequence ? rows : shape.sequence - first;
         row_block(queries + h * shape.head_dim + first * qkv.stride, first, count,
                   out.row(batch * shape.sequence + first) + head * shape.head_dim,
@@ -176,22 +188,44 @@ private:
 
   SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t first, std::size_t count,
                                       Element* to, Element* lse, const AttentionBuffers<Element>& b) const {
-    const std::size_t keys = first + count;
+    const std::size_t keys = block.keys_seen(first + count - 1);
     pack_rows(queries, qkv.stride, count, shape.head_dim, scale, b.result, rows, b.width);
     transpose_rows(b.result, b.width, shape.head_dim, b.queries_across);
     product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
                                                  b.queries_across, rows, b.scores, rows);
-    mask_diagonal(b.scores, first, keys);
+    mask_unseen(b.scores, block, first, keys);
     Element sums[rows];
     Element maxima[rows];
     softmax(b.scores, keys, maxima, sums);
     product_in_tiles<TileStore::assign, Element>(rows, b.width, keys, {b.scores, 1, rows}, b.values, b.width,
                                                  b.result, b.width);
+    if (merge)
+      return merge_rows(b, count, maxima, sums, to, lse);
     unpack_rows(
         b.result, b.width, count, shape.head_dim, [&sums](std::size_t i) { return Element(1) / sums[i]; }, to,
         out.stride);
     for (std::size_t i = 0; i < count; ++i)
       lse[i] = maxima[i] + std::log(sums[i]);
+  }
+
+  /// With o and l of other keys and the sums s and r = sum exp(score - m) v of these: l' = log(e^l + e^m s),
+  /// o' = e^(l - l') o + e^(m - l') r (Liu et al. 2023, arXiv 2310.01889, section 3).
+  SHARDWRIGHT_FUNCTION void merge_rows(const AttentionBuffers<Element>& b, std::size_t count,
+                                       const Element* maxima, const Element* sums, Element* to,
+                                       Element* lse) const {
+    for (std::size_t i = 0; i < count; ++i) {
+      const Element fresh = maxima[i] + std::log(sums[i]);
+      const Element larger = lse[i] > fresh ? lse[i] : fresh;
+      const Element joint = larger + std::log(std::exp(lse[i] - larger) + std::exp(fresh - larger));
+      const Element old_share = std::exp(lse[i] - joint);
+      const Element fresh_share = std::exp(maxima[i] - joint);
+      Element* row = to + i * out.stride;
+      const Element* result = b.result + i * b.width;
+      for_chunks<Element>(0, shape.head_dim, [=](auto chunk, std::size_t c) {
+        chunk.store(row + c, chunk.load(row + c) * old_share + chunk.load(result + c) * fresh_share);
+      });
+      lse[i] = joint;
+    }
   }
 
   /// Scores become exp(score - maximum of the query); the sums are left to the caller.
@@ -226,16 +260,23 @@ private:
 
 /// Gradient by recomputed probabilities P = exp(S - log_sum_exp): dV = P' dO, dS = P (dO V' - rowsum(dO O)),
 /// dQ = scale dS K, dK = scale dS' Q (Dao et al. 2022, arXiv 2205.14135, appendix B).
+///
+/// `out` and `log_sum_exp` are those of all keys, so gradients of blocks of keys add up. `merge` adds dQ to
+/// what `d_qkv` holds of other keys; dK and dV are written.
 template <class Element>
 struct AttentionBackward {
   static constexpr std::size_t rows = attention_rows;
   static constexpr std::size_t registers = attention_rows / lane_count<Element>;
   MatrixSpan<const Element> qkv;
+  KeyValueSpan<const Element> key_values;
   MatrixSpan<const Element> out;
   const Element* log_sum_exp;
   MatrixSpan<const Element> d_out;
   MatrixSpan<Element> d_qkv;
+  KeyValueSpan<Element> d_key_values;
   AttentionShape shape;
+  CausalBlock block;
+  bool merge;
   Element scale;
   Element* workspace;
   std::size_t workers;
@@ -251,32 +292,31 @@ private:
   SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Element>& b) const {
     const std::size_t batch = unit / shape.kv_heads;
     const std::size_t kv_head = unit % shape.kv_heads;
-    const std::size_t token = batch * shape.sequence;
-    const std::size_t column = kv_head * shape.group_width();
-    const std::size_t key_column = column + shape.q_per_kv * shape.head_dim;
-    const Element* keys = qkv.row(token) + key_column;
-    pack_rows(keys, qkv.stride, shape.sequence, shape.head_dim, Element(1), b.keys, shape.sequence, b.width);
-    pack_rows(keys + shape.head_dim, qkv.stride, shape.sequence, shape.head_dim, Element(1), b.values,
-              shape.sequence, b.width);
-    for (std::size_t i = 0; i < shape.sequence * b.width; ++i)
+    const std::size_t token = batch * block.keys.rows;
+    const std::size_t needed = block.keys_needed();
+    const Element* keys = key_values.key(token, kv_head);
+    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Element(1), b.keys, needed, b.width);
+    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Element(1), b.values,
+              needed, b.width);
+    for (std::size_t i = 0; i < block.keys.rows * b.width; ++i)
       b.d_keys[i] = b.d_values[i] = Element(0);
     for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
-      for (std::size_t first = 0; first < shape.sequence; first += rows) {
+      for (std::size_t first = block.first_query(0); first < shape.sequence; first += rows) {
         const std::size_t count = first + rows <= shape.sequence ? rows : shape.sequence - first;
         row_block(batch, kv_head, h, first, count, b);
       }
     }
     const auto one = [](std::size_t) { return Element(1); };
-    Element* d_keys = d_qkv.row(token) + key_column;
-    unpack_rows(b.d_keys, b.width, shape.sequence, shape.head_dim, one, d_keys, d_qkv.stride);
-    unpack_rows(b.d_values, b.width, shape.sequence, shape.head_dim, one, d_keys + shape.head_dim,
-                d_qkv.stride);
+    Element* d_keys = d_key_values.key(token, kv_head);
+    const std::size_t stride = d_key_values.tokens.stride;
+    unpack_rows(b.d_keys, b.width, block.keys.rows, shape.head_dim, one, d_keys, stride);
+    unpack_rows(b.d_values, b.width, block.keys.rows, shape.head_dim, one, d_keys + shape.head_dim, stride);
   }
 
   SHARDWRIGHT_FUNCTION void row_block(std::size_t batch, std::size_t kv_head, std::size_t h,
                                       std::size_t first, std::size_t count,
                                       const AttentionBuffers<Element>& b) const {
-    const std::size_t keys = first + count;
+    const std::size_t keys = block.keys_seen(first + count - 1);
     const std::size_t head = kv_head * shape.q_per_kv + h;
     const std::size_t token = batch * shape.sequence + first;
     const std::size_t q_column = kv_head * shape.group_width() + h * shape.head_dim;
@@ -302,7 +342,7 @@ private:
 
     product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
                                                  b.queries_across, rows, b.scores, rows);
-    mask_diagonal(b.scores, first, keys);
+    mask_unseen(b.scores, block, first, keys);
     product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.values, b.width, 1},
                                                  b.d_out_across, rows, b.d_scores, rows);
     score_gradients(b.scores, b.d_scores, keys, lse, dots);
@@ -312,10 +352,13 @@ private:
                                                      b.width, b.d_keys, b.width);
     product_in_tiles<TileStore::assign, Element>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys, b.width,
                                                  b.result, b.width);
-    const Element factor = scale;
-    unpack_rows(
-        b.result, b.width, count, shape.head_dim, [factor](std::size_t) { return factor; },
-        d_qkv.row(token) + q_column, d_qkv.stride);
+    const auto factor = [by = scale](std::size_t) { return by; };
+    Element* d_queries = d_qkv.row(token) + q_column;
+    if (merge)
+      unpack_rows<TileStore::accumulate>(b.result, b.width, count, shape.head_dim, factor, d_queries,
+                                         d_qkv.stride);
+    else
+      unpack_rows(b.result, b.width, count, shape.head_dim, factor, d_queries, d_qkv.stride);
   }
 
   /// Scores become probabilities, and gradients of probabilities become gradients of scores.

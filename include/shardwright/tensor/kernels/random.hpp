@@ -28,9 +28,10 @@ namespace detail {
 /// Number of random numbers in a row that share the cost of a launch index on the host.
 inline constexpr std::size_t random_grain = 1024;
 
-/// Walks runs along the last dimension; `Draw` turns random words into the value of an element.
+/// Walks runs along the last dimension; `Draw` turns random words and the input into the value of an element.
 template <class Element, class Draw>
 struct RandomElements {
+  const Element* in; // may be `data`
   Element* data;
   std::uint64_t offset[4];
   std::uint64_t global[4];
@@ -50,13 +51,14 @@ struct RandomElements {
     const std::uint64_t first =
         (((offset[0] + i0) * global[1] + offset[1] + i1) * global[2] + offset[2] + i2) * global[3] +
         offset[3];
+    const Element* from = in + row * extent[3];
     Element* to = data + row * extent[3];
     PhiloxWords words{};
     for (std::uint64_t i = begin; i < end; ++i) {
       const std::uint64_t index = first + i;
       if (i == begin || index % 4 == 0)
         words = random_words(key, index / 4);
-      to[i] = draw(words, static_cast<unsigned>(index % 4), to[i]);
+      to[i] = draw(words, static_cast<unsigned>(index % 4), from[i]);
     }
   }
 };
@@ -92,16 +94,17 @@ struct DrawDropout {
   }
 };
 
+/// `in` is the data of a block of the same shape, or that of `view` itself.
 template <class Execution, KernelView View, class Draw>
-void run_random(const char* label, const Execution& execution, const View& view,
-                const BlockPosition& position, RandomKey key, const Draw& draw) {
+void run_random(const char* label, const Execution& execution, const typename View::value_type* in,
+                const View& view, const BlockPosition& position, RandomKey key, const Draw& draw) {
   constexpr std::size_t tensor_rank = std::size_t(View::rank);
   static_assert(tensor_rank >= 1 && tensor_rank <= 4,
                 "random kernels: the view must have one to four dimensions.");
   using Element = typename View::value_type;
   RandomElements<Element, Draw> functor{
-      flat_span_of(view, label).data,    {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1}, 1,
-      grain_of<Execution>(random_grain), key,          draw};
+      in, flat_span_of(view, label).data,    {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1},
+      1,  grain_of<Execution>(random_grain), key,          draw};
   // Dimensions are right-aligned, so that the last one is always number 3.
   for (std::size_t d = 0; d < tensor_rank; ++d) {
     const std::size_t slot = 4 - tensor_rank + d;
@@ -127,7 +130,7 @@ template <class Execution, KernelView View>
 void fill_uniform(const Execution& execution, const View& view, const BlockPosition& position, RandomKey key,
                   double low, double high) {
   using Element = typename View::value_type;
-  detail::run_random("fill_uniform", execution, view, position, key,
+  detail::run_random("fill_uniform", execution, view.data(), view, position, key,
                      detail::DrawUniform<Element>{low, high - low});
 }
 
@@ -138,8 +141,22 @@ template <class Execution, KernelView View>
 void fill_normal(const Execution& execution, const View& view, const BlockPosition& position, RandomKey key,
                  double mean, double deviation) {
   using Element = typename View::value_type;
-  detail::run_random("fill_normal", execution, view, position, key,
+  detail::run_random("fill_normal", execution, view.data(), view, position, key,
                      detail::DrawNormal<Element>{mean, deviation});
+}
+
+/// @brief out = 0 with the given probability, else in / (1 - probability); `out` may be `in`.
+/// @param in @param out contiguous local blocks of the same extents
+/// @throws InvalidArgument where the probability or the block does not fit
+template <class Execution, KernelView In, KernelView View>
+void dropout_into(const Execution& execution, const In& in, const View& out, const BlockPosition& position,
+                  RandomKey key, double probability) {
+  using Element = typename View::value_type;
+  detail::require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
+  detail::require(in.size() == out.size(), "dropout", "input and output must have the same extents.");
+  detail::run_random(
+      "dropout", execution, in.data(), out, position, key,
+      detail::DrawDropout<Element>{probability, static_cast<Element>(1.0 / (1.0 - probability))});
 }
 
 /// @brief In place: zero with the given probability, else divided by (1 - probability).
@@ -148,11 +165,7 @@ void fill_normal(const Execution& execution, const View& view, const BlockPositi
 template <class Execution, KernelView View>
 void dropout(const Execution& execution, const View& view, const BlockPosition& position, RandomKey key,
              double probability) {
-  using Element = typename View::value_type;
-  detail::require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
-  detail::run_random(
-      "dropout", execution, view, position, key,
-      detail::DrawDropout<Element>{probability, static_cast<Element>(1.0 / (1.0 - probability))});
+  dropout_into(execution, view, view, position, key, probability);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

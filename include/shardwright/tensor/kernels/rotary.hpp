@@ -4,6 +4,7 @@
 /// @file
 /// @brief Rotary positions in place on the queries and keys of a fused query-key-value buffer.
 
+#include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -36,12 +37,12 @@ struct RotaryRows {
   MatrixSpan<const Element> cosines;
   MatrixSpan<const Element> sines;
   AttentionShape shape;
-  std::size_t first_position;
+  TokenRuns positions;
   Element direction; // -1 turns back
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
     const std::size_t half = shape.head_dim / 2;
-    const std::size_t position = first_position + token % shape.sequence;
+    const std::size_t position = positions.position(token % shape.sequence);
     const Element* cosine = cosines.row(position);
     const Element* sine = sines.row(position);
     const Element sign = direction;
@@ -66,16 +67,16 @@ struct RotaryRows {
 
 template <class Execution, class Qkv, class Table>
 void run_rotary(const char* operation, const Execution& execution, const Qkv& qkv, const Table& cosines,
-                const Table& sines, const AttentionShape& shape, std::size_t first_position, int direction) {
+                const Table& sines, const AttentionShape& shape, const TokenRuns& positions, int direction) {
   using Element = typename Qkv::value_type;
   require(shape.head_dim % 2 == 0, operation, "the head dimension must be even.");
   require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
           "the buffer must be [batch * sequence, kv_heads * (q_per_kv + 2) * head_dim].");
   require(cosines.extent(1) == shape.head_dim / 2 && sines.extent(1) == shape.head_dim / 2, operation,
           "the tables must be [positions, head_dim / 2].");
-  require(cosines.extent(0) >= first_position + shape.sequence &&
-              sines.extent(0) >= first_position + shape.sequence,
-          operation, "the tables must reach the last position (make them longer).");
+  require(positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");
+  require(cosines.extent(0) >= positions.end() && sines.extent(0) >= positions.end(), operation,
+          "the tables must reach the last position (make them longer).");
   const auto c = span_of(cosines);
   const auto s = span_of(sines);
   run("sw::rotary", execution, qkv.extent(0),
@@ -83,7 +84,7 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
                           {c.data, c.rows, c.columns, c.stride},
                           {s.data, s.rows, s.columns, s.stride},
                           shape,
-                          first_position,
+                          positions,
                           static_cast<Element>(direction)});
 }
 
@@ -104,18 +105,18 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
 /// element i + head_dim / 2.
 /// @param qkv             fused buffer of `shape`, in place
 /// @param cosines, sines  [positions, head_dim / 2], from fill_rotary_tables
-/// @param first_position  position of every sequence's first token
+/// @param positions       of the rows of every sequence
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cosines, const Table& sines,
-                    const AttentionShape& shape, std::size_t first_position = 0) {
-  detail::run_rotary("rotary_forward", execution, qkv, cosines, sines, shape, first_position, 1);
+                    const AttentionShape& shape, const TokenRuns& positions) {
+  detail::run_rotary("rotary_forward", execution, qkv, cosines, sines, shape, positions, 1);
 }
 
 /// @brief The inverse turn, which is the gradient of rotary_forward: in place on d_qkv.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_backward(const Execution& execution, const Qkv& d_qkv, const Table& cosines, const Table& sines,
-                     const AttentionShape& shape, std::size_t first_position = 0) {
-  detail::run_rotary("rotary_backward", execution, d_qkv, cosines, sines, shape, first_position, -1);
+                     const AttentionShape& shape, const TokenRuns& positions) {
+  detail::run_rotary("rotary_backward", execution, d_qkv, cosines, sines, shape, positions, -1);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief train_gpt's models over float, all model state sharded.
+
+#include "trainer.hpp"
+
+template train_gpt::RunResult
+train_gpt::train_as<float, shardwright::Zero3>(const shardwright::HostCommunicator&, const Options&,
+                                               const shardwright::ByteDataset&, bool);

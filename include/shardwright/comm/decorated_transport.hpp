@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The base of transports that put something around another communicator's calls.
+
+#include <shardwright/comm/host_communicator.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Forwards everything to the communicator below, groups and errors included; a decorator overrides `run` and
+/// `start`, and says in `around` how the groups that split off are decorated.
+class DecoratedTransport : public HostTransport {
+public:
+  explicit DecoratedTransport(HostCommunicator below) : below_(std::move(below)) {}
+  [[nodiscard]] int rank() const noexcept override { return below_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return below_.size(); }
+  [[nodiscard]] int world_rank(int rank) const override { return below_.world_rank(rank); }
+  [[nodiscard]] std::string name() const override { return below_.name(); }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const override { return below_.deadline(); }
+  [[nodiscard]] std::shared_ptr<HostTransport> split(int colour, int key, std::string name,
+                                                     SourceLocation where) override {
+    HostCommunicator part = below_.split(colour, key, std::move(name), where);
+    return part.valid() ? around(std::move(part)) : nullptr;
+  }
+  void abort(const std::string& reason) override { below_.abort(reason); }
+
+protected:
+  [[nodiscard]] virtual std::shared_ptr<HostTransport> around(HostCommunicator part) const = 0;
+  [[nodiscard]] HostCommunicator& below() noexcept { return below_; }
+
+private:
+  HostCommunicator below_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A file beside a training run; one that can not be written costs a warning, never the training.
+
+#include <shardwright/core/config.hpp>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Takes one sentence; called at most once for each file.
+using LogWarning = std::function<void(const std::string&)>;
+
+/// @brief Writes the sentence to standard error.
+inline void warn_on_standard_error(const std::string& sentence) { std::cerr << sentence << std::endl; }
+
+/// @brief A file that bytes are appended to until that fails: then one warning, and everything is dropped.
+class LogFile {
+public:
+  /// @brief Drops everything: no file was asked for.
+  LogFile() = default;
+
+  /// @brief Opens `path`, with its directory if that is missing; an empty path drops everything.
+  /// @param mode of fopen
+  /// @param subject what the file holds, for the warning: "metrics"
+  LogFile(std::filesystem::path path, const char* mode, std::string subject, LogWarning warning)
+      : path_(std::move(path)), subject_(std::move(subject)), warning_(std::move(warning)) {
+    if (path_.empty())
+      return;
+    std::error_code ignored;
+    if (path_.has_parent_path())
+      std::filesystem::create_directories(path_.parent_path(), ignored);
+    errno = 0;
+    file_.reset(std::fopen(path_.c_str(), mode));
+    if (!file_)
+      give_up("can not be opened, " + std::generic_category().message(errno));
+  }
+
+  /// @brief Whether bytes still reach the file.
+  [[nodiscard]] bool active() const noexcept { return file_ != nullptr; }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+  /// @brief Appends bytes; others see them after the next flush.
+  void write(std::string_view bytes) {
+    errno = 0;
+    if (file_ && std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size())
+      give_up("can not be written, " + std::generic_category().message(errno));
+  }
+  /// @brief Hands what was written to the operating system.
+  void flush() {
+    errno = 0;
+    if (file_ && std::fflush(file_.get()) != 0)
+      give_up("can not be written, " + std::generic_category().message(errno));
+  }
+
+  /// @brief Closes the file and warns, unless that has happened before.
+  void give_up(const std::string& why) {
+    file_.reset();
+    if (warning_)
+      warning_("Warning: " + subject_ + ": " + path_.string() + " " + why +
+               "; the training goes on without " + subject_);
+    warning_ = nullptr;
+  }
+
+private:
+  struct Close {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+
+  std::filesystem::path path_;
+  std::string subject_;
+  LogWarning warning_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief ZeRO as layouts: where parameters are stored, gradients accumulated and optimizer state kept.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/layout/axis.hpp>
+#include <shardwright/layout/layout.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The indices in a table of the axes of a list.
+template <class Table, class... Axes>
+[[nodiscard]] constexpr AxisSequence indices_of(AxisList<Axes...>) {
+  AxisSequence out;
+  for (const std::string_view name : AxisList<Axes...>::names)
+    out.push_back(axis_index(Table::names, name));
+  return out;
+}
+
+template <class Axes>
+struct SortedList;
+template <class... Axes>
+struct SortedList<AxisList<Axes...>> {
+  using type = SortedAxes<Axes...>;
+};
+
+template <class Described, class Axes>
+struct ShardedOverHolder {
+  using table = UnionOfAxes<typename Described::axis_list, typename SortedList<Axes>::type>;
+  static constexpr LayoutValue value = [] {
+    LayoutValue layout = value_over<table, Described>();
+    for (const int axis : indices_of<table>(Axes{}))
+      if (layout.is_replicated(axis))
+        layout.shard(0).push_back(axis);
+    return layout;
+  }();
+};
+
+template <class Raw, class State, class Axes>
+struct ReducedHolder {
+  using table = UnionOfAxes<UnionOfAxes<typename Raw::axis_list, typename State::axis_list>,
+                            typename SortedList<Axes>::type>;
+  static constexpr LayoutValue value = [] {
+    const LayoutValue raw = value_over<table, Raw>();
+    LayoutValue layout = value_over<table, State>();
+    const AxisSequence reduced = indices_of<table>(Axes{});
+    for (int axis = 0; axis < table::size; ++axis)
+      if (raw.is_partial(axis) && layout.is_replicated(axis) && !reduced.contains(axis))
+        layout.set_partial(axis, raw.op(axis));
+    return layout;
+  }();
+};
+
+} // namespace detail
+
+/// @brief Layout `L` with dimension 0 split further over the axes of a list, in its order; axes that `L` uses
+/// already stay as they are.
+template <LayoutType L, class Axes>
+using ShardedOver =
+    detail::LayoutOf<typename detail::ShardedOverHolder<L, Axes>::table, detail::ShardedOverHolder<L, Axes>>;
+
+/// @brief Layout of a raw gradient that is reduced over the axes of a list: as `State` there, and still
+/// Partial over every other axis over which `Raw` is.
+template <LayoutType Raw, LayoutType State, class Axes>
+using ReducedGradient = detail::LayoutOf<typename detail::ReducedHolder<Raw, State, Axes>::table,
+                                         detail::ReducedHolder<Raw, State, Axes>>;
+
+/// @brief Plain data parallelism: parameters and optimizer state replicated, gradients summed once in a step
+/// (R, P, R).
+///
+/// A choice of sharding has four members: `axes`, over which it shards and which are reduced first, major to
+/// minor; and what it makes of a parameter's compute layout, which products read, and of the layout that
+/// propagation gives its raw gradient: `Stored`, `State` (of optimizer and finished gradient) and
+/// `Accumulator`, which is the raw gradient's layout (one reduction in a step) or ReducedGradient (one for
+/// each microbatch). The collectives follow (Rajbhandari et al., arXiv 1910.02054). Ranks along an axis that
+/// the parameter's gradient is Partial over and that is not in `axes` hold replicas of a shard group (HSDP).
+struct DataParallel {
+  using axes = AxisList<axis::dp, axis::cp>;
+  template <LayoutType Compute>
+  using Stored = Compute;
+  template <LayoutType, LayoutType Raw>
+  using Accumulator = Raw;
+  template <LayoutType Compute>
+  using State = Compute;
+};
+
+/// @brief The optimizer state is sharded (R, P, S): gradients are reduce-scattered once in a step, updated
+/// parameters gathered.
+struct Zero1 : DataParallel {
+  template <LayoutType Compute>
+  using State = ShardedOver<Compute, axes>;
+};
+
+/// @brief Gradients and optimizer state are sharded (R, S, S): gradients are reduce-scattered for each
+/// microbatch.
+struct Zero2 : Zero1 {
+  template <LayoutType Compute, LayoutType Raw>
+  using Accumulator = ReducedGradient<Raw, State<Compute>, axes>;
+};
+
+/// @brief Parameters too (S, S, S): they are gathered for each use.
+struct Zero3 : Zero2 {
+  template <LayoutType Compute>
+  using Stored = ShardedOver<Compute, axes>;
+};
+
+/// @brief Another choice with whole accumulators: one reduction in a step instead of one for each microbatch.
+template <class Zero>
+struct ReduceOncePerStep : Zero {
+  template <LayoutType, LayoutType Raw>
+  using Accumulator = Raw;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The two ways in which attention meets the keys of other context ranks: a choice of layout and token
+/// order.
+
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/token_order.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <LayoutType Qkv>
+struct HeadsForSequence {
+  static constexpr LayoutValue value = [] {
+    LayoutValue layout = Qkv::value;
+    for (const int axis : Qkv::value.shard(1))
+      layout.shard(2).push_back(axis);
+    layout.shard(1) = {};
+    return layout;
+  }();
+};
+
+} // namespace detail
+
+/// @brief Attention reads whole sequences of a share of the heads: two all_to_alls in each pass bring the
+/// fused input there and the result back (DeepSpeed-Ulysses, Jacobs et al., arXiv 2309.14509).
+///
+/// The key and value heads must divide over tp x cp.
+struct AllToAllContext {
+  using Order = NaturalOrder;
+  /// @brief Layout that attention reads, from that of the fused input.
+  template <LayoutType Qkv>
+  using AttentionInput = detail::LayoutOf<typename Qkv::axis_list, detail::HeadsForSequence<Qkv>>;
+};
+
+/// @brief Every rank keeps its queries, and keys and values travel around the ring of context ranks (Ring
+/// Attention, Liu et al., arXiv 2310.01889), in zig-zag order so that all have as much to do.
+///
+/// Any number of heads; the sequence must be a multiple of 2 cp.
+struct RingContext {
+  using Order = ZigZagOrder;
+  template <LayoutType Qkv>
+  using AttentionInput = Qkv;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

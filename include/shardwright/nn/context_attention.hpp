@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Causal attention by the positions of its tokens: whole sequences, or sequences that are sharded
+/// over a ring of ranks.
+
+#include <shardwright/nn/attention.hpp>
+#include <shardwright/nn/context.hpp>
+#include <shardwright/nn/ring_attention.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The ring of the ranks that share a sequence, or nothing where one rank has all of it.
+template <LayoutType L, class E, class Target, class Order>
+[[nodiscard]] std::optional<RingAttention<std::remove_const_t<E>, Target>>
+ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+        SourceLocation where) {
+  const auto [ranks, rank] = sequence_ranks(qkv);
+  if (positions.sequence() != qkv.shape()[1] ||
+      (AttentionOrder<L, Order>::sharded && (positions.ranks() != ranks || positions.rank() != rank)))
+    reject_operation("attention",
+                     "the positions must be those of the input's sequence of " +
+                         std::to_string(qkv.shape()[1]) + ", but they are of " +
+                         std::to_string(positions.sequence()) + " (take them from the batch's token ids)",
+                     qkv.core(), where);
+  if constexpr (AttentionOrder<L, Order>::value && AttentionOrder<L, Order>::sharded) {
+    const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
+    if (ranks > 1 && shape.tokens() > 0) {
+      const AxisBinding binding = bind_axes(qkv.core(), L::axes);
+      const int axis = binding.mesh_axis[static_cast<std::size_t>(L::value.shard(1)[0])];
+      return RingAttention<std::remove_const_t<E>, Target>(qkv.resources(),
+                                                           qkv.core().communicator(1u << axis), positions,
+                                                           shape, attention_scale(heads), where);
+    }
+  }
+  return std::nullopt;
+}
+
+} // namespace detail
+
+/// @brief Causal attention of tokens at `positions`. The layout of the input says how: a whole sequence is
+/// attended to here; a sharded one lets keys and values travel around the ring of the ranks that share it.
+///
+/// Equal to attention of whole sequences up to rounding, and to the bit where one rank has all of it. Blocks
+/// are merged in a fixed order. Cost of the ring: ranks - 1 messages of this rank's keys and values to the
+/// next rank, each while the block before is computed.
+/// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]
+template <LayoutType L, class E, class Target, class Order>
+[[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
+attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+          SourceLocation where = SourceLocation::current()) {
+  auto ring = detail::ring_of(qkv, positions, heads, where);
+  if (!ring)
+    return detail::local_attention(qkv, heads, where);
+  auto out = detail::attention_output(qkv, heads);
+  ring->forward(detail::token_rows(qkv), out.value.mutable_local_matrix(),
+                detail::mutable_flat(out.log_sum_exp));
+  return out;
+}
+
+/// @brief The gradient of qkv from that of attention's value.
+///
+/// Cost of the ring: as attention, and as many messages of the gradients of keys and values.
+template <LayoutType L, class G, class E, class Target, class Saved, class Order>
+[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
+attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
+                   const ShardedTensor<L, E, Target>& qkv, const Saved& saved,
+                   const TokenPositions<Order>& positions, HeadShape heads,
+                   SourceLocation where = SourceLocation::current()) {
+  auto ring = detail::ring_of(qkv, positions, heads, where);
+  if (!ring)
+    return detail::local_attention_gradient(gradient, qkv, saved, heads, where);
+  ShardedTensor<L, std::remove_const_t<E>, Target> out(qkv.resources(), qkv.shape());
+  ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::flat(saved.log_sum_exp),
+                 gradient.local_matrix(), detail::mutable_token_rows(out));
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

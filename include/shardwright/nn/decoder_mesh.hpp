@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The meshes of a decoder: of one stage, and of a pipeline of them.
+
+#include <shardwright/layout/axis.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
+
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The mesh of a decoder or of a pipeline's stage: replicas of shard groups, data, context and tensor
+/// parallel ranks. Ranks of tp are neighbours.
+using DecoderMesh = DeviceMesh<axis::dpr, axis::dp, axis::cp, axis::tp>;
+
+/// @brief The mesh of a pipeline of decoder stages; pp is outermost.
+using DecoderPipelineMesh = DeviceMesh<axis::pp, axis::dpr, axis::dp, axis::cp, axis::tp>;
+
+/// @brief Extents of a DecoderMesh.
+struct DecoderExtents {
+  int dpr = 1; ///< Replicas of a shard group.
+  int dp = 1;
+  int cp = 1;
+  int tp = 1;
+
+  /// @brief Ranks that split the batch.
+  [[nodiscard]] int data_ranks() const noexcept { return dpr * dp; }
+  [[nodiscard]] int ranks() const noexcept { return dpr * dp * cp * tp; }
+  /// @brief "dp=2,tp=2", without axes of extent 1.
+  [[nodiscard]] std::string text() const {
+    std::string out;
+    const auto add = [&out](const char* name, int extent) {
+      if (extent > 1)
+        out.append(out.empty() ? "" : ",").append(name).append("=").append(std::to_string(extent));
+    };
+    add("dpr", dpr), add("dp", dp), add("cp", cp), add("tp", tp);
+    return out.empty() ? "one rank" : out;
+  }
+};
+
+/// @brief The mesh of these extents over `ranks`. Collective.
+[[nodiscard]] inline DecoderMesh decoder_mesh(const HostCommunicator& ranks, const DecoderExtents& extents) {
+  using namespace axis;
+  return DecoderMesh(ranks, extent<dpr>(extents.dpr), extent<dp>(extents.dp), extent<cp>(extents.cp),
+                     extent<tp>(extents.tp));
+}
+
+/// @brief A pipeline of `stages` ranks, each of which is a mesh of these extents. Collective.
+[[nodiscard]] inline DecoderPipelineMesh decoder_pipeline_mesh(const HostCommunicator& ranks, int stages,
+                                                               const DecoderExtents& extents) {
+  using namespace axis;
+  return DecoderPipelineMesh(ranks, extent<pp>(stages), extent<dpr>(extents.dpr), extent<dp>(extents.dp),
+                             extent<cp>(extents.cp), extent<tp>(extents.tp));
+}
+
+/// @brief The mesh of this rank's stages: the pipeline's without its axis. Collective.
+[[nodiscard]] inline DecoderMesh stage_mesh(const DecoderPipelineMesh& whole) {
+  using namespace axis;
+  return decoder_mesh(whole.communicator<dpr, dp, cp, tp>(),
+                      {whole.extent<dpr>(), whole.extent<dp>(), whole.extent<cp>(), whole.extent<tp>()});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

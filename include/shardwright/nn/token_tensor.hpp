@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Token ids and targets whose order along the sequence is part of their type, and the positions that
+/// follow from it.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/token_order.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Which positions the ranks along the axis of a sequence hold, in an order that is a type.
+template <TokenOrder Order>
+class TokenPositions {
+public:
+  using order = Order;
+
+  /// @brief Of rank `rank` among `ranks`.
+  /// @throws InvalidArgument where the sequence does not divide as the order needs.
+  TokenPositions(std::int64_t sequence, int ranks, int rank)
+      : sequence_(sequence), ranks_(ranks), rank_(rank) {
+    const std::int64_t divisor = Order::divisor(ranks);
+    if (sequence % divisor != 0)
+      throw InvalidArgument(std::string(Order::name) + ": the sequence " + std::to_string(sequence) +
+                            " must be a multiple of " + std::to_string(divisor) +
+                            ", two chunks for each of " + std::to_string(ranks) +
+                            " context ranks (change the sequence length, or use " + "fewer context ranks)");
+  }
+
+  [[nodiscard]] std::int64_t sequence() const noexcept { return sequence_; } ///< Tokens of a whole sequence.
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }                ///< Ranks that share a sequence.
+  [[nodiscard]] int rank() const noexcept { return rank_; }                  ///< This rank among them.
+  /// @brief Positions of this rank's rows.
+  [[nodiscard]] TokenRuns runs() const { return runs_of(rank_); }
+  /// @brief Positions of another rank's rows.
+  [[nodiscard]] TokenRuns runs_of(int rank) const { return Order::runs(sequence_, ranks_, rank); }
+
+private:
+  std::int64_t sequence_;
+  int ranks_;
+  int rank_;
+};
+
+namespace detail {
+
+/// The trace shows both orders.
+template <class Have, class Wanted>
+struct OneTokenOrder {
+  static_assert(
+      std::is_same_v<Have, Wanted>,
+      "TokenTensor: ids, targets and attention must have the tokens in one order, NaturalOrder for "
+      "AllToAllContext and ZigZagOrder for RingContext (make the batch as the model's Ids, and fill "
+      "it by their positions())");
+};
+
+/// Ranks that share dimension 1 of a tensor, and this rank's place among them.
+template <class Tensor>
+[[nodiscard]] std::pair<int, int> sequence_ranks(const Tensor& tensor) {
+  constexpr LayoutValue layout = Tensor::layout::value;
+  static_assert(layout.shard(1).size() <= 1,
+                "TokenTensor: the sequence must be sharded over at most one axis (shard it over cp)");
+  if constexpr (layout.shard(1).size() == 1) {
+    const AxisBinding binding = bind_axes(tensor.core(), Tensor::layout::axes);
+    const auto axis = static_cast<std::size_t>(layout.shard(1)[0]);
+    return {binding.extents[axis], binding.coordinates[axis]};
+  } else {
+    return {1, 0};
+  }
+}
+
+} // namespace detail
+
+/// @brief Token ids or targets, [batch, sequence], whose rows of a sequence are in `Order`.
+///
+/// A sharded tensor that does not become one of another order: what reads it, attention above all, knows each
+/// row's position from the type.
+template <TokenOrder Order, LayoutType L, class Element = std::int32_t, class Target = DefaultTarget>
+class TokenTensor : public ShardedTensor<L, Element, Target> {
+  using Base = ShardedTensor<L, Element, Target>;
+
+public:
+  using order = Order;
+  using Handle = TokenTensor<Order, L, const typename Base::value_type, Target>;
+
+  /// @brief An uninitialised tensor of `shape`.
+  /// @throws InvalidArgument where the sequence does not divide as the order needs.
+  template <class... Axes>
+  requires(!Base::read_only) TokenTensor(const DeviceMesh<Axes...>& mesh, const typename Base::Shape& shape,
+                                         SourceLocation where = SourceLocation::current())
+      : Base(mesh, shape, where) {
+    static_cast<void>(positions());
+  }
+  /// @brief Takes a tensor whose rows are known to be in the order.
+  explicit TokenTensor(Base&& tokens) : Base(std::move(tokens)) {}
+  /// @brief Another order: a sentence.
+  template <class Other, LayoutType From, class E>
+  requires(!std::is_same_v<Other, Order>) TokenTensor(const TokenTensor<Other, From, E, Target>& from)
+      : Base(detail::TensorAccess::adopt<Base>(from)) {
+    static_assert(sizeof(detail::OneTokenOrder<Other, Order>) != 0);
+  }
+
+  /// @brief A read-only handle of the same memory.
+  [[nodiscard]] Handle share() const { return Handle(Base::share()); }
+  /// @brief Positions of this rank's rows.
+  [[nodiscard]] TokenPositions<Order> positions() const {
+    const auto [ranks, rank] = detail::sequence_ranks(static_cast<const Base&>(*this));
+    return {Base::shape()[1], ranks, rank};
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

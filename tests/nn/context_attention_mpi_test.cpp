@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/context_check.hpp"
+#include "support/catch.hpp"
+
+TEST_CASE("attention that MPI ranks share is that of whole sequences, by either way") {
+  namespace sw = shardwright;
+  sw::LaunchOptions options;
+  options.deadline = std::chrono::minutes(1);
+  sw::launch(options, [](sw::HostCommunicator world) {
+    shardwright_test::Findings findings;
+    for (const nn_test::ContextWay way : nn_test::context_ways)
+      if (way.context * way.tensor == world.size()) {
+        nn_test::check_context<sw::RingContext, double>(world, findings, way, 1e-14);
+        nn_test::check_context<sw::AllToAllContext, double>(world, findings, way, 1e-14);
+      }
+    CHECK(findings.text() == "");
+  });
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/context_check.hpp"
+#include "support/catch.hpp"
+
+#include <string>
+
+namespace {
+
+namespace sw = shardwright;
+using namespace nn_test;
+using namespace sw::axis;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+using Qkv = sw::Layout<4, sw::Shard<0, dp>, sw::Shard<1, cp>, sw::Shard<2, tp>>;
+static_assert(std::is_same_v<sw::AllToAllContext::AttentionInput<Qkv>,
+                             sw::Layout<4, sw::Shard<0, dp>, sw::Shard<2, tp, cp>>>);
+static_assert(std::is_same_v<sw::RingContext::AttentionInput<Qkv>, Qkv>);
+
+} // namespace
+
+TEST_CASE("attention that context ranks share is that of whole sequences, by either way") {
+  for (const ContextWay way : context_ways)
+    CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
+            check_context<sw::RingContext, double>(world, findings, way, 1e-14);
+            check_context<sw::AllToAllContext, double>(world, findings, way, 1e-14);
+            check_context<sw::RingContext, float>(world, findings, way, 4e-6);
+          }) == "");
+}
+
+TEST_CASE("attention over context ranks names what does not divide") {
+  CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<cp>(2), sw::extent<tp>(2)};
+          const auto expect = [&](const char* part, const auto& function) {
+            std::string said = "no error";
+            try {
+              function();
+            } catch (const sw::InvalidArgument& error) {
+              said = error.what();
+            }
+            findings.expect(said.find(part) != std::string::npos, said);
+          };
+          using Ids = sw::Layout<2, sw::Shard<1, cp>>;
+          expect(
+              "ZigZagOrder: the sequence 6 must be a multiple of 4, two chunks for each of 2 context ranks",
+              [&] {
+                sw::TokenTensor<sw::ZigZagOrder, Ids>(mesh, {1, 6});
+              });
+          using Heads = sw::Layout<4, sw::Shard<2, tp, cp>>;
+          const sw::ShardedTensor<Heads> few(mesh, {1, 8, 6, 4 * 8});
+          expect("attention: kv_heads 6 must be a multiple of the 4 ranks that share them", [&] {
+            static_cast<void>(sw::attention(few, {2, 8}));
+          });
+          using Sharded = sw::Layout<4, sw::Shard<1, cp>>;
+          const sw::ShardedTensor<Sharded> qkv(mesh, {1, 8, 1, 4 * 8});
+          expect("attention: the positions must be those of the input's sequence of 8, but they are of 16",
+                 [&] {
+                   static_cast<void>(sw::attention(
+                       qkv, sw::TokenPositions<sw::ZigZagOrder>(16, 2, mesh.coordinate<cp>()), {2, 8}));
+                 });
+        }) == "");
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Attention of a sequence that context ranks share, against attention of the whole sequence on one
+/// rank.
+
+#include "support/ranks.hpp"
+
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nn_test {
+
+namespace sw = shardwright;
+using ContextMesh = sw::DeviceMesh<sw::axis::cp, sw::axis::tp>;
+
+/// @brief Extents of a mesh, and whether all-to-all has heads enough for it.
+struct ContextWay {
+  int context = 1;
+  int tensor = 1;
+};
+inline constexpr ContextWay context_ways[] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {2, 2}, {4, 1}};
+
+/// @brief One problem: random queries, keys and values of whole sequences, and what attention makes of them.
+template <class Context, class Element>
+class ContextProblem {
+  using Order = typename Context::Order;
+  using Qkv = sw::Layout<4, sw::Shard<1, sw::axis::cp>, sw::Shard<2, sw::axis::tp>>;
+  using Input = typename Context::template AttentionInput<Qkv>;
+  using Whole = sw::ShardedTensor<sw::Layout<4>, Element>;
+  template <class L>
+  using Tensor = sw::ShardedTensor<L, Element>;
+
+public:
+  static constexpr std::int64_t batch = 2, sequence = 48, groups = 12, queries = 2, width = 6;
+  static constexpr sw::HeadShape heads{queries, width};
+
+  explicit ContextProblem(const ContextMesh& mesh)
+      : mesh_(mesh), table_(mesh, sequence, width, 100),
+        positions_(sequence, mesh.template extent<sw::axis::cp>(), mesh.template coordinate<sw::axis::cp>()) {
+  }
+
+  /// @brief This rank's value and gradient, by the ranks together.
+  [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>> together() const {
+    return run(positions_);
+  }
+  /// @brief The same with the positions of another rank, which must not give the same.
+  [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>> with_wrong_rotation() const {
+    return run({sequence, positions_.ranks(), (positions_.rank() + 1) % positions_.ranks()});
+  }
+
+  /// @brief This rank's part of value and gradient of whole sequences.
+  [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>> alone() const {
+    const sw::TokenPositions<sw::NaturalOrder> all(sequence, 1, 0);
+    Whole qkv = random<sw::Layout<4>>({batch, sequence, groups, (queries + 2) * width}, 1);
+    const auto upstream = random<sw::Layout<3>>({batch, sequence, groups * queries * width}, 2);
+    sw::rotate(qkv, table_, all, heads);
+    const auto out = sw::attention(qkv, heads);
+    auto gradient = sw::attention_gradient(upstream, qkv, out, heads);
+    sw::rotate_back(gradient, table_, all, heads);
+    return {own_rows(out.value), own_rows(gradient)};
+  }
+
+private:
+  [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>>
+  run(const sw::TokenPositions<Order>& rotated) const {
+    using Value = sw::AttentionLayout<Qkv>;
+    Tensor<Qkv> fused(mesh_, {batch, sequence, groups, (queries + 2) * width});
+    Tensor<Value> upstream(mesh_, {batch, sequence, groups * queries * width});
+    take_rows(random<sw::Layout<4>>(fused.shape(), 1), fused);
+    take_rows(random<sw::Layout<3>>(upstream.shape(), 2), upstream);
+    sw::rotate(fused, table_, rotated, heads);
+    const auto input = sw::redistribute<Input>(fused);
+    const auto out = sw::attention(input, positions_, heads);
+    const auto value = sw::redistribute<Value>(out.value);
+    auto gradient = sw::redistribute<Qkv>(sw::attention_gradient(
+        sw::redistribute<sw::AttentionLayout<Input>>(upstream), input, out, positions_, heads));
+    sw::rotate_back(gradient, table_, rotated, heads);
+    return {{value.data(), value.data() + value.local_size()},
+            {gradient.data(), gradient.data() + gradient.local_size()}};
+  }
+
+  template <class L>
+  [[nodiscard]] Tensor<L> random(const typename Tensor<L>::Shape& shape, std::uint64_t number) const {
+    Tensor<L> out(mesh_, shape);
+    sw::fill_normal(out, {11, number});
+    return out;
+  }
+
+  /// Elements of this rank: its positions of each sequence, and its share of what follows.
+  template <class From, class Visit>
+  void for_own(const From& whole, Visit visit) const {
+    const sw::TokenRuns runs = positions_.runs();
+    const auto per_token = static_cast<std::size_t>(whole.size()) / (batch * sequence);
+    const auto ranks = static_cast<std::size_t>(mesh_.template extent<sw::axis::tp>());
+    const auto share = per_token / ranks;
+    const auto first = share * static_cast<std::size_t>(mesh_.template coordinate<sw::axis::tp>());
+    for (std::size_t b = 0; b < batch; ++b)
+      for (std::size_t row = 0; row < runs.rows; ++row)
+        for (std::size_t i = 0; i < share; ++i)
+          visit(whole.data()[(b * sequence + runs.position(row)) * per_token + first + i]);
+  }
+  template <class From>
+  [[nodiscard]] std::vector<Element> own_rows(const From& whole) const {
+    std::vector<Element> out;
+    for_own(whole, [&](Element value) { out.push_back(value); });
+    return out;
+  }
+  template <class From, class To>
+  void take_rows(const From& whole, To& part) const {
+    Element* to = part.mutable_data();
+    for_own(whole, [&](Element value) { *to++ = value; });
+  }
+
+  const ContextMesh& mesh_;
+  sw::RotaryTable<Element, sw::DefaultTarget> table_;
+  sw::TokenPositions<Order> positions_;
+};
+
+template <class Element>
+[[nodiscard]] double largest_difference(const std::vector<Element>& values,
+                                        const std::vector<Element>& reference) {
+  double largest = values.size() == reference.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < std::min(values.size(), reference.size()); ++i) {
+    const double difference = std::abs(static_cast<double>(values[i] - reference[i]));
+    if (!(difference <= largest))
+      largest = std::isnan(difference) ? INFINITY : difference;
+  }
+  return largest;
+}
+
+/// @brief Value and gradient of whole sequences, up to rounding; to the bit on one context rank, and on each
+/// repetition. Collective.
+template <class Context, class Element>
+void check_context(const sw::HostCommunicator& world, shardwright_test::Findings& findings, ContextWay way,
+                   double tolerance) {
+  const ContextMesh mesh(world, sw::extent<sw::axis::cp>(way.context), sw::extent<sw::axis::tp>(way.tensor));
+  const ContextProblem<Context, Element> problem(mesh);
+  const auto all = problem.together();
+  const auto one = problem.alone();
+  const std::string where = std::string(Context::Order::name) + " on cp " + std::to_string(way.context) +
+                            " tp " + std::to_string(way.tensor) + " rank " + std::to_string(world.rank());
+  const double value = largest_difference(all.first, one.first);
+  const double gradient = largest_difference(all.second, one.second);
+  findings.expect(value <= (way.context == 1 ? 0 : tolerance), "value differs by ", value, " in ", where);
+  findings.expect(gradient <= (way.context == 1 ? 0 : 10 * tolerance), "gradient differs by ", gradient,
+                  " in ", where);
+  findings.expect(problem.together() == all, "a repetition differs in ", where);
+  if (way.context == 1)
+    return;
+  // Turning all tokens by one more angle changes nothing, which some ranks see of wrong positions.
+  std::array<double, 1> wrong{largest_difference(problem.with_wrong_rotation().first, one.first)};
+  sw::HostCommunicator(world).all_reduce_in_place(wrong, sw::ReduceOp::maximum);
+  findings.expect(wrong[0] > 1e-2, "the positions make no difference in ", where);
+}
+
+} // namespace nn_test
