@@ -283,9 +283,16 @@ void settle_schedule(const Options& options, const IsGiven& given) {
 }
 
 void settle_training(Options& options, const IsGiven& given) {
-  if (options.zero > 0 && options.precision == Precision::fp64)
-    throw UsageError("--zero " + text(options.zero) +
-                     " is for --precision fp32 in this program, but fp64 was given (leave one of them out)");
+  const std::string precision(name_of(options.precision));
+  const bool compiled = options.zero == 0 || options.precision == Precision::fp32 ||
+                        (options.zero == 3 && options.precision == Precision::bf16);
+  if (!compiled)
+    throw UsageError("--zero " + text(options.zero) + " is for --precision fp32" +
+                     (options.zero == 3 ? " or bf16" : "") + " in this program, but " + precision +
+                     " was given (leave one of them out)");
+  if (is_narrow(options.precision) && options.extent("tp") > 1 && !options.sequence_parallel)
+    throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
+                     text(options.extent("tp")) + " in this program (add it, or leave tp out)");
   if (options.ring && options.extent("cp") == 1)
     throw UsageError("--context ring is attention over the ranks of cp, but the mesh " + options.mesh_text() +
                      " has cp=1 (leave it out, or give a mesh with cp such as --mesh cp=2)");

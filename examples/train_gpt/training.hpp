@@ -7,6 +7,7 @@
 #include "options.hpp"
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/element.hpp>
 #include <shardwright/io/byte_dataset.hpp>
 #include <shardwright/layout/zero.hpp>
 #include <shardwright/nn/context.hpp>
@@ -53,8 +54,17 @@ template <class Element, class Zero, class Context = shardwright::AllToAllContex
   namespace sw = shardwright;
   if (options.ring)
     return train_as<float, sw::DataParallel, sw::RingContext>(world, options, dataset, quiet);
-  if (options.precision == Precision::fp64)
+  switch (options.precision) {
+  case Precision::fp64:
     return train_as<double, sw::DataParallel>(world, options, dataset, quiet);
+  case Precision::bf16:
+    return options.zero == 3 ? train_as<sw::bfloat16, sw::Zero3>(world, options, dataset, quiet)
+                             : train_as<sw::bfloat16, sw::DataParallel>(world, options, dataset, quiet);
+  case Precision::fp16:
+    return train_as<sw::float16, sw::DataParallel>(world, options, dataset, quiet);
+  case Precision::fp32:
+    break;
+  }
   switch (options.zero) {
   case 1:
     return train_as<float, sw::Zero1>(world, options, dataset, quiet);

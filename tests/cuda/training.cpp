@@ -11,6 +11,9 @@
 
 #include <cstdint>
 
+// Compiled for the device as well, though it needs a communicator that carries device memory.
+template class shardwright::detail::RingAttention<float, shardwright::CudaTarget>;
+
 namespace {
 
 using namespace cuda_test;

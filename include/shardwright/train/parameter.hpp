@@ -9,6 +9,7 @@
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/zero.hpp>
+#include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/redistribute.hpp>
@@ -33,7 +34,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// `Zero` (layout/zero.hpp) says where it is stored, where its gradient is accumulated and where its
 /// optimizer state lies; every transition follows from the types. Weights, as stored and as read, have
 /// `Element`; gradients, their sums and the optimizer state have MainElement<Element>, and where that is
-/// another one the state holds a master copy of the weights.
+/// another one there is a master copy of the weights beside the optimizer state.
 ///
 /// Between start_gather and release there is a `weight()`. A microbatch adds its raw gradient to a slot and
 /// ends with `end_pass`: it is reduced then where the accumulator is sharded, and the sum of all of them with
@@ -87,19 +88,24 @@ public:
     main_element beta;
   };
 
-  /// @brief What the optimizer keeps; nothing stands for a master where the stored weights are it.
+  /// @brief What the optimizer keeps.
   struct State {
     GradientTensor first_moment;
     GradientTensor second_moment;
-    std::optional<GradientTensor> master;
   };
 
-  Parameter(std::string name, Stored stored) : name_(std::move(name)), stored_(std::move(stored)) {}
+  /// @param weights in the main element; where the stored weights are of another one they are these rounded,
+  /// and the optimizer's block of them is kept as its master copy
+  Parameter(std::string name, ShardedTensor<stored_layout, main_element, Target> weights)
+      : name_(std::move(name)), master_(master_of(weights)), stored_(convert<Element>(std::move(weights))) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// @brief The weights where they are stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
+  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored
+  /// weights have that element.
+  [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
   /// @brief Whether weight decay applies: to matrices, not to vectors.
   [[nodiscard]] static constexpr bool decays() noexcept { return Compute::tensor_rank > 1; }
 
@@ -168,6 +174,8 @@ public:
   void set_contributors(int stages) noexcept { contributors_ = stages; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
   void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
+  /// @brief Those ranks; without a group where there are none.
+  [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
   /// @brief Whether this rank's copy is the one that stands for all.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
   /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.
@@ -225,17 +233,11 @@ public:
   /// @brief The optimizer's state, made by its first step.
   [[nodiscard]] std::optional<State>& state() noexcept { return state_; }
 
-  /// @brief Moments of zero and, where there is one, the master copy of the weights.
+  /// @brief Moments of zero.
   void make_state() {
-    state_.emplace(
-        State{{stored_.resources(), stored_.shape()}, {stored_.resources(), stored_.shape()}, std::nullopt});
+    state_.emplace(State{{stored_.resources(), stored_.shape()}, {stored_.resources(), stored_.shape()}});
     fill(state_->first_moment, main_element(0));
     fill(state_->second_moment, main_element(0));
-    if constexpr (has_master) {
-      const auto slice = redistribute<state_layout>(stored_);
-      state_->master.emplace(stored_.resources(), stored_.shape());
-      kernels::copy(stored_.execution(), slice.local_matrix(), state_->master->mutable_local_matrix());
-    }
   }
 
   /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element, and brings
@@ -248,10 +250,8 @@ public:
           "Parameter " + name_ +
           ": the weights must not be updated while they are gathered (release() them first)");
     if constexpr (has_master) {
-      change(*state_->master);
-      ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
-      kernels::copy(stored_.execution(), state_->master->local_matrix(), slice.mutable_local_matrix());
-      stored_ = redistribute<stored_layout>(std::move(slice));
+      change(*master_);
+      stored_ = redistribute<stored_layout>(convert<Element>(*master_));
     } else {
       auto slice = redistribute<state_layout>(std::move(stored_));
       change(slice);
@@ -260,6 +260,13 @@ public:
   }
 
 private:
+  using Master = std::optional<GradientTensor>;
+  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    if constexpr (has_master)
+      return redistribute<state_layout>(weights.clone());
+    else
+      return std::nullopt;
+  }
   using FirstPhase = Transition<Raw, reduced_layout>;
   using SecondPhase = Transition<reduced_layout, gradient_layout>;
 
@@ -341,6 +348,7 @@ private:
   }
 
   std::string name_;
+  Master master_;
   Stored stored_;
   std::optional<Weight> weight_;
   std::optional<ShardedTensor<Compute, Element, Target>> gathered_;
