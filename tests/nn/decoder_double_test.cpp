@@ -133,7 +133,7 @@ void check_gradients(const sw::HostCommunicator& world, Findings& findings, cons
     }
     ++number;
   });
-  const double norm = std::sqrt(squares) * summary.scale;
+  const double norm = std::sqrt(squares) * summary.scale.factor();
   findings.expect(std::abs(summary.gradient_norm / norm - 1) < 1e-12, way.text(), " norm ",
                   summary.gradient_norm, " of gathered gradients ", norm);
 }

@@ -52,6 +52,8 @@ class DecoderLayer {
   using Tensor = ShardedTensor<L, Element, Target>;
   template <class L>
   using Handle = ShardedTensor<L, const Element, Target>;
+  template <class L>
+  using Statistics = ShardedTensor<L, MainElement<Element>, Target>;
   using Residual = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
 
@@ -81,7 +83,7 @@ public:
     BatchOrigin origin;
     // Set by forward, or by a replay of what it has not kept.
     std::optional<Handle<Residual>> attention_in, mlp_in;       // inputs of the norms
-    std::optional<Tensor<Rows>> attention_rms, mlp_rms;         // inverse root mean squares
+    std::optional<Statistics<Rows>> attention_rms, mlp_rms;     // inverse root mean squares
     std::optional<Handle<Tokens>> attention_normed, mlp_normed; // inputs of the column-parallel products
     std::optional<Tensor<Heads>> qkv;
     std::optional<AttentionOutput<Heads, Element, Target>> attention;
@@ -98,8 +100,9 @@ public:
   template <class Mesh>
   DecoderLayer(const Mesh& mesh, const DecoderConfig& config, std::uint64_t seed, int number)
       : config_(config), recompute_(config.recompute.of(number)), seed_(seed), number_(number),
-        attention_gain_(name(number, "attention_norm"),
-                        ones<typename NormGain::stored_layout, Element, Target>(mesh, {config.width})),
+        attention_gain_(
+            name(number, "attention_norm"),
+            ones<typename NormGain::stored_layout, MainElement<Element>, Target>(mesh, {config.width})),
         qkv_(matrix<Qkv>(
             mesh, number, 0, "qkv",
             {config.width, config.kv_heads, (config.queries_per_kv_head() + 2) * config.head_width()}, seed,
@@ -108,7 +111,7 @@ public:
                             {config.heads * config.head_width(), config.width}, seed,
                             residual_deviation(config))),
         mlp_gain_(name(number, "mlp_norm"),
-                  ones<typename NormGain::stored_layout, Element, Target>(mesh, {config.width})),
+                  ones<typename NormGain::stored_layout, MainElement<Element>, Target>(mesh, {config.width})),
         gate_up_(matrix<GateUp>(mesh, number, 2, "gate_up", {config.width, 2, config.hidden}, seed,
                                 config.initial_deviation)),
         down_(matrix<Down>(mesh, number, 3, "down", {config.hidden, config.width}, seed,
@@ -191,7 +194,7 @@ private:
   /// From the first norm to what the last product reads: what the first pass and its replay have in common.
   /// The stream that the last product adds to.
   template <ForwardPass Pass>
-  [[nodiscard]] Tensor<Residual> run_blocks(Pass, Tensor<Residual> normed, Tensor<Rows> inverse_rms,
+  [[nodiscard]] Tensor<Residual> run_blocks(Pass, Tensor<Residual> normed, Statistics<Rows> inverse_rms,
                                             const RotaryTable<Element, Target>& rotary, Saved& saved) const {
     saved.attention_rms.emplace(std::move(inverse_rms));
     saved.attention_normed.emplace(as_tokens(std::move(normed)));
@@ -266,7 +269,7 @@ private:
   template <class P, class Mesh>
   static P matrix(const Mesh& mesh, int number, int part, const char* called,
                   const typename P::Stored::Shape& shape, std::uint64_t seed, double deviation) {
-    return {name(number, called), normal<typename P::stored_layout, Element, Target>(
+    return {name(number, called), normal<typename P::stored_layout, MainElement<Element>, Target>(
                                       mesh, shape, seed, tensor_id(number, part), deviation)};
   }
 

@@ -5,6 +5,7 @@
 /// @brief Random fills and dropout keyed by the global element index, so that they do not depend on the
 /// layout.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -68,7 +69,8 @@ struct DrawUniform {
   double low;
   double width;
   SHARDWRIGHT_FUNCTION Element operator()(const PhiloxWords& words, unsigned lane, Element) const {
-    return static_cast<Element>(low + width * unit_interval(words.word[lane]));
+    return static_cast<Element>(
+        static_cast<MainElement<Element>>(low + width * unit_interval(words.word[lane])));
   }
 };
 
@@ -81,16 +83,16 @@ struct DrawNormal {
     const double radius = std::sqrt(-2.0 * std::log(unit_interval(words.word[lane & ~1u])));
     const double angle = 6.283185307179586 * unit_interval(words.word[lane | 1u]);
     const double projection = (lane & 1u) == 0 ? std::cos(angle) : std::sin(angle);
-    return static_cast<Element>(mean + deviation * radius * projection);
+    return static_cast<Element>(static_cast<MainElement<Element>>(mean + deviation * radius * projection));
   }
 };
 
 template <class Element>
 struct DrawDropout {
   double probability;
-  Element factor;
+  MainElement<Element> factor;
   SHARDWRIGHT_FUNCTION Element operator()(const PhiloxWords& words, unsigned lane, Element value) const {
-    return unit_interval(words.word[lane]) < probability ? Element(0) : factor * value;
+    return unit_interval(words.word[lane]) < probability ? Element(0) : static_cast<Element>(factor * value);
   }
 };
 
@@ -134,7 +136,8 @@ void fill_uniform(const Execution& execution, const View& view, const BlockPosit
                      detail::DrawUniform<Element>{low, high - low});
 }
 
-/// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the element type.
+/// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the MainElement and
+/// then to the element: a narrow fill is the fill of floats, rounded.
 /// @param view contiguous local block of one to four dimensions
 /// @throws InvalidArgument where the block does not lie inside the global extents
 template <class Execution, KernelView View>
@@ -154,9 +157,9 @@ void dropout_into(const Execution& execution, const In& in, const View& out, con
   using Element = typename View::value_type;
   detail::require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
   detail::require(in.size() == out.size(), "dropout", "input and output must have the same extents.");
-  detail::run_random(
-      "dropout", execution, in.data(), out, position, key,
-      detail::DrawDropout<Element>{probability, static_cast<Element>(1.0 / (1.0 - probability))});
+  detail::run_random("dropout", execution, in.data(), out, position, key,
+                     detail::DrawDropout<Element>{
+                         probability, static_cast<MainElement<Element>>(1.0 / (1.0 - probability))});
 }
 
 /// @brief In place: zero with the given probability, else divided by (1 - probability).
