@@ -38,7 +38,7 @@ shardwright_train_gpt_run(
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
 # The memory that was predicted and the pool's peak differ by less than 3%.
 set(predicted "memory at its fullest +pp 0 +pp 1" "  in all +[0-9.]+ [KM]iB +[0-9.]+ [KM]iB"
-    "memory: at most [0-9.]+ [KM]iB measured on a rank, [+-][0-2][.][0-9][0-9]% of what was predicted")
+    "memory: at most [0-9.]+ [KM]iB measured on a rank, [+-][0-2][.][0-9][0-9]% from the prediction")
 shardwright_train_gpt_run(
   verify_recompute 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbh1 --sequence-parallel --recompute full:1
   --dropout 0.1 --verify
