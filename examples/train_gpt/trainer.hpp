@@ -136,7 +136,8 @@ public:
     }
     const std::string memory = measured_memory();
     if (options_.records()) {
-      const std::vector<sw::RankTimeline> world = sw::gather_timelines(whole_.world(), runner_.timeline());
+      const std::vector<sw::RankTimeline> world =
+          sw::gather_timelines(whole_.world(), runner_.timeline(mesh_));
       if (reports_)
         write_timelines(options_, schedule_, world);
     }
@@ -208,6 +209,8 @@ private:
             dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
           },
           {static_cast<std::uint64_t>(step), plan_.rows(pass, 0).begin});
+    if (options_.records())
+      mesh_.record_background(true);
     const auto sum = runner_.run(batches_);
     accumulator_.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator_.finish();

@@ -167,6 +167,23 @@ public:
     return {*raw_, first ? main_element(0) : main_element(1)};
   }
 
+  /// @brief Adds a raw gradient that was not made in the slot.
+  template <AnyShardedTensor G>
+  void add_gradient(const G& gradient) {
+    constexpr bool raw = std::is_same_v<typename G::layout, Raw>;
+    static_assert(raw,
+                  "Parameter: a gradient must be reduced once, but this one is not Partial where the raw "
+                  "gradient is (add what propagation gives, before any redistribute)");
+    if constexpr (raw) {
+      const Slot slot = gradient_slot();
+      if (slot.beta == main_element(0))
+        kernels::copy(stored_.execution(), gradient.local_matrix(), slot.tensor.mutable_local_matrix());
+      else
+        kernels::add(stored_.execution(), slot.tensor.local_matrix(), gradient.local_matrix(),
+                     slot.tensor.mutable_local_matrix());
+    }
+  }
+
   /// @brief The buckets in which its gradients are reduced; they must outlive the steps. Without, each
   /// parameter has its own.
   void set_buckets(std::shared_ptr<Buckets> buckets) { buckets_ = std::move(buckets); }
@@ -261,12 +278,6 @@ public:
 
 private:
   using Master = std::optional<GradientTensor>;
-  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
-    if constexpr (has_master)
-      return redistribute<state_layout>(weights.clone());
-    else
-      return std::nullopt;
-  }
   using FirstPhase = Transition<Raw, reduced_layout>;
   using SecondPhase = Transition<reduced_layout, gradient_layout>;
 
@@ -276,10 +287,16 @@ private:
     return *buckets_;
   }
 
+  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    if constexpr (has_master)
+      return redistribute<state_layout>(weights.clone());
+    else
+      return std::nullopt;
+  }
+
   /// Sends the raw gradient on its way, if there is one.
   void reduce_raw() {
     if (raw_) {
-      // Both at once: the second phase begins when a bucket happens to be back.
       reductions_[0].template bind<FirstPhase>(stored_.core(), stored_.shape(),
                                                detail::Background::reductions);
       reductions_[1].template bind<SecondPhase>(stored_.core(), stored_.shape(),
