@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/pipeline_training.hpp"
-#include "nn/same_on_every_mesh.hpp"
+#include "nn/zero_training.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
@@ -16,7 +15,7 @@ namespace {
 namespace sw = shardwright;
 using nn_test::PipelineWay;
 using nn_test::Problem;
-using nn_test::Way;
+using nn_test::Sharding;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
@@ -33,22 +32,33 @@ template <class Layouts>
       sw::LayerPartition(static_cast<int>(problem.config.layers), schedule.stages()), world_rank / ranks,
       problem.batch / schedule.microbatches());
 }
-[[nodiscard]] sw::MemoryTable predicted(const Problem& problem, const PipelineWay& way,
+[[nodiscard]] sw::MemoryTable predicted(Sharding sharding, const Problem& problem, const PipelineWay& way,
                                         const sw::Schedule& schedule, int world_rank) {
-  return way.inside.sequence_parallel
-             ? predicted_with<sw::DecoderLayouts<true>>(problem, way, schedule, world_rank)
-             : predicted_with<sw::DecoderLayouts<false>>(problem, way, schedule, world_rank);
+  switch (sharding) {
+  case Sharding::zero1:
+    return predicted_with<sw::DecoderLayouts<true, sw::Zero1>>(problem, way, schedule, world_rank);
+  case Sharding::zero2:
+    return predicted_with<sw::DecoderLayouts<true, sw::Zero2>>(problem, way, schedule, world_rank);
+  case Sharding::zero3:
+    return predicted_with<sw::DecoderLayouts<true, sw::Zero3>>(problem, way, schedule, world_rank);
+  default:
+    return way.inside.sequence_parallel
+               ? predicted_with<sw::DecoderLayouts<true>>(problem, way, schedule, world_rank)
+               : predicted_with<sw::DecoderLayouts<false>>(problem, way, schedule, world_rank);
+  }
 }
 
-void expect_predicted(const Problem& problem, const PipelineWay& way, const sw::Schedule& schedule) {
+void expect_predicted(Sharding sharding, const Problem& problem, const PipelineWay& way,
+                      const sw::Schedule& schedule) {
   CHECK(on_ranks(way.ranks(), [&](sw::HostCommunicator world, Findings& findings) {
-          const sw::MemoryTable table = predicted(problem, way, schedule, world.rank());
+          const sw::MemoryTable table = predicted(sharding, problem, way, schedule, world.rank());
           sw::PoolStatistics pool;
-          static_cast<void>(nn_test::train_pipeline_single(
-              world, problem, way, schedule, [&pool](int, const sw::PoolStatistics& now) { pool = now; }));
+          static_cast<void>(nn_test::train_zero(sharding, world, problem, way, schedule,
+                                                [&pool](int, const sw::PoolStatistics& now) { pool = now; }));
           const double share = static_cast<double>(pool.peak_bytes) / static_cast<double>(table.total()) - 1;
-          findings.expect(std::abs(share) < 0.03, schedule.name(), " ", way.text(), " rank ", world.rank(),
-                          ": ", pool.peak_bytes, " bytes measured, ", table.total(), " predicted");
+          findings.expect(std::abs(share) < 0.03, schedule.name(), " ", way.text(), " sharding ",
+                          static_cast<int>(sharding), " rank ", world.rank(), ": ", pool.peak_bytes,
+                          " bytes measured, ", table.total(), " predicted");
         }) == "");
 }
 
@@ -68,6 +78,22 @@ TEST_CASE("the predicted memory of a training is the measured peak of its pool")
           continue;
         problem.config.recompute.kind = kind;
         problem.config.tied_embedding = kind == sw::Recompute::full;
-        expect_predicted(problem, way, sw::make_schedule(name, way.pp, 8));
+        expect_predicted(Sharding::none, problem, way, sw::make_schedule(name, way.pp, 8));
+      }
+}
+
+TEST_CASE("it is that of every sharding, with weights gathered ahead and gradients under way") {
+  Problem problem = nn_test::zero_problem();
+  problem.steps = 3;
+  int number = 0;
+  for (const auto sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3})
+    for (const PipelineWay& way :
+         {PipelineWay{.pp = 1, .inside = {.dp = 3, .sequence_parallel = true}},
+          PipelineWay{.pp = 1, .inside = {.dp = 2, .sequence_parallel = true, .dpr = 2}},
+          PipelineWay{.pp = 1, .inside = {.dp = 2, .tp = 2, .sequence_parallel = true, .cp = 2}},
+          PipelineWay{.pp = 2, .inside = {.dp = 2, .sequence_parallel = true}}})
+      for (const int microbatches : {1, 4}) {
+        problem.config.recompute.kind = ++number % 2 == 0 ? sw::Recompute::full : sw::Recompute::selective;
+        expect_predicted(sharding, problem, way, sw::make_schedule("1f1b", way.pp, microbatches));
       }
 }
