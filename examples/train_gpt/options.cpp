@@ -88,12 +88,12 @@ std::string Options::configuration_text() const {
   out << "--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--layers " << size.layers << "\n--d-model "
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
-      << "\n--tied " << tied << "\n--precision " << (precision == Precision::fp64 ? "fp64" : "fp32")
-      << "\n--sequence-parallel " << sequence_parallel << "\n--zero " << zero << "\n--batch " << batch
-      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
-      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
-      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
-      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--tied " << tied << "\n--precision " << name_of(precision) << "\n--sequence-parallel "
+      << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero
+      << "\n--batch " << batch << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation
+      << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed "
+      << seed << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
+      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
       << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
       << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
       << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
@@ -117,6 +117,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string transport = "auto";
   std::string precision = "fp32";
   std::string recompute = "none";
+  std::string context = "all-to-all";
   std::string metrics;
   std::string tensorboard;
   std::string non_finite = "stop";
@@ -219,8 +220,12 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
         "Tokens; 256 bytes, and more only to divide by tp. Default: 256.", "Model");
   app.add_flag("--tied", options.tied, "Use one table for the embedding and the output head.")
       ->group("Model");
-  app.add_option("--precision", precision, "fp32 or fp64: element type of everything. Default: fp32.")
-      ->check(one_of({"fp32", "fp64"}))
+  app.add_option(
+         "--precision", precision,
+         "fp32 or fp64: element type of everything. bf16 or fp16: that of parameters and activations; "
+         "masters, gradients, optimizer state and loss stay in fp32, and fp16 scales the loss. "
+         "Default: fp32.")
+      ->check(one_of({"fp32", "fp64", "bf16", "fp16"}))
       ->type_name("NAME")
       ->group("Model");
   app.add_flag(
@@ -241,6 +246,14 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->check(real_from(0, true))
       ->type_name("X")
       ->group("Training");
+
+  app.add_option(
+         "--context", context,
+         "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of "
+         "the heads) or ring (keys and values travel; any number of heads).")
+      ->check(one_of({"all-to-all", "ring"}))
+      ->type_name("WAY")
+      ->group("Model");
 
   app.add_option(
          "--zero", options.zero,
@@ -347,7 +360,9 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     options.transport = transport == "mpi"       ? Transport::mpi
                         : transport == "threads" ? Transport::threads
                                                  : Transport::automatic;
-    options.precision = precision == "fp64" ? Precision::fp64 : Precision::fp32;
+    for (const Precision each : {Precision::fp32, Precision::fp64, Precision::bf16, Precision::fp16})
+      if (precision == name_of(each))
+        options.precision = each;
     options.metrics = metrics;
     options.tensorboard = tensorboard;
     options.non_finite = non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
@@ -374,6 +389,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       if (given(name))
         options.size.*member = chosen.*member;
 
+    options.ring = context == "ring";
     options.recompute = parse_recompute(recompute, options.size.layers);
     settle_ranks(options, given, environment);
     check_model(options);

@@ -48,8 +48,19 @@ struct Preset {
 /// @brief The presets of --model, smallest first.
 [[nodiscard]] const std::vector<Preset>& presets();
 
-/// @brief Element type of parameters, activations and gradients.
-enum class Precision : std::uint8_t { fp32, fp64 };
+/// @brief Element type of parameters and activations; that of gradients and optimizer state is float for bf16
+/// and fp16.
+enum class Precision : std::uint8_t { fp32, fp64, bf16, fp16 };
+
+/// @brief As it is written after --precision.
+[[nodiscard]] constexpr std::string_view name_of(Precision precision) noexcept {
+  constexpr std::string_view names[] = {"fp32", "fp64", "bf16", "fp16"};
+  return names[static_cast<std::size_t>(precision)];
+}
+/// @brief Whether elements have two bytes.
+[[nodiscard]] constexpr bool is_narrow(Precision precision) noexcept {
+  return precision == Precision::bf16 || precision == Precision::fp16;
+}
 
 /// @brief What the ranks are.
 enum class Transport : std::uint8_t { automatic, threads, mpi };
@@ -67,7 +78,8 @@ struct Options {
   bool tied = false;
   Precision precision = Precision::fp32;
   bool sequence_parallel = false;
-  int zero = 0; ///< What data ranks share out: 1 the optimizer state, 2 gradients too, 3 parameters too.
+  int zero = 0;      ///< What data ranks share out: 1 the optimizer state, 2 gradients too, 3 parameters too.
+  bool ring = false; ///< Attention over cp is a ring, not an all-to-all.
   double dropout = 0;
   shardwright::Recomputation recompute{}; ///< What layers compute again in the backward pass.
 

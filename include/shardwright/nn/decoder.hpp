@@ -41,6 +41,9 @@ public:
       : whole_(mesh, config, seed, {.begin = 0, .end = config.layers}) {}
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return whole_.config(); }
+  /// @brief The factor on the loss's gradient, which GradAccumulator takes back.
+  [[nodiscard]] LossScale loss_scale() const noexcept { return whole_.loss_scale(); }
+  void set_loss_scale(LossScale scale) noexcept { whole_.set_loss_scale(scale); }
 
   /// @brief One microbatch: the summed loss of its tokens, and its gradients added to the parameters' slots.
   ///

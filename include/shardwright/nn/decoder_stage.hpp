@@ -9,6 +9,7 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/token_tensor.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 
@@ -46,24 +47,25 @@ class DecoderStage {
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
   using Logits = MatmulLayout<Tokens, TableLayout, MatmulForm::right_transposed>;
   using Zero = typename Layouts::Zero;
-  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
 
 public:
+  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
   using target = Target;
   /// @brief What stages hand over: the stream forward, its gradient backward.
   using Boundary = Tensor<Residual>;
   using Input = Boundary;
   using Output = Boundary;
-  /// @brief Token ids or targets, [batch, sequence]; a negative target does not count.
-  using Ids = ShardedTensor<typename Layouts::Ids, std::int32_t, Target>;
+  /// @brief Token ids or targets, [batch, sequence], in the order that attention takes; a negative target
+  /// does not count.
+  using Ids = TokenTensor<typename Layouts::Order, typename Layouts::Ids, std::int32_t, Target>;
   /// @brief What the first stage reads and the last one compares with.
   struct Batch {
-    ShardedTensor<typename Layouts::Ids, const std::int32_t, Target> ids, targets;
+    typename Ids::Handle ids, targets;
     BatchOrigin origin{}; ///< What dropout is keyed by.
   };
   using Loss = CrossEntropy<typename Layouts::Ids>;
-  /// @brief Scores of the next token, [batch, sequence, vocabulary].
-  using Scores = Tensor<Logits>;
+  /// @brief Scores of the next token, [batch, sequence, vocabulary]; of narrow elements, their sums in float.
+  using Scores = ShardedTensor<Logits, MainElement<Element>, Target>;
   /// @brief The embedding, or the head.
   using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>,
                           Element, Zero, Target>;
@@ -73,9 +75,9 @@ public:
     std::vector<typename Layer::Saved> layers;
     // Set by the last stage's forward.
     std::optional<Tensor<Residual>> final_in;
-    std::optional<Tensor<RowsOf<Residual>>> final_rms;
+    std::optional<ShardedTensor<RowsOf<Residual>, MainElement<Element>, Target>> final_rms;
     std::optional<Handle<Tokens>> head_in;
-    std::optional<Scores> scores_gradient;
+    std::optional<Tensor<Logits>> scores_gradient;
     // Set by the first stage's input_gradient.
     std::optional<Handle<Tokens>> embedding_gradient;
   };
@@ -90,7 +92,7 @@ public:
         rotary_(mesh, config.sequence, config.head_width(), config.rope_base) {
     const auto table_of = [&](const char* name, std::uint64_t tensor) {
       return std::make_shared<Table>(
-          name, normal<typename Table::stored_layout, Element, Target>(
+          name, normal<typename Table::stored_layout, MainElement<Element>, Target>(
                     mesh, {config.vocabulary, config.width}, seed, tensor, config.initial_deviation));
     };
     if (part.first)
@@ -112,6 +114,10 @@ public:
   /// @brief The output table of a last stage, else null.
   [[nodiscard]] const std::shared_ptr<Table>& head() const noexcept { return head_; }
 
+  /// @brief The factor on the loss's gradient, which all gradients of a step have: the same on all stages.
+  [[nodiscard]] LossScale loss_scale() const noexcept { return loss_scale_; }
+  void set_loss_scale(LossScale scale) noexcept { loss_scale_ = scale; }
+
   /// @brief Memory for what another stage hands over of a microbatch.
   [[nodiscard]] Boundary make_input(const Batch& batch) const {
     return {batch.ids.resources(), {batch.ids.shape()[0], batch.ids.shape()[1], config_.width}};
@@ -126,8 +132,9 @@ public:
       return joined(std::move(stream));
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
-    saved.scores_gradient.emplace(matmul_input_gradient(*saved.head_in, head_->weight()));
-    loss += cross_entropy_with_gradient(*saved.scores_gradient, batch.targets);
+    Scores scores = head_scores(saved);
+    loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_);
+    saved.scores_gradient.emplace(convert<Element>(std::move(scores)));
     return std::nullopt;
   }
 
@@ -175,7 +182,7 @@ public:
     Stream stream = run_layers(Evaluation{}, std::move(in), batch, saved);
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
-    Scores out = matmul_input_gradient(*saved.head_in, head_->weight());
+    Scores out = head_scores(saved);
     release(saved);
     return out;
   }
@@ -213,14 +220,14 @@ private:
   template <class Mesh>
   static DecoderConfig checked(const Mesh& mesh, const DecoderConfig& config) {
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
-                  mesh.template extent<axis::cp>());
+                  Layouts::Context::extents(mesh.template extent<axis::cp>()));
     return config;
   }
 
   template <class Mesh, class MakeTable>
   void make_head(const Mesh& mesh, std::shared_ptr<Table> table, MakeTable make) {
-    final_gain_.emplace("final_norm",
-                        ones<typename Gain::stored_layout, Element, Target>(mesh, {config_.width}));
+    final_gain_.emplace("final_norm", ones<typename Gain::stored_layout, MainElement<Element>, Target>(
+                                          mesh, {config_.width}));
     if (!config_.tied_embedding)
       head_ = make("head", 1);
     else if (part_.first || table != nullptr)
@@ -300,10 +307,11 @@ private:
   template <ForwardPass Pass>
   [[nodiscard]] Stream run_layers(Pass pass, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     saved.layers.resize(layers_.size());
+    const auto positions = batch.ids.positions();
     Stream stream{embedding_ ? embedded(batch) : std::move(in).value(), std::nullopt};
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const Use use(*this, layer_unit(i));
-      stream = layers_[i].forward(pass, std::move(stream), rotary_, batch.origin, saved.layers[i]);
+      stream = layers_[i].forward(pass, std::move(stream), rotary_, positions, batch.origin, saved.layers[i]);
     }
     return stream;
   }
@@ -326,6 +334,13 @@ private:
     saved.final_in.emplace(std::move(last.sum));
     saved.final_rms.emplace(std::move(last.inverse_rms));
     saved.head_in.emplace(redistribute<Tokens>(last.normed));
+  }
+
+  [[nodiscard]] Scores head_scores(const Saved& saved) const {
+    const auto& in = *saved.head_in;
+    Scores out(in.resources(), {in.shape()[0], in.shape()[1], config_.vocabulary});
+    matmul_input_gradient_into(out, in, head_->weight());
+    return out;
   }
 
   [[nodiscard]] Boundary head_input_gradient(Saved& saved) {
@@ -387,6 +402,7 @@ private:
 
   DecoderConfig config_;
   DecoderPart part_;
+  LossScale loss_scale_;
   RotaryTable<Element, Target> rotary_;
   std::shared_ptr<Table> embedding_;
   std::vector<Layer> layers_;

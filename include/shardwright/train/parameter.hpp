@@ -9,6 +9,7 @@
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/zero.hpp>
+#include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
@@ -34,7 +35,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// `Zero` (layout/zero.hpp) says where it is stored, where its gradient is accumulated and where its
 /// optimizer state lies; every transition follows from the types. Weights, as stored and as read, have
 /// `Element`; gradients, their sums and the optimizer state have MainElement<Element>, and where that is
-/// another one the state holds a master copy of the weights.
+/// another one there is a master copy of the weights beside the optimizer state.
 ///
 /// Between start_gather and release there is a `weight()`. A microbatch adds its raw gradient to a slot and
 /// ends with `end_pass`: it is reduced then where the accumulator is sharded, and the sum of all of them with
@@ -88,19 +89,24 @@ public:
     main_element beta;
   };
 
-  /// @brief What the optimizer keeps; nothing stands for a master where the stored weights are it.
+  /// @brief What the optimizer keeps.
   struct State {
     GradientTensor first_moment;
     GradientTensor second_moment;
-    std::optional<GradientTensor> master;
   };
 
-  Parameter(std::string name, Stored stored) : name_(std::move(name)), stored_(std::move(stored)) {}
+  /// @param weights in the main element; where the stored weights are of another one they are these rounded,
+  /// and the optimizer's block of them is kept as its master copy
+  Parameter(std::string name, ShardedTensor<stored_layout, main_element, Target> weights)
+      : name_(std::move(name)), master_(master_of(weights)), stored_(convert<Element>(std::move(weights))) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// @brief The weights where they are stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
+  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored
+  /// weights have that element.
+  [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
   /// @brief Whether weight decay applies: to matrices, not to vectors.
   [[nodiscard]] static constexpr bool decays() noexcept { return Compute::tensor_rank > 1; }
 
@@ -235,17 +241,11 @@ public:
   /// @brief The optimizer's state, made by its first step.
   [[nodiscard]] std::optional<State>& state() noexcept { return state_; }
 
-  /// @brief Moments of zero and, where there is one, the master copy of the weights.
+  /// @brief Moments of zero.
   void make_state() {
-    state_.emplace(
-        State{{stored_.resources(), stored_.shape()}, {stored_.resources(), stored_.shape()}, std::nullopt});
+    state_.emplace(State{{stored_.resources(), stored_.shape()}, {stored_.resources(), stored_.shape()}});
     fill(state_->first_moment, main_element(0));
     fill(state_->second_moment, main_element(0));
-    if constexpr (has_master) {
-      const auto slice = redistribute<state_layout>(stored_);
-      state_->master.emplace(stored_.resources(), stored_.shape());
-      kernels::copy(stored_.execution(), slice.local_matrix(), state_->master->mutable_local_matrix());
-    }
   }
 
   /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element, and brings
@@ -258,10 +258,8 @@ public:
           "Parameter " + name_ +
           ": the weights must not be updated while they are gathered (release() them first)");
     if constexpr (has_master) {
-      change(*state_->master);
-      ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
-      kernels::copy(stored_.execution(), state_->master->local_matrix(), slice.mutable_local_matrix());
-      stored_ = redistribute<stored_layout>(std::move(slice));
+      change(*master_);
+      stored_ = redistribute<stored_layout>(convert<Element>(*master_));
     } else {
       auto slice = redistribute<state_layout>(std::move(stored_));
       change(slice);
@@ -270,6 +268,13 @@ public:
   }
 
 private:
+  using Master = std::optional<GradientTensor>;
+  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    if constexpr (has_master)
+      return redistribute<state_layout>(weights.clone());
+    else
+      return std::nullopt;
+  }
   using FirstPhase = Transition<Raw, reduced_layout>;
   using SecondPhase = Transition<reduced_layout, gradient_layout>;
 
@@ -353,6 +358,7 @@ private:
   }
 
   std::string name_;
+  Master master_;
   Stored stored_;
   std::optional<Weight> weight_;
   std::optional<ShardedTensor<Compute, Element, Target>> gathered_;

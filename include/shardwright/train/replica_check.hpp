@@ -131,9 +131,9 @@ template <ParameterSet Model>
     if (auto& state = parameter.state()) {
       own.add(parameter.name(), "first moment", origin, state->first_moment);
       own.add(parameter.name(), "second moment", origin, state->second_moment);
-      if (state->master)
-        own.add(parameter.name(), "master weights", origin, *state->master);
     }
+    if (parameter.master())
+      own.add(parameter.name(), "master weights", origin, *parameter.master());
   });
   // By block: the ranks that hold it and what they hold.
   std::map<std::uint64_t, std::pair<std::vector<int>, std::vector<std::uint64_t>>> blocks;

@@ -54,7 +54,7 @@ struct NonfiniteBlocks {
     std::size_t found = 0;
     // x - x is 0 for a finite number and NaN for an infinite one or a NaN.
     for (std::size_t i = block * reduce_block; i < end; ++i)
-      found += x[i] - x[i] == Element(0) ? 0u : 1u;
+      found += x[i] - x[i] == MainElement<Element>(0) ? 0u : 1u;
     partial[block] = static_cast<double>(found);
   }
 };
