@@ -57,6 +57,7 @@ void RunMonitor::end_step(const StepReport& report) {
   const double rate = facts_.tokens_per_step / seconds;
   const sw::CommunicationTotals now = clock_->total();
   const double exposed = now.exposed_seconds - before_.exposed_seconds;
+  //! [record]
   metrics_.write({{"step", report.step},
                   {"loss", report.loss},
                   {"gradient_norm", report.gradient_norm},
@@ -71,6 +72,7 @@ void RunMonitor::end_step(const StepReport& report) {
                     {"waited", now.waited_seconds - before_.waited_seconds}}},
                   {"skipped_steps", summary_.skipped_steps},
                   {"spikes", summary_.spikes}});
+  //! [record]
 }
 
 void RunMonitor::note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector) {
