@@ -73,6 +73,14 @@ std::string Options::recompute_text() const {
   return std::string(name_of(recompute.kind)) + (all ? std::string() : ":" + text(recompute.layers));
 }
 
+std::string Options::wide_axes() const {
+  std::string out;
+  for (const char* name : {"pp", "dpr", "dp", "cp", "tp"})
+    if (extent(name) > 1)
+      out.append(out.empty() ? "" : ",").append(name);
+  return out;
+}
+
 std::string Options::configuration_text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());
@@ -87,6 +95,8 @@ std::string Options::configuration_text() const {
       << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
       << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
       << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
+      << "\n--non-finite " << static_cast<int>(non_finite) << "\n--check-replicas " << check_replicas
+      << "\n--link-latency " << link.latency_seconds << "\n--link-bandwidth " << link.bytes_per_second
       << "\n--timeline " << records() << "\n--verify " << verify << "\n";
   return out.str();
 }
@@ -107,6 +117,10 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string precision = "fp32";
   std::string recompute = "none";
   std::string metrics;
+  std::string tensorboard;
+  std::string non_finite = "stop";
+  double link_microseconds = 0;
+  double link_gigabytes = 0;
   std::string timeline;
   std::string timeline_svg;
   std::vector<std::string> preset_names;
@@ -181,6 +195,11 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   real("--deadline", options.deadline_seconds, 0, false,
        "Seconds that a rank waits for the others before it ends with an error that names who is missing.",
        "Ranks");
+
+  real("--link-latency", link_microseconds, 0, true,
+       "Microseconds of a simulated link between the ranks; 0 for none.", "Ranks");
+  real("--link-bandwidth", link_gigabytes, 0, true,
+       "Gigabytes per second of that link, each way and rank; 0 for no limit.", "Ranks");
 
   app.add_option("--model", options.model,
                  "Model size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model +
@@ -259,6 +278,16 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   real("--weight-decay", options.weight_decay, 0, true, "Decoupled weight decay of matrices.", "Training");
   real("--clip", options.clip, 0, true, "Largest norm of the whole gradient; 0 for no limit.", "Training");
 
+  app.add_option(
+         "--non-finite", non_finite,
+         "What to do where loss or gradients are infinite or NaN: stop, or skip the step. All ranks do "
+         "the same, and name the place. Default: stop.")
+      ->check(one_of({"stop", "skip"}))
+      ->type_name("NAME")
+      ->group("Training");
+  count("--check-replicas", options.check_replicas, 0,
+        "Steps between comparisons of all copies of weights and optimizer state; 0 for none.", "Training");
+
   count("--validate-every", options.validate_every, 0, "Steps between held-out losses; 0 for one at the end.",
         "Output");
   whole("--validation-batches", options.validation_batches, 1, "Batches of a held-out loss, at most.",
@@ -271,6 +300,10 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
        "Spread of the generated text; 0 takes the likeliest byte.", "Output");
   app.add_option("--metrics", metrics, "File to which each step is appended as a line of JSON.")
       ->type_name("FILE")
+      ->group("Output");
+  app.add_option("--tensorboard", tensorboard,
+                 "Directory for the same numbers as event files, which TensorBoard shows.")
+      ->type_name("DIR")
       ->group("Output");
   app.add_option("--timeline", timeline,
                  "File for a trace of the last step, all ranks, that ui.perfetto.dev opens.")
@@ -321,6 +354,9 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       if (precision == name_of(each))
         options.precision = each;
     options.metrics = metrics;
+    options.tensorboard = tensorboard;
+    options.non_finite = non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
+    options.link = {link_microseconds * 1e-6, link_gigabytes * 1e9};
     options.timeline = timeline;
     options.timeline_svg = timeline_svg;
     for (const std::string& path : data)

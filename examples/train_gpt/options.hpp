@@ -7,6 +7,9 @@
 
 #include <shardwright/train/recompute.hpp>
 
+#include <shardwright/comm/link_cost.hpp>
+#include <shardwright/train/non_finite.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -92,12 +95,17 @@ struct Options {
   double weight_decay = 0.1;
   double clip = 1.0;
 
+  shardwright::NonFinite non_finite = shardwright::NonFinite::stop;
+  std::int64_t check_replicas = 0; ///< Steps between comparisons of all copies; 0: none.
+  shardwright::LinkOptions link;   ///< Simulated, where it has a latency or a bandwidth.
+
   std::int64_t validate_every = 0; ///< 0: only at the end.
   int validation_batches = 16;
   int sample = 0; ///< Bytes of text to generate at the end.
   double temperature = 0.8;
   std::string prompt;
   std::filesystem::path metrics;      ///< Empty: none.
+  std::filesystem::path tensorboard;  ///< Directory of event files; empty: none.
   std::filesystem::path timeline;     ///< Trace of the last step; empty: none.
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
@@ -108,6 +116,8 @@ struct Options {
   [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp"); }
   /// @brief Whether ranks keep a timeline.
   [[nodiscard]] bool records() const noexcept { return !timeline.empty() || !timeline_svg.empty(); }
+  /// @brief The axes of more than one rank, as the mesh names the group of all ranks: "dp,tp".
+  [[nodiscard]] std::string wide_axes() const;
   /// @brief The mesh as it would be written after --mesh.
   [[nodiscard]] std::string mesh_text() const;
   /// @brief The recomputation as it would be written after --recompute.

@@ -5,15 +5,15 @@
 /// @brief The training loop of train_gpt over any mesh, layouts and element type.
 
 #include "final_parameters.hpp"
+#include "run_monitor.hpp"
 #include "schedules.hpp"
 #include "timelines.hpp"
 #include "training.hpp"
 
+#include <shardwright/comm/communication_clock.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/batch_plan.hpp>
 #include <shardwright/io/matrix_rate.hpp>
-#include <shardwright/io/metrics.hpp>
-#include <shardwright/io/progress.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/decoder_pipeline.hpp>
@@ -23,15 +23,16 @@
 #include <shardwright/train/learning_rate.hpp>
 #include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/replica_check.hpp>
+#include <shardwright/train/step_guard.hpp>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -66,7 +67,6 @@ class Trainer {
   using Stage = typename Model::Stage;
   using Ids = typename Stage::Ids;
   using Batch = typename Stage::Batch;
-  using Clock = std::chrono::steady_clock;
   /// Only the narrow range of float16 needs it.
   static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
   /// Random numbers of the sample, apart from those of any parameter.
@@ -76,7 +76,8 @@ public:
   /// pp is outermost, tp innermost, whose ranks are neighbours.
   Trainer(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
           bool quiet)
-      : whole_(sw::decoder_pipeline_mesh(world, options.extent("pp"),
+      : clock_(std::make_shared<sw::CommunicationClock>(false)),
+        whole_(sw::decoder_pipeline_mesh(sw::timed(world, clock_, options.wide_axes()), options.extent("pp"),
                                          {.dpr = options.extent("dpr"),
                                           .dp = options.extent("dp"),
                                           .cp = options.extent("cp"),
@@ -88,7 +89,8 @@ public:
                                                 sw::LayerPartition(options.size.layers, schedule_.stages()),
                                                 decoder_config(options), options.seed),
         runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
-        accumulator_(model_, world),
+        accumulator_(model_, whole_.world()),
+        guard_(scales_loss ? sw::NonFinite::skip : options.non_finite, whole_.world()),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
         rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
     batches_.reserve(plan_.accumulation());
@@ -98,15 +100,9 @@ public:
     RunResult result;
     result.steps.reserve(static_cast<std::size_t>(options_.steps));
     const double matrix_rate = sw::measure_matrix_rate<Element>(whole_.world());
-    sw::MetricsWriter metrics(reports_ ? options_.metrics : std::filesystem::path());
     const auto& config = model_.config();
     const double tokens = static_cast<double>(options_.batch) * static_cast<double>(config.sequence);
-    sw::Progress progress(std::cout, {.steps = options_.steps,
-                                      .tokens_per_step = tokens,
-                                      .flops_per_token = config.flops_per_token(),
-                                      .machine_flops_per_second = matrix_rate,
-                                      .terminal = sw::is_terminal(stdout),
-                                      .active = reports_});
+    RunMonitor monitor(options_, {tokens, config.flops_per_token(), matrix_rate}, reports_, clock_);
     if (reports_) {
       std::printf("%lld parameters on %s, %zu bytes of text, matrix rate %.1f GFLOP/s over %d ranks\n",
                   static_cast<long long>(config.parameters()), options_.mesh_text().c_str(), dataset_.bytes(),
@@ -116,41 +112,34 @@ public:
                     schedule_.stages(), schedule_.ranks(), schedule_.microbatches());
       std::fflush(stdout);
     }
-    const auto start = Clock::now();
     std::size_t allocations = 0;
     for (std::int64_t step = 0; step < options_.steps; ++step) {
-      const auto begin = Clock::now();
-      const sw::GradientSummary summary = train_step(step);
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      result.steps.push_back({summary.loss.value, summary.gradient_norm});
-      progress.update(step + 1, summary.loss.value, seconds);
-      metrics.write({{"step", step + 1},
-                     {"loss", summary.loss.value},
-                     {"gradient_norm", summary.gradient_norm},
-                     {"learning_rate", rate_(step)},
-                     {"tokens", summary.tokens},
-                     {"seconds", seconds},
-                     {"tokens_per_second", tokens / seconds},
-                     {"matrix_rate_share", tokens / seconds * config.flops_per_token() / matrix_rate}});
+      monitor.begin_step();
+      const StepReport report = train_step(step);
+      monitor.end_step(report);
+      result.steps.push_back({report.loss, report.gradient_norm});
+      //! [replicas]
+      if (options_.check_replicas > 0 && (step + 1) % options_.check_replicas == 0)
+        sw::require_equal_replicas(model_, whole_.world(), step + 1);
+      //! [replicas]
       if (step == 1)
         allocations = mesh_.pool_statistics().allocations;
       if (options_.validate_every > 0 && (step + 1) % options_.validate_every == 0 &&
           step + 1 < options_.steps) {
-        report_validation(step + 1, validate(), progress, metrics);
+        monitor.validation(step + 1, validate());
       }
     }
     if (options_.steps > 1 && options_.validate_every == 0) {
       result.pool_allocations = static_cast<std::int64_t>(mesh_.pool_statistics().allocations - allocations);
     }
-    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (options_.records()) {
       const std::vector<sw::RankTimeline> world = sw::gather_timelines(whole_.world(), runner_.timeline());
       if (reports_)
         write_timelines(options_, schedule_, world);
     }
     result.validation_loss = validate();
-    report_validation(options_.steps, result.validation_loss, progress, metrics);
-    progress.finish();
+    monitor.validation(options_.steps, result.validation_loss);
+    result.seconds = monitor.finish(whole_.world(), mesh_.pool_statistics().peak_bytes);
     if (options_.sample > 0)
       result.sample = sample();
     if (options_.verify)
@@ -159,10 +148,12 @@ public:
   }
 
 private:
-  sw::GradientSummary train_step(std::int64_t step) {
+  StepReport train_step(std::int64_t step) {
     batches_.clear();
+    //! [set_scale]
     if (scales_loss)
       model_.set_loss_scale(loss_scale_.scale());
+    //! [set_scale]
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
       add_batch(
           [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
@@ -172,18 +163,19 @@ private:
     const auto sum = runner_.run(batches_);
     accumulator_.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator_.finish();
-    if (scales_loss && !loss_scale_.update(summary.finite()) && loss_scale_.scale() != model_.loss_scale()) {
-      accumulator_.restart();
-      return summary; // skipped: the next step has a smaller scale
-    }
-    if (!summary.finite()) {
-      throw sw::Error("train_gpt: loss and gradients must be finite, but step " + std::to_string(step + 1) +
-                      " has loss " + std::to_string(summary.loss.value) + " and gradient norm " +
-                      std::to_string(summary.gradient_norm) + " (lower --lr, or lengthen --warmup)");
-    }
-    optimizer_.step(model_, summary, rate_(step));
+    //! [guard]
+    StepReport report{step + 1, summary.loss.value, summary.gradient_norm, rate_(step), summary.tokens, {}};
+    if (guard_.admit(model_, accumulator_, summary, step + 1))
+      optimizer_.step(model_, summary, rate_(step));
+    else
+      report.skipped = guard_.sentence(step + 1);
     accumulator_.restart();
-    return summary;
+    //! [guard]
+    //! [update_scale]
+    if (scales_loss && !loss_scale_.update(summary.finite()))
+      report.skipped += "; the loss scale is 2^" + std::to_string(loss_scale_.scale().exponent()) + " now";
+    //! [update_scale]
+    return report;
   }
 
   double validate() {
@@ -200,14 +192,6 @@ private:
       sum += runner_.evaluate(batches_);
     }
     return sw::mean_over_mesh(mesh_, sum.loss, sum.tokens, whole_.world()).value;
-  }
-
-  void report_validation(std::int64_t step, double loss, sw::Progress& progress, sw::MetricsWriter& metrics) {
-    char line[128];
-    std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per byte",
-                  static_cast<long long>(step), loss);
-    progress.note(line);
-    metrics.write({{"step", step}, {"validation_loss", loss}});
   }
 
   /// Continues the prompt one byte at a time. Every data rank generates the same text: random numbers are
@@ -300,6 +284,7 @@ private:
     add_batch(plan_.microbatch(), fill, origin);
   }
 
+  std::shared_ptr<sw::CommunicationClock> clock_;
   sw::DecoderPipelineMesh whole_;
   sw::DecoderMesh mesh_; // of this rank's stages
   const Options& options_;
@@ -310,6 +295,7 @@ private:
   Model model_;
   sw::PipelineRunner<Stage> runner_;
   sw::GradAccumulator<Model> accumulator_;
+  sw::StepGuard guard_;
   sw::AdamW optimizer_;
   sw::DynamicLossScale loss_scale_;
   sw::WarmupCosine rate_;

@@ -72,6 +72,8 @@ Options on_one_rank(Options options) {
   options.sequence_parallel = false;
   options.zero = 0;
   options.metrics.clear();
+  options.tensorboard.clear();
+  options.check_replicas = 0;
   options.timeline.clear();
   options.timeline_svg.clear();
   options.sample = 0;

@@ -4,6 +4,7 @@
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/adamw.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
@@ -121,6 +122,9 @@ private:
     kernels::sum_of_squares(execution_, x, sums, work);
     kernels::count_nonfinite(execution_, x, sums, work, true);
     keep(sums);
+    const Vector<std::uint64_t> hash("hash", 1), hashes("hashes", kernels::reduce_workspace(x.size()));
+    kernels::checksum(execution_, x, hash, hashes);
+    keep(hash);
     const auto half = matrix(rows, columns / 2), d_x = matrix();
     kernels::swiglu_forward(execution_, x, half);
     kernels::swiglu_backward(execution_, x, half, d_x);

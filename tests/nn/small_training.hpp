@@ -156,8 +156,10 @@ template <class Layouts, class Element>
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
+      // Reductions that start with the last microbatch, and those that start in finish(), in turn.
       const auto sums = model.forward_backward(
-          ids, targets, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)});
+          ids, targets, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)},
+          step % 2 == 1 && pass + 1 == way.accumulation);
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();

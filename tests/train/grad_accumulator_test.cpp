@@ -204,19 +204,19 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
                 model.add_gradients(step, mesh.rank());
                 if (early && step == 2) {
                   // A step may be given up while its reductions are under way.
-                  model.for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+                  model.for_each_parameter([](auto& parameter) { parameter.end_pass(true); });
                   accumulator.restart();
                   model.add_gradients(step, mesh.rank());
                 }
                 if (early) {
-                  model.for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+                  model.for_each_parameter([](auto& parameter) { parameter.end_pass(true); });
                   // One of two has ended: there is still a slot, and no other parameter has one.
                   static_cast<void>(model.vector.gradient_slot());
                   findings.expect(has(failure_of<sw::LifecycleError>(
                                           [&] { static_cast<void>(model.matrix.gradient_slot()); }),
                                       "the step's gradient is finished"),
                                   "a slot after the last contribution");
-                  model.vector.end_contribution();
+                  model.vector.end_pass(true);
                 }
                 accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1});
                 static_cast<void>(accumulator.finish());

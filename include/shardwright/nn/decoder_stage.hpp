@@ -9,6 +9,7 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 
 #include <cstddef>
@@ -97,19 +98,11 @@ public:
     layers_.reserve(static_cast<std::size_t>(part.end - part.begin));
     for (std::int64_t number = part.begin; number < part.end; ++number)
       layers_.emplace_back(mesh, config, seed, static_cast<int>(number));
-    if (!part.last)
-      return;
-    final_gain_.emplace(
-        "final_norm", ones<typename Gain::stored_layout, MainElement<Element>, Target>(mesh, {config.width}));
-    if (!config.tied_embedding)
-      head_ = table_of("head", 1);
-    else if (part.first || table != nullptr)
-      head_ = part.first ? embedding_ : std::move(table);
-    else
-      head_ = table_of("embedding", 0);
-    owns_head_ = head_.use_count() == 1;
-    if (!owns_head_ && !part.first)
-      head_->set_contributors(2);
+    if (part.last)
+      make_head(mesh, std::move(table), table_of);
+    buckets_ = std::make_shared<GradientBuckets<MainElement<Element>, Target>>(
+        mesh.core().template resources<Target>());
+    for_each_parameter([this](auto& parameter) { parameter.set_buckets(buckets_); });
   }
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
@@ -146,23 +139,26 @@ public:
   /// @brief The gradient of what forward was given, from that of what it returned. Adds to the gains'
   /// gradients.
   [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
-    return back(std::move(gradient), saved, [](Layer&, typename Layer::Saved&) {});
+    return back(
+        std::move(gradient), saved, [] {}, [](Layer&, typename Layer::Saved&) {});
   }
 
   /// @brief Adds the matrices' gradients of a microbatch after its input_gradient, and releases `saved`.
   void weight_gradient(const Batch& batch, Saved& saved) {
+    head_weight_gradient(saved);
     for (std::size_t i = layers_.size(); i-- > 0;)
-      layers_[i].weight_gradient(saved.layers[i]);
-    table_gradients(batch, saved);
+      layer_weight_gradient(layers_[i], saved.layers[i]);
+    embedding_weight_gradient(batch, saved);
   }
 
-  /// @brief Both, layer by layer, so that each layer's memory returns as soon as it may.
+  /// @brief Both, layer by layer, so that each layer's memory returns, and its gradients set off, as soon as
+  /// they may.
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch& batch,
                                                  Saved& saved) {
-    std::optional<Boundary> out =
-        back(std::move(gradient), saved,
-             [](Layer& layer, typename Layer::Saved& kept) { layer.weight_gradient(kept); });
-    table_gradients(batch, saved);
+    std::optional<Boundary> out = back(
+        std::move(gradient), saved, [&] { head_weight_gradient(saved); },
+        [this](Layer& layer, typename Layer::Saved& kept) { layer_weight_gradient(layer, kept); });
+    embedding_weight_gradient(batch, saved);
     return out;
   }
 
@@ -202,10 +198,21 @@ public:
       visit(*head_);
   }
 
-  /// @brief Says that the last microbatch of a step has added its weight gradients: their reduction starts.
+  /// @brief Says which pass the stage runs after the coming one, so that its weights are on their way in
+  /// time; nothing where other weights may come in between.
+  void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+
+  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start
+  /// layer by layer.
+  void begin_last_gradients() noexcept { last_pass_ = true; }
+  /// @brief Says that this pass is over: what is left in the buckets sets off.
   void end_gradients() {
-    for_each_held_parameter([](auto& parameter) { parameter.end_contribution(); });
+    last_pass_ = false;
+    buckets_->flush();
   }
+
+  /// @brief Bytes at which a bucket of gradients is sent off; the same on all ranks.
+  void set_bucket_bytes(std::size_t bytes) { buckets_->set_bucket_bytes(bytes); }
 
 private:
   template <class Mesh>
@@ -213,6 +220,21 @@ private:
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
                   mesh.template extent<axis::cp>());
     return config;
+  }
+
+  template <class Mesh, class MakeTable>
+  void make_head(const Mesh& mesh, std::shared_ptr<Table> table, MakeTable make) {
+    final_gain_.emplace("final_norm", ones<typename Gain::stored_layout, MainElement<Element>, Target>(
+                                          mesh, {config_.width}));
+    if (!config_.tied_embedding)
+      head_ = make("head", 1);
+    else if (part_.first || table != nullptr)
+      head_ = part_.first ? embedding_ : std::move(table);
+    else
+      head_ = make("embedding", 0);
+    owns_head_ = head_.use_count() == 1;
+    if (!owns_head_ && !part_.first)
+      head_->set_contributors(2);
   }
 
   // Units, whose weights are gathered and released together: 0 the embedding, then the layers, then final
@@ -230,16 +252,48 @@ private:
     visit(*head_);
   }
 
-  /// The weights of a unit, gathered until this ends.
+  static constexpr std::size_t no_unit = ~std::size_t{0};
+  [[nodiscard]] bool has_unit(std::size_t unit) const noexcept {
+    return unit == 0 ? part_.first : unit < head_unit() || (unit == head_unit() && part_.last);
+  }
+  /// The unit that a pass reads first.
+  [[nodiscard]] std::size_t first_unit(Pass pass) const noexcept {
+    if (pass == Pass::weight_gradient)
+      return no_unit;
+    if (pass == Pass::forward)
+      return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
+    return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
+  }
+  /// The one that a pass reads after another; behind the last one, the first of the next pass.
+  [[nodiscard]] std::size_t unit_after(std::size_t unit, bool backward) const noexcept {
+    if (backward ? unit > 1 : has_unit(unit + 1))
+      return backward ? unit - 1 : unit + 1;
+    return next_pass_ ? first_unit(*next_pass_) : no_unit;
+  }
+
+  void start_gather(std::size_t unit) {
+    if (unit != no_unit)
+      for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
+  }
+  void release_weights(std::size_t unit) {
+    if (unit != no_unit)
+      for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
+  }
+
+  /// The weights of a unit, gathered until this ends; meanwhile the next one's are on their way.
   class Use {
   public:
-    Use(DecoderStage& stage, std::size_t unit) : stage_(stage), unit_(unit) {
-      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
+    Use(DecoderStage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
+      const std::size_t expected = std::exchange(stage.gathering_, no_unit);
+      if (expected != unit) {
+        stage.release_weights(expected);
+        stage.start_gather(unit);
+      }
+      stage.gathering_ = stage.unit_after(unit, backward);
+      stage.start_gather(stage.gathering_);
       stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
     }
-    ~Use() {
-      stage_.for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
-    }
+    ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
@@ -287,18 +341,19 @@ private:
   }
 
   [[nodiscard]] Boundary head_input_gradient(Saved& saved) {
-    const Use use(*this, head_unit());
+    const Use use(*this, head_unit(), true);
     return rms_norm_gradient(redistribute<Residual>(matmul(*saved.scores_gradient, head_->weight())),
                              *saved.final_in, final_gain_->weight(), *saved.final_rms,
                              final_gain_->gradient_slot());
   }
 
-  template <class AfterLayer>
+  template <class AfterHead, class AfterLayer>
   [[nodiscard]] std::optional<Boundary> back(std::optional<Boundary> gradient, Saved& saved,
-                                             AfterLayer after) {
+                                             AfterHead after_head, AfterLayer after) {
     Boundary stream = part_.last ? head_input_gradient(saved) : std::move(gradient).value();
+    after_head();
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      const Use use(*this, layer_unit(i));
+      const Use use(*this, layer_unit(i), true);
       stream = layers_[i].input_gradient(std::move(stream), rotary_, saved.layers[i]);
       after(layers_[i], saved.layers[i]);
     }
@@ -308,23 +363,27 @@ private:
     return std::nullopt;
   }
 
-  void table_gradients(const Batch& batch, Saved& saved) {
-    if (part_.last) {
-      const auto slot = head_->gradient_slot();
-      matmul_weight_gradient_into(slot.tensor, *saved.scores_gradient, *saved.head_in, slot.beta);
-    }
-    if (part_.first)
-      embed_weight_gradient(batch.ids, *saved.embedding_gradient, embedding_->gradient_slot());
-    release(saved);
-    for_each_held_parameter([](auto& parameter) { parameter.end_microbatch(); });
+  void head_weight_gradient(Saved& saved) {
+    if (!part_.last)
+      return;
+    const auto slot = head_->gradient_slot();
+    matmul_weight_gradient_into(slot.tensor, *saved.scores_gradient, *saved.head_in, slot.beta);
+    saved.scores_gradient.reset();
+    saved.head_in.reset();
+    if (head_ != embedding_) // else the embedding adds to it
+      head_->end_pass(last_pass_);
+    final_gain_->end_pass(last_pass_);
   }
-
-  /// Those that it owns, and a head that another stage of this rank owns.
-  template <class Visitor>
-  void for_each_held_parameter(Visitor visit) {
-    for_each_parameter(visit);
-    if (head_ && !owns_head_ && !embedding_)
-      visit(*head_);
+  void layer_weight_gradient(Layer& layer, typename Layer::Saved& saved) {
+    layer.weight_gradient(saved);
+    layer.for_each_parameter([this](auto& parameter) { parameter.end_pass(last_pass_); });
+  }
+  void embedding_weight_gradient(const Batch& batch, Saved& saved) {
+    if (part_.first) {
+      embed_weight_gradient(batch.ids, *saved.embedding_gradient, embedding_->gradient_slot());
+      embedding_->end_pass(last_pass_);
+    }
+    release(saved);
   }
 
   /// Everything but the vector's own memory.
@@ -347,6 +406,10 @@ private:
   std::optional<Gain> final_gain_;
   std::shared_ptr<Table> head_;
   bool owns_head_ = false;
+  bool last_pass_ = false; // of the step that adds weight gradients
+  std::optional<Pass> next_pass_;
+  std::size_t gathering_ = no_unit; // whose gather has begun for the next use
+  std::shared_ptr<GradientBuckets<MainElement<Element>, Target>> buckets_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

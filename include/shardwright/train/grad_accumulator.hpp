@@ -114,6 +114,7 @@ public:
       throw LifecycleError("GradAccumulator: the loss scale must not change between add() and finish(), as "
                            "gradients of both would be summed (set it after restart())");
     finished_ = true;
+    model_->for_each_parameter([](auto& parameter) { parameter.end_passes(); });
     std::optional<Totals> squares;
     detail::MeshCore* core = nullptr;
     model_->for_each_parameter([&](auto& parameter) {
@@ -146,6 +147,8 @@ public:
     finished_ = false;
   }
 
+  /// @brief The sum of this rank's token losses since the last restart.
+  [[nodiscard]] double local_loss() const noexcept { return loss_; }
   /// @brief Microbatches added since the last restart.
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 
