@@ -89,15 +89,16 @@ std::string Options::configuration_text() const {
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
       << "\n--tied " << tied << "\n--precision " << name_of(precision) << "\n--sequence-parallel "
-      << sequence_parallel << "\n--zero " << zero << "\n--batch " << batch << "\n--microbatch " << microbatch
-      << "\n--accumulation " << accumulation << "\n--schedule " << schedule << "\n--chunks " << chunks
-      << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate << "\n--min-lr "
-      << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay " << weight_decay << "\n--clip "
-      << clip << "\n--validate-every " << validate_every << "\n--validation-batches " << validation_batches
-      << "\n--sample " << sample << "\n--temperature " << temperature << "\n--prompt " << prompt
-      << "\n--non-finite " << static_cast<int>(non_finite) << "\n--check-replicas " << check_replicas
-      << "\n--link-latency " << link.latency_seconds << "\n--link-bandwidth " << link.bytes_per_second
-      << "\n--timeline " << records() << "\n--verify " << verify << "\n";
+      << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero
+      << "\n--batch " << batch << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation
+      << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed "
+      << seed << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
+      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
+      << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
+      << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
+      << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline " << records() << "\n--verify "
+      << verify << "\n";
   return out.str();
 }
 
@@ -116,6 +117,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string transport = "auto";
   std::string precision = "fp32";
   std::string recompute = "none";
+  std::string context = "all-to-all";
   std::string metrics;
   std::string tensorboard;
   std::string non_finite = "stop";
@@ -244,6 +246,14 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->check(real_from(0, true))
       ->type_name("X")
       ->group("Training");
+
+  app.add_option(
+         "--context", context,
+         "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of "
+         "the heads) or ring (keys and values travel; any number of heads).")
+      ->check(one_of({"all-to-all", "ring"}))
+      ->type_name("WAY")
+      ->group("Model");
 
   app.add_option(
          "--zero", options.zero,
@@ -379,6 +389,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       if (given(name))
         options.size.*member = chosen.*member;
 
+    options.ring = context == "ring";
     options.recompute = parse_recompute(recompute, options.size.layers);
     settle_ranks(options, given, environment);
     check_model(options);

@@ -15,6 +15,7 @@
 #include <shardwright/io/batch_plan.hpp>
 #include <shardwright/io/matrix_rate.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/decoder_memory.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/decoder_pipeline.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
@@ -22,6 +23,7 @@
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
 #include <shardwright/train/loss_scale.hpp>
+#include <shardwright/train/memory_text.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 #include <shardwright/train/replica_check.hpp>
 #include <shardwright/train/step_guard.hpp>
@@ -85,9 +87,10 @@ public:
         mesh_(sw::stage_mesh(whole_)), options_(options), dataset_(dataset),
         reports_(!quiet && world.rank() == 0),
         plan_(options.batch, options.data_ranks(), options.microbatch, options.accumulation),
-        schedule_(schedule_of(options)), model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
-                                                sw::LayerPartition(options.size.layers, schedule_.stages()),
-                                                decoder_config(options), options.seed),
+        schedule_(schedule_of(options)), memory_(announce_memory()),
+        model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
+               sw::LayerPartition(options.size.layers, schedule_.stages()), decoder_config(options),
+               options.seed),
         runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
         accumulator_(model_, whole_.world()),
         guard_(scales_loss ? sw::NonFinite::skip : options.non_finite, whole_.world()),
@@ -132,6 +135,7 @@ public:
     if (options_.steps > 1 && options_.validate_every == 0) {
       result.pool_allocations = static_cast<std::int64_t>(mesh_.pool_statistics().allocations - allocations);
     }
+    const std::string memory = measured_memory();
     if (options_.records()) {
       const std::vector<sw::RankTimeline> world = sw::gather_timelines(whole_.world(), runner_.timeline());
       if (reports_)
@@ -140,6 +144,8 @@ public:
     result.validation_loss = validate();
     monitor.validation(options_.steps, result.validation_loss);
     result.seconds = monitor.finish(whole_.world(), mesh_.pool_statistics().peak_bytes);
+    if (reports_)
+      std::printf("%s\n", memory.c_str());
     if (options_.sample > 0)
       result.sample = sample();
     if (options_.verify)
@@ -148,6 +154,51 @@ public:
   }
 
 private:
+  /// What the pool of a rank holds at its fullest: of this rank of pp at the place of `inside` on its mesh.
+  [[nodiscard]] sw::MemoryTable predicted_memory(int pipeline_rank, int inside) const {
+    const sw::MeshShape shape{sw::extent<dpr>(mesh_.extent<dpr>()), sw::extent<dp>(mesh_.extent<dp>()),
+                              sw::extent<cp>(mesh_.extent<cp>()), sw::extent<tp>(mesh_.extent<tp>())};
+    return sw::decoder_memory<Layouts, Element>(
+        decoder_config(options_), sw::MeshPlace(shape, inside), schedule_,
+        sw::LayerPartition(options_.size.layers, schedule_.stages()), pipeline_rank,
+        static_cast<std::int64_t>(plan_.microbatch() * plan_.data_ranks()));
+  }
+  /// Prints what is to be expected before anything is allocated, a column for each rank of pp, and leaves it
+  /// to the pool for an error.
+  sw::MemoryTable announce_memory() const {
+    const sw::MemoryTable own = predicted_memory(whole_.coordinate<pp>(), mesh_.rank());
+    mesh_.set_memory_note(sw::memory_text(std::array{sw::NamedMemory{"this rank", own}}));
+    if (reports_) {
+      constexpr int most = 8;
+      std::vector<sw::NamedMemory> ranks;
+      for (int rank = 0; rank < std::min(whole_.extent<pp>(), most); ++rank)
+        ranks.push_back({"pp " + std::to_string(rank), predicted_memory(rank, 0)});
+      std::fputs(sw::memory_text(ranks).c_str(), stdout);
+    }
+    return own;
+  }
+  /// The line that compares the pools' peaks with the predictions; the rank that is furthest off stands for
+  /// all. Collective.
+  [[nodiscard]] std::string measured_memory() const {
+    const sw::PoolStatistics& pool = mesh_.pool_statistics();
+    const std::array<double, 2> own{static_cast<double>(pool.peak_bytes),
+                                    static_cast<double>(memory_.total())};
+    std::vector<double> all(own.size() * static_cast<std::size_t>(whole_.size()));
+    sw::HostCommunicator world = whole_.world();
+    world.all_gather(own, all);
+    double largest = 0;
+    double off = 0;
+    for (std::size_t i = 0; i < all.size(); i += 2) {
+      largest = std::max(largest, all[i]);
+      if (const double share = all[i] / all[i + 1] - 1; std::abs(share) >= std::abs(off))
+        off = share;
+    }
+    char line[160];
+    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% of what was predicted",
+                  sw::bytes_text(largest).c_str(), 100 * off);
+    return line;
+  }
+
   StepReport train_step(std::int64_t step) {
     batches_.clear();
     //! [set_scale]
@@ -165,7 +216,11 @@ private:
     const sw::GradientSummary summary = accumulator_.finish();
     //! [guard]
     StepReport report{step + 1, summary.loss.value, summary.gradient_norm, rate_(step), summary.tokens, {}};
-    if (guard_.admit(model_, accumulator_, summary, step + 1))
+    if (lowers_loss_scale(summary))
+      report.skipped = "step " + std::to_string(step + 1) +
+                       ": gradients overflowed, the loss scale is now 2^" +
+                       std::to_string(loss_scale_.scale().exponent());
+    else if (guard_.admit(model_, accumulator_, summary, step + 1))
       optimizer_.step(model_, summary, rate_(step));
     else
       report.skipped = guard_.sentence(step + 1);
@@ -176,6 +231,11 @@ private:
       report.skipped += "; the loss scale is 2^" + std::to_string(loss_scale_.scale().exponent()) + " now";
     //! [update_scale]
     return report;
+  }
+
+  /// Whether the step overflowed under a loss scale that there is a smaller one to try instead of.
+  [[nodiscard]] bool lowers_loss_scale(const sw::GradientSummary& summary) {
+    return scales_loss && !loss_scale_.update(summary.finite()) && loss_scale_.scale() != model_.loss_scale();
   }
 
   double validate() {
@@ -216,7 +276,9 @@ private:
       std::array<std::uint8_t, 1> next{};
       runner_.run_forwards(batches_, [&](Stage& last, auto in, const Batch& batch, auto& saved) {
         const auto scores = sw::redistribute<Whole>(last.scores(std::move(in), batch, saved));
-        const auto* row = scores.data() + (shown - 1) * vocabulary;
+        const std::size_t place = sw::row_of<typename Layouts::Order>(
+            shown - 1, static_cast<std::int64_t>(sequence), mesh_.extent<cp>());
+        const auto* row = scores.data() + place * vocabulary;
         next[0] = static_cast<std::uint8_t>(draw(row, weights, static_cast<std::uint64_t>(i)));
       });
       stages.broadcast(next, last_rank);
@@ -271,13 +333,15 @@ private:
     copy_part(whole_targets_, targets);
     batches_.push_back({ids.share(), targets.share(), origin});
   }
-  /// This rank's part of the sequences of its data rank.
-  void copy_part(const std::vector<std::int32_t>& whole, Ids& part) const {
-    const std::int64_t length = part.local_shape()[1];
-    const std::int32_t* from = whole.data() + part.local_offset()[1];
+  /// This rank's positions of the sequences of its data rank.
+  static void copy_part(const std::vector<std::int32_t>& whole, Ids& part) {
+    const sw::TokenRuns runs = part.positions().runs();
+    const std::int32_t* from = whole.data();
     std::int32_t* to = part.mutable_data();
-    for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1], to += length)
-      std::copy_n(from, length, to);
+    for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1]) {
+      to = std::copy_n(from + runs.first, runs.split, to);
+      to = std::copy_n(from + runs.second, runs.rows - runs.split, to);
+    }
   }
   template <class Fill>
   void add_batch(Fill fill, const sw::BatchOrigin& origin = {}) {
@@ -292,6 +356,7 @@ private:
   bool reports_;
   sw::BatchPlan plan_;
   sw::Schedule schedule_;
+  sw::MemoryTable memory_; // predicted for this rank
   Model model_;
   sw::PipelineRunner<Stage> runner_;
   sw::GradAccumulator<Model> accumulator_;
@@ -303,14 +368,14 @@ private:
   std::vector<std::int32_t> whole_ids_, whole_targets_; // of one microbatch of a data rank
 };
 
-template <class Element, class Zero>
+template <class Element, class Zero, class Context>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
   // One set of layouts for narrow elements, which is the other one where tp is 1.
   if constexpr (!sw::is_narrow<Element>)
     if (!options.sequence_parallel)
-      return Trainer<sw::DecoderLayouts<false, Zero>, Element>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<true, Zero>, Element>(world, options, dataset, quiet).run();
+      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element>(world, options, dataset, quiet).run();
+  return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element>(world, options, dataset, quiet).run();
 }
 
 } // namespace train_gpt

@@ -14,6 +14,8 @@ namespace train_gpt {
 RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                 const shardwright::ByteDataset& dataset, bool quiet) {
   namespace sw = shardwright;
+  if (options.ring)
+    return train_as<float, sw::DataParallel, sw::RingContext>(world, options, dataset, quiet);
   switch (options.precision) {
   case Precision::fp64:
     return train_as<double, sw::DataParallel>(world, options, dataset, quiet);

@@ -8,6 +8,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/io/byte_dataset.hpp>
+#include <shardwright/nn/context.hpp>
 
 #include <cstdint>
 #include <string>
@@ -38,9 +39,10 @@ struct RunResult {
       0; ///< Blocks that the memory pool took from the system after the second step.
 };
 
-/// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`. Collective;
-/// rank 0 reports unless `quiet`. Each pair that train() names is compiled in a file of its own.
-template <class Element, class Zero>
+/// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`, and attention
+/// over cp by `Context`. Collective; rank 0 reports unless `quiet`. Each choice that train() names is
+/// compiled in a file of its own.
+template <class Element, class Zero, class Context = shardwright::AllToAllContext>
 [[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
                                  const shardwright::ByteDataset& dataset, bool quiet);
 

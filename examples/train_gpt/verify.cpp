@@ -71,6 +71,7 @@ Options on_one_rank(Options options) {
   options.microbatch *= data_ranks;
   options.sequence_parallel = false;
   options.zero = 0;
+  options.ring = false;
   options.metrics.clear();
   options.tensorboard.clear();
   options.check_replicas = 0;

@@ -50,6 +50,12 @@ shardwright_train_gpt_run(
   verify_recompute 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbh1 --sequence-parallel --recompute full:1
   --dropout 0.1 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  verify_ring 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,cp=2,tp=2 --context ring --sequence-parallel --dropout 0.1 --verify
+  --sample 4 SAYS "on pp=2,cp=2,tp=2" "--- sample ---" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  verify_all_to_all 0 OPTIONS ${tiny} --steps 4 --mesh dp=2,cp=2 --verify
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
   shardwright_train_gpt_run(
     verify_${schedule} 0 OPTIONS ${any_batch} --batch 8 --steps 4 --layers 4 --mesh pp=2,dp=2,tp=2 --schedule ${schedule}

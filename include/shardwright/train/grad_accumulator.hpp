@@ -78,6 +78,7 @@ public:
   /// after finish().
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
+    static_cast<void>(detail::LossOverTokens<Model, L>{});
     if (finished_)
       throw LifecycleError(
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");

@@ -103,7 +103,8 @@ public:
   /// @brief The weights where they are stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
-  /// @brief The optimizer's copy of them in the main element; nothing where the stored ones are it.
+  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored
+  /// weights have that element.
   [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
   /// @brief Whether weight decay applies: to matrices, not to vectors.
   [[nodiscard]] static constexpr bool decays() noexcept { return Compute::tensor_rank > 1; }
@@ -266,7 +267,6 @@ private:
     else
       return std::nullopt;
   }
-
   using FirstPhase = Transition<Raw, reduced_layout>;
   using SecondPhase = Transition<reduced_layout, gradient_layout>;
 

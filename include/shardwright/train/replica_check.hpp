@@ -132,8 +132,8 @@ template <ParameterSet Model>
       own.add(parameter.name(), "first moment", origin, state->first_moment);
       own.add(parameter.name(), "second moment", origin, state->second_moment);
     }
-    if (const auto& master = parameter.master())
-      own.add(parameter.name(), "master weights", origin, *master);
+    if (parameter.master())
+      own.add(parameter.name(), "master weights", origin, *parameter.master());
   });
   // By block: the ranks that hold it and what they hold.
   std::map<std::uint64_t, std::pair<std::vector<int>, std::vector<std::uint64_t>>> blocks;
