@@ -92,7 +92,8 @@ public:
                sw::LayerPartition(options.size.layers, schedule_.stages()), decoder_config(options),
                options.seed),
         runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
-        accumulator_(model_, whole_.world()), guard_(options.non_finite, whole_.world()),
+        accumulator_(model_, whole_.world()),
+        guard_(scales_loss ? sw::NonFinite::skip : options.non_finite, whole_.world()),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
         rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
     batches_.reserve(plan_.accumulation());
@@ -201,8 +202,10 @@ private:
 
   StepReport train_step(std::int64_t step) {
     batches_.clear();
+    //! [set_scale]
     if (scales_loss)
       model_.set_loss_scale(loss_scale_.scale());
+    //! [set_scale]
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
       add_batch(
           [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
@@ -226,6 +229,10 @@ private:
       report.skipped = guard_.sentence(step + 1);
     accumulator_.restart();
     //! [guard]
+    //! [update_scale]
+    if (scales_loss && !loss_scale_.update(summary.finite()))
+      report.skipped += "; the loss scale is 2^" + std::to_string(loss_scale_.scale().exponent()) + " now";
+    //! [update_scale]
     return report;
   }
 

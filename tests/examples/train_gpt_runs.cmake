@@ -37,6 +37,16 @@ shardwright_train_gpt_run(
   verify_double 0 OPTIONS ${tiny} --steps 4 --mesh tp=2 --accumulation 2 --tied --precision fp64 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
 shardwright_train_gpt_run(
+  verify_bf16 0 OPTIONS ${tiny} --steps 6 --mesh pp=2,dp=2,tp=2 --sequence-parallel --microbatches 2 --tied --precision bf16
+  --verify --sample 8
+  SAYS "--- sample ---" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 4e-03 is allowed")
+shardwright_train_gpt_run(
+  verify_bf16_zero3 0 OPTIONS ${tiny} --steps 6 --mesh dp=2,cp=2 --zero 3 --recompute selective --precision bf16 --verify
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 4e-03 is allowed")
+shardwright_train_gpt_run(
+  verify_fp16 0 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --accumulation 2 --precision fp16 --verify
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 5e-04 is allowed")
+shardwright_train_gpt_run(
   verify_recompute 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbh1 --sequence-parallel --recompute full:1
   --dropout 0.1 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
