@@ -166,6 +166,7 @@ struct StagePass {
   cost.overhead_seconds = microbatches * mean.overhead;
   cost.imbalance_seconds = microbatches * (heaviest - pass_seconds);
   cost.bubble_seconds = shape.bubble;
+  cost.passes = passes;
 
   const auto per_layer_traffic = [&](Traffic kind, double forward, double bytes, double exposed) {
     TrafficCost& one = cost.traffic[static_cast<std::size_t>(kind)];
