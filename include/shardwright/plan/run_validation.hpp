@@ -50,9 +50,10 @@ struct RunOutcome {
 }
 
 /// @brief The value that `share` of the values do not exceed, by rounding to the nearest of them.
-[[nodiscard]] inline double quantile(std::vector<double> values, double share) {
-  if (values.empty())
+[[nodiscard]] inline double quantile(std::span<const double> all, double share) {
+  if (all.empty())
     return 0;
+  std::vector<double> values(all.begin(), all.end());
   const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   return values[at];
@@ -65,9 +66,10 @@ struct ErrorSummary {
   double median = 0;    ///< Of their sizes.
   double ninetieth = 0; ///< Ninetieth percentile of their sizes.
 };
-[[nodiscard]] inline ErrorSummary summary_of(const std::vector<double>& errors) {
-  std::vector<double> sizes(errors.size());
-  std::transform(errors.begin(), errors.end(), sizes.begin(), [](double error) { return std::fabs(error); });
+[[nodiscard]] inline ErrorSummary summary_of(std::span<const double> errors) {
+  std::vector<double> sizes;
+  for (const double error : errors)
+    sizes.push_back(std::fabs(error));
   return {errors.size(), quantile(errors, 0.5), quantile(sizes, 0.5), quantile(sizes, 0.9)};
 }
 
