@@ -79,9 +79,8 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
   if (settings.gigabytes_per_second > 0)
     linked = sw::slow_link(linked, {.latency_seconds = settings.latency_microseconds * 1e-6,
                                     .bytes_per_second = settings.gigabytes_per_second * 1e9});
-  const sw::DecoderMesh mesh =
-      sw::decoder_mesh(sw::timed(linked, clock), {.dpr = settings.replicas,
-                                                  .dp = world.size() / settings.replicas});
+  const sw::DecoderMesh mesh = sw::decoder_mesh(
+      sw::timed(linked, clock), {.dpr = settings.replicas, .dp = world.size() / settings.replicas});
   using Model = sw::Decoder<sw::DecoderLayouts<false, Zero>>;
   Model model(mesh, settings.model, 1);
   model.set_bucket_bytes(bucket_kib << 10);
@@ -122,8 +121,8 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
       line.gathers += kind.totals;
   }
   for (sw::CommunicationTotals* totals : {&line.reductions, &line.gathers})
-    for (double* number :
-         {&totals->calls, &totals->bytes, &totals->seconds, &totals->exposed_seconds, &totals->waited_seconds})
+    for (double* number : {&totals->calls, &totals->bytes, &totals->seconds, &totals->exposed_seconds,
+                           &totals->waited_seconds})
       *number /= settings.steps;
   return line;
 }
@@ -200,19 +199,16 @@ int main(int argc, char** argv) {
       std::printf("\n");
       print(lines);
       if (!settings.json.empty())
-        std::ofstream(settings.json) << nlohmann::json{{"benchmark", "overlap"},
-                                                       {"ranks", world.size()},
-                                                       {"replicas", settings.replicas},
-                                                       {"layers", settings.model.layers},
-                                                       {"width", settings.model.width},
-                                                       {"tokens",
-                                                        settings.batch * settings.model.sequence},
-                                                       {"gigabytes_per_second",
-                                                        settings.gigabytes_per_second},
-                                                       {"latency_microseconds",
-                                                        settings.latency_microseconds},
-                                                       {"lines", json_of(lines)}}
-                                            .dump(2);
+        std::ofstream(settings.json) << nlohmann::json{
+            {"benchmark", "overlap"},
+            {"ranks", world.size()},
+            {"replicas", settings.replicas},
+            {"layers", settings.model.layers},
+            {"width", settings.model.width},
+            {"tokens", settings.batch * settings.model.sequence},
+            {"gigabytes_per_second", settings.gigabytes_per_second},
+            {"latency_microseconds", settings.latency_microseconds},
+            {"lines", json_of(lines)}}.dump(2);
     });
     return 0;
   } catch (const std::exception& error) {

@@ -140,7 +140,7 @@ template <class Layouts, class Element>
     out.training.norms.push_back(summary.gradient_norm);
     out.training.tokens.push_back(summary.tokens);
     if (at_step)
-      at_step(step, mesh.pool_statistics().allocations);
+      at_step(step, mesh.pool_statistics());
   }
   if (way.options.record)
     out.timelines = sw::gather_timelines(pipeline, runner.timeline());

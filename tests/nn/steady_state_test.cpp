@@ -82,9 +82,9 @@ Taken taken(int steps, Train train) {
   Taken out;
   out.heap.reserve(static_cast<std::size_t>(steps));
   out.pool.reserve(static_cast<std::size_t>(steps));
-  train([&out](int, std::size_t pool_allocations) {
+  train([&out](int, const shardwright::PoolStatistics& pool) {
     out.heap.push_back(allocations);
-    out.pool.push_back(pool_allocations);
+    out.pool.push_back(pool.allocations);
   });
   return out;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "support/catch.hpp"
+#include "support/matchers.hpp"
 
 #include <shardwright/plan/pipeline_shape.hpp>
 #include <shardwright/schedule/gpipe.hpp>
@@ -13,6 +14,7 @@
 #include <array>
 
 using namespace shardwright;
+using shardwright_test::Approx;
 
 namespace {
 

@@ -26,8 +26,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The summed loss of one batch and its valid tokens; partial over the axes that shard the targets.
 template <LayoutType Targets>
 struct CrossEntropy {
-  LossSum<ReduceAllLayout<Sum, Targets>> loss;
-  TokenCount<ReduceAllLayout<Sum, Targets>> tokens;
+  using layout = ReduceAllLayout<Sum, Targets>;
+  LossSum<layout> loss;
+  TokenCount<layout> tokens;
 
   /// @brief The sums of both batches.
   CrossEntropy& operator+=(const CrossEntropy& other) {

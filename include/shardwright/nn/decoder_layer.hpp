@@ -4,7 +4,7 @@
 /// @file
 /// @brief One decoder layer over any layouts: forward, input gradient and weight gradient as separate passes.
 
-#include <shardwright/nn/attention.hpp>
+#include <shardwright/nn/context_attention.hpp>
 #include <shardwright/nn/decoder_config.hpp>
 #include <shardwright/nn/decoder_layouts.hpp>
 #include <shardwright/nn/dropout.hpp>
@@ -57,9 +57,12 @@ class DecoderLayer {
   using Residual = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
 
-  // Layouts of activations follow from those of the stream and the weights.
+public:
+  /// @name Layouts of activations
+  /// They follow from those of the stream and the weights.
+  /// @{
   using QkvOut = MatmulLayout<Tokens, typename Layouts::Qkv>;
-  using Heads = typename Layouts::Heads;
+  using Attending = typename Layouts::AttentionInput;
   using Attended = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
   using GateUpOut = MatmulLayout<Tokens, typename Layouts::GateUp>;
   using Activated = SwigluLayout<GateUpOut>;
@@ -75,18 +78,19 @@ class DecoderLayer {
   using GateUp = Matrix<typename Layouts::GateUp, Tokens, GateUpOut>;
   using Down = Matrix<typename Layouts::Down, Activated, Tokens>;
 
-public:
   using Stream = ResidualStream<Residual, Element, Target>;
+  using Positions = TokenPositions<typename Layouts::Order>;
 
   /// @brief What the backward passes need of one microbatch. Memory returns to the pool where it is reset.
   struct Saved {
     BatchOrigin origin;
+    std::optional<Positions> positions;
     // Set by forward, or by a replay of what it has not kept.
     std::optional<Handle<Residual>> attention_in, mlp_in;       // inputs of the norms
     std::optional<Statistics<Rows>> attention_rms, mlp_rms;     // inverse root mean squares
     std::optional<Handle<Tokens>> attention_normed, mlp_normed; // inputs of the column-parallel products
-    std::optional<Tensor<Heads>> qkv;
-    std::optional<AttentionOutput<Heads, Element, Target>> attention;
+    std::optional<Tensor<Attending>> qkv;
+    std::optional<AttentionOutput<Attending, Element, Target>> attention;
     std::optional<Handle<Attended>> attended; // its value, where the output product reads it
     std::optional<Tensor<GateUpOut>> gate_up;
     std::optional<Tensor<Activated>> activated;
@@ -120,15 +124,16 @@ public:
   /// @brief The stream after the layer; `saved` receives what the backward passes need and do not recompute.
   template <ForwardPass Pass>
   [[nodiscard]] Stream forward(Pass pass, Stream stream, const RotaryTable<Element, Target>& rotary,
-                               const BatchOrigin& origin, Saved& saved) const {
+                               const Positions& positions, const BatchOrigin& origin, Saved& saved) const {
     saved.origin = origin;
+    saved.positions = positions;
     auto first = norm_stream(std::move(stream), attention_gain_.weight(), config_.norm_epsilon);
     saved.attention_in.emplace(first.sum.share());
     Tensor<Residual> residual =
         run_blocks(pass, std::move(first.normed), std::move(first.inverse_rms), rotary, saved);
     auto added = redistribute<Residual>(matmul(*saved.activated, down_.weight()));
     if constexpr (Pass::trains)
-      dropout(added, mlp_dropout(), saved.origin);
+      dropout(added, mlp_dropout(), saved.origin, saved.positions->runs());
     forget(pass, saved);
     return {std::move(residual), std::move(added)};
   }
@@ -139,8 +144,8 @@ public:
                                                 const RotaryTable<Element, Target>& rotary, Saved& saved) {
     if (recompute_ == Recompute::full)
       replay(rotary, saved);
-    saved.mlp_out_gradient.emplace(
-        redistribute<Tokens>(dropout_gradient(gradient, mlp_dropout(), saved.origin)));
+    saved.mlp_out_gradient.emplace(redistribute<Tokens>(
+        dropout_gradient(gradient, mlp_dropout(), saved.origin, saved.positions->runs())));
     saved.gate_up_gradient.emplace(
         swiglu_gradient(matmul_input_gradient(*saved.mlp_out_gradient, down_.weight()), *saved.gate_up));
     saved.gate_up.reset();
@@ -152,15 +157,16 @@ public:
 
     if (recompute_ == Recompute::selective)
       attend(saved);
-    saved.attention_out_gradient.emplace(
-        redistribute<Tokens>(dropout_gradient(gradient, attention_dropout(), saved.origin)));
-    auto heads_gradient = attention_gradient(redistribute<AttentionLayout<Heads>>(matmul_input_gradient(
-                                                 *saved.attention_out_gradient, out_.weight())),
-                                             *saved.qkv, *saved.attention, heads());
+    saved.attention_out_gradient.emplace(redistribute<Tokens>(
+        dropout_gradient(gradient, attention_dropout(), saved.origin, saved.positions->runs())));
+    auto attending_gradient =
+        attention_gradient(redistribute<AttentionLayout<Attending>>(
+                               matmul_input_gradient(*saved.attention_out_gradient, out_.weight())),
+                           *saved.qkv, *saved.attention, *saved.positions, heads());
     saved.qkv.reset();
     saved.attention.reset();
-    rotate_back(heads_gradient, rotary, heads());
-    saved.qkv_gradient.emplace(redistribute<QkvOut>(std::move(heads_gradient)));
+    saved.qkv_gradient.emplace(redistribute<QkvOut>(std::move(attending_gradient)));
+    rotate_back(*saved.qkv_gradient, rotary, *saved.positions, heads());
     gradient =
         rms_norm_gradient(redistribute<Residual>(matmul_input_gradient(*saved.qkv_gradient, qkv_.weight())),
                           *saved.attention_in, attention_gain_.weight(), *saved.attention_rms, gradient,
@@ -198,12 +204,15 @@ private:
                                             const RotaryTable<Element, Target>& rotary, Saved& saved) const {
     saved.attention_rms.emplace(std::move(inverse_rms));
     saved.attention_normed.emplace(as_tokens(std::move(normed)));
-    saved.qkv.emplace(redistribute<Heads>(matmul(*saved.attention_normed, qkv_.weight())));
-    rotate(*saved.qkv, rotary, heads());
+    {
+      auto qkv = matmul(*saved.attention_normed, qkv_.weight());
+      rotate(qkv, rotary, *saved.positions, heads());
+      saved.qkv.emplace(redistribute<Attending>(std::move(qkv)));
+    }
     attend(saved);
     auto attended = redistribute<Residual>(matmul(*saved.attended, out_.weight()));
     if constexpr (Pass::trains)
-      dropout(attended, attention_dropout(), saved.origin);
+      dropout(attended, attention_dropout(), saved.origin, saved.positions->runs());
 
     auto second =
         add_rms_norm(*saved.attention_in, std::move(attended), mlp_gain_.weight(), config_.norm_epsilon);
@@ -220,7 +229,7 @@ private:
     return redistribute<Tokens>(std::as_const(normed));
   }
   void attend(Saved& saved) const {
-    saved.attention.emplace(attention(*saved.qkv, heads()));
+    saved.attention.emplace(attention(*saved.qkv, *saved.positions, heads()));
     saved.attended.emplace(redistribute<Attended>(std::as_const(saved.attention->value)));
   }
 
@@ -232,6 +241,7 @@ private:
     } else if (recompute_ == Recompute::full) {
       Saved input;
       input.origin = saved.origin;
+      input.positions = saved.positions;
       input.attention_in = std::move(saved.attention_in);
       saved = std::move(input);
     } else if (recompute_ == Recompute::selective) {

@@ -27,6 +27,7 @@ template <class Layouts, class Element = float, class Target = DefaultTarget>
 class DecoderPipeline {
 public:
   using Stage = DecoderStage<Layouts, Element, Target>;
+  using Loss = typename Stage::Loss;
   using target = Target;
   using element = Element;
 

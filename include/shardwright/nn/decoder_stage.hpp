@@ -9,6 +9,7 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/token_tensor.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 
@@ -46,19 +47,20 @@ class DecoderStage {
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
   using Logits = MatmulLayout<Tokens, TableLayout, MatmulForm::right_transposed>;
   using Zero = typename Layouts::Zero;
-  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
 
 public:
+  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
   using target = Target;
   /// @brief What stages hand over: the stream forward, its gradient backward.
   using Boundary = Tensor<Residual>;
   using Input = Boundary;
   using Output = Boundary;
-  /// @brief Token ids or targets, [batch, sequence]; a negative target does not count.
-  using Ids = ShardedTensor<typename Layouts::Ids, std::int32_t, Target>;
+  /// @brief Token ids or targets, [batch, sequence], in the order that attention takes; a negative target
+  /// does not count.
+  using Ids = TokenTensor<typename Layouts::Order, typename Layouts::Ids, std::int32_t, Target>;
   /// @brief What the first stage reads and the last one compares with.
   struct Batch {
-    ShardedTensor<typename Layouts::Ids, const std::int32_t, Target> ids, targets;
+    typename Ids::Handle ids, targets;
     BatchOrigin origin{}; ///< What dropout is keyed by.
   };
   using Loss = CrossEntropy<typename Layouts::Ids>;
@@ -218,7 +220,7 @@ private:
   template <class Mesh>
   static DecoderConfig checked(const Mesh& mesh, const DecoderConfig& config) {
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
-                  mesh.template extent<axis::cp>());
+                  Layouts::Context::extents(mesh.template extent<axis::cp>()));
     return config;
   }
 
@@ -305,10 +307,11 @@ private:
   template <ForwardPass Pass>
   [[nodiscard]] Stream run_layers(Pass pass, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     saved.layers.resize(layers_.size());
+    const auto positions = batch.ids.positions();
     Stream stream{embedding_ ? embedded(batch) : std::move(in).value(), std::nullopt};
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const Use use(*this, layer_unit(i));
-      stream = layers_[i].forward(pass, std::move(stream), rotary_, batch.origin, saved.layers[i]);
+      stream = layers_[i].forward(pass, std::move(stream), rotary_, positions, batch.origin, saved.layers[i]);
     }
     return stream;
   }

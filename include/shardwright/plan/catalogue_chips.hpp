@@ -21,7 +21,8 @@ inline constexpr double tera = 1e12, giga = 1e9;
 /// Columns: name, generation, bf16, fp8, fp4 FLOP/s, memory bytes, bytes/s, scale-up chips, scale-up bytes/s,
 /// scale-out bytes/s, torus dimensions, source. Where sheets differ, NVIDIA's for the SXM or NVL72 board is
 /// taken; scale-out is one 200 or 400 Gbit/s port per chip of the usual node, for a TPU its share of the
-/// host's data-centre network.
+/// host's data-centre network. The last column is the root of the board's power over the usual one of the
+/// generation (700 W for Hopper, 1000 W for B200, 1200 W for GB200): clocks under load follow it.
 inline constexpr ChipSpec a100_40{"A100-40GB-SXM",
                                   ChipGeneration::ampere,
                                   312 * tera,
@@ -102,7 +103,8 @@ inline constexpr ChipSpec b300{"B300",
                                900 * giga,
                                100 * giga,
                                0,
-                               "NVIDIA DGX B300 data sheet, 2025"};
+                               "NVIDIA DGX B300 data sheet, 2025",
+                               1.05};
 inline constexpr ChipSpec gb200{"GB200 (NVL72)",
                                 ChipGeneration::blackwell,
                                 2450 * tera,
@@ -126,7 +128,8 @@ inline constexpr ChipSpec gb300{"GB300 (NVL72)",
                                 900 * giga,
                                 100 * giga,
                                 0,
-                                "NVIDIA GB300 NVL72 data sheet, 2025"};
+                                "NVIDIA GB300 NVL72 data sheet, 2025",
+                                1.08};
 inline constexpr ChipSpec tpu_v4{
     "TPUv4",     ChipGeneration::tpu,
     275 * tera,  0,

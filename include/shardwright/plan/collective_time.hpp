@@ -87,13 +87,17 @@ struct GroupLinks {
 /// Behind a switch (D - 1) / D of the bytes leave each rank; on a torus each byte passes a quarter of every
 /// line that the group lies along ("How To Scale Your Model", section 3).
 [[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
-                                                  double copies) noexcept {
+                                                  int copies) noexcept {
   double seconds = 0;
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
     const double parts = links.members[level];
     double sent = bytes * (parts - 1) / parts;
-    if (level > 0)
-      sent *= std::min(1.0, parts / copies);
+    if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
+      double absent = 1;
+      for (int copy = 0; copy < copies; ++copy)
+        absent *= 1 - 1 / parts;
+      sent *= parts * (1 - absent) / copies;
+    }
     if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
       double side = 1;
       while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)

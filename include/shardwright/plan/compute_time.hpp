@@ -47,9 +47,13 @@ struct RankComputation {
   const double full_rate = of_chip.matmul * chip.sustained * chip.peak_bf16;
   // A narrower format saves a part of what the ratio of the peaks promises.
   const double narrow = chip.peak(run.precision) / chip.peak_bf16;
-  const double rate = full_rate / (1 - of_chip.eight_bit * (1 - 1 / narrow));
+  const double rate = full_rate / (1 - shared.eight_bit * (1 - 1 / narrow));
   const double memory = chip.memory_bandwidth;
 
+  const bool plain = run.stack == KernelStack::plain;
+  const double attention_reached =
+      shared.attention_reached * (plain ? of_chip.plain_attention : of_chip.attention);
+  const double traffic = (plain ? shared.plain_traffic : 1) / (3 * memory); // of one pass in three
   const double half = shared.width_half;
   const auto sides = [half](double k, double n) { return (k + half) * (n + half); };
   const double rows = 2 * (tokens + shared.rows_half);
@@ -73,9 +77,9 @@ struct RankComputation {
       attended_tokens(model, s, run.fused_attention ? FlopsConvention::causal : FlopsConvention::non_causal);
   const double narrow_heads = std::min(1.0, (model.latent.used() ? 128.0 : d) / 128);
   common.attention = tokens * pairs * attention_flops_per_pair(model) / t /
-                     (of_chip.attention * chip.sustained * chip.peak_bf16 * (0.5 + 0.5 * narrow_heads));
+                     (attention_reached * chip.peak_bf16 * (0.5 + 0.5 * narrow_heads));
   const double split = plan.sequence_parallel ? t : 1;
-  common.elementwise = shared.element_bytes * tokens * h / split / (3 * memory);
+  common.elementwise = shared.element_bytes * tokens * h / split * traffic;
   if (!run.fused_attention)
     common.elementwise += shared.score_bytes * tokens * s * a / t / (3 * memory);
   common.matmul = rows * attention_sides / rate;
@@ -83,10 +87,11 @@ struct RankComputation {
   RankComputation out{common, common, {}};
   const double f = model.feed_forward;
   out.dense_layer.matmul += rows * (sides(h, columns * f / t) + sides(f / t, h)) / rate;
-  out.dense_layer.elementwise += shared.branch_bytes * tokens * (columns + 1) * f / t / (6 * memory);
+  out.dense_layer.elementwise += shared.branch_bytes * tokens * (columns + 1) * f / t / 2 * traffic;
   if (const ExpertSpec& experts = model.experts; experts.used()) {
     const double local = static_cast<double>(experts.count) / plan.ep;
-    const double copies = tokens / t * experts.active; // that a rank computes: as many as it sends
+    const double copies =
+        tokens / t * experts.active * run.expert_capacity; // that a rank computes: as many as it sends
     const double w = experts.width;
     const double one = (sides(h, columns * w) + sides(w, h)) * 2;
     out.expert_layer.matmul += (copies + local * shared.rows_half) * one / rate;
@@ -95,8 +100,8 @@ struct RankComputation {
       out.expert_layer.matmul += rows * (sides(h, columns * w_shared / t) + sides(w_shared / t, h)) / rate;
     out.expert_layer.elementwise +=
         (shared.branch_bytes * (columns + 1) * (copies * w + tokens * w_shared / t) / 2 +
-         shared.routed_bytes * copies * h) /
-        (3 * memory);
+         shared.routed_bytes * copies * h) *
+        traffic;
   }
   out.head.matmul = rows * sides(h, model.vocabulary / t) / full_rate;
   out.head.elementwise = shared.logit_bytes * tokens * model.vocabulary / t / (3 * memory);

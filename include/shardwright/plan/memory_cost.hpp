@@ -32,40 +32,48 @@ struct StateBytes {
           optimizer.state_bytes / (zero_stage >= 1 ? data_ranks : 1)};
 }
 
+/// @brief Tokens of a microbatch on one rank.
+[[nodiscard]] constexpr double rank_tokens(const RunSpec& run, const PlanConfiguration& plan) noexcept {
+  return static_cast<double>(plan.microbatch) * static_cast<double>(run.sequence_length) / plan.cp;
+}
+
 /// @brief Bytes that one layer keeps of one microbatch, on one of tp * cp ranks.
 ///
 /// The GPT form is arXiv 2205.05198, table 2: s b h (34 + 5 a s / h) without recomputation or parallelism,
 /// (10 + 24/t + 5 a s / (h t)) with tensor parallelism, all of it over t with sequence parallelism; the last
-/// term goes with selective recomputation or fused attention, and 2 s b h is left of a full one. A layer with
-/// gated feed-forward or grouped queries keeps its own matrices' inputs: norms, residuals and attention's
-/// output (10 s b h), queries, keys and values, and every branch of the feed-forward; with experts each
-/// token's copies.
+/// term goes with selective recomputation, and 2 s b h is left of a full one. Since fused attention, the
+/// scores are never kept, nor the masks of a dropout; a selective recomputation then runs norms and every
+/// other product again. Other layers keep the inputs of their own matrices: queries, keys and values, every
+/// branch of the feed-forward, with experts each copy of a token. The vendors' kernels keep what goes into a
+/// product in its own narrow format.
 [[nodiscard]] constexpr double activation_bytes_per_layer(const ModelSpec& model, const RunSpec& run,
                                                           const PlanConfiguration& plan) noexcept {
-  const double t = plan.tp, h = model.hidden;
-  const double tokens =
-      static_cast<double>(plan.microbatch) * static_cast<double>(run.sequence_length) / plan.cp;
+  const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;
+  const double tokens = rank_tokens(run, plan);
   if (plan.recomputation == Recomputation::full)
-    return 2 * tokens * h / (plan.sequence_parallel ? t : 1);
-  const double outside =
-      10 * h; // norms, residuals, dropout masks: split over tp only with sequence parallelism
+    return 2 * tokens * h / split;
+  const bool selective = plan.recomputation == Recomputation::selective;
+  const bool narrow =
+      run.stack == KernelStack::tuned && (run.precision == Precision::fp8 || run.precision == Precision::fp4);
+  const double input = narrow ? 1 : 2; // bytes of an element that a product reads
+  const double outside = !run.fused_attention ? 10 : selective ? 6 : 4 + 2 * input;
   const double width =
       model.latent.used() ? model.latent.plain_width + model.latent.rotary_width : model.width_per_head();
   const double value_width = model.latent.used() ? model.latent.value_width : width;
-  const double attention =
-      2 * model.heads * (width + value_width) + 2 * model.key_value_heads * (width + value_width);
-  const double branches = model.gated ? 3 : 2; // inputs of the activation, and its result
-  double feed_forward = 2 * branches * model.feed_forward;
+  const double attention = 2 * (model.heads + model.key_value_heads) * (width + value_width);
+  const double branches = model.gated ? 2 : 1; // what the activation function reads
+  const double kept = run.fused_attention && selective ? 2 : 2 * branches + input;
+  double feed_forward = kept * model.feed_forward;
   if (model.experts.used()) {
-    const double copies = model.experts.active;
-    const double expert = 2 * branches * model.experts.width + 4 * h;
+    const double expert = kept * model.experts.width + (2 + input) * h;
     const double share = static_cast<double>(model.expert_layers()) / model.layers;
     feed_forward =
-        share * (copies * expert + 2 * branches * model.shared_expert_width()) + (1 - share) * feed_forward;
+        share * (model.experts.active * run.expert_capacity * expert + kept * model.shared_expert_width()) +
+        (1 - share) * feed_forward;
   }
-  const bool keeps_scores = !run.fused_attention && plan.recomputation == Recomputation::none;
+  const bool keeps_scores = !run.fused_attention && !selective;
   const double scores = keeps_scores ? 5.0 * model.heads * static_cast<double>(run.sequence_length) : 0;
-  return tokens * (outside / (plan.sequence_parallel ? t : 1) + (attention + feed_forward + scores) / t);
+  return tokens * (outside * h / split + (attention + feed_forward + scores) / t);
 }
 
 /// @brief Parameters on the fullest rank, before data-parallel sharding.
@@ -89,36 +97,47 @@ struct RankParameters {
 }
 
 /// @brief Memory of a configuration; `kept` microbatches are in flight on the fullest rank.
+///
+/// Beside what is kept: the layer that computes, with the whole sequence that tensor parallelism gathers and
+/// the partial results of context parallelism; logits in 8 bytes with the vendors' fused loss, in 14 with a
+/// framework's own (bf16 and fp32 copies, their gradients); ZeRO-3 gathers a layer ahead, and under a
+/// pipeline keeps all parameters and gradients of the step whole; 1.5 GB of runtime and communication
+/// buffers.
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
                                                const RunSpec& run, const PlanConfiguration& plan,
                                                double kept) noexcept {
   const RankParameters held = rank_parameters(model, size, plan);
-  const double data_ranks = static_cast<double>(plan.dp) * plan.cp;
-  const StateBytes dense = state_bytes(run.optimizer, plan.zero_stage, data_ranks);
+  const StateBytes dense =
+      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
   const StateBytes expert =
       state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.expert_dp()));
   MemoryCost memory;
   memory.parameters = held.dense * dense.parameters + held.experts * expert.parameters;
   memory.gradients = held.dense * dense.gradients + held.experts * expert.gradients;
   memory.optimizer = held.dense * dense.optimizer + held.experts * expert.optimizer;
-  const double layers = (model.layers + plan.pp - 1) / plan.pp;
-  const double layer = activation_bytes_per_layer(model, run, plan);
-  memory.activations = kept * layers * layer;
-  if (plan.recomputation == Recomputation::full) { // the layer that is being computed again
-    PlanConfiguration once = plan;
-    once.recomputation = Recomputation::selective;
-    memory.activations += activation_bytes_per_layer(model, run, once);
-  }
-  const double tokens =
-      static_cast<double>(plan.microbatch) * static_cast<double>(run.sequence_length) / plan.cp;
-  memory.logits = 8 * tokens * model.vocabulary / plan.tp; // fp32, and their gradient
-  const double largest_layer =
-      (size.attention_per_layer + size.dense_per_layer + size.shared_per_layer) / plan.tp +
+  const double layer_parameters =
+      (size.attention_per_layer + std::max(size.dense_per_layer, size.shared_per_layer)) / plan.tp +
       model.experts.count * size.one_expert / plan.ep;
-  // ZeRO-3 gathers a layer ahead of the one that computes, and reduces the gradient of the one before.
-  if (plan.zero_stage >= 3)
-    memory.parameters += 2 * run.optimizer.parameter_bytes * largest_layer;
-  memory.buffers = 1.5e9 + (plan.zero_stage >= 2 ? run.optimizer.gradient_bytes * largest_layer : 0);
+  if (plan.zero_stage >= 3 && plan.pp > 1) {
+    memory.parameters += run.optimizer.parameter_bytes * (held.dense + held.experts);
+    memory.gradients += run.optimizer.gradient_bytes * (held.dense + held.experts);
+  } else if (plan.zero_stage >= 3) {
+    memory.parameters += 2 * run.optimizer.parameter_bytes * layer_parameters;
+  }
+  const double layers = (model.layers + plan.pp - 1) / plan.pp;
+  memory.activations = kept * layers * activation_bytes_per_layer(model, run, plan);
+  const double tokens = rank_tokens(run, plan), h = model.hidden;
+  memory.logits = (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
+  PlanConfiguration once = plan;
+  once.recomputation = Recomputation::none;
+  double working =
+      plan.recomputation == Recomputation::full ? activation_bytes_per_layer(model, run, once) : 0;
+  if (plan.tp > 1)
+    working += 12 * tokens * h;
+  if (plan.cp > 1)
+    working += 6 * plan.cp * tokens * h / plan.tp;
+  memory.buffers =
+      1.5e9 + working + (plan.zero_stage >= 2 ? run.optimizer.gradient_bytes * layer_parameters : 0);
   return memory;
 }
 

@@ -122,13 +122,28 @@ namespace detail {
                                                     : Recomputation::full;
 }
 
+/// PyTorch FSDP: its own sources, and ZeRO-2 or 3 on GPUs that is not XLA's.
+[[nodiscard]] inline bool uses_plain_stack(const PublishedRun& row, int zero_stage, const ChipSpec& chip) {
+  const auto names = [&](std::string_view word) {
+    return row.text("source").find(word) != std::string_view::npos ||
+           row.text("notes").find(word) != std::string_view::npos;
+  };
+  if (names("torchtitan") || names("mosaicml"))
+    return true;
+  const bool vendors =
+      names("axtext") || names("axText") || names("JAX") || names("egatron") || names("NeMo");
+  return zero_stage >= 2 && chip.generation != ChipGeneration::tpu && !vendors;
+}
+
 } // namespace detail
 
 /// @brief Reads a row: columns as in data/published_runs.csv.
 ///
 /// Where a column is empty: ZeRO-1, one sequence per microbatch, nothing recomputed, 1F1B (interleaved with
-/// two chunks where the notes name it). Runs in fp16 are taken to be from before fused attention. Policies of
-/// recomputation that keep some products count as full ones, except "minimal".
+/// two chunks where the notes name it). TPU runs pad experts to 1.25 of the mean load (GShard's capacity).
+/// Runs in fp16 are taken to be from before fused attention. Policies of recomputation that keep some
+/// products count as full ones, except "minimal". ZeRO-2 and 3 on GPUs mean PyTorch FSDP, and so the plain
+/// stack, unless source or notes name MaxText, JAX, Megatron or NeMo.
 /// @throws DataError naming line and field where a cell is not what it must be.
 [[nodiscard]] inline RunCase read_run_case(const PublishedRun& row) {
   RunCase out;
@@ -154,6 +169,9 @@ namespace detail {
   out.run.precision = detail::precision_of(row.text("precision"));
   out.run.fused_attention = out.run.precision != Precision::fp16;
 
+  if (chip->generation == ChipGeneration::tpu) // XLA's static shapes
+    out.run.expert_capacity = 1.25;
+
   PlanConfiguration& plan = out.plan;
   plan.tp = row.integer("tp").value_or(1);
   plan.cp = row.integer("cp").value_or(1);
@@ -163,6 +181,8 @@ namespace detail {
   if (plan.chips() != chips)
     return fail("tp * cp * pp does not divide n_chips");
   plan.zero_stage = row.integer("zero_stage").value_or(1);
+  const bool fsdp = detail::uses_plain_stack(row, plan.zero_stage, *chip);
+  out.run.stack = fsdp ? KernelStack::plain : KernelStack::tuned;
   plan.microbatch = row.integer("microbatch_size").value_or(1);
   plan.recomputation = detail::recomputation_of(row.text("recompute"));
   plan.chunks = row.integer("vpp").value_or(1);
@@ -172,6 +192,13 @@ namespace detail {
     plan.schedule = PlanSchedule::interleaved;
   else
     plan.chunks = 1;
+  if (fsdp && plan.pp > 1) { // as torch.distributed.pipelining does unless told otherwise
+    const auto each = static_cast<int>(out.run.sequences / plan.dp);
+    if (row.text("microbatch_size").empty())
+      plan.microbatch = std::max(1, each / (plan.pp * plan.chunks));
+    if (row.text("zero_stage").empty())
+      plan.zero_stage = 3;
+  }
 
   const double tokens = static_cast<double>(out.run.tokens());
   if (const auto seconds = row.number("step_time_s"))

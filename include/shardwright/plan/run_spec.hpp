@@ -18,12 +18,20 @@ struct OptimizerSpec {
   double state_bytes = 12;    ///< fp32 parameter and both moments.
 };
 
+/// @brief Who wrote the kernels between the matrix products.
+enum class KernelStack : std::uint8_t {
+  tuned, ///< The vendor's fused kernels (Megatron-LM with Transformer Engine, XLA).
+  plain  ///< A framework's own operators, fused little or not (PyTorch FSDP).
+};
+
 /// @brief One training step as the user asks for it.
 struct RunSpec {
   std::int64_t sequences = 0; ///< Of the global batch.
   std::int64_t sequence_length = 0;
   Precision precision = Precision::bf16;
   OptimizerSpec optimizer{};
+  double expert_capacity = 1; ///< Rows per expert over the mean load: 1 without padding, 1.25 is usual with.
+  KernelStack stack = KernelStack::tuned;
   bool fused_attention = true; ///< Scores never leave the chip's registers; false for runs before 2022.
 
   [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return sequences * sequence_length; }

@@ -78,6 +78,7 @@ public:
   /// after finish().
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
+    static_cast<void>(detail::LossOverTokens<Model, L>{});
     if (finished_)
       throw LifecycleError(
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
@@ -147,6 +148,8 @@ public:
     finished_ = false;
   }
 
+  /// @brief The sum of this rank's token losses since the last restart.
+  [[nodiscard]] double local_loss() const noexcept { return loss_; }
   /// @brief Microbatches added since the last restart.
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 

@@ -103,6 +103,9 @@ public:
   /// @brief The weights where they are stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
+  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored
+  /// weights have that element.
+  [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
   /// @brief Whether weight decay applies: to matrices, not to vectors.
   [[nodiscard]] static constexpr bool decays() noexcept { return Compute::tensor_rank > 1; }
 
@@ -188,6 +191,8 @@ public:
   void set_contributors(int stages) noexcept { contributors_ = stages; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
   void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
+  /// @brief Those ranks; without a group where there are none.
+  [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
   /// @brief Whether this rank's copy is the one that stands for all.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
   /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.
@@ -273,6 +278,12 @@ public:
 
 private:
   using Master = std::optional<GradientTensor>;
+  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    if constexpr (has_master)
+      return redistribute<state_layout>(weights.clone());
+    else
+      return std::nullopt;
+  }
   using FirstPhase = Transition<Raw, reduced_layout>;
   using SecondPhase = Transition<reduced_layout, gradient_layout>;
 
@@ -280,13 +291,6 @@ private:
     if (!buckets_)
       buckets_ = std::make_shared<Buckets>(stored_.resources());
     return *buckets_;
-  }
-
-  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
-    if constexpr (has_master)
-      return redistribute<state_layout>(weights.clone());
-    else
-      return std::nullopt;
   }
 
   /// Sends the raw gradient on its way, if there is one.

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fits the constants of the planner to published runs, and says how well it predicts sources it has not seen.
+// scripts/fit_planner compiles and runs it; the evaluator that is fitted is the one that the library has.
+
+#include <shardwright/plan/evaluate.hpp>
+#include <shardwright/plan/run_case.hpp>
+#include <shardwright/plan/run_validation.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace shardwright;
+
+namespace {
+
+/// All constants; the fitted ones are reached through `Parameter`.
+struct Constants {
+  std::array<ChipCalibration, 5> chips = chip_calibrations;
+  SharedCalibration shared{};
+};
+
+/// A fitted constant: a round prior, how far it may be off (a standard deviation of its logarithm), its bounds.
+struct Parameter {
+  const char* name;
+  double SharedCalibration::*shared; ///< Null where it is `matmul` of `chip`.
+  std::size_t chip;
+  double prior, deviation, least, most;
+};
+
+const std::vector<Parameter> parameters{
+    {"matmul.ampere", nullptr, 0, 0.85, 0.08, 0.6, 0.95},
+    {"matmul.hopper", nullptr, 1, 0.75, 0.08, 0.5, 0.95},
+    {"matmul.blackwell", nullptr, 2, 0.75, 0.08, 0.5, 0.95},
+    {"matmul.tpu", nullptr, 3, 0.85, 0.08, 0.6, 0.95},
+    {"attention_reached", &SharedCalibration::attention_reached, 0, 0.7, 0.3, 0.3, 1},
+    {"eight_bit", &SharedCalibration::eight_bit, 0, 0.8, 0.2, 0.2, 1},
+    {"rows_half", &SharedCalibration::rows_half, 0, 400, 0.5, 50, 3000},
+    {"width_half", &SharedCalibration::width_half, 0, 200, 0.4, 20, 600},
+    {"element_bytes", &SharedCalibration::element_bytes, 0, 120, 0.35, 40, 400},
+    {"plain_traffic", &SharedCalibration::plain_traffic, 0, 1.5, 0.25, 1, 3},
+    {"score_bytes", &SharedCalibration::score_bytes, 0, 40, 0.35, 10, 100},
+    {"tensor_exposed", &SharedCalibration::tensor_exposed, 0, 0.7, 0.25, 0.2, 1},
+    {"jitter", &SharedCalibration::jitter, 0, 0.005, 0.5, 0.0005, 0.02},
+    {"expert_seconds", &SharedCalibration::expert_seconds, 0, 0.001, 0.7, 1e-5, 1e-2},
+};
+
+double& value_of(Constants& constants, const Parameter& parameter) {
+  return parameter.shared == nullptr ? constants.chips[parameter.chip].matmul
+                                     : constants.shared.*parameter.shared;
+}
+
+Constants priors() {
+  Constants constants;
+  for (const Parameter& parameter : parameters)
+    value_of(constants, parameter) = parameter.prior;
+  return constants;
+}
+
+struct Row {
+  RunCase run{};
+  std::string source{};
+  std::string id{};
+  double seconds = 0; ///< Measured, or from the FLOP/s of its source.
+  double weight = 1;
+  bool timed = false; ///< Whether its source gives a step time or tokens/s: only these count as validation.
+};
+
+double predicted(const Constants& constants, const Row& row) {
+  const auto generation = static_cast<std::size_t>(row.run.cluster.chip.generation);
+  return evaluate(row.run.model, row.run.cluster, row.run.run, row.run.plan,
+                  {constants.chips[generation], constants.shared})
+      .step_seconds;
+}
+
+/// Runs that say their FLOP/s alone take part in the fit with half of the weight, if they say what they count.
+std::vector<Row> read_rows(const char* path) {
+  std::ifstream in(path);
+  if (!in)
+    throw DataError(std::string(path) + " cannot be read");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::vector<Row> rows;
+  for (const PublishedRun& run : read_published_runs(text)) {
+    Row row{read_run_case(run), std::string(run.text("source")), std::string(run.text("id"))};
+    if (!row.run.not_handled.empty()) {
+      if (!run.text("step_time_s").empty() || !run.text("tokens_per_s_per_chip").empty())
+        std::printf("not handled: %s: %s\n", row.id.c_str(), row.run.not_handled.c_str());
+      continue;
+    }
+    row.seconds = row.run.measured_seconds;
+    row.timed = row.seconds > 0;
+    const auto rate = run.number("measured_tflops_per_chip");
+    const bool guessed = run.text("microbatch_size").empty() && row.run.plan.pp == 1;
+    if (!row.timed) {
+      if (!rate || guessed)
+        continue;
+      const StepCost cost = evaluate(row.run.model, row.run.cluster, row.run.run, row.run.plan);
+      const double flops =
+          cost.non_causal_flops + (run.text("mfu_kind") == "HFU" ? cost.non_causal_recomputed : 0);
+      row.seconds = flops / (*rate * 1e12 * cost.chips);
+    }
+    rows.push_back(row);
+  }
+  // A source with many rows counts more than one with few, but not in proportion.
+  std::map<std::string, double> count;
+  for (const Row& row : rows)
+    ++count[row.source];
+  for (Row& row : rows)
+    row.weight = (row.timed ? 1 : 0.5) / std::sqrt(count[row.source]);
+  return rows;
+}
+
+using Rows = std::vector<const Row*>;
+
+/// Negative log of the posterior: errors of 12% are one deviation, large ones count linearly and then less.
+double loss(const Constants& constants, const Rows& rows) {
+  double sum = 0;
+  for (const Row* row : rows) {
+    const double error = std::fabs(std::log(predicted(constants, *row) / row->seconds));
+    double cost = error < 0.06 ? error * error / 0.12 : error - 0.03;
+    if (cost > 0.4)
+      cost = 0.4 + 0.3 * (cost - 0.4);
+    sum += row->weight * cost / 0.12;
+  }
+  Constants at = constants;
+  for (const Parameter& parameter : parameters) {
+    const double off = std::log(value_of(at, parameter) / parameter.prior) / parameter.deviation;
+    sum += 0.5 * off * off;
+  }
+  return sum;
+}
+
+/// Pattern search along each constant in turn; deterministic.
+Constants fit(Constants constants, const Rows& rows) {
+  std::vector<double> steps(parameters.size(), 0.15);
+  double best = loss(constants, rows);
+  for (int sweep = 0; sweep < 300 && *std::max_element(steps.begin(), steps.end()) > 0.0005; ++sweep)
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      double& value = value_of(constants, parameters[i]);
+      const double before = value;
+      bool better = false;
+      for (const double direction : {1.0, -1.0}) {
+        value = std::clamp(before * std::exp(direction * steps[i]), parameters[i].least, parameters[i].most);
+        if (const double now = loss(constants, rows); value != before && now < best - 1e-9) {
+          best = now;
+          better = true;
+          break;
+        }
+        value = before;
+      }
+      steps[i] = std::min(0.5, steps[i] * (better ? 1.4 : 0.6));
+    }
+  return constants;
+}
+
+/// Errors of predicted over measured time, of all rows and by source and chip.
+template <class Predict>
+void report(const char* title, const std::vector<Row>& rows, const Predict& predict) {
+  std::vector<double> all;
+  std::map<std::string, std::vector<double>> groups;
+  for (const Row& row : rows)
+    if (row.timed) {
+      const double error = predict(row) / row.seconds - 1;
+      all.push_back(error);
+      groups["source " + row.source].push_back(error);
+      groups["chip " + std::string(row.run.cluster.chip.name)].push_back(error);
+      groups[row.run.model.experts.used() ? "models with experts" : "models without experts"].push_back(error);
+    }
+  const ErrorSummary whole = summary_of(all);
+  std::printf("%s: %zu rows, median error %.1f%%, P90 %.1f%%\n", title, whole.rows, 100 * whole.median,
+              100 * whole.ninetieth);
+  for (const auto& [name, errors] : groups) {
+    const ErrorSummary part = summary_of(errors);
+    std::printf("  %-72.72s %4zu rows, bias %+6.1f%%, median %5.1f%%, P90 %5.1f%%\n", name.c_str(), part.rows,
+                100 * part.bias, 100 * part.median, 100 * part.ninetieth);
+  }
+}
+
+int run(int argc, char** argv) {
+  const std::vector<Row> rows = read_rows(argv[1]);
+  Rows all;
+  for (const Row& row : rows)
+    all.push_back(&row);
+  const Constants fitted = fit(priors(), all);
+  report("fitted to all rows", rows, [&](const Row& row) { return predicted(fitted, row); });
+
+  std::map<std::string, Constants> without;
+  for (const Row& row : rows)
+    if (row.timed && !without.contains(row.source)) {
+      Rows others;
+      for (const Row& other : rows)
+        if (other.source != row.source)
+          others.push_back(&other);
+      without[row.source] = fit(priors(), others);
+    }
+  const auto unseen = [&](const Row& row) { return predicted(without[row.source], row); };
+  report("each source predicted by the others", rows, unseen);
+  std::vector<double> ratios;
+  for (const Row& row : rows)
+    if (row.timed) {
+      ratios.push_back(row.seconds / unseen(row));
+      std::printf("row %-52s measured %9.3f s, predicted %9.3f s, %+6.1f%%\n", row.id.c_str(), row.seconds,
+                  unseen(row), 100 * (unseen(row) / row.seconds - 1));
+    }
+  if (argc > 2) {
+    const std::vector<Row> further = read_rows(argv[2]);
+    report("runs of another file, which take no part in the fit", further,
+           [&](const Row& row) { return predicted(fitted, row); });
+    for (const Row& row : further)
+      if (row.timed)
+        std::printf("further %-48s measured %9.3f s, predicted %9.3f s, %+6.1f%%\n", row.id.c_str(), row.seconds,
+                    predicted(fitted, row), 100 * (predicted(fitted, row) / row.seconds - 1));
+  }
+  Constants result = fitted;
+  for (const Parameter& parameter : parameters)
+    std::printf("set %s %.3g\n", parameter.name, value_of(result, parameter));
+  std::printf("set least_ratio %.3g\nset most_ratio %.3g\n", quantile(ratios, 0.1), quantile(ratios, 0.9));
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s RUNS.csv [FURTHER.csv]\n", argv[0]);
+    return 2;
+  }
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "%s\n", problem.what());
+    return 1;
+  }
+}

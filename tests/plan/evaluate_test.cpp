@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/plan/catalogue_chips.hpp>
+#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/evaluate.hpp>
+
+#include <cmath>
+#include <string>
+
+using namespace shardwright;
+using shardwright_test::Approx;
+
+namespace {
+
+constexpr const ModelSpec& llama_70b = model_catalogue[11];
+static_assert(llama_70b.name == "llama-3.1-70b");
+constexpr RunSpec batch{.sequences = 512, .sequence_length = 8192};
+constexpr PlanConfiguration usual{
+    .tp = 4, .cp = 2, .pp = 4, .chunks = 5, .schedule = PlanSchedule::interleaved, .dp = 8, .zero_stage = 1};
+constexpr ClusterSpec cluster = cluster_of(chip::h100, 256);
+
+/// The compiler evaluates a plan.
+constexpr StepCost compiled = evaluate(llama_70b, cluster, batch, usual);
+static_assert(compiled.problem == PlanProblem::none);
+static_assert(compiled.mfu(FlopsConvention::non_causal) > compiled.mfu(FlopsConvention::causal));
+static_assert(compiled.least_seconds < compiled.step_seconds &&
+              compiled.step_seconds < compiled.most_seconds);
+
+double sum_of_parts(const StepCost& cost) {
+  return cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds + cost.overhead_seconds +
+         cost.optimizer_seconds + cost.imbalance_seconds + cost.bubble_seconds + cost.straggler_seconds +
+         cost.exposed_seconds();
+}
+
+PlanProblem problem(PlanConfiguration plan, const RunSpec& run = batch, const ModelSpec& model = llama_70b,
+                    const ClusterSpec& on = cluster) {
+  return evaluate(model, on, run, plan).problem;
+}
+
+} // namespace
+
+TEST_CASE("the compiler and the program evaluate alike", "[evaluate]") {
+  const StepCost cost = evaluate(llama_70b, cluster, batch, usual);
+  CHECK(cost.step_seconds == Approx(compiled.step_seconds).epsilon(1e-12));
+  CHECK(cost.memory.total() == Approx(compiled.memory.total()).epsilon(1e-12));
+  CHECK(cost.tokens_per_second_per_chip() == Approx(512.0 * 8192 / (256 * cost.step_seconds)));
+}
+
+TEST_CASE("every configuration of every model has finite parts that make the whole", "[evaluate]") {
+  int evaluated = 0;
+  for (const ModelSpec& model : model_catalogue)
+    for (const ChipSpec& chip : {chip::a100_80, chip::h100, chip::gb200, chip::tpu_v5p})
+      for (const int tp : {1, 8})
+        for (const int pp : {1, 4})
+          for (const int zero : {0, 1, 2, 3})
+            for (const Recomputation again :
+                 {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+              const PlanConfiguration plan{.tp = tp,
+                                           .pp = pp,
+                                           .ep = model.experts.used() ? 8 : 1,
+                                           .dp = 512 / (tp * pp),
+                                           .zero_stage = zero,
+                                           .recomputation = again};
+              const StepCost cost =
+                  evaluate(model, cluster_of(chip, 512), {.sequences = 2048, .sequence_length = 4096}, plan);
+              INFO(std::string(model.name) << " tp " << tp << " pp " << pp << " zero " << zero);
+              REQUIRE(std::isfinite(cost.step_seconds));
+              REQUIRE(cost.step_seconds > 0);
+              REQUIRE(sum_of_parts(cost) == Approx(cost.step_seconds));
+              REQUIRE(cost.mfu(FlopsConvention::causal) < 1);
+              REQUIRE(cost.hfu(FlopsConvention::causal) >= cost.mfu(FlopsConvention::causal));
+              REQUIRE((pp == 1) == (cost.bubble_seconds == 0));
+              REQUIRE((tp == 1) == (cost.of(Traffic::tensor).bytes == 0));
+              for (const TrafficCost& one : cost.traffic) {
+                REQUIRE(one.bytes >= 0);
+                REQUIRE(one.exposed_seconds <= one.seconds * (1 + 1e-12));
+              }
+              ++evaluated;
+            }
+  CHECK(evaluated == 24 * 4 * 48);
+}
+
+TEST_CASE("what is wrong with a configuration is said", "[evaluate]") {
+  CHECK(problem(usual) == PlanProblem::none);
+  auto plan = usual;
+  plan.dp = 0;
+  CHECK(problem(plan) == PlanProblem::empty_input);
+  CHECK(evaluate(llama_70b, cluster, batch, plan).step_seconds == 0);
+  CHECK(problem(usual, {}) == PlanProblem::empty_input);
+  CHECK(problem(usual, batch, {}) == PlanProblem::empty_input);
+  CHECK(problem(usual, batch, llama_70b, {}) == PlanProblem::empty_input);
+  plan = usual;
+  plan.dp = 16;
+  CHECK(problem(plan) == PlanProblem::chips_differ);
+  CHECK(problem(usual, {.sequences = 513, .sequence_length = 8192}) == PlanProblem::batch_not_divisible);
+  plan = {.tp = 128, .dp = 2};
+  CHECK(problem(plan) == PlanProblem::heads_not_divisible);
+  CHECK(problem(usual, {.sequences = 512, .sequence_length = 8191}) == PlanProblem::sequence_not_divisible);
+  plan = usual;
+  plan.chunks = 32;
+  CHECK(problem(plan) == PlanProblem::layers_too_few);
+  plan = usual;
+  plan.ep = 2;
+  CHECK(problem(plan) == PlanProblem::experts_not_divisible);
+  plan = usual;
+  plan.schedule = PlanSchedule::dual_pipe;
+  CHECK(problem(plan, {.sequences = 8 * 9, .sequence_length = 8192}) == PlanProblem::schedule_rule);
+  plan = {.dp = 256};
+  CHECK(problem(plan) == PlanProblem::out_of_memory);
+}
+
+TEST_CASE("more bandwidth, memory speed or chips' rate never slows a step", "[evaluate]") {
+  for (const ModelSpec& model : model_catalogue) {
+    const PlanConfiguration plan{
+        .tp = 8, .pp = 2, .ep = model.experts.used() ? 8 : 1, .dp = 16, .zero_stage = 1};
+    const auto seconds = [&](auto change) {
+      ClusterSpec on = cluster_of(chip::h100, 256);
+      change(on);
+      return evaluate(model, on, {.sequences = 1024, .sequence_length = 4096}, plan).step_seconds;
+    };
+    INFO(std::string(model.name));
+    const double now = seconds([](ClusterSpec&) {});
+    CHECK(seconds([](ClusterSpec& on) { on.domains[0].bandwidth *= 2; }) < now);
+    CHECK(seconds([](ClusterSpec& on) { on.domains[1].bandwidth *= 2; }) < now);
+    CHECK(seconds([](ClusterSpec& on) { on.chip.memory_bandwidth *= 2; }) < now);
+    CHECK(seconds([](ClusterSpec& on) { on.chip.peak_bf16 *= 2; }) < now);
+  }
+}
+
+TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
+  const auto cost = [](PlanConfiguration plan, std::int64_t sequences = 2048) {
+    return evaluate(llama_70b, cluster, {.sequences = sequences, .sequence_length = 8192}, plan);
+  };
+  const PlanConfiguration pipeline{.tp = 8, .pp = 8, .dp = 4, .zero_stage = 1};
+  auto chunked = pipeline;
+  chunked.schedule = PlanSchedule::interleaved;
+  chunked.chunks = 5;
+  // Chunks divide the bubble and keep more; microbatches dilute it.
+  CHECK(cost(chunked).bubble_seconds == Approx(cost(pipeline).bubble_seconds / 5));
+  CHECK(cost(chunked).memory.activations > cost(pipeline).memory.activations);
+  CHECK(cost(pipeline, 4096).bubble_seconds == Approx(cost(pipeline, 256).bubble_seconds));
+  // Recomputation buys memory with a third of the forward and backward work.
+  auto full = pipeline;
+  full.recomputation = Recomputation::full;
+  CHECK(cost(full).memory.activations < 0.2 * cost(pipeline).memory.activations);
+  CHECK(cost(full).matmul_seconds == Approx(cost(pipeline).matmul_seconds * 4 / 3));
+  // Tensor parallelism beyond a node of eight goes through the ports.
+  const double inside = cost({.tp = 8, .dp = 32}).of(Traffic::tensor).seconds;
+  const double outside = cost({.tp = 16, .dp = 16}).of(Traffic::tensor).seconds;
+  CHECK(outside > 2 * inside);
+}

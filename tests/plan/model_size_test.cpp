@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/plan/catalogue_chips.hpp>
+#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/model_size.hpp>
+
+#include <string>
+
+using namespace shardwright;
+using shardwright_test::Approx;
+
+TEST_CASE("the models of the catalogue have the parameters that their sources state", "[model_size]") {
+  for (const ModelSpec& model : model_catalogue) {
+    INFO(std::string(model.name));
+    const ModelSize size = size_of(model);
+    REQUIRE(!model.source.empty());
+    REQUIRE(model.published_parameters > 0);
+    CHECK(size.total == Approx(model.published_parameters).epsilon(0.005));
+    if (model.published_active_parameters > 0)
+      CHECK(size.active == Approx(model.published_active_parameters).epsilon(0.005));
+    else
+      CHECK((model.experts.used() || size.active == size.total));
+    CHECK(size.dense() + size.routed == Approx(size.total));
+  }
+}
+
+TEST_CASE("operations of GPT models follow the papers' formulas", "[model_size]") {
+  // arXiv 2205.05198, equation 7: 72 B L s h^2 (1 + s/6h + v/12hL); arXiv 2104.04473, equation 2.
+  for (const ModelSpec& model : model_catalogue) {
+    if (model.gated || model.key_value_heads != model.heads || model.feed_forward != 4 * model.hidden)
+      continue;
+    INFO(std::string(model.name));
+    const ModelSize size = size_of(model);
+    const double L = model.layers, h = model.hidden, v = model.vocabulary;
+    for (const double s : {512.0, 2048.0, 65536.0}) {
+      CHECK(flops_per_token(model, size, s, FlopsConvention::non_causal) ==
+            Approx(72 * L * h * h * (1 + s / (6 * h) + v / (12 * h * L))).epsilon(1e-9));
+      CHECK(flops_per_token(model, size, s, FlopsConvention::causal) ==
+            Approx(72 * L * h * h * (1 + s / (12 * h) + v / (12 * h * L))).epsilon(1e-9));
+    }
+    const double heads = model.tied_embeddings ? 1 : 2;
+    CHECK(
+        size.total ==
+        Approx(12 * L * h * h * (1 + 13 / (12 * h)) + (heads * v + model.position_rows) * h).epsilon(0.001));
+  }
+}
+
+TEST_CASE("operations of DeepSeek-V3 are those of its report", "[model_size]") {
+  // 6 (activated matrices + v h) and 6 L s a (192 + 128) for latent attention: 37.6 billion activated
+  // parameters less the embedding, at 4096 tokens.
+  const ModelSpec* model = nullptr;
+  for (const ModelSpec& one : model_catalogue)
+    if (one.name == "deepseek-v3")
+      model = &one;
+  REQUIRE(model != nullptr);
+  const ModelSize size = size_of(*model);
+  const double attention = 6.0 * 61 * 4096 * 128 * (192 + 128);
+  const double whole = 6 * (37.6e9 - 129280.0 * 7168) + attention;
+  CHECK(flops_per_token(*model, size, 4096, FlopsConvention::non_causal) == Approx(whole).epsilon(0.005));
+}
+
+TEST_CASE("a sliding window bounds what a token attends to", "[model_size]") {
+  ModelSpec model{
+      .layers = 4, .hidden = 64, .heads = 4, .key_value_heads = 4, .feed_forward = 256, .vocabulary = 100};
+  CHECK(attended_tokens(model, 1000, FlopsConvention::non_causal) == 1000);
+  CHECK(attended_tokens(model, 1000, FlopsConvention::causal) == 500);
+  model.window = 100;
+  model.window_layers = 2;
+  CHECK(attended_tokens(model, 1000, FlopsConvention::non_causal) == 550);
+  // Pairs of the past within a window, counted one by one.
+  double pairs = 0;
+  for (int token = 0; token < 1000; ++token)
+    for (int past = 0; past <= token; ++past)
+      pairs += token - past < 100 ? 1 : 0;
+  CHECK(attended_tokens(model, 1000, FlopsConvention::causal) ==
+        Approx((500 + pairs / 1000) / 2).epsilon(0.002));
+  model.window = 5000; // wider than the sequence
+  CHECK(attended_tokens(model, 1000, FlopsConvention::causal) == 500);
+}
+
+TEST_CASE("every chip and cluster of the catalogue names its source and holds together", "[catalogue]") {
+  for (const ChipSpec& chip : chip_catalogue) {
+    INFO(std::string(chip.name));
+    CHECK(!chip.source.empty());
+    CHECK(chip.peak_bf16 > 1e14);
+    CHECK(chip.peak(Precision::fp8) >= chip.peak_bf16);
+    CHECK(chip.peak(Precision::fp4) >= chip.peak(Precision::fp8));
+    CHECK(chip.memory_bytes >= 16e9);
+    CHECK(chip.scale_up_bandwidth > chip.scale_out_bandwidth);
+  }
+  for (const ClusterSpec& cluster : cluster_catalogue) {
+    INFO(std::string(cluster.name));
+    CHECK(!cluster.source.empty());
+    CHECK(cluster.chips() > 0);
+    for (int level = 1; level < cluster.domain_count; ++level) {
+      const DomainSpec& inner = cluster.domains[static_cast<std::size_t>(level - 1)];
+      const DomainSpec& outer = cluster.domains[static_cast<std::size_t>(level)];
+      CHECK(outer.chips % inner.chips == 0);
+      CHECK(outer.bandwidth < inner.bandwidth);
+    }
+  }
+}

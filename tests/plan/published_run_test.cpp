@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/plan/run_validation.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+using namespace shardwright;
+using shardwright_test::Approx;
+using shardwright_test::ContainsSubstring;
+
+namespace {
+
+std::vector<PublishedRun> rows_of(const char* file) {
+  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../data" / file;
+  std::ifstream in(path);
+  REQUIRE(in);
+  return read_published_runs(std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
+const std::string head = "id,source,model,chip,n_chips,seq_len,global_batch_seqs,tp,pp,step_time_s\n";
+
+} // namespace
+
+TEST_CASE("cells may be quoted, hold commas, quotes and lines", "[published_run]") {
+  const auto rows = read_published_runs("id,source,model,chip,n_chips,notes\r\n"
+                                        "a,\"b, c\",\"d \"\"e\"\"\",f,8,\"two\nlines\"\n\n"
+                                        "g,h,i,j,,");
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].text("source") == "b, c");
+  CHECK(rows[0].text("model") == "d \"e\"");
+  CHECK(rows[0].text("notes") == "two\nlines");
+  CHECK(rows[0].integer("n_chips") == 8);
+  CHECK(rows[1].line() == 5);
+  CHECK_FALSE(rows[1].integer("n_chips"));
+  CHECK(rows[1].text("no such column").empty());
+}
+
+TEST_CASE("errors name the line and the field", "[published_run]") {
+  const auto message = [](const std::string& text) {
+    for (const PublishedRun& row : read_published_runs(text))
+      static_cast<void>(read_run_case(row));
+  };
+  CHECK_THROWS_WITH(message("id,source,model,chip\n"),
+                    ContainsSubstring("line 1: the columns must include 'n_chips'"));
+  CHECK_THROWS_WITH(message("id,source,model,chip,n_chips,id\n"), ContainsSubstring("'id' stands twice"));
+  CHECK_THROWS_WITH(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192\n"),
+                    ContainsSubstring("line 2: there must be 10 cells, one per column, but there are 6"));
+  CHECK_THROWS_WITH(message(head + "a,\"b\n"), ContainsSubstring("line 2: a quote is not closed"));
+  CHECK_THROWS_WITH(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,1,1,1\n"
+                                   "a,b,llama-3.1-8b,H100-80GB-SXM,eight,8192,8,1,1,1\n"),
+                    ContainsSubstring("line 3: n_chips must be a positive number, but it is 'eight'"));
+  CHECK_THROWS_WITH(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,-8,1,1,1\n"),
+                    ContainsSubstring("line 2: global_batch_seqs must be a positive number, but it is '-8'"));
+  CHECK_THROWS_WITH(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8.5,8192,8,1,1,1\n"),
+                    ContainsSubstring("n_chips must be a whole number"));
+  CHECK_THROWS_AS(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,1,1,soon\n"), DataError);
+}
+
+TEST_CASE("a row that lacks something says what", "[published_run]") {
+  const auto reason = [](const std::string& row) {
+    return read_run_case(read_published_runs(head + row + "\n").at(0)).not_handled;
+  };
+  CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,1,1,1").empty());
+  CHECK(reason("a,b,unheard-of,H100-80GB-SXM,8,8192,8,1,1,1") ==
+        "layers was not published and the model is not in the catalogue");
+  CHECK(reason("a,b,llama-3.1-8b,Abacus,8,8192,8,1,1,1") == "chip 'Abacus' is not in the catalogue");
+  CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,,8,1,1,1") == "seq_len was not published");
+  CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,,,1") == "tp, pp and dp were not published");
+  CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,3,1,1") == "tp * cp * pp does not divide n_chips");
+}
+
+TEST_CASE("dimensions that a row leaves out follow from its parameters", "[published_run]") {
+  const auto row =
+      read_published_runs("id,source,model,chip,n_chips,layers,hidden,heads,ffn,vocab,params_total_B,"
+                          "seq_len,global_batch_seqs,tp\n"
+                          "a,b,MaxText-32B,TPUv5e,256,32,8192,64,28672,32000,32,2048,1024,1\n"
+                          "a,b,MaxText-22B,TPUv4,64,48,6144,24,24576,51200,22,2048,832,1\n");
+  const RunCase gated = read_run_case(row.at(0)), plain = read_run_case(row.at(1));
+  CHECK(gated.model.gated);
+  CHECK(size_of(gated.model).total == Approx(32e9).epsilon(0.03));
+  CHECK_FALSE(plain.model.gated);
+  CHECK(size_of(plain.model).total == Approx(22e9).epsilon(0.03));
+}
+
+TEST_CASE("19 of 20 published step times are handled, the others say why", "[published_run]") {
+  const auto outcomes = evaluate_runs(rows_of("published_runs.csv"));
+  CHECK(outcomes.size() == 310);
+  int timed = 0, handled = 0;
+  std::vector<double> errors;
+  for (const RunOutcome& one : outcomes) {
+    timed += one.timed ? 1 : 0;
+    handled += one.timed && one.handled() ? 1 : 0;
+    INFO(one.id << " " << one.run.not_handled);
+    CHECK((one.handled() || !one.run.not_handled.empty()));
+    if (one.timed && one.handled())
+      errors.push_back(one.error());
+    // Never less than a stated memory by more than 5%.
+    if (one.handled() && one.run.stated_memory > 0)
+      CHECK(one.cost.memory.total() >= 0.95 * one.run.stated_memory);
+  }
+  CHECK(timed == 248);
+  CHECK(handled >= 0.95 * timed);
+  const ErrorSummary summary = summary_of(errors);
+  CHECK(summary.median <= 0.08);
+  CHECK(summary.ninetieth <= 0.20);
+}
+
+TEST_CASE("runs that took no part in the fit are predicted", "[published_run]") {
+  std::vector<double> dense, experts;
+  for (const RunOutcome& one : evaluate_runs(rows_of("further_runs.csv"))) {
+    INFO(one.id << " " << one.run.not_handled);
+    REQUIRE(one.handled());
+    REQUIRE(one.timed);
+    (one.run.model.experts.used() ? experts : dense).push_back(one.error());
+    if (one.run.stated_memory > 0)
+      CHECK(one.cost.memory.total() >= 0.95 * one.run.stated_memory);
+  }
+  CHECK(dense.size() + experts.size() == 69);
+  CHECK(summary_of(dense).median <= 0.08);
+  CHECK(summary_of(dense).ninetieth <= 0.20);
+  CHECK(summary_of(experts).median <= 0.25); // releases of one program differ by as much
+}
+
+TEST_CASE("operations of published runs are those that their sources count", "[published_run]") {
+  int compared = 0;
+  for (const PublishedRun& row : rows_of("published_runs.csv")) {
+    const RunCase one = read_run_case(row);
+    const auto stated = row.number("derived_model_tflops_noncausal");
+    const auto ratio = row.number("derived_over_reported"); // of the source's own count, where it has one
+    if (!one.not_handled.empty() || !stated || !ratio || *ratio < 0.995 || *ratio > 1.005 ||
+        detail::known_model(row.text("model")) == nullptr ||
+        row.text("flops_convention").find("assumes MHA") != std::string_view::npos)
+      continue;
+    const double flops = evaluate(one.model, one.cluster, one.run, one.plan).non_causal_flops;
+    INFO(std::string(row.text("id")));
+    CHECK(flops / (one.measured_seconds * *row.number("n_chips")) == Approx(*stated * 1e12).epsilon(0.005));
+    ++compared;
+  }
+  CHECK(compared > 20);
+}
+
+TEST_CASE("quantiles and summaries", "[published_run]") {
+  const std::vector<double> values{-0.4, 0.1, 0.2, -0.1, 0};
+  CHECK(quantile(values, 0.5) == 0);
+  CHECK(quantile(values, 1) == 0.2);
+  CHECK(quantile({}, 0.5) == 0);
+  const ErrorSummary summary = summary_of(values);
+  CHECK(summary.rows == 5);
+  CHECK(summary.median == 0.1);
+  CHECK(summary.ninetieth == 0.4);
+}
