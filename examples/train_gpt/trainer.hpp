@@ -195,7 +195,7 @@ private:
         off = share;
     }
     char line[160];
-    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% of what was predicted",
+    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% from the prediction",
                   sw::bytes_text(largest).c_str(), 100 * off);
     return line;
   }

@@ -36,6 +36,9 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   verify_double 0 OPTIONS ${tiny} --steps 4 --mesh tp=2 --accumulation 2 --tied --precision fp64 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
+# The memory that was predicted and the pool's peak differ by less than 3%.
+set(predicted "memory at its fullest +pp 0 +pp 1" "  in all +[0-9.]+ [KM]iB +[0-9.]+ [KM]iB"
+    "memory: at most [0-9.]+ [KM]iB measured on a rank, [+-][0-2][.][0-9][0-9]% from the prediction")
 shardwright_train_gpt_run(
   verify_bf16 0 OPTIONS ${tiny} --steps 6 --mesh pp=2,dp=2,tp=2 --sequence-parallel --microbatches 2 --tied --precision bf16
   --verify --sample 8
@@ -49,13 +52,9 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   verify_recompute 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbh1 --sequence-parallel --recompute full:1
   --dropout 0.1 --verify
-  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+  SAYS ${predicted} "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 shardwright_train_gpt_run(
-  verify_ring 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,cp=2,tp=2 --context ring --sequence-parallel --dropout 0.1 --verify
-  --sample 4 SAYS "on pp=2,cp=2,tp=2" "--- sample ---" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
-shardwright_train_gpt_run(
-  verify_all_to_all 0 OPTIONS ${tiny} --steps 4 --mesh dp=2,cp=2 --verify
-  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+  memory_zero3 0 OPTIONS ${tiny} --steps 3 --mesh pp=2,dp=2 --zero 3 --recompute selective SAYS ${predicted})
 foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
   shardwright_train_gpt_run(
     verify_${schedule} 0 OPTIONS ${any_batch} --batch 8 --steps 4 --layers 4 --mesh pp=2,dp=2,tp=2 --schedule ${schedule}

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "nn/memory_check.hpp"
 #include "nn/zero_training.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/decoder_memory.hpp>
-
-#include <cmath>
 #include <string>
 
 // The memory that is predicted before anything is allocated, against the pool's peak of the training itself.
@@ -19,46 +17,38 @@ using nn_test::Sharding;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
-template <class Layouts>
-[[nodiscard]] sw::MemoryTable predicted_with(const Problem& problem, const PipelineWay& way,
-                                             const sw::Schedule& schedule, int world_rank) {
-  using namespace sw::axis;
-  const auto extents = way.inside.extents();
-  const sw::MeshShape stage{sw::extent<dpr>(extents.dpr), sw::extent<dp>(extents.dp),
-                            sw::extent<cp>(extents.cp), sw::extent<tp>(extents.tp)};
-  const int ranks = static_cast<int>(stage.size());
-  return sw::decoder_memory<Layouts, float>(
-      problem.config, sw::MeshPlace(stage, world_rank % ranks), schedule,
-      sw::LayerPartition(static_cast<int>(problem.config.layers), schedule.stages()), world_rank / ranks,
-      problem.batch / schedule.microbatches());
-}
 [[nodiscard]] sw::MemoryTable predicted(Sharding sharding, const Problem& problem, const PipelineWay& way,
                                         const sw::Schedule& schedule, int world_rank) {
   switch (sharding) {
   case Sharding::zero1:
-    return predicted_with<sw::DecoderLayouts<true, sw::Zero1>>(problem, way, schedule, world_rank);
+    return nn_test::predicted_memory<sw::DecoderLayouts<true, sw::Zero1>, float>(problem, way.inside,
+                                                                                 schedule, world_rank);
   case Sharding::zero2:
-    return predicted_with<sw::DecoderLayouts<true, sw::Zero2>>(problem, way, schedule, world_rank);
+    return nn_test::predicted_memory<sw::DecoderLayouts<true, sw::Zero2>, float>(problem, way.inside,
+                                                                                 schedule, world_rank);
   case Sharding::zero3:
-    return predicted_with<sw::DecoderLayouts<true, sw::Zero3>>(problem, way, schedule, world_rank);
+    return nn_test::predicted_memory<sw::DecoderLayouts<true, sw::Zero3>, float>(problem, way.inside,
+                                                                                 schedule, world_rank);
   default:
     return way.inside.sequence_parallel
-               ? predicted_with<sw::DecoderLayouts<true>>(problem, way, schedule, world_rank)
-               : predicted_with<sw::DecoderLayouts<false>>(problem, way, schedule, world_rank);
+               ? nn_test::predicted_memory<sw::DecoderLayouts<true>, float>(problem, way.inside, schedule,
+                                                                            world_rank)
+               : nn_test::predicted_memory<sw::DecoderLayouts<false>, float>(problem, way.inside, schedule,
+                                                                             world_rank);
   }
 }
 
 void expect_predicted(Sharding sharding, const Problem& problem, const PipelineWay& way,
                       const sw::Schedule& schedule) {
   CHECK(on_ranks(way.ranks(), [&](sw::HostCommunicator world, Findings& findings) {
-          const sw::MemoryTable table = predicted(sharding, problem, way, schedule, world.rank());
           sw::PoolStatistics pool;
           static_cast<void>(nn_test::train_zero(sharding, world, problem, way, schedule,
                                                 [&pool](int, const sw::PoolStatistics& now) { pool = now; }));
-          const double share = static_cast<double>(pool.peak_bytes) / static_cast<double>(table.total()) - 1;
-          findings.expect(std::abs(share) < 0.03, schedule.name(), " ", way.text(), " sharding ",
-                          static_cast<int>(sharding), " rank ", world.rank(), ": ", pool.peak_bytes,
-                          " bytes measured, ", table.total(), " predicted");
+          nn_test::expect_memory(predicted(sharding, problem, way, schedule, world.rank()), pool,
+                                 schedule.name() + " " + way.text() + " sharding " +
+                                     std::to_string(static_cast<int>(sharding)) + " rank " +
+                                     std::to_string(world.rank()),
+                                 findings);
         }) == "");
 }
 
