@@ -48,10 +48,11 @@ void RunMonitor::end_step(const StepReport& report) {
     summary_.first_loss = report.loss;
   summary_.last_loss = report.loss;
   progress_.update(report.step, report.loss, seconds);
-  if (!report.skipped.empty()) {
+  if (report.skipped)
     ++summary_.skipped_steps;
-    progress_.note(report.skipped + ": skipped");
-  }
+  if (!report.note.empty())
+    progress_.note("step " + std::to_string(report.step) + (report.skipped ? "  skipped: " : "  ") +
+                   report.note);
   note_spike(report.step, "loss", report.loss, loss_spikes_);
   note_spike(report.step, "gradient norm", report.gradient_norm, norm_spikes_);
   const double rate = facts_.tokens_per_step / seconds;

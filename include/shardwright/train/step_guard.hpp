@@ -128,7 +128,7 @@ public:
     ++skipped_;
     const bool too_many = ++in_a_row_ == most_in_a_row_;
     if (choice_ == NonFinite::stop || too_many)
-      throw NonFiniteStep(sentence(step) +
+      throw NonFiniteStep("step " + std::to_string(step) + ": " + sentence() +
                               (choice_ == NonFinite::skip
                                    ? ", the last of " + std::to_string(in_a_row_) + " skipped steps in a row"
                                    : std::string()) +
