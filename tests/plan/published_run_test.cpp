@@ -74,6 +74,8 @@ TEST_CASE("a row that lacks something says what", "[published_run]") {
   CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,,8,1,1,1") == "seq_len was not published");
   CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,,,1") == "tp, pp and dp were not published");
   CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,3,1,1") == "tp * cp * pp does not divide n_chips");
+  CHECK(reason("a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,2000000000,2000000000,1") ==
+        "tp * cp * pp does not divide n_chips");
 }
 
 TEST_CASE("dimensions that a row leaves out follow from its parameters", "[published_run]") {

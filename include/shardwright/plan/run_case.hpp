@@ -177,9 +177,12 @@ namespace detail {
   plan.cp = row.integer("cp").value_or(1);
   plan.pp = row.integer("pp").value_or(1);
   plan.ep = row.integer("ep").value_or(1);
-  plan.dp = std::max(1, chips / (plan.tp * plan.cp * plan.pp));
-  if (plan.chips() != chips)
+  std::int64_t ranks = 1; // of a replica; each factor is small enough that no product overflows
+  for (const int extent : {plan.tp, plan.cp, plan.pp})
+    ranks = ranks > chips ? ranks : ranks * extent;
+  if (chips % ranks != 0)
     return fail("tp * cp * pp does not divide n_chips");
+  plan.dp = static_cast<int>(chips / ranks);
   plan.zero_stage = row.integer("zero_stage").value_or(1);
   const bool fsdp = detail::uses_plain_stack(row, plan.zero_stage, *chip);
   out.run.stack = fsdp ? KernelStack::plain : KernelStack::tuned;
