@@ -137,7 +137,7 @@ TEST_CASE("operations of published runs are those that their sources count", "[p
     const auto stated = row.number("derived_model_tflops_noncausal");
     const auto ratio = row.number("derived_over_reported"); // of the source's own count, where it has one
     if (!one.not_handled.empty() || !stated || !ratio || *ratio < 0.995 || *ratio > 1.005 ||
-        detail::known_model(row.text("model")) == nullptr ||
+        find_model(row.text("model")) == nullptr ||
         row.text("flops_convention").find("assumes MHA") != std::string_view::npos)
       continue;
     const double flops = evaluate(one.model, one.cluster, one.run, one.plan).non_causal_flops;
