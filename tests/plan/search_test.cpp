@@ -140,8 +140,8 @@ TEST_CASE("what is settled stays as it is, and is searched for no better", "[sea
                            .zero_stage = 2,
                            .schedule = PlanSchedule::interleaved,
                            .recomputation = Recomputation::full});
-  REQUIRE(all.configuration == PlanConfiguration{2, 2, 2, 3, PlanSchedule::interleaved, 8, 4, 2, 4,
-                                                 Recomputation::full, true});
+  REQUIRE(all.configuration ==
+          PlanConfiguration{2, 2, 2, 3, PlanSchedule::interleaved, 8, 4, 2, 4, Recomputation::full, true});
   REQUIRE(search(experts, cluster, small_batch, {.tp = 3}).problem == PlanProblem::batch_not_divisible);
 }
 
@@ -179,7 +179,8 @@ TEST_CASE("the compiler finds the plan that the program finds", "[search]") {
 }
 
 TEST_CASE("a plan names its schedule and the layouts of its parameters", "[search]") {
-  using Sharded = PlanTypes<PlanConfiguration{.tp = 2, .pp = 4, .schedule = PlanSchedule::zb_v, .dp = 2, .zero_stage = 3}>;
+  using Sharded = PlanTypes<PlanConfiguration{
+      .tp = 2, .pp = 4, .schedule = PlanSchedule::zb_v, .dp = 2, .zero_stage = 3}>;
   STATIC_REQUIRE(std::is_same_v<Sharded::Schedule, PipelineSchedule<ZBV>>);
   STATIC_REQUIRE(std::is_same_v<Sharded::Zero, Zero3>);
   STATIC_REQUIRE(Sharded::Mesh{{}, {}, {}, {}}.extent_of<axis::pp>() == 4);

@@ -92,7 +92,7 @@ namespace detail {
   cost.overhead_seconds = microbatches * mean.overhead;
   cost.imbalance_seconds = microbatches * (heaviest - mean.seconds());
   cost.bubble_seconds = shape.bubble;
-  cost.passes = passes;
+  cost.passes = mean.passes;
 
   const auto of_layers = [&](Traffic kind, const TrafficCost& one, double times, double exposed) {
     times *= microbatches * (2 + repeats.layer);

@@ -51,8 +51,10 @@ struct SearchTables {
   std::int64_t evaluations = 0;
 };
 
+/// The least of something so far. None is 0, because g++ 12 loses other initial values of arrays once
+/// constants have been made from them.
 struct SearchCandidate {
-  double seconds = std::numeric_limits<double>::infinity();
+  double measure = 0;
   PlanConfiguration plan{};
 };
 
@@ -62,7 +64,7 @@ struct SearchState {
   int group = 0, stage = 0, expert = 0, batch = 0;
   double best_seconds = std::numeric_limits<double>::infinity();
   std::array<SearchCandidate, most_complexity + 1> fastest{}; ///< By complexity.
-  SearchCandidate smallest{};                                  ///< In bytes, of those that were costed first.
+  SearchCandidate smallest{};                                 ///< In bytes, of those that were costed first.
   std::int64_t evaluations = 0;
   bool done = false;
 };
@@ -103,7 +105,8 @@ public:
         ++out.evaluations;
         // Inserted in its place: std::sort takes more operations than compilers allow.
         int at = out.group_count++;
-        for (; at > 0 && out.groups[static_cast<std::size_t>(at - 1)].floor_seconds > group.floor_seconds; --at)
+        for (; at > 0 && out.groups[static_cast<std::size_t>(at - 1)].floor_seconds > group.floor_seconds;
+             --at)
           out.groups[static_cast<std::size_t>(at)] = out.groups[static_cast<std::size_t>(at - 1)];
         out.groups[static_cast<std::size_t>(at)] = group;
       }
@@ -134,13 +137,13 @@ public:
       return out;
     }
     for (const SearchCandidate& candidate : state.fastest)
-      if (candidate.seconds <= limit(state) && candidate.seconds < std::numeric_limits<double>::infinity()) {
+      if (candidate.measure > 0 && candidate.measure <= limit(state)) {
         out.configuration = candidate.plan;
         out.cost = evaluate(model_, cluster_, run_, out.configuration, calibration_);
         return out;
       }
     out.problem = PlanProblem::batch_not_divisible; // no extents divide what they must
-    if (state.smallest.seconds < std::numeric_limits<double>::infinity()) {
+    if (state.smallest.measure > 0) {
       out.configuration = state.smallest.plan;
       out.cost = evaluate(model_, cluster_, run_, out.configuration, calibration_);
       out.problem = PlanProblem::out_of_memory;
@@ -169,7 +172,8 @@ private:
       hidden += one.hidden_seconds();
     const double layers = cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds +
                           cost.overhead_seconds - hidden * calibration_.shared.contention +
-                          cost.of(Traffic::tensor).exposed_seconds + cost.of(Traffic::context).exposed_seconds;
+                          cost.of(Traffic::tensor).exposed_seconds +
+                          cost.of(Traffic::context).exposed_seconds;
     return layers * jitter_of(cost) * (1 - 1e-12);
   }
   [[nodiscard]] static constexpr double jitter_of(const StepCost& cost) {
@@ -227,6 +231,20 @@ private:
       larger = try_all(plan, state);
     if (++state.batch == tables.batches.count || !larger)
       carry_expert();
+  }
+
+  /// The schedules that are not ruled out, with their numbers of chunks.
+  template <class Function>
+  constexpr void for_each_schedule(const Function& function) const {
+    for (int kind = 0; kind < 8; ++kind) {
+      const auto schedule = static_cast<PlanSchedule>(kind);
+      const bool interleaved = schedule == PlanSchedule::interleaved;
+      if (space_.schedule && *space_.schedule != schedule)
+        continue;
+      for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
+        if (!interleaved || allows(space_.chunks, chunks))
+          function(schedule, chunks);
+    }
   }
 
   /// Tries all plans with these extents; false where none fits, and so none with a larger microbatch.
@@ -295,25 +313,11 @@ private:
     });
   }
 
-  /// The schedules that are not ruled out, with their numbers of chunks.
-  template <class Function>
-  constexpr void for_each_schedule(const Function& function) const {
-    for (int kind = 0; kind < 8; ++kind) {
-      const auto schedule = static_cast<PlanSchedule>(kind);
-      const bool interleaved = schedule == PlanSchedule::interleaved;
-      if (space_.schedule && *space_.schedule != schedule)
-        continue;
-      for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
-        if (!interleaved || allows(space_.chunks, chunks))
-          function(schedule, chunks);
-    }
-  }
-
   /// Time of a step less what depends on the schedule.
   [[nodiscard]] constexpr double without_idling(const StepCost& cost) const {
     const TrafficCost& sends = cost.of(Traffic::pipeline);
-    const double scheduled = cost.bubble_seconds + sends.exposed_seconds +
-                             calibration_.shared.contention * sends.hidden_seconds();
+    const double scheduled =
+        cost.bubble_seconds + sends.exposed_seconds + calibration_.shared.contention * sends.hidden_seconds();
     return cost.step_seconds - scheduled * jitter_of(cost);
   }
   /// Least time that a plan adds to that for its bubble; infinite where its schedule is not allowed.
@@ -343,7 +347,8 @@ private:
   }
 
   static constexpr void keep(SearchCandidate& kept, double measure, const PlanConfiguration& plan) {
-    if (measure < kept.seconds || (measure == kept.seconds && comes_first(plan, kept.plan)))
+    if (kept.measure == 0 || measure < kept.measure ||
+        (measure == kept.measure && comes_first(plan, kept.plan)))
       kept = {measure, plan};
   }
 

@@ -57,13 +57,12 @@ template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run
     return plan_from<model, cluster, run, step + 1>();
 }
 
-
 } // namespace detail
 
 /// @brief The plan that `search` finds, as a constant: `constexpr Plan best = plan<model, cluster, run>();`.
 ///
-/// The specifications are objects of static storage that are constant. The search is spread over constants, so
-/// that compilers with their usual limits find plans of a thousand chips and more; it takes them seconds.
+/// The specifications are objects of static storage that are constant. The search is spread over constants,
+/// so that compilers with their usual limits find plans of a thousand chips and more; it takes them seconds.
 template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run>
 [[nodiscard]] consteval Plan plan() {
   return detail::plan_from<model, cluster, run, 1>();
@@ -79,15 +78,17 @@ struct PlanTypes {
   using Zero = std::tuple_element_t<static_cast<std::size_t>(configuration.zero_stage),
                                     std::tuple<DataParallel, Zero1, Zero2, Zero3>>;
   /// Its schedule's policy.
-  using Policy = std::tuple_element_t<static_cast<std::size_t>(configuration.schedule),
-                                      std::tuple<GPipe, OneFOneB, Interleaved<(configuration.chunks > 1 ? configuration.chunks : 2)>,
-                                                 ZBH1, ZBH2, ZBV, DualPipe, DualPipeV>>;
+  using Policy = std::tuple_element_t<
+      static_cast<std::size_t>(configuration.schedule),
+      std::tuple<GPipe, OneFOneB, Interleaved<(configuration.chunks > 1 ? configuration.chunks : 2)>, ZBH1,
+                 ZBH2, ZBV, DualPipe, DualPipeV>>;
   using Schedule = PipelineSchedule<Policy>;
   static constexpr bool sequence_parallel = configuration.tp > 1 && configuration.sequence_parallel;
 
   /// @brief Microbatches of a step of `sequences`.
   [[nodiscard]] static constexpr int microbatches(std::int64_t sequences) noexcept {
-    return static_cast<int>(sequences / (static_cast<std::int64_t>(configuration.dp) * configuration.microbatch));
+    return static_cast<int>(sequences /
+                            (static_cast<std::int64_t>(configuration.dp) * configuration.microbatch));
   }
 };
 
