@@ -13,6 +13,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +97,29 @@ TEST_CASE("A trace has every pass, wait and message once, on the track of its ra
     for (int rank = 0; rank < 3; ++rank)
       CHECK(highest.at("in flight, rank " + std::to_string(rank)) == table.peak(rank));
   }
+}
+
+TEST_CASE("Reductions and gathers have tracks of their own beside the passes") {
+  const sw::Schedule schedule = sw::make_schedule("1f1b", 2, 2);
+  sw::PipelineTrace pipeline = planned_trace(schedule);
+  pipeline.ranks[1].push_back({sw::PipelineWork::reduction, {}, 2.5, 3, 4096});
+  pipeline.ranks[1].push_back({sw::PipelineWork::gather, {}, 0.5, 1, 2048});
+  const nlohmann::json trace = nlohmann::json::parse(sw::trace_events(std::span(&pipeline, 1)));
+  std::map<std::string, nlohmann::json> slices;
+  std::map<int, std::string> tracks;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X" && event.at("cat") != "compute" && event.at("cat") != "wait_input")
+      slices[event.at("cat")] = event;
+    if (event.at("ph") == "M" && event.at("name") == "thread_name")
+      tracks[event.at("tid")] = event.at("args").at("name");
+  }
+  REQUIRE(slices.size() == 2);
+  CHECK(slices["reduction"].at("name") == "reduce 4 KiB");
+  CHECK(slices["gather"].at("name") == "gather 2 KiB");
+  CHECK(slices["gather"].at("ts") == 0.5e6);
+  CHECK(tracks.size() == 4);
+  CHECK(tracks[slices["reduction"].at("tid")] == "rank 1, reductions");
+  CHECK(tracks[slices["gather"].at("tid")] == "rank 1, gathers");
 }
 
 TEST_CASE("A text replaces what a file holds, or says why it can not") {

@@ -3,7 +3,11 @@
 #include "nn/zero_training.hpp"
 #include "support/catch.hpp"
 
+#include <shardwright/comm/communication_clock.hpp>
+
 #include <cstddef>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 // What does not depend on how the model state is shared out, to the bit.
@@ -16,6 +20,32 @@ using nn_test::Problem;
 using nn_test::Sharding;
 using nn_test::train_zero_on_threads;
 using nn_test::Way;
+
+/// Calls beside the passes of one rank, of a run on two data ranks.
+struct Calls {
+  double gathers = 0;
+  double reductions = 0;
+  friend bool operator==(const Calls&, const Calls&) = default;
+};
+
+Calls calls_of(Sharding sharding, const Problem& problem, const PipelineWay& way) {
+  const sw::Schedule schedule = sw::make_schedule("1f1b", 1, way.inside.accumulation);
+  std::vector<Calls> calls(2);
+  static_cast<void>(nn_test::pipeline_outcomes(way, [&](const sw::HostCommunicator& world) {
+    const auto clock = std::make_shared<sw::CommunicationClock>();
+    auto outcome =
+        nn_test::train_zero(sharding, sw::timed(world, clock, "ranks"), problem, way, schedule, {});
+    Calls& own = calls[static_cast<std::size_t>(world.rank())];
+    for (const sw::CommunicationKind& kind : clock->kinds()) {
+      const std::string_view group = kind.group;
+      own.gathers += group.ends_with("gathers") ? kind.totals.calls : 0;
+      own.reductions += group.ends_with("reductions") ? kind.totals.calls : 0;
+    }
+    return outcome;
+  }));
+  CHECK(calls[0] == calls[1]);
+  return calls[0];
+}
 
 } // namespace
 
@@ -65,4 +95,23 @@ TEST_CASE("the size of the buckets changes no bit") {
         CHECK(nn_test::same_bits(train_zero_on_threads(sharding, problem, way), usual));
       }
     }
+}
+
+TEST_CASE("weights are gathered once for each use, and gradients in as few calls as the buckets allow") {
+  Problem problem = nn_test::zero_problem();
+  problem.steps = 3;
+  // Two layers of six parameters, a final gain, and a table that is embedding and head.
+  constexpr double forward = 1 + 2 * 6 + 2;
+  constexpr double backward = 2 * 6; // the head's weights are still there
+  for (const int microbatches : {1, 4}) {
+    PipelineWay way{.pp = 1, .inside = {.dp = 2, .sequence_parallel = true, .accumulation = microbatches}};
+    const double gathers = 3 * microbatches * (forward + backward) + microbatches * forward; // and evaluation
+    CHECK(calls_of(Sharding::zero3, problem, way) == Calls{gathers, 3});
+    CHECK(calls_of(Sharding::zero3_once, problem, way) == Calls{gathers, 3});
+    CHECK(calls_of(Sharding::none, problem, way) == Calls{0, 3});
+    way.bucket_bytes = 0;
+    CHECK(calls_of(Sharding::zero3, problem, way) == Calls{gathers, 3.0 * microbatches * 14});
+    CHECK(calls_of(Sharding::zero3_once, problem, way) == Calls{gathers, 3 * 14});
+    CHECK(calls_of(Sharding::zero1, problem, way) == Calls{0, 3 * 14});
+  }
 }

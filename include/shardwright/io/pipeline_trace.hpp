@@ -35,6 +35,29 @@ namespace detail {
 
 [[nodiscard]] inline double microseconds(double seconds) { return seconds * 1e6; }
 
+[[nodiscard]] inline bool is_background(PipelineWork work) {
+  return work == PipelineWork::reduction || work == PipelineWork::gather;
+}
+
+/// The track of what a rank moves beside its passes.
+[[nodiscard]] inline int background_track(const PipelineTrace& trace, PipelineWork work, int rank) {
+  const int ranks = static_cast<int>(trace.ranks.size());
+  return ranks + 2 * rank + (work == PipelineWork::gather ? 1 : 0);
+}
+
+[[nodiscard]] inline nlohmann::json background_slice(const PipelineTrace& trace, const PipelineEvent& event,
+                                                     int process, int rank) {
+  const bool gather = event.work == PipelineWork::gather;
+  return {{"ph", "X"},
+          {"pid", process},
+          {"tid", background_track(trace, event.work, rank)},
+          {"ts", microseconds(event.begin_seconds)},
+          {"dur", microseconds(event.end_seconds - event.begin_seconds)},
+          {"cat", gather ? "gather" : "reduction"},
+          {"name", (gather ? "gather " : "reduce ") + std::to_string(event.bytes / 1024) + " KiB"},
+          {"args", {{"bytes", event.bytes}}}};
+}
+
 /// The slices of one rank, named "F3 s1" for the forward of microbatch 3 through stage 1.
 inline void add_slices(nlohmann::json& out, const PipelineTrace& trace, int process, int rank) {
   static constexpr const char* works[] = {"", "wait for ", "send wait "};
@@ -43,6 +66,10 @@ inline void add_slices(nlohmann::json& out, const PipelineTrace& trace, int proc
                                             "thread_state_runnable", "rail_animation"};
   for (const PipelineEvent& event : trace.ranks[static_cast<std::size_t>(rank)]) {
     const Action& action = event.action;
+    if (is_background(event.work)) {
+      out.push_back(background_slice(trace, event, process, rank));
+      continue;
+    }
     const auto work = static_cast<std::size_t>(event.work);
     nlohmann::json slice{{"ph", "X"},
                          {"pid", process},
@@ -119,7 +146,8 @@ inline void add_arrows(nlohmann::json& out, const PipelineTrace& trace, int proc
 /// @brief The text of a trace in the Chrome trace-event format, one process per pipeline, one track per rank.
 ///
 /// Slices are passes such as "F3 s1" and the waits between them, arrows messages, and counters what ranks
-/// keep. Open it at ui.perfetto.dev or chrome://tracing. Every pipeline's times count from its own start.
+/// keep; reductions and gathers that ran beside the passes have tracks of their own. Open it at
+/// ui.perfetto.dev or chrome://tracing. Every pipeline's times count from its own start.
 [[nodiscard]] inline std::string trace_events(std::span<const PipelineTrace> pipelines) {
   nlohmann::json events = nlohmann::json::array();
   for (std::size_t i = 0; i < pipelines.size(); ++i) {
@@ -136,6 +164,13 @@ inline void add_arrows(nlohmann::json& out, const PipelineTrace& trace, int proc
       for (int chunk = 0; chunk < trace.placement.chunks; ++chunk)
         stages += (chunk == 0 ? "" : ", ") + std::to_string(trace.placement.stage_of(rank, chunk));
       name("thread_name", rank, "rank " + std::to_string(rank) + ", stage " + stages);
+      for (const PipelineWork work : {PipelineWork::reduction, PipelineWork::gather}) {
+        const auto& own = trace.ranks[static_cast<std::size_t>(rank)];
+        if (std::any_of(own.begin(), own.end(), [work](const auto& event) { return event.work == work; }))
+          name("thread_name", detail::background_track(trace, work, rank),
+               "rank " + std::to_string(rank) +
+                   (work == PipelineWork::gather ? ", gathers" : ", reductions"));
+      }
       detail::add_slices(events, trace, process, rank);
       detail::add_kept(events, table, first_pass_seconds(trace.ranks), process, rank);
     }

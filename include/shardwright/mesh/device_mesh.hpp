@@ -139,6 +139,9 @@ public:
   [[nodiscard]] const typename Where::execution_space& execution() const {
     return core_->template resources<Where>().execution();
   }
+  /// @brief Notes from now on when reductions and gathers that run beside the passes move their data, or no
+  /// longer; forgets those so far. Not while one is under way.
+  void record_background(bool active) const { core_->record_background(active); }
   /// @brief The run-time part, for the layers above.
   [[nodiscard]] detail::MeshCore& core() const noexcept { return *core_; }
 

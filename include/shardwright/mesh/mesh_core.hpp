@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,13 @@ inline constexpr char target_identity = 0;
 /// What runs beside a rank's passes, each on communicators of its own: calls of one never wait behind those
 /// of another.
 enum class Background : std::uint8_t { reductions, gathers };
+
+/// One of these calls, and when its data moved.
+struct BackgroundCall {
+  Background purpose{};
+  std::size_t bytes = 0; ///< Of this rank's larger side.
+  CallTimes times{};
+};
 
 /// A mesh without its types. Axes are numbered from the outermost (slowest links) to the innermost.
 class MeshCore {
@@ -94,10 +102,29 @@ public:
     HostCommunicator& group = background_[static_cast<std::size_t>(purpose)][mask & wide_];
     if (!group.valid()) {
       HostCommunicator& passes = communicator(mask);
-      group = passes.split(0, passes.rank(),
-                           passes.name() + (purpose == Background::gathers ? " gathers" : " reductions"));
+      group =
+          passes.split(0, passes.rank(),
+                       label(mask & wide_) + (purpose == Background::gathers ? " gathers" : " reductions"));
     }
     return group;
+  }
+
+  /// Whether those calls are noted; forgets the ones so far, of which none may be under way.
+  void record_background(bool active) {
+    background_calls_.clear();
+    records_background_ = active;
+  }
+  /// Notes a call that is about to start; where its times go.
+  [[nodiscard]] CallTimes* note_background(Background purpose, std::size_t bytes) {
+    if (!records_background_)
+      return nullptr;
+    BackgroundCall& call = background_calls_.emplace_back();
+    call.purpose = purpose;
+    call.bytes = bytes;
+    return &call.times;
+  }
+  [[nodiscard]] const std::deque<BackgroundCall>& background_calls() const noexcept {
+    return background_calls_;
   }
 
   /// Pool and execution instance of a target, made at its first use.
@@ -156,6 +183,15 @@ private:
     return out;
   }
 
+  /// Names of the axes of a set, such as "dp,tp".
+  [[nodiscard]] std::string label(unsigned mask) const {
+    std::string out;
+    for (int axis = 0; axis < axis_count_; ++axis)
+      if ((mask >> axis & 1u) != 0)
+        out.append(out.empty() ? "" : ",").append(name(axis));
+    return out;
+  }
+
   // Ranks with different meshes would form groups that do not match, and move the wrong blocks without a
   // sign.
   void check_agreement() {
@@ -198,18 +234,15 @@ private:
         continue;
       int colour = 0;
       int key = 0;
-      std::string label;
       for (int axis = 0; axis < axis_count_; ++axis) {
         const bool inside = (mask >> axis & 1u) != 0;
         int& number = inside ? key : colour;
         number = number * extent(axis) + coordinate(axis);
-        if (inside)
-          label.append(label.empty() ? "" : ",").append(name(axis));
       }
       if (mask == wide_) {
         communicators_[mask] = world_;
       } else {
-        communicators_[mask] = world_.split(colour, key, label);
+        communicators_[mask] = world_.split(colour, key, label(mask));
       }
     }
   }
@@ -222,6 +255,8 @@ private:
   std::array<int, max_axes> coordinates_{};
   std::vector<HostCommunicator> communicators_;             // those of narrow axes have no group
   std::array<std::vector<HostCommunicator>, 2> background_; // by purpose
+  std::deque<BackgroundCall> background_calls_;             // in their places until they are forgotten
+  bool records_background_ = false;
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;
   PreparedCalls prepared_;

@@ -186,7 +186,9 @@ private:
 ///
 /// `from` must not be written until the wait; its memory is kept alive.
 template <LayoutType To, class L, class E, class Where>
-[[nodiscard]] PendingTensor<To, std::remove_const_t<E>, Where>
+[[nodiscard(
+    "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, and "
+    "call wait() once)")]] PendingTensor<To, std::remove_const_t<E>, Where>
 redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current()) {
   using Steps = Transition<L, To>;
   using Element = std::remove_const_t<E>;

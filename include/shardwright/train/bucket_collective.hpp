@@ -52,6 +52,8 @@ public:
         SourceLocation::current());
     mask_ = geometry.mask();
     group_ = &core.background(mask_, purpose);
+    core_ = &core;
+    purpose_ = purpose;
     before_ = geometry.count_before();
     after_ = geometry.count_after();
   }
@@ -64,11 +66,15 @@ public:
 
   /// Issues a call of this kind on a communicator apart from the one that passes use.
   template <class Target>
-  [[nodiscard]] Pending start(const CollectiveCall& ready) const {
+  [[nodiscard]] Pending start(CollectiveCall ready) const {
     if constexpr (!Target::host_accessible)
       throw InvalidArgument("Parameter: the mesh's communicator must reach the tensor's memory, but it "
                             "carries host memory only and the tensor is on a device (use a host target)",
                             {.operation = std::string(name_of(call.operation))});
+    const std::size_t larger = ready.operation == Operation::all_reduce
+                                   ? ready.count
+                                   : ready.count * static_cast<std::size_t>(group_->size());
+    ready.times = core_->note_background(purpose_, larger * size_of(ready.element));
     return group_->start(ready);
   }
 
@@ -82,6 +88,8 @@ public:
 private:
   unsigned mask_ = 0;
   HostCommunicator* group_ = nullptr;
+  MeshCore* core_ = nullptr;
+  Background purpose_{};
   std::size_t before_ = 0;
   std::size_t after_ = 0;
   std::vector<StridedBlock> blocks_;

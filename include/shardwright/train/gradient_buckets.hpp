@@ -36,8 +36,9 @@ protected:
 
 /// The buckets of one phase, in the order in which they were closed.
 ///
-/// Members come in one order on all ranks of the mesh, and buckets are closed by their sizes alone, so every
-/// group meets the same collectives in the same order. The order in which a collective combines the ranks'
+/// Members come in one order on all ranks of the mesh, buckets are closed by their sizes alone, and only a
+/// few are under way: with one more, the oldest is waited for. So every group meets the same collectives in
+/// the same order, and every step takes the same memory. The order in which a collective combines the ranks'
 /// parts of an element does not depend on what else is in the bucket.
 template <class Element, class Target>
 class BucketQueue {
@@ -72,12 +73,6 @@ public:
       start(std::exchange(open_, nullptr));
   }
 
-  /// Hands back what has arrived.
-  void poll() {
-    while (first_ < started_.size() && started_[first_]->pending->ready())
-      hand_back();
-  }
-
   /// Sends off the open bucket and waits for all.
   void finish() {
     flush();
@@ -86,6 +81,8 @@ public:
   }
 
 private:
+  static constexpr std::size_t most_under_way = 4;
+
   struct Entry {
     Member* member;
     const BucketCollective* collective;
@@ -124,7 +121,8 @@ private:
     wait_for_kernels(resources_->execution());
     bucket->pending.emplace(collective.start<Target>(call));
     started_.push_back(std::move(bucket));
-    poll();
+    while (started_.size() - first_ > most_under_way)
+      hand_back();
   }
 
   /// Copies the members' blocks together, those of one rank of the group side by side.
@@ -214,12 +212,8 @@ public:
            const detail::BucketCollective& collective, detail::BufferHandle memory) {
     phases_[static_cast<std::size_t>(phase)].add(member, collective, std::move(memory), bucket_bytes_);
   }
-  /// @brief Sends off what has come together, and hands back what has arrived.
-  void flush() {
-    phases_[0].flush();
-    phases_[0].poll();
-    phases_[1].poll();
-  }
+  /// @brief Sends off what has come together.
+  void flush() { phases_[0].flush(); }
   /// @brief Sends off and waits for everything.
   void finish() {
     phases_[0].finish();

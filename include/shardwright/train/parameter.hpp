@@ -12,6 +12,7 @@
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/bucket_collective.hpp>
@@ -167,6 +168,28 @@ public:
     return {*raw_, first ? main_element(0) : main_element(1)};
   }
 
+  /// @brief Adds a raw gradient that was not made in the slot.
+  template <AnyShardedTensor G>
+  void add_gradient(const G& gradient) {
+    constexpr bool raw = std::is_same_v<typename G::layout, Raw>;
+    static_assert(raw,
+                  "Parameter: a gradient must be reduced once, but this one is not Partial where the raw "
+                  "gradient is (add what propagation gives, before any redistribute)");
+    if constexpr (raw) {
+      const Slot slot = gradient_slot();
+      if (slot.beta == main_element(0))
+        kernels::copy(stored_.execution(), gradient.local_matrix(), slot.tensor.mutable_local_matrix());
+      else
+        kernels::add(stored_.execution(), slot.tensor.local_matrix(), gradient.local_matrix(),
+                     slot.tensor.mutable_local_matrix());
+    }
+  }
+  /// @brief Whether raw gradients are looked at before they are summed with those of other ranks.
+  void watch(bool on) noexcept { watched_ = on; }
+  [[nodiscard]] bool watched() const noexcept { return watched_; }
+  /// @brief Infinite elements and NaN in this rank's raw gradients of the step, where they were watched.
+  [[nodiscard]] std::int64_t raw_non_finite() const noexcept { return raw_non_finite_; }
+
   /// @brief The buckets in which its gradients are reduced; they must outlive the steps. Without, each
   /// parameter has its own.
   void set_buckets(std::shared_ptr<Buckets> buckets) { buckets_ = std::move(buckets); }
@@ -228,6 +251,7 @@ public:
     raw_.reset();
     contributions_ = 0;
     complete_ = false;
+    raw_non_finite_ = 0;
   }
 
   /// @brief The optimizer's state, made by its first step.
@@ -261,12 +285,6 @@ public:
 
 private:
   using Master = std::optional<GradientTensor>;
-  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
-    if constexpr (has_master)
-      return redistribute<state_layout>(weights.clone());
-    else
-      return std::nullopt;
-  }
   using FirstPhase = Transition<Raw, reduced_layout>;
   using SecondPhase = Transition<reduced_layout, gradient_layout>;
 
@@ -276,9 +294,18 @@ private:
     return *buckets_;
   }
 
+  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    if constexpr (has_master)
+      return redistribute<state_layout>(weights.clone());
+    else
+      return std::nullopt;
+  }
+
   /// Sends the raw gradient on its way, if there is one.
   void reduce_raw() {
     if (raw_) {
+      if (watched_)
+        raw_non_finite_ += detail::non_finite_elements(*raw_);
       // Both at once: the second phase begins when a bucket happens to be back.
       reductions_[0].template bind<FirstPhase>(stored_.core(), stored_.shape(),
                                                detail::Background::reductions);
@@ -361,6 +388,8 @@ private:
   HostCommunicator copies_;
   int contributors_ = 1;
   int contributions_ = 0;
+  bool watched_ = false;
+  std::int64_t raw_non_finite_ = 0;
   bool complete_ = false;                              // the step's passes are over
   int under_way_ = 0;                                  // gradients in buckets
   std::array<detail::BucketCollective, 2> reductions_; // by phase

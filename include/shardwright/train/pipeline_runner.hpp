@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -132,6 +133,23 @@ public:
   [[nodiscard]] int peak_in_flight() const noexcept { return saved_.peak(); }
   /// @brief Events of the last run, where the options ask for them.
   [[nodiscard]] const RankTimeline& timeline() const noexcept { return recorder_.events(); }
+  /// @brief The same with the reductions and gathers of the stages' mesh since
+  /// `mesh.record_background(true)`, as far as they are over; those of a step are after
+  /// GradAccumulator::finish.
+  template <class Mesh>
+  [[nodiscard]] RankTimeline timeline(const Mesh& mesh) const {
+    RankTimeline out = timeline();
+    const auto seconds = [&](CallTimes::Clock::time_point at) {
+      return std::chrono::duration<double>(at - recorder_.origin()).count();
+    };
+    for (const detail::BackgroundCall& call : mesh.core().background_calls())
+      if (call.times.ended())
+        out.push_back(
+            {call.purpose == detail::Background::gathers ? PipelineWork::gather : PipelineWork::reduction,
+             Action{}, seconds(call.times.begun_at()), seconds(call.times.ended_at()),
+             static_cast<std::int64_t>(call.bytes)});
+    return out;
+  }
 
 private:
   using PlannedAction = detail::PlannedAction;

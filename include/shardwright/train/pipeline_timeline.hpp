@@ -22,6 +22,8 @@ enum class PipelineWork : std::uint8_t {
   compute,    ///< The action itself.
   wait_input, ///< Waiting for what the action needs of another rank.
   wait_send,  ///< Waiting for a free slot to send what the action made, or for the last sends.
+  reduction,  ///< Gradients moving beside the passes.
+  gather,     ///< Weights moving beside the passes.
 };
 
 /// @brief One span of a rank's time, in seconds since the common start of the run.
@@ -30,6 +32,7 @@ struct PipelineEvent {
   Action action{};
   double begin_seconds = 0;
   double end_seconds = 0;
+  std::int64_t bytes = 0; ///< Of a reduction or a gather.
 };
 
 /// @brief A rank's events in their order; a wait that did not have to wait leaves none.
@@ -69,6 +72,8 @@ public:
   [[nodiscard]] bool active() const noexcept { return active_; }
   [[nodiscard]] Span span(PipelineWork work, const Action& action) { return {*this, work, action}; }
   [[nodiscard]] const RankTimeline& events() const noexcept { return events_; }
+  /// The reading that counts as 0.
+  [[nodiscard]] Clock::time_point origin() const noexcept { return origin_; }
 
   /// Forgets the events and starts at 0, together with the other ranks. Collective where active.
   ///

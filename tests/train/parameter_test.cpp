@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/parameter.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+// One parameter through a step: its memory, its gathers and its mistakes.
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+using sw::axis::cp;
+using sw::axis::dp;
+
+using Weight = sw::Layout<2>;
+using Raw = sw::Layout<2, sw::Partial<sw::Sum, dp>>;
+template <class Element, class Zero>
+using Matrix = sw::Parameter<Weight, Raw, Element, Zero>;
+
+/// Blocks of powers of two, which the pool hands out as they are.
+constexpr std::int64_t rows = 256;
+constexpr std::int64_t columns = 64;
+constexpr double elements = static_cast<double>(rows * columns);
+
+template <class P>
+P make(const sw::DeviceMesh<dp, cp>& mesh) {
+  sw::ShardedTensor<typename P::stored_layout, typename P::main_element> weights(mesh, {rows, columns});
+  sw::fill_normal(weights, {1, 2});
+  return P("matrix", std::move(weights));
+}
+
+template <class P>
+void add_gradient(P& parameter) {
+  const auto slot = parameter.gradient_slot();
+  sw::fill_zero(slot.tensor);
+}
+
+template <class Failure, class Call>
+std::string failure_of(Call call) {
+  try {
+    call();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  return "no failure of the type";
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+/// Bytes per element of weights, gradients and optimizer state where most of them are there at once.
+template <class Element, class Zero>
+double model_state(const sw::HostCommunicator& world) {
+  using P = Matrix<Element, Zero>;
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
+  P parameter = make<P>(mesh);
+  const auto used = [&] { return static_cast<double>(mesh.pool_statistics().used_bytes) / elements; };
+  sw::AdamW optimizer;
+  const auto update = [&] {
+    parameter.finish_gradient();
+    optimizer.update(parameter, parameter.gradient(), optimizer.begin(sw::GradientScale(1), 1e-3));
+  };
+  add_gradient(parameter);
+  update();
+  parameter.drop_gradient();
+  add_gradient(parameter);
+  if constexpr (!P::reduces_each_microbatch)
+    return used();
+  parameter.finish_gradient();
+  return used();
+}
+
+template <class Element, class Zero>
+void expect_state(const sw::HostCommunicator& world, Findings& findings, double whole, double shared,
+                  const char* what) {
+  const double expected = whole + shared / world.size();
+  const double measured = model_state<Element, Zero>(world);
+  findings.expect(measured == expected, what, " of ", world.size(), " ranks takes ", measured, " bytes, not ",
+                  expected);
+}
+
+} // namespace
+
+TEST_CASE("model state takes the bytes per parameter of its ZeRO stage") {
+  for (const int ranks : {1, 2, 4})
+    CHECK(on_ranks(ranks, [](sw::HostCommunicator world, Findings& findings) {
+            // Rajbhandari et al., arXiv 1910.02054, section 3: gradients in single precision.
+            expect_state<float, sw::DataParallel>(world, findings, 16, 0, "float");
+            expect_state<float, sw::Zero1>(world, findings, 8, 8, "float, ZeRO-1");
+            expect_state<float, sw::Zero2>(world, findings, 4, 12, "float, ZeRO-2");
+            expect_state<float, sw::Zero3>(world, findings, 0, 16, "float, ZeRO-3");
+            expect_state<sw::bfloat16, sw::DataParallel>(world, findings, 18, 0, "bfloat16");
+            expect_state<sw::bfloat16, sw::Zero1>(world, findings, 6, 12, "bfloat16, ZeRO-1");
+            expect_state<sw::bfloat16, sw::Zero2>(world, findings, 2, 16, "bfloat16, ZeRO-2");
+            expect_state<sw::bfloat16, sw::Zero3>(world, findings, 0, 18, "bfloat16, ZeRO-3");
+          }) == "");
+}
+
+TEST_CASE("gathered weights are whole while they are used, and their memory goes back after the last use") {
+  CHECK(on_ranks(3, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
+          using P = Matrix<float, sw::Zero3>;
+          P parameter = make<P>(mesh);
+          sw::ShardedTensor<Weight> whole(mesh, {rows, columns});
+          sw::fill_normal(whole, {1, 2});
+          const auto used = [&] { return mesh.pool_statistics().used_bytes; };
+          const std::size_t before = used();
+          using Failure = sw::LifecycleError;
+          findings.expect(has(failure_of<Failure>([&] { static_cast<void>(parameter.weight()); }),
+                              "Parameter matrix: the weights must be gathered before they are read"),
+                          "read before the gather");
+          for (int turn = 0; turn < 2; ++turn) {
+            parameter.start_gather();
+            parameter.start_gather(); // another use, which begins before the first one ends
+            parameter.finish_gather();
+            findings.expect(used() == before + whole.local_size() * sizeof(float),
+                            "gathered once: ", used() - before, " bytes");
+            findings.expect(
+                std::equal(whole.data(), whole.data() + whole.local_size(), parameter.weight().data()),
+                "the gathered weights");
+            const std::string updated = failure_of<Failure>([&] { parameter.update_weights([](auto&) {}); });
+            findings.expect(has(updated, "the weights must not be updated while they are gathered"), updated);
+            parameter.release();
+            static_cast<void>(parameter.weight());
+            parameter.release();
+            findings.expect(used() == before, "released: ", used() - before, " bytes");
+          }
+          parameter.start_gather(); // a use that was not needed after all
+          parameter.release();
+          findings.expect(used() == before, "never waited for");
+        }) == "");
+}
+
+TEST_CASE("buckets join small gradients, and each parameter gets its own sum") {
+  CHECK(on_ranks(3, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
+          using P = Matrix<float, sw::Zero2>;
+          const auto buckets = std::make_shared<typename P::Buckets>(
+              mesh.core().resources<sw::DefaultTarget>(), 3 * rows * columns * sizeof(float));
+          std::vector<P> parameters;
+          for (int i = 0; i < 7; ++i) {
+            parameters.push_back(make<P>(mesh));
+            parameters.back().set_buckets(buckets);
+          }
+          mesh.record_background(true);
+          for (int pass = 1; pass <= 2; ++pass)
+            for (int i = 0; i < 7; ++i) {
+              const auto slot = parameters[static_cast<std::size_t>(i)].gradient_slot();
+              for (std::size_t e = 0; e < slot.tensor.local_size(); ++e)
+                slot.tensor.mutable_data()[e] =
+                    static_cast<float>(pass * (100 * i + world.rank()) + static_cast<int>(e % 17));
+              parameters[static_cast<std::size_t>(i)].end_pass(pass == 2);
+            }
+          for (P& parameter : parameters)
+            parameter.finish_gradient();
+          // 14 gradients, three to a bucket.
+          findings.expect(mesh.core().background_calls().size() == 5,
+                          "collectives: ", mesh.core().background_calls().size());
+          for (int i = 0; i < 7; ++i) {
+            const auto& gradient = parameters[static_cast<std::size_t>(i)].gradient();
+            const auto offset = static_cast<std::size_t>(gradient.local_offset()[0] * columns);
+            bool right = true;
+            for (std::size_t e = 0; e < gradient.local_size(); ++e)
+              right = right &&
+                      gradient.data()[e] == static_cast<float>(3 * (3 * 100 * i + 0 + 1 + 2) +
+                                                               2 * 3 * static_cast<int>((offset + e) % 17));
+            findings.expect(right, "the gradient of parameter ", i);
+          }
+        }) == "");
+}
