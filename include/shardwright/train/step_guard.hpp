@@ -139,10 +139,9 @@ public:
 
   /// @brief What was not finite in a step, in words: the loss, and then the parameters that the backward pass
   /// comes to first, for what is wrong there spreads to those before them. The same on every rank.
-  [[nodiscard]] std::string sentence(std::int64_t step) const {
+  [[nodiscard]] std::string sentence() const {
     constexpr std::size_t shown = 3;
-    std::string out = "step " + std::to_string(step) +
-                      ": loss and gradients must be finite, but not finite " +
+    std::string out = std::string("loss and gradients must be finite, but not finite ") +
                       (places_.size() == 1 ? "is " : "are ");
     const std::size_t losses = !places_.empty() && places_[0].name.empty() ? 1 : 0;
     for (std::size_t i = 0; i < std::min(shown, places_.size()); ++i)
