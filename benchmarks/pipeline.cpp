@@ -73,6 +73,7 @@ struct TimedStage {
     take(seconds.input_gradient + seconds.weight_gradient);
     return handed(!first);
   }
+  void begin_last_gradients() {}
   void end_gradients() {}
 
 private:

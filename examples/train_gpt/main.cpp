@@ -8,6 +8,7 @@
 #include "verify.hpp"
 
 #include <shardwright/comm/launch.hpp>
+#include <shardwright/comm/slow_link.hpp>
 #include <shardwright/comm/thread_communicator.hpp>
 #include <shardwright/io/configuration_hash.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
@@ -31,7 +32,9 @@ void run(const sw::HostCommunicator& world, const train_gpt::Options& options, c
          std::optional<train_gpt::RunResult>& first) {
   sw::require_same_configuration(world, options.configuration_text() + "data hash " +
                                             std::to_string(dataset.hash()) + "\n");
-  train_gpt::RunResult result = train_gpt::train(world, options, dataset, false);
+  const bool linked = options.link.latency_seconds > 0 || options.link.bytes_per_second > 0;
+  train_gpt::RunResult result =
+      train_gpt::train(linked ? sw::slow_link(world, options.link) : world, options, dataset, false);
   if (world.rank() == 0)
     first = std::move(result);
 }

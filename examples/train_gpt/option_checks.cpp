@@ -179,12 +179,14 @@ void check_model(const Options& options) {
   need_divisible("--heads", size.heads, tp);
   need_divisible("--kv-heads", size.kv_heads, tp);
   const int cp = options.extent("cp");
-  if (size.sequence % cp != 0)
-    throw UsageError("--sequence " + text(size.sequence) + " must divide by cp=" + text(cp) +
-                     " (give --sequence " + multiples_near(size.sequence, cp) + ")");
-  if (size.kv_heads % (tp * cp) != 0)
+  const int chunks = options.ring && cp > 1 ? 2 * cp : cp;
+  if (size.sequence % chunks != 0)
+    throw UsageError("--sequence " + text(size.sequence) + " must divide by " +
+                     (chunks == cp ? "cp=" + text(cp) : "2 x cp=" + text(chunks)) + " (give --sequence " +
+                     multiples_near(size.sequence, chunks) + ")");
+  if (!options.ring && size.kv_heads % (tp * cp) != 0)
     throw UsageError("--kv-heads " + text(size.kv_heads) + " must divide by tp x cp=" + text(tp * cp) +
-                     " (give --kv-heads " + multiples_near(size.kv_heads, tp * cp) + ")");
+                     " (give --kv-heads " + multiples_near(size.kv_heads, tp * cp) + ", or --context ring)");
   need_divisible("--hidden", size.hidden, tp);
   if (size.vocabulary % tp != 0)
     throw UsageError("--vocabulary " + text(size.vocabulary) + " must divide by tp=" + text(tp) +
@@ -197,7 +199,13 @@ void check_model(const Options& options) {
     throw UsageError("--sequence-parallel splits sequences over tp, but the mesh " + options.mesh_text() +
                      " has tp=1 (leave it out, or give a mesh with tp such as --mesh dp=1,tp=" +
                      text(std::max(2, options.ranks)) + ")");
-  need_divisible("--sequence", size.sequence, tp);
+  if (cp == 1)
+    return need_divisible("--sequence", size.sequence, tp);
+  if (size.sequence % (tp * chunks) != 0)
+    throw UsageError("--sequence " + text(size.sequence) + " must divide by tp x " +
+                     (chunks == cp ? "cp=" : "2 x cp=") + text(tp * chunks) +
+                     " under --sequence-parallel (give --sequence " +
+                     multiples_near(size.sequence, tp * chunks) + ")");
 }
 
 shardwright::Recomputation parse_recompute(const std::string& word, int layers) {
@@ -275,9 +283,22 @@ void settle_schedule(const Options& options, const IsGiven& given) {
 }
 
 void settle_training(Options& options, const IsGiven& given) {
-  if (options.zero > 0 && options.precision == Precision::fp64)
-    throw UsageError("--zero " + text(options.zero) +
-                     " is for --precision fp32 in this program, but fp64 was given (leave one of them out)");
+  const std::string precision(name_of(options.precision));
+  const bool compiled = options.zero == 0 || options.precision == Precision::fp32 ||
+                        (options.zero == 3 && options.precision == Precision::bf16);
+  if (!compiled)
+    throw UsageError("--zero " + text(options.zero) + " is for --precision fp32" +
+                     (options.zero == 3 ? " or bf16" : "") + " in this program, but " + precision +
+                     " was given (leave one of them out)");
+  if (is_narrow(options.precision) && options.extent("tp") > 1 && !options.sequence_parallel)
+    throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
+                     text(options.extent("tp")) + " in this program (add it, or leave tp out)");
+  if (options.ring && options.extent("cp") == 1)
+    throw UsageError("--context ring is attention over the ranks of cp, but the mesh " + options.mesh_text() +
+                     " has cp=1 (leave it out, or give a mesh with cp such as --mesh cp=2)");
+  if (options.ring && (options.zero > 0 || options.precision != Precision::fp32))
+    throw UsageError("--context ring is for --zero 0 and --precision fp32 in this program (leave one of them "
+                     "out, or give --context all-to-all)");
   if (!given("--lr"))
     options.learning_rate = 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
   if (!given("--min-lr"))

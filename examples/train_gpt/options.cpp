@@ -73,6 +73,14 @@ std::string Options::recompute_text() const {
   return std::string(name_of(recompute.kind)) + (all ? std::string() : ":" + text(recompute.layers));
 }
 
+std::string Options::wide_axes() const {
+  std::string out;
+  for (const char* name : {"pp", "dpr", "dp", "cp", "tp"})
+    if (extent(name) > 1)
+      out.append(out.empty() ? "" : ",").append(name);
+  return out;
+}
+
 std::string Options::configuration_text() const {
   std::ostringstream out;
   out.imbue(std::locale::classic());
@@ -80,15 +88,17 @@ std::string Options::configuration_text() const {
   out << "--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--layers " << size.layers << "\n--d-model "
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
-      << "\n--tied " << tied << "\n--precision " << (precision == Precision::fp64 ? "fp64" : "fp32")
-      << "\n--sequence-parallel " << sequence_parallel << "\n--zero " << zero << "\n--batch " << batch
-      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
-      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
-      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
-      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--tied " << tied << "\n--precision " << name_of(precision) << "\n--sequence-parallel "
+      << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero
+      << "\n--batch " << batch << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation
+      << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed "
+      << seed << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
+      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
       << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
-      << temperature << "\n--prompt " << prompt << "\n--timeline " << records() << "\n--verify " << verify
-      << "\n";
+      << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
+      << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
+      << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline " << records() << "\n--verify "
+      << verify << "\n";
   return out.str();
 }
 
@@ -107,7 +117,12 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string transport = "auto";
   std::string precision = "fp32";
   std::string recompute = "none";
+  std::string context = "all-to-all";
   std::string metrics;
+  std::string tensorboard;
+  std::string non_finite = "stop";
+  double link_microseconds = 0;
+  double link_gigabytes = 0;
   std::string timeline;
   std::string timeline_svg;
   std::vector<std::string> preset_names;
@@ -183,6 +198,11 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
        "Seconds that a rank waits for the others before it ends with an error that names who is missing.",
        "Ranks");
 
+  real("--link-latency", link_microseconds, 0, true,
+       "Microseconds of a simulated link between the ranks; 0 for none.", "Ranks");
+  real("--link-bandwidth", link_gigabytes, 0, true,
+       "Gigabytes per second of that link, each way and rank; 0 for no limit.", "Ranks");
+
   app.add_option("--model", options.model,
                  "Model size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model +
                      ".")
@@ -200,8 +220,12 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
         "Tokens; 256 bytes, and more only to divide by tp. Default: 256.", "Model");
   app.add_flag("--tied", options.tied, "Use one table for the embedding and the output head.")
       ->group("Model");
-  app.add_option("--precision", precision, "fp32 or fp64: element type of everything. Default: fp32.")
-      ->check(one_of({"fp32", "fp64"}))
+  app.add_option(
+         "--precision", precision,
+         "fp32 or fp64: element type of everything. bf16 or fp16: that of parameters and activations; "
+         "masters, gradients, optimizer state and loss stay in fp32, and fp16 scales the loss. "
+         "Default: fp32.")
+      ->check(one_of({"fp32", "fp64", "bf16", "fp16"}))
       ->type_name("NAME")
       ->group("Model");
   app.add_flag(
@@ -222,6 +246,14 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->check(real_from(0, true))
       ->type_name("X")
       ->group("Training");
+
+  app.add_option(
+         "--context", context,
+         "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of "
+         "the heads) or ring (keys and values travel; any number of heads).")
+      ->check(one_of({"all-to-all", "ring"}))
+      ->type_name("WAY")
+      ->group("Model");
 
   app.add_option(
          "--zero", options.zero,
@@ -256,6 +288,16 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   real("--weight-decay", options.weight_decay, 0, true, "Decoupled weight decay of matrices.", "Training");
   real("--clip", options.clip, 0, true, "Largest norm of the whole gradient; 0 for no limit.", "Training");
 
+  app.add_option(
+         "--non-finite", non_finite,
+         "What to do where loss or gradients are infinite or NaN: stop, or skip the step. All ranks do "
+         "the same, and name the place. Default: stop.")
+      ->check(one_of({"stop", "skip"}))
+      ->type_name("NAME")
+      ->group("Training");
+  count("--check-replicas", options.check_replicas, 0,
+        "Steps between comparisons of all copies of weights and optimizer state; 0 for none.", "Training");
+
   count("--validate-every", options.validate_every, 0, "Steps between held-out losses; 0 for one at the end.",
         "Output");
   whole("--validation-batches", options.validation_batches, 1, "Batches of a held-out loss, at most.",
@@ -268,6 +310,10 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
        "Spread of the generated text; 0 takes the likeliest byte.", "Output");
   app.add_option("--metrics", metrics, "File to which each step is appended as a line of JSON.")
       ->type_name("FILE")
+      ->group("Output");
+  app.add_option("--tensorboard", tensorboard,
+                 "Directory for the same numbers as event files, which TensorBoard shows.")
+      ->type_name("DIR")
       ->group("Output");
   app.add_option("--timeline", timeline,
                  "File for a trace of the last step, all ranks, that ui.perfetto.dev opens.")
@@ -314,8 +360,13 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     options.transport = transport == "mpi"       ? Transport::mpi
                         : transport == "threads" ? Transport::threads
                                                  : Transport::automatic;
-    options.precision = precision == "fp64" ? Precision::fp64 : Precision::fp32;
+    for (const Precision each : {Precision::fp32, Precision::fp64, Precision::bf16, Precision::fp16})
+      if (precision == name_of(each))
+        options.precision = each;
     options.metrics = metrics;
+    options.tensorboard = tensorboard;
+    options.non_finite = non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
+    options.link = {link_microseconds * 1e-6, link_gigabytes * 1e9};
     options.timeline = timeline;
     options.timeline_svg = timeline_svg;
     for (const std::string& path : data)
@@ -338,6 +389,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       if (given(name))
         options.size.*member = chosen.*member;
 
+    options.ring = context == "ring";
     options.recompute = parse_recompute(recompute, options.size.layers);
     settle_ranks(options, given, environment);
     check_model(options);

@@ -7,6 +7,9 @@
 
 #include <shardwright/train/recompute.hpp>
 
+#include <shardwright/comm/link_cost.hpp>
+#include <shardwright/train/non_finite.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -45,8 +48,19 @@ struct Preset {
 /// @brief The presets of --model, smallest first.
 [[nodiscard]] const std::vector<Preset>& presets();
 
-/// @brief Element type of parameters, activations and gradients.
-enum class Precision : std::uint8_t { fp32, fp64 };
+/// @brief Element type of parameters and activations; that of gradients and optimizer state is float for bf16
+/// and fp16.
+enum class Precision : std::uint8_t { fp32, fp64, bf16, fp16 };
+
+/// @brief As it is written after --precision.
+[[nodiscard]] constexpr std::string_view name_of(Precision precision) noexcept {
+  constexpr std::string_view names[] = {"fp32", "fp64", "bf16", "fp16"};
+  return names[static_cast<std::size_t>(precision)];
+}
+/// @brief Whether elements have two bytes.
+[[nodiscard]] constexpr bool is_narrow(Precision precision) noexcept {
+  return precision == Precision::bf16 || precision == Precision::fp16;
+}
 
 /// @brief What the ranks are.
 enum class Transport : std::uint8_t { automatic, threads, mpi };
@@ -64,7 +78,8 @@ struct Options {
   bool tied = false;
   Precision precision = Precision::fp32;
   bool sequence_parallel = false;
-  int zero = 0; ///< What data ranks share out: 1 the optimizer state, 2 gradients too, 3 parameters too.
+  int zero = 0;      ///< What data ranks share out: 1 the optimizer state, 2 gradients too, 3 parameters too.
+  bool ring = false; ///< Attention over cp is a ring, not an all-to-all.
   double dropout = 0;
   shardwright::Recomputation recompute{}; ///< What layers compute again in the backward pass.
 
@@ -81,12 +96,17 @@ struct Options {
   double weight_decay = 0.1;
   double clip = 1.0;
 
+  shardwright::NonFinite non_finite = shardwright::NonFinite::stop;
+  std::int64_t check_replicas = 0; ///< Steps between comparisons of all copies; 0: none.
+  shardwright::LinkOptions link;   ///< Simulated, where it has a latency or a bandwidth.
+
   std::int64_t validate_every = 0; ///< 0: only at the end.
   int validation_batches = 16;
   int sample = 0; ///< Bytes of text to generate at the end.
   double temperature = 0.8;
   std::string prompt;
   std::filesystem::path metrics;      ///< Empty: none.
+  std::filesystem::path tensorboard;  ///< Directory of event files; empty: none.
   std::filesystem::path timeline;     ///< Trace of the last step; empty: none.
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
@@ -97,6 +117,8 @@ struct Options {
   [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp"); }
   /// @brief Whether ranks keep a timeline.
   [[nodiscard]] bool records() const noexcept { return !timeline.empty() || !timeline_svg.empty(); }
+  /// @brief The axes of more than one rank, as the mesh names the group of all ranks: "dp,tp".
+  [[nodiscard]] std::string wide_axes() const;
   /// @brief The mesh as it would be written after --mesh.
   [[nodiscard]] std::string mesh_text() const;
   /// @brief The recomputation as it would be written after --recompute.

@@ -5,34 +5,39 @@
 /// @brief The training loop of train_gpt over any mesh, layouts and element type.
 
 #include "final_parameters.hpp"
+#include "run_monitor.hpp"
 #include "schedules.hpp"
 #include "timelines.hpp"
 #include "training.hpp"
 
+#include <shardwright/comm/communication_clock.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/batch_plan.hpp>
 #include <shardwright/io/matrix_rate.hpp>
-#include <shardwright/io/metrics.hpp>
-#include <shardwright/io/progress.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/decoder_memory.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/decoder_pipeline.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/loss_scale.hpp>
+#include <shardwright/train/memory_text.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/replica_check.hpp>
+#include <shardwright/train/step_guard.hpp>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
+#include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -64,7 +69,8 @@ class Trainer {
   using Stage = typename Model::Stage;
   using Ids = typename Stage::Ids;
   using Batch = typename Stage::Batch;
-  using Clock = std::chrono::steady_clock;
+  /// Only the narrow range of float16 needs it.
+  static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
   /// Random numbers of the sample, apart from those of any parameter.
   static constexpr std::uint64_t sampling_stream = ~std::uint64_t{0};
 
@@ -72,7 +78,8 @@ public:
   /// pp is outermost, tp innermost, whose ranks are neighbours.
   Trainer(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
           bool quiet)
-      : whole_(sw::decoder_pipeline_mesh(world, options.extent("pp"),
+      : clock_(std::make_shared<sw::CommunicationClock>(false)),
+        whole_(sw::decoder_pipeline_mesh(sw::timed(world, clock_, options.wide_axes()), options.extent("pp"),
                                          {.dpr = options.extent("dpr"),
                                           .dp = options.extent("dp"),
                                           .cp = options.extent("cp"),
@@ -80,11 +87,12 @@ public:
         mesh_(sw::stage_mesh(whole_)), options_(options), dataset_(dataset),
         reports_(!quiet && world.rank() == 0),
         plan_(options.batch, options.data_ranks(), options.microbatch, options.accumulation),
-        schedule_(schedule_of(options)), model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
-                                                sw::LayerPartition(options.size.layers, schedule_.stages()),
-                                                decoder_config(options), options.seed),
+        schedule_(schedule_of(options)), memory_(announce_memory()),
+        model_(mesh_, whole_.communicator<pp>(), schedule_.placement(),
+               sw::LayerPartition(options.size.layers, schedule_.stages()), decoder_config(options),
+               options.seed),
         runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
-        accumulator_(model_, world),
+        accumulator_(model_, whole_.world()), guard_(options.non_finite, whole_.world()),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
         rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
     batches_.reserve(plan_.accumulation());
@@ -94,15 +102,9 @@ public:
     RunResult result;
     result.steps.reserve(static_cast<std::size_t>(options_.steps));
     const double matrix_rate = sw::measure_matrix_rate<Element>(whole_.world());
-    sw::MetricsWriter metrics(reports_ ? options_.metrics : std::filesystem::path());
     const auto& config = model_.config();
     const double tokens = static_cast<double>(options_.batch) * static_cast<double>(config.sequence);
-    sw::Progress progress(std::cout, {.steps = options_.steps,
-                                      .tokens_per_step = tokens,
-                                      .flops_per_token = config.flops_per_token(),
-                                      .machine_flops_per_second = matrix_rate,
-                                      .terminal = sw::is_terminal(stdout),
-                                      .active = reports_});
+    RunMonitor monitor(options_, {tokens, config.flops_per_token(), matrix_rate}, reports_, clock_);
     if (reports_) {
       std::printf("%lld parameters on %s, %zu bytes of text, matrix rate %.1f GFLOP/s over %d ranks\n",
                   static_cast<long long>(config.parameters()), options_.mesh_text().c_str(), dataset_.bytes(),
@@ -112,41 +114,37 @@ public:
                     schedule_.stages(), schedule_.ranks(), schedule_.microbatches());
       std::fflush(stdout);
     }
-    const auto start = Clock::now();
     std::size_t allocations = 0;
     for (std::int64_t step = 0; step < options_.steps; ++step) {
-      const auto begin = Clock::now();
-      const sw::GradientSummary summary = train_step(step);
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      result.steps.push_back({summary.loss.value, summary.gradient_norm});
-      progress.update(step + 1, summary.loss.value, seconds);
-      metrics.write({{"step", step + 1},
-                     {"loss", summary.loss.value},
-                     {"gradient_norm", summary.gradient_norm},
-                     {"learning_rate", rate_(step)},
-                     {"tokens", summary.tokens},
-                     {"seconds", seconds},
-                     {"tokens_per_second", tokens / seconds},
-                     {"matrix_rate_share", tokens / seconds * config.flops_per_token() / matrix_rate}});
+      monitor.begin_step();
+      const StepReport report = train_step(step);
+      monitor.end_step(report);
+      result.steps.push_back({report.loss, report.gradient_norm});
+      //! [replicas]
+      if (options_.check_replicas > 0 && (step + 1) % options_.check_replicas == 0)
+        sw::require_equal_replicas(model_, whole_.world(), step + 1);
+      //! [replicas]
       if (step == 1)
         allocations = mesh_.pool_statistics().allocations;
       if (options_.validate_every > 0 && (step + 1) % options_.validate_every == 0 &&
           step + 1 < options_.steps) {
-        report_validation(step + 1, validate(), progress, metrics);
+        monitor.validation(step + 1, validate());
       }
     }
     if (options_.steps > 1 && options_.validate_every == 0) {
       result.pool_allocations = static_cast<std::int64_t>(mesh_.pool_statistics().allocations - allocations);
     }
-    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const std::string memory = measured_memory();
     if (options_.records()) {
       const std::vector<sw::RankTimeline> world = sw::gather_timelines(whole_.world(), runner_.timeline());
       if (reports_)
         write_timelines(options_, schedule_, world);
     }
     result.validation_loss = validate();
-    report_validation(options_.steps, result.validation_loss, progress, metrics);
-    progress.finish();
+    monitor.validation(options_.steps, result.validation_loss);
+    result.seconds = monitor.finish(whole_.world(), mesh_.pool_statistics().peak_bytes);
+    if (reports_)
+      std::printf("%s\n", memory.c_str());
     if (options_.sample > 0)
       result.sample = sample();
     if (options_.verify)
@@ -155,8 +153,55 @@ public:
   }
 
 private:
-  sw::GradientSummary train_step(std::int64_t step) {
+  /// What the pool of a rank holds at its fullest: of this rank of pp at the place of `inside` on its mesh.
+  [[nodiscard]] sw::MemoryTable predicted_memory(int pipeline_rank, int inside) const {
+    const sw::MeshShape shape{sw::extent<dpr>(mesh_.extent<dpr>()), sw::extent<dp>(mesh_.extent<dp>()),
+                              sw::extent<cp>(mesh_.extent<cp>()), sw::extent<tp>(mesh_.extent<tp>())};
+    return sw::decoder_memory<Layouts, Element>(
+        decoder_config(options_), sw::MeshPlace(shape, inside), schedule_,
+        sw::LayerPartition(options_.size.layers, schedule_.stages()), pipeline_rank,
+        static_cast<std::int64_t>(plan_.microbatch() * plan_.data_ranks()));
+  }
+  /// Prints what is to be expected before anything is allocated, a column for each rank of pp, and leaves it
+  /// to the pool for an error.
+  sw::MemoryTable announce_memory() const {
+    const sw::MemoryTable own = predicted_memory(whole_.coordinate<pp>(), mesh_.rank());
+    mesh_.set_memory_note(sw::memory_text(std::array{sw::NamedMemory{"this rank", own}}));
+    if (reports_) {
+      constexpr int most = 8;
+      std::vector<sw::NamedMemory> ranks;
+      for (int rank = 0; rank < std::min(whole_.extent<pp>(), most); ++rank)
+        ranks.push_back({"pp " + std::to_string(rank), predicted_memory(rank, 0)});
+      std::fputs(sw::memory_text(ranks).c_str(), stdout);
+    }
+    return own;
+  }
+  /// The line that compares the pools' peaks with the predictions; the rank that is furthest off stands for
+  /// all. Collective.
+  [[nodiscard]] std::string measured_memory() const {
+    const sw::PoolStatistics& pool = mesh_.pool_statistics();
+    const std::array<double, 2> own{static_cast<double>(pool.peak_bytes),
+                                    static_cast<double>(memory_.total())};
+    std::vector<double> all(own.size() * static_cast<std::size_t>(whole_.size()));
+    sw::HostCommunicator world = whole_.world();
+    world.all_gather(own, all);
+    double largest = 0;
+    double off = 0;
+    for (std::size_t i = 0; i < all.size(); i += 2) {
+      largest = std::max(largest, all[i]);
+      if (const double share = all[i] / all[i + 1] - 1; std::abs(share) >= std::abs(off))
+        off = share;
+    }
+    char line[160];
+    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% of what was predicted",
+                  sw::bytes_text(largest).c_str(), 100 * off);
+    return line;
+  }
+
+  StepReport train_step(std::int64_t step) {
     batches_.clear();
+    if (scales_loss)
+      model_.set_loss_scale(loss_scale_.scale());
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
       add_batch(
           [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
@@ -166,14 +211,24 @@ private:
     const auto sum = runner_.run(batches_);
     accumulator_.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator_.finish();
-    if (!summary.finite()) {
-      throw sw::Error("train_gpt: loss and gradients must be finite, but step " + std::to_string(step + 1) +
-                      " has loss " + std::to_string(summary.loss.value) + " and gradient norm " +
-                      std::to_string(summary.gradient_norm) + " (lower --lr, or lengthen --warmup)");
-    }
-    optimizer_.step(model_, summary, rate_(step));
+    //! [guard]
+    StepReport report{step + 1, summary.loss.value, summary.gradient_norm, rate_(step), summary.tokens, {}};
+    if (lowers_loss_scale(summary))
+      report.skipped = "step " + std::to_string(step + 1) +
+                       ": gradients overflowed, the loss scale is now 2^" +
+                       std::to_string(loss_scale_.scale().exponent());
+    else if (guard_.admit(model_, accumulator_, summary, step + 1))
+      optimizer_.step(model_, summary, rate_(step));
+    else
+      report.skipped = guard_.sentence(step + 1);
     accumulator_.restart();
-    return summary;
+    //! [guard]
+    return report;
+  }
+
+  /// Whether the step overflowed under a loss scale that there is a smaller one to try instead of.
+  [[nodiscard]] bool lowers_loss_scale(const sw::GradientSummary& summary) {
+    return scales_loss && !loss_scale_.update(summary.finite()) && loss_scale_.scale() != model_.loss_scale();
   }
 
   double validate() {
@@ -190,14 +245,6 @@ private:
       sum += runner_.evaluate(batches_);
     }
     return sw::mean_over_mesh(mesh_, sum.loss, sum.tokens, whole_.world()).value;
-  }
-
-  void report_validation(std::int64_t step, double loss, sw::Progress& progress, sw::MetricsWriter& metrics) {
-    char line[128];
-    std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per byte",
-                  static_cast<long long>(step), loss);
-    progress.note(line);
-    metrics.write({{"step", step}, {"validation_loss", loss}});
   }
 
   /// Continues the prompt one byte at a time. Every data rank generates the same text: random numbers are
@@ -222,7 +269,9 @@ private:
       std::array<std::uint8_t, 1> next{};
       runner_.run_forwards(batches_, [&](Stage& last, auto in, const Batch& batch, auto& saved) {
         const auto scores = sw::redistribute<Whole>(last.scores(std::move(in), batch, saved));
-        const Element* row = scores.data() + (shown - 1) * vocabulary;
+        const std::size_t place = sw::row_of<typename Layouts::Order>(
+            shown - 1, static_cast<std::int64_t>(sequence), mesh_.extent<cp>());
+        const auto* row = scores.data() + place * vocabulary;
         next[0] = static_cast<std::uint8_t>(draw(row, weights, static_cast<std::uint64_t>(i)));
       });
       stages.broadcast(next, last_rank);
@@ -277,19 +326,22 @@ private:
     copy_part(whole_targets_, targets);
     batches_.push_back({ids.share(), targets.share(), origin});
   }
-  /// This rank's part of the sequences of its data rank.
-  void copy_part(const std::vector<std::int32_t>& whole, Ids& part) const {
-    const std::int64_t length = part.local_shape()[1];
-    const std::int32_t* from = whole.data() + part.local_offset()[1];
+  /// This rank's positions of the sequences of its data rank.
+  static void copy_part(const std::vector<std::int32_t>& whole, Ids& part) {
+    const sw::TokenRuns runs = part.positions().runs();
+    const std::int32_t* from = whole.data();
     std::int32_t* to = part.mutable_data();
-    for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1], to += length)
-      std::copy_n(from, length, to);
+    for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1]) {
+      to = std::copy_n(from + runs.first, runs.split, to);
+      to = std::copy_n(from + runs.second, runs.rows - runs.split, to);
+    }
   }
   template <class Fill>
   void add_batch(Fill fill, const sw::BatchOrigin& origin = {}) {
     add_batch(plan_.microbatch(), fill, origin);
   }
 
+  std::shared_ptr<sw::CommunicationClock> clock_;
   sw::DecoderPipelineMesh whole_;
   sw::DecoderMesh mesh_; // of this rank's stages
   const Options& options_;
@@ -297,21 +349,26 @@ private:
   bool reports_;
   sw::BatchPlan plan_;
   sw::Schedule schedule_;
+  sw::MemoryTable memory_; // predicted for this rank
   Model model_;
   sw::PipelineRunner<Stage> runner_;
   sw::GradAccumulator<Model> accumulator_;
+  sw::StepGuard guard_;
   sw::AdamW optimizer_;
+  sw::DynamicLossScale loss_scale_;
   sw::WarmupCosine rate_;
   std::vector<Batch> batches_;
   std::vector<std::int32_t> whole_ids_, whole_targets_; // of one microbatch of a data rank
 };
 
-template <class Element, class Zero>
+template <class Element, class Zero, class Context>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
-  if (options.sequence_parallel)
-    return Trainer<sw::DecoderLayouts<true, Zero>, Element>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<false, Zero>, Element>(world, options, dataset, quiet).run();
+  // One set of layouts for narrow elements, which is the other one where tp is 1.
+  if constexpr (!sw::is_narrow<Element>)
+    if (!options.sequence_parallel)
+      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element>(world, options, dataset, quiet).run();
+  return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element>(world, options, dataset, quiet).run();
 }
 
 } // namespace train_gpt

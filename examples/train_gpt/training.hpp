@@ -7,8 +7,10 @@
 #include "options.hpp"
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/element.hpp>
 #include <shardwright/io/byte_dataset.hpp>
 #include <shardwright/layout/zero.hpp>
+#include <shardwright/nn/context.hpp>
 
 #include <cstdint>
 #include <string>
@@ -39,9 +41,10 @@ struct RunResult {
       0; ///< Blocks that the memory pool took from the system after the second step.
 };
 
-/// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`. Collective;
-/// rank 0 reports unless `quiet`. Each pair that train() names is compiled in a file of its own.
-template <class Element, class Zero>
+/// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`, and attention
+/// over cp by `Context`. Collective; rank 0 reports unless `quiet`. Each choice that train() names is
+/// compiled in a file of its own.
+template <class Element, class Zero, class Context = shardwright::AllToAllContext>
 [[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
@@ -49,8 +52,19 @@ template <class Element, class Zero>
 [[nodiscard]] inline RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                                      const shardwright::ByteDataset& dataset, bool quiet) {
   namespace sw = shardwright;
-  if (options.precision == Precision::fp64)
+  if (options.ring)
+    return train_as<float, sw::DataParallel, sw::RingContext>(world, options, dataset, quiet);
+  switch (options.precision) {
+  case Precision::fp64:
     return train_as<double, sw::DataParallel>(world, options, dataset, quiet);
+  case Precision::bf16:
+    return options.zero == 3 ? train_as<sw::bfloat16, sw::Zero3>(world, options, dataset, quiet)
+                             : train_as<sw::bfloat16, sw::DataParallel>(world, options, dataset, quiet);
+  case Precision::fp16:
+    return train_as<sw::float16, sw::DataParallel>(world, options, dataset, quiet);
+  case Precision::fp32:
+    break;
+  }
   switch (options.zero) {
   case 1:
     return train_as<float, sw::Zero1>(world, options, dataset, quiet);

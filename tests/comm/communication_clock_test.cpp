@@ -73,7 +73,13 @@ TEST_CASE(
           part.barrier();
           const sw::CommunicationTotals late = clock->kind("tp", sw::Operation::barrier).totals;
           findings.expect(late.seconds < 0.03 || world.rank() == 1, "a late peer counts as communication");
-          findings.expect(clock->kinds().size() == 1 && clock->kinds()[0].name() == "tp barrier",
+          clock->count(false);
+          part.barrier();
+          comm.split(world.rank(), 0, "alone").barrier();
+          clock->count(true);
+          comm.split(world.rank(), 0, "alone").barrier();
+          findings.expect(clock->kinds().size() == 1 && clock->kinds()[0].name() == "tp barrier" &&
+                              clock->total().calls == 1,
                           "kinds since the restart");
         }) == "");
 }

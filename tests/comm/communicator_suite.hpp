@@ -42,7 +42,7 @@ template <class E>
 E element_at(int rank, std::size_t place, std::uint64_t salt) {
   const std::uint64_t bits =
       scrambled((salt * 1000003 + static_cast<std::uint64_t>(rank)) * 0x9e3779b97f4a7c15U + place + 1);
-  if constexpr (std::is_floating_point_v<E>)
+  if constexpr (sw::RealElement<E>)
     return static_cast<E>(static_cast<double>(bits >> 11U) * 0x1p-52 - 1.0);
   else if constexpr (std::is_signed_v<E>)
     return static_cast<E>(static_cast<std::int64_t>(bits % 9) - 4);
@@ -75,22 +75,25 @@ E combined(E a, E b, sw::ReduceOp op) {
   return op == sw::ReduceOp::maximum ? std::max(a, b) : std::min(a, b);
 }
 
-/// The reduction in rank order and in the element type: the bits that every communicator must give.
+/// The reduction in rank order and in the element type, or in float and rounded once: the bits that every
+/// communicator must give.
 template <class E>
 E exact(int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
-  E out = element_at<E>(0, place, salt);
+  using Main = sw::MainElement<E>;
+  Main out = element_at<E>(0, place, salt);
   for (int r = 1; r < ranks; ++r)
-    out = combined(out, element_at<E>(r, place, salt), op);
-  return op == sw::ReduceOp::average ? static_cast<E>(out / static_cast<E>(ranks)) : out;
+    out = combined<Main>(out, element_at<E>(r, place, salt), op);
+  return static_cast<E>(op == sw::ReduceOp::average ? static_cast<Main>(out / static_cast<Main>(ranks))
+                                                    : out);
 }
 
 /// The same in higher precision, to within the rounding of a short sum or product.
 template <class E>
 bool close_to_reference(E value, int ranks, std::size_t place, std::uint64_t salt, sw::ReduceOp op) {
-  if constexpr (!std::is_floating_point_v<E>)
+  if constexpr (!sw::RealElement<E>)
     return true;
   else {
-    long double out = element_at<E>(0, place, salt);
+    auto out = static_cast<long double>(element_at<E>(0, place, salt));
     long double size = std::fabs(out);
     for (int r = 1; r < ranks; ++r) {
       const auto next = static_cast<long double>(element_at<E>(r, place, salt));
@@ -99,7 +102,8 @@ bool close_to_reference(E value, int ranks, std::size_t place, std::uint64_t sal
     }
     if (op == sw::ReduceOp::average)
       out /= ranks;
-    return std::fabs(out - static_cast<long double>(value)) <= 4 * size * std::numeric_limits<E>::epsilon();
+    const auto epsilon = static_cast<long double>(std::numeric_limits<E>::epsilon());
+    return std::fabs(out - static_cast<long double>(value)) <= 4 * size * epsilon;
   }
 }
 
@@ -173,6 +177,8 @@ inline void all_reduces(sw::HostCommunicator comm) {
   all_reduces_of<std::int64_t>(comm);
   all_reduces_of<std::uint64_t>(comm);
   all_reduces_of<unsigned char>(comm);
+  all_reduces_of<sw::bfloat16>(comm);
+  all_reduces_of<sw::float16>(comm);
 }
 
 /// Sizes at which implementations change their algorithm.
@@ -180,11 +186,13 @@ inline void large_all_reduces(sw::HostCommunicator comm) {
   all_reduce_agrees<float>(comm, 100'003, sw::ReduceOp::sum, 77);
   all_reduce_agrees<float>(comm, 400'001, sw::ReduceOp::sum, 78);
   all_reduce_agrees<double>(comm, 200'001, sw::ReduceOp::average, 79);
+  all_reduce_agrees<sw::bfloat16>(comm, 400'001, sw::ReduceOp::sum, 80);
 }
 
 /// A group of size A*B: reducing over the minor part and then over the major one is one call with nested
 /// levels.
-inline void nested_orders(sw::HostCommunicator comm) {
+template <class E>
+void nested_orders_of(sw::HostCommunicator comm) {
   const int ranks = comm.size();
   for (int minor = 1; minor <= ranks; ++minor) {
     if (ranks % minor != 0)
@@ -202,10 +210,9 @@ inline void nested_orders(sw::HostCommunicator comm) {
     outside_first.levels[1] = {minor, 1};
     for (const sw::ReduceOp op : all_ops()) {
       const std::size_t count = static_cast<std::size_t>(ranks) * 700;
-      const std::vector<float> in = elements_of<float>(comm.rank(), count, 5);
+      const std::vector<E> in = elements_of<E>(comm.rank(), count, 5);
       for (const bool inside : {true, false}) {
-        std::vector<float> apart = in, merged(count), placed = in,
-                           own(count / static_cast<std::size_t>(ranks));
+        std::vector<E> apart = in, merged(count), placed = in, own(count / static_cast<std::size_t>(ranks));
         (inside ? inner : outer).all_reduce_in_place(apart, op);
         (inside ? outer : inner).all_reduce_in_place(apart, op);
         const sw::ReductionOrder& order = inside ? inside_first : outside_first;
@@ -213,15 +220,19 @@ inline void nested_orders(sw::HostCommunicator comm) {
         comm.all_reduce_in_place(placed, op, order);
         comm.reduce_scatter(in, own, op, order);
         for (std::size_t i = 0; i < count; ++i) {
-          require(same_bits(apart[i], merged[i]), label<float>("merged all_reduce", count, op));
-          require(same_bits(apart[i], placed[i]), label<float>("merged all_reduce in place", count, op));
+          require(same_bits(apart[i], merged[i]), label<E>("merged all_reduce", count, op));
+          require(same_bits(apart[i], placed[i]), label<E>("merged all_reduce in place", count, op));
         }
         for (std::size_t i = 0; i < own.size(); ++i)
           require(same_bits(own[i], apart[static_cast<std::size_t>(comm.rank()) * own.size() + i]),
-                  label<float>("merged reduce_scatter", count, op));
+                  label<E>("merged reduce_scatter", count, op));
       }
     }
   }
+}
+inline void nested_orders(sw::HostCommunicator comm) {
+  nested_orders_of<float>(comm);
+  nested_orders_of<sw::bfloat16>(comm);
 }
 
 /// A NaN on any rank, in any place of a vector, is the result everywhere.
@@ -311,6 +322,7 @@ inline void all_gathers(sw::HostCommunicator comm) {
   for (const std::size_t total : {1, 2, 7, 23}) {
     const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
     gather_agrees<double>(comm, sw::packed_blocks(counts), total);
+    gather_agrees<sw::float16>(comm, sw::packed_blocks(counts), total);
     gather_agrees<unsigned char>(comm, column_blocks(11, counts), 11 * total);
     std::vector<std::int64_t> out(total), wanted(total);
     const std::vector<std::int64_t> in(counts[static_cast<std::size_t>(comm.rank())], comm.rank());
@@ -361,6 +373,7 @@ inline void reduce_scatters(sw::HostCommunicator comm) {
       const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
       scatter_agrees<double>(comm, sw::packed_blocks(counts), total, op);
       scatter_agrees<float>(comm, column_blocks(13, counts), 13 * total, op);
+      scatter_agrees<sw::float16>(comm, column_blocks(13, counts), 13 * total, op);
       scatter_agrees<std::int32_t>(comm, column_blocks(3, counts), 3 * total, op);
     }
   }

@@ -21,8 +21,10 @@ TEST_CASE("a fingerprint changes with everything that ranks must agree on", "[co
   changed.count = 9;
   hashes.push_back(hash(changed));
   changed = base;
-  changed.element = sw::ElementType::int32;
-  hashes.push_back(hash(changed));
+  for (const auto element : {sw::ElementType::int32, sw::ElementType::bfloat16, sw::ElementType::float16}) {
+    changed.element = element;
+    hashes.push_back(hash(changed));
+  }
   changed = base;
   changed.reduce_op = sw::ReduceOp::maximum;
   hashes.push_back(hash(changed));

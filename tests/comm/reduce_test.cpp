@@ -16,6 +16,7 @@ namespace sw = shardwright;
 
 namespace {
 
+/// `a` and `b` are elements, or floats for narrow ones.
 template <class E>
 E reference(E a, E b, sw::ReduceOp op) {
   if constexpr (std::is_integral_v<E>) {
@@ -38,8 +39,8 @@ E reference(E a, E b, sw::ReduceOp op) {
 
 template <class E>
 bool agrees(E a, E b) {
-  if constexpr (std::is_floating_point_v<E>)
-    if (std::isnan(a) && std::isnan(b))
+  if constexpr (sw::RealElement<E>)
+    if (std::isnan(static_cast<double>(a)) && std::isnan(static_cast<double>(b)))
       return true;
   return std::memcmp(&a, &b, sizeof(E)) == 0; // NOLINT(bugprone-suspicious-memory-comparison): -0 is not 0
 }
@@ -50,7 +51,7 @@ std::vector<E> random_elements(std::size_t count, std::mt19937_64& random) {
   std::vector<E> out(count);
   for (E& each : out) {
     const std::uint64_t bits = random();
-    if constexpr (std::is_floating_point_v<E>)
+    if constexpr (sw::RealElement<E>)
       each = bits % 37 == 0 ? std::numeric_limits<E>::quiet_NaN()
                             : static_cast<E>(static_cast<double>(bits >> 11U) * 0x1p-52 - 1.0);
     else
@@ -69,21 +70,23 @@ void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t s
     data.push_back(random_elements<E>(count + shift, random));
   std::vector<E> wanted(count);
   for (std::size_t i = 0; i < count; ++i) {
-    wanted[i] = data[0][i + shift];
+    using Main = sw::MainElement<E>;
+    Main value = data[0][i + shift];
     for (std::size_t s = 1; s < data.size(); ++s)
-      wanted[i] = reference(wanted[i], data[s][i + shift], op);
+      value = reference<Main>(value, data[s][i + shift], op);
     if (op == sw::ReduceOp::average) {
       if constexpr (std::is_integral_v<E>)
-        wanted[i] = static_cast<E>(wanted[i] / inputs);
+        value = static_cast<E>(value / inputs);
       else
-        wanted[i] /= static_cast<E>(inputs);
+        value /= static_cast<Main>(inputs);
     }
+    wanted[i] = static_cast<E>(value);
   }
   std::vector<const void*> ins;
   ins.reserve(data.size());
   for (auto& each : data)
     ins.push_back(each.data() + shift);
-  std::vector<E> first(count + shift + 2, E{1}), second(count + shift + 2, E{1});
+  std::vector<E> first(count + shift + 2, E(1)), second(count + shift + 2, E(1));
   std::vector<void*> outs{first.data() + shift, second.data() + shift};
   if (in_place)
     outs[1] = data.back().data() + shift;
@@ -95,8 +98,8 @@ void kernels_agree(sw::ReduceOp op, int inputs, std::size_t count, std::size_t s
     equal =
         equal && agrees(first[i + shift], wanted[i]) && agrees(static_cast<const E*>(outs[1])[i], wanted[i]);
   CHECK(equal);
-  CHECK(first[count + shift] == E{1});
-  CHECK(second[count + shift] == E{1});
+  CHECK(first[count + shift] == E(1));
+  CHECK(second[count + shift] == E(1));
 }
 
 template <class E>
@@ -120,6 +123,22 @@ TEST_CASE("reduction kernels agree with scalar code for every element type and o
   all_kernels<std::int64_t>();
   all_kernels<std::uint64_t>();
   all_kernels<std::uint8_t>();
+  all_kernels<sw::bfloat16>();
+  all_kernels<sw::float16>();
+}
+
+TEST_CASE("a sum of narrow elements keeps what each addition alone would lose", "[comm]") {
+  // 1 + 512 * 2^-9 is 2, but 1 + 2^-9 is 1 in bfloat16.
+  std::vector<sw::bfloat16> data(513, sw::bfloat16(0x1p-9));
+  data[0] = sw::bfloat16(1);
+  std::vector<const void*> ins;
+  for (const auto& each : data)
+    ins.push_back(&each);
+  sw::bfloat16 sum{};
+  void* outs[] = {&sum};
+  sw::detail::reduce_run(sw::ElementType::bfloat16, sw::ReduceOp::sum,
+                         {ins.data(), 513, outs, 1, 1, 1, false});
+  CHECK(sum == 2.0f);
 }
 
 TEST_CASE("an average over more ranks than the element counts is divided by all of them", "[comm]") {

@@ -15,5 +15,5 @@ using Given = Layout<2, Shard<1, tp>>;
 #endif
 
 void step(AdamW& optimizer, Weight& weight, const ShardedTensor<Given>& gradient) {
-  optimizer.update(weight, gradient, optimizer.begin(1.0, 1e-3));
+  optimizer.update(weight, gradient, optimizer.begin(GradientScale(1), 1e-3));
 }

@@ -25,6 +25,7 @@ struct Stage {
   std::optional<Input> backward(std::optional<Output>, const Batch&, Saved&);
   std::optional<Input> input_gradient(std::optional<Output>, Saved&);
   void weight_gradient(const Batch&, Saved&);
+  void begin_last_gradients();
   void end_gradients();
 };
 

@@ -4,9 +4,11 @@
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/adamw.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
@@ -121,6 +123,9 @@ private:
     kernels::sum_of_squares(execution_, x, sums, work);
     kernels::count_nonfinite(execution_, x, sums, work, true);
     keep(sums);
+    const Vector<std::uint64_t> hash("hash", 1), hashes("hashes", kernels::reduce_workspace(x.size()));
+    kernels::checksum(execution_, x, hash, hashes);
+    keep(hash);
     const auto half = matrix(rows, columns / 2), d_x = matrix();
     kernels::swiglu_forward(execution_, x, half);
     kernels::swiglu_backward(execution_, x, half, d_x);
@@ -168,8 +173,28 @@ private:
                                 random(shape.tokens(), shape.output_width()), d_qkv, shape, 0.35,
                                 vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
     keep_all(out, log_sum_exp, d_qkv);
+    attention_of_other_keys(shape, qkv, out, log_sum_exp, d_qkv);
     kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep(d_qkv);
+  }
+
+  /// The same keys once more, as those of tokens some of which come after some of the queries.
+  void attention_of_other_keys(const kernels::AttentionShape& shape, const Matrix<Element>& qkv,
+                               const Matrix<Element>& out, const Vector<Element>& log_sum_exp,
+                               const Matrix<Element>& d_qkv) {
+    const kernels::CausalBlock block{{.rows = 9, .split = 4, .first = 3, .second = 11},
+                                     sw::TokenRuns::one(9, 1)};
+    const auto keys = matrix(shape.tokens(), shape.kv_heads * 2 * shape.head_dim),
+               d_keys = matrix(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
+    kernels::pack_key_values(execution_, qkv, keys, shape);
+    kernels::attention_forward_block(
+        execution_, qkv, keys, out, log_sum_exp, shape, block, 0.35,
+        vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
+    kernels::attention_backward_block(
+        execution_, qkv, keys, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, d_keys,
+        shape, block, 0.35, vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
+    kernels::add_key_values(execution_, d_keys, d_qkv, shape);
+    keep_all(keys, out, log_sum_exp, d_keys, d_qkv);
   }
 
   void losses() {

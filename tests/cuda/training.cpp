@@ -11,6 +11,9 @@
 
 #include <cstdint>
 
+// Compiled for the device as well, though it needs a communicator that carries device memory.
+template class shardwright::detail::RingAttention<float, shardwright::CudaTarget>;
+
 namespace {
 
 using namespace cuda_test;
@@ -97,9 +100,9 @@ std::vector<double> training(const Mesh& mesh) {
       tokens[static_cast<std::size_t>(i)] = (7 * i + step) % 20;
       next[static_cast<std::size_t>(i)] = i % 6 == 5 ? -1 : (11 * i + step) % 20;
     }
-    using Ids = typename sw::DecoderLayouts<sequence_parallel>::Ids;
-    const auto ids = sw::scatter<Ids, Target>(mesh, 0, tokens, {4, 12});
-    const auto targets = sw::scatter<Ids, Target>(mesh, 0, next, {4, 12});
+    using Layout = typename sw::DecoderLayouts<sequence_parallel>::Ids;
+    const typename Model::Ids ids(sw::scatter<Layout, Target>(mesh, 0, tokens, {4, 12}));
+    const typename Model::Ids targets(sw::scatter<Layout, Target>(mesh, 0, next, {4, 12}));
     const auto sums = model.forward_backward(ids, targets);
     accumulator.add(sums.loss, sums.tokens);
     const sw::GradientSummary summary = accumulator.finish();

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMMAND=... -DEXIT=code -DSAYS=regex [-DFILE=path -DHOLDS=regex] -P: runs a program and looks at its exit code,
-# at what it says, and at the file that it leaves behind. Lists come with | between their items.
+# cmake -DCOMMAND=... -DEXIT=code -DSAYS=regex [-DFILE=path -DHOLDS=regex] [-DFRESH=directory] -P: runs a program and looks at its exit code,
+# at what it says, and at the file that it leaves behind. FRESH is removed before. Lists come with | between their items.
 cmake_policy(VERSION 3.25)
 string(REPLACE "|" ";" COMMAND "${COMMAND}")
 string(REPLACE "|" ";" SAYS "${SAYS}")
 string(REPLACE "|" ";" HOLDS "${HOLDS}")
 if(FILE)
   file(REMOVE "${FILE}")
+endif()
+if(FRESH)
+  file(REMOVE_RECURSE "${FRESH}")
 endif()
 execute_process(
   COMMAND ${COMMAND}

@@ -224,7 +224,8 @@ TEST_CASE("options: values that are none are refused with the option and the val
                                                ContainsSubstring("'" + std::string(word) + "'"));
   for (const char* word : {"nan", "inf", "0", "-1", "1x", "1e999"})
     CHECK_THAT(refused({"--lr", word}), ContainsSubstring("--lr must be a number above 0"));
-  CHECK_THAT(refused({"--precision", "fp16"}), ContainsSubstring("fp32 or fp64, but it is 'fp16'"));
+  CHECK_THAT(refused({"--precision", "fp8"}),
+             ContainsSubstring("fp32 or fp64 or bf16 or fp16, but it is 'fp8'"));
   CHECK_THAT(refused({"--model", "smal"}), ContainsSubstring("did you mean small?"));
   CHECK(accepted({"--seed", "18446744073709551615"}).seed == 18446744073709551615ULL);
   CHECK(accepted({"--lr", "1e-3"}).learning_rate == 1e-3);
@@ -299,6 +300,8 @@ TEST_CASE("options: the help explains every option and ends well") {
                            "--validate-every", "--validation-batches",
                            "--sample",         "--temperature",
                            "--prompt",         "--metrics",
+                           "--tensorboard",    "--non-finite",
+                           "--check-replicas", "--link-latency",
                            "--verify",         "Default: 300",
                            "Default: small",   "Examples:",
                            "mpirun -n 4"})
@@ -315,5 +318,21 @@ TEST_CASE("options: the configuration text tells apart what must agree, and only
   CHECK(accepted({"--seed", "2"}).configuration_text() != text);
   CHECK(accepted({"--lr", "0.5"}).configuration_text() != text);
   CHECK(accepted({"--steps", "299", "--warmup", "30"}).configuration_text() != text);
+  CHECK(accepted({"--non-finite", "skip"}).configuration_text() != text);
+  CHECK(accepted({"--check-replicas", "5"}).configuration_text() != text);
   CHECK(accepted({"--metrics", "here.jsonl"}).configuration_text() == text);
+  CHECK(accepted({"--tensorboard", "runs"}).configuration_text() == text);
+}
+
+TEST_CASE(
+    "options: a link is given in microseconds and gigabytes per second, and what must not be is named") {
+  const Options options = accepted(
+      {"--link-latency", "50", "--link-bandwidth", "2.5", "--non-finite", "skip", "--mesh", "tp=2,dp=1"});
+  CHECK(options.link.latency_seconds == Approx(5e-5));
+  CHECK(options.link.bytes_per_second == 2.5e9);
+  CHECK(options.non_finite == shardwright::NonFinite::skip);
+  CHECK(options.wide_axes() == "tp");
+  CHECK(accepted({"--mesh", "tp=2,dp=2,pp=1"}).wide_axes() == "dp,tp");
+  CHECK_THAT(refused({"--non-finite", "ignore"}), ContainsSubstring("--non-finite"));
+  CHECK_THAT(refused({"--link-latency", "-1"}), ContainsSubstring("--link-latency"));
 }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short runs of train_gpt as its users start it, right and wrong ones.
 
-# shardwright_train_gpt_run(<name> <exit code> [RANKS <n>] [FILE <path>] [HOLDS <regex>...] SAYS <regex>... OPTIONS
+# shardwright_train_gpt_run(<name> <exit code> [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS <regex>...] SAYS <regex>... OPTIONS
 # <word>...): on MPI ranks where RANKS is given.
 function(shardwright_train_gpt_run name exit)
-  cmake_parse_arguments(run "" "RANKS;FILE" "HOLDS;SAYS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(run "" "RANKS;FILE;FRESH" "HOLDS;SAYS;OPTIONS" ${ARGN})
   set(command $<TARGET_FILE:train_gpt> ${run_OPTIONS})
   if(run_RANKS)
     set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${run_RANKS} ${MPIEXEC_PREFLAGS} ${command}
@@ -17,7 +17,7 @@ function(shardwright_train_gpt_run name exit)
   shardwright_add_check(
     examples.train_gpt.${name} LABEL examples PROCESSORS 2
     COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} "-DSAYS=${run_SAYS}" "-DFILE=${run_FILE}"
-            "-DHOLDS=${run_HOLDS}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
+            "-DHOLDS=${run_HOLDS}" "-DFRESH=${run_FRESH}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
   if(run_RANKS)
     set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}"
                          PROPERTIES ENVIRONMENT "${shardwright_mpi_environment}")
@@ -39,6 +39,12 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   verify_recompute 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbh1 --sequence-parallel --recompute full:1
   --dropout 0.1 --verify
+  SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  verify_ring 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,cp=2,tp=2 --context ring --sequence-parallel --dropout 0.1 --verify
+  --sample 4 SAYS "on pp=2,cp=2,tp=2" "--- sample ---" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+shardwright_train_gpt_run(
+  verify_all_to_all 0 OPTIONS ${tiny} --steps 4 --mesh dp=2,cp=2 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
   shardwright_train_gpt_run(
@@ -69,6 +75,26 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   metrics_unwritable 0 OPTIONS ${tiny} --steps 1 --metrics "${CMAKE_CURRENT_LIST_FILE}/run.jsonl"
   SAYS "metrics: .*can not be opened.*the training goes on without metrics" "step 1/1")
+# TensorBoard itself reads what the run has written, where it is installed.
+set(events "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_events")
+shardwright_train_gpt_run(
+  tensorboard 0 OPTIONS ${tiny} --steps 3 --mesh dp=2 --validate-every 2 --check-replicas 1 --tensorboard "${events}"
+  --metrics "${events}/run.jsonl" SAYS "summary: 3 steps in" "communication +[0-9.]+% of the time" "dp all_reduce"
+  FRESH "${events}" FILE "${events}/run.jsonl" HOLDS "\"summary\":{" "\"dp all_reduce\":{" "\"process_peak_bytes\":[0-9]")
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(SHARDWRIGHT_TENSORBOARD_PYTHON "${Python3_EXECUTABLE}" CACHE FILEPATH "A Python that has TensorBoard, for one test")
+shardwright_add_check(
+  examples.train_gpt.tensorboard_reads LABEL examples
+  COMMAND "${SHARDWRIGHT_TENSORBOARD_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/read_tensorboard.py" "${events}" "${events}/run.jsonl")
+set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.tensorboard" PROPERTIES FIXTURES_SETUP train_gpt_events)
+set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.tensorboard_reads"
+                     PROPERTIES FIXTURES_REQUIRED train_gpt_events)
+shardwright_train_gpt_run(
+  tensorboard_unwritable 0 OPTIONS ${tiny} --steps 1 --tensorboard "${CMAKE_CURRENT_LIST_FILE}/runs"
+  SAYS "TensorBoard: .*the training goes on without TensorBoard" "step 1/1")
+shardwright_train_gpt_run(
+  slow_link 0 OPTIONS ${tiny} --steps 2 --mesh dp=2 --link-latency 100 --link-bandwidth 0.1
+  SAYS "dp all_reduce +[0-9]+ calls, [0-9.]+ MB: exposed [0-9.]+ ms")
 shardwright_train_gpt_run(
   data_missing 1 OPTIONS --data /nowhere/at/all --steps 1 SAYS "train_gpt: Data: /nowhere/at/all must exist")
 shardwright_train_gpt_run(
@@ -80,7 +106,10 @@ shardwright_train_gpt_run(
   heads_do_not_divide 2 OPTIONS ${tiny} --mesh tp=4 SAYS "--kv-heads 2 must divide by tp=4 .give --kv-heads 4, or tp=2")
 shardwright_train_gpt_run(
   diverges 1 OPTIONS ${tiny} --steps 20 --lr 1e30 --warmup 0 --clip 0 --mesh dp=2
-  SAYS "loss and gradients must be finite, but step [0-9]+ has loss")
+  SAYS "step [0-9]+: loss and gradients must be finite, but not finite [a-z]+ the [a-z0-9 ._]+ on rank")
+shardwright_train_gpt_run(
+  diverges_skipping 1 OPTIONS ${tiny} --steps 20 --lr 1e30 --warmup 0 --clip 0 --mesh tp=2 --non-finite skip
+  SAYS "step [0-9]+: loss and gradients must be finite, .*: skipped" "the last of 10 skipped steps in a row")
 
 if(TARGET comm_mpi_test)
   get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)

@@ -59,6 +59,31 @@ TEST_CASE("sizes that do not fit name both numbers and the way out") {
       "sequence 127 must be a multiple of the tensor-parallel ranks under sequence parallelism 2");
 }
 
+TEST_CASE("what context ranks share must divide, each way in its own way") {
+  const auto check = [](const ContextExtents& context, bool sequence_parallel, auto change) {
+    DecoderConfig config;
+    change(config);
+    try {
+      check_decoder(config, 2, sequence_parallel, context);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("fits");
+  };
+  const auto nothing = [](DecoderConfig&) {};
+  const auto short_sequence = [](DecoderConfig& config) { config.sequence = 6; };
+  CHECK(check(AllToAllContext::extents(2), true, nothing) == "fits");
+  CHECK(check(AllToAllContext::extents(2), false, short_sequence) == "fits");
+  CHECK(check(RingContext::extents(4), true, nothing) == "fits");
+  CHECK_THAT(check(AllToAllContext::extents(4), false, nothing),
+             ContainsSubstring("kv_heads 4 must be a multiple of the tensor times context-parallel ranks 8"));
+  CHECK_THAT(check(RingContext::extents(2), false, short_sequence),
+             ContainsSubstring("sequence 6 must be a multiple of twice the context-parallel ranks"));
+  CHECK_THAT(
+      check(AllToAllContext::extents(2), true, short_sequence),
+      ContainsSubstring("sequence of a context rank 3 must be a multiple of the tensor-parallel ranks"));
+}
+
 TEST_CASE("sizes below one are named") {
   const auto check = [](auto change, const std::string& part) {
     CHECK_THAT(sentence(1, false, change), ContainsSubstring(part));

@@ -133,7 +133,7 @@ void check_gradients(const sw::HostCommunicator& world, Findings& findings, cons
     }
     ++number;
   });
-  const double norm = std::sqrt(squares) * summary.scale;
+  const double norm = std::sqrt(squares) * summary.scale.factor();
   findings.expect(std::abs(summary.gradient_norm / norm - 1) < 1e-12, way.text(), " norm ",
                   summary.gradient_norm, " of gathered gradients ", norm);
 }
@@ -160,8 +160,9 @@ std::vector<std::vector<double>> gradients_of_layers(const sw::HostCommunicator&
   Residual input(mesh, {problem.batch, config.sequence, config.width});
   sw::fill_normal(input, {problem.seed, 1u << 24});
   typename Layer::Stream stream{std::move(input), std::nullopt};
+  const typename Layer::Positions positions(config.sequence, 1, 0);
   for (std::size_t i = 0; i < 3; ++i)
-    stream = layers[i].forward(sw::FirstPass{}, std::move(stream), rotary, {}, saved[i]);
+    stream = layers[i].forward(sw::FirstPass{}, std::move(stream), rotary, positions, {}, saved[i]);
 
   Residual gradient(mesh, {problem.batch, config.sequence, config.width});
   sw::fill_normal(gradient, {problem.seed, 1u << 25});

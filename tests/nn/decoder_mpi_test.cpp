@@ -19,7 +19,7 @@ std::vector<Way> ways_of(int ranks) {
   if (ranks == 1)
     return {{.accumulation = 3}};
   for (const Way& way : nn_test::ways())
-    if (way.dp * way.tp == ranks)
+    if (way.ranks() == ranks)
       out.push_back(way);
   return out;
 }

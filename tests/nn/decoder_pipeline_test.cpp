@@ -43,7 +43,7 @@ void check_pipeline(const Problem& problem, const PipelineWay& way, const Proven
     CHECK(training.norms == first.norms);
     CHECK(all[rank].evaluated == all.front().evaluated);
     CHECK(all[rank].evaluated < first.losses.back() * 1.02);
-    const std::size_t stage_rank = rank / static_cast<std::size_t>(way.inside.dp * way.inside.tp);
+    const std::size_t stage_rank = rank / static_cast<std::size_t>(way.inside.ranks());
     CHECK(all[rank].peak_in_flight == proven.ranks[stage_rank].peak_in_flight);
     Outcome same;
     for (const std::string& name : training.names) {
@@ -78,6 +78,8 @@ TEST_CASE("a decoder trains alike under every schedule on every mesh in single p
             check_pipeline<float>(
                 problem, {.pp = pp, .inside = {.dp = dp, .tp = tp, .sequence_parallel = dp * tp == 4}},
                 proven, one, 1e-5);
+    const ProvenSchedule& proven = nn_test::every_schedule(2, microbatches).front();
+    check_pipeline<float>(problem, {.pp = 2, .inside = {.cp = 2}}, proven, one, 1e-5);
   }
 }
 

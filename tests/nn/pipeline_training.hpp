@@ -87,6 +87,7 @@ struct PipelineWay {
   Way inside;
   sw::PipelineOptions options{};
   std::vector<int> layers{}; ///< Of each stage; none spreads them evenly.
+  std::size_t bucket_bytes = sw::default_bucket_bytes;
 
   [[nodiscard]] int ranks() const { return pp * inside.ranks(); }
   [[nodiscard]] std::string text() const { return "pp=" + std::to_string(pp) + " " + inside.text(); }
@@ -107,6 +108,7 @@ template <class Layouts, class Element>
                   ? sw::LayerPartition(static_cast<int>(problem.config.layers), schedule.stages())
                   : sw::LayerPartition(static_cast<int>(problem.config.layers), way.layers),
               problem.config, problem.seed);
+  model.for_each_stage([&](int, Stage& stage) { stage.set_bucket_bytes(way.bucket_bytes); });
   sw::PipelineRunner<Stage> runner(pipeline, schedule, model.chunks(), way.options);
   sw::GradAccumulator<Model> accumulator(model, world);
   sw::AdamW optimizer;
@@ -138,7 +140,7 @@ template <class Layouts, class Element>
     out.training.norms.push_back(summary.gradient_norm);
     out.training.tokens.push_back(summary.tokens);
     if (at_step)
-      at_step(step, mesh.pool_statistics().allocations);
+      at_step(step, mesh.pool_statistics());
   }
   if (way.options.record)
     out.timelines = sw::gather_timelines(pipeline, runner.timeline());
@@ -166,20 +168,28 @@ template <class Element>
                                                     const PipelineWay& way, const sw::Schedule& schedule,
                                                     const AtStep& at_step);
 
-/// @brief Trains on thread ranks; the outcome of each of them.
-template <class Element>
-[[nodiscard]] std::vector<PipelineOutcome>
-train_pipeline_on_threads(const Problem& problem, const PipelineWay& way, const sw::Schedule& schedule) {
+/// @brief Runs `train(world)` on thread ranks; the outcome of each of them.
+template <class Train>
+[[nodiscard]] std::vector<PipelineOutcome> pipeline_outcomes(const PipelineWay& way, Train train) {
   const int ranks = way.ranks();
   std::vector<PipelineOutcome> outcomes(static_cast<std::size_t>(ranks));
   sw::LaunchOptions options;
   options.ranks = ranks;
   options.deadline = std::chrono::minutes(1);
   static_cast<void>(sw::detail::launch_threads(options, [&](sw::HostCommunicator world) {
-    outcomes[static_cast<std::size_t>(world.rank())] = train_pipeline<Element>(world, problem, way, schedule);
+    outcomes[static_cast<std::size_t>(world.rank())] = train(world);
     return 0;
   }));
   return outcomes;
+}
+
+/// @brief Trains on thread ranks; the outcome of each of them.
+template <class Element>
+[[nodiscard]] std::vector<PipelineOutcome>
+train_pipeline_on_threads(const Problem& problem, const PipelineWay& way, const sw::Schedule& schedule) {
+  return pipeline_outcomes(way, [&](const sw::HostCommunicator& world) {
+    return train_pipeline<Element>(world, problem, way, schedule);
+  });
 }
 
 } // namespace nn_test

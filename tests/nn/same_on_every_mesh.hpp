@@ -46,12 +46,16 @@ inline std::vector<Way> ways() {
       {.dp = 2, .tp = 2, .accumulation = 3},
       {.dp = 1, .tp = 4, .accumulation = 3},
       {.dp = 1, .tp = 4, .sequence_parallel = true},
+      {.cp = 2},
+      {.accumulation = 3, .cp = 3},
+      {.dp = 2, .cp = 2},
+      {.tp = 2, .sequence_parallel = true, .cp = 2},
   };
 }
 
 inline Problem problem_of(const Way& way, bool tied) {
   Problem problem;
-  problem.config = way.dp * way.tp == 3 ? config_of_three() : config_of_four();
+  problem.config = way.ranks() == 3 ? config_of_three() : config_of_four();
   problem.config.tied_embedding = tied;
   if (slow)
     problem.steps = 3;
@@ -68,7 +72,7 @@ void check_every_mesh(double tolerance) {
     CHECK(of_four.losses.back() < (slow ? 0.97 : 0.8) * of_four.losses.front());
     for (const Way& way : ways()) {
       INFO(way.text() << (tied ? " tied" : " untied"));
-      const Outcome& one = way.dp * way.tp == 3 ? of_three : of_four;
+      const Outcome& one = way.ranks() == 3 ? of_three : of_four;
       const std::vector<Outcome> all = train_on_threads<Element>(problem_of(way, tied), way);
       const Outcome& run = all.front();
       for (const Outcome& other : all)

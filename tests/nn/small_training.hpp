@@ -113,12 +113,14 @@ inline bool is_masked(const Problem& problem, int step, std::int64_t row, std::i
 /// @brief Fills this rank's part of a microbatch that starts at `first_row` of the step's batch.
 template <class Ids>
 void fill_batch(const Problem& problem, int step, std::int64_t first_row, Ids& ids, Ids& targets) {
-  const auto offset = ids.local_offset();
+  const std::int64_t offset = ids.local_offset()[0];
+  const sw::TokenRuns runs = ids.positions().runs();
   std::int32_t* id = ids.mutable_data();
   std::int32_t* target = targets.mutable_data();
   for (std::int64_t i = 0; i < ids.local_shape()[0]; ++i) {
-    const std::int64_t row = first_row + offset[0] + i;
-    for (std::int64_t t = offset[1]; t < offset[1] + ids.local_shape()[1]; ++t) {
+    const std::int64_t row = first_row + offset + i;
+    for (std::size_t at = 0; at < runs.rows; ++at) {
+      const auto t = static_cast<std::int64_t>(runs.position(at));
       *id++ = token(problem, step, row, t);
       *target++ = is_masked(problem, step, row, t) ? -1 : token(problem, step, row, t + 1);
     }
@@ -132,9 +134,8 @@ template <class Tensor>
   return {all.data(), all.data() + all.local_size()};
 }
 
-/// @brief Called on every rank after each step, with the blocks that the rank's pool took from the system so
-/// far.
-using AtStep = std::function<void(int step, std::size_t pool_allocations)>;
+/// @brief Called on every rank after each step, with what the rank's pool has done so far.
+using AtStep = std::function<void(int step, const sw::PoolStatistics& pool)>;
 
 template <class Layouts, class Element>
 [[nodiscard]] Outcome train_with(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
@@ -156,8 +157,10 @@ template <class Layouts, class Element>
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
+      // Reductions that start with the last microbatch, and those that start in finish(), in turn.
       const auto sums = model.forward_backward(
-          ids, targets, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)});
+          ids, targets, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)},
+          step % 2 == 1 && pass + 1 == way.accumulation);
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();
@@ -167,7 +170,7 @@ template <class Layouts, class Element>
     out.norms.push_back(summary.gradient_norm);
     out.tokens.push_back(summary.tokens);
     if (at_step)
-      at_step(step, mesh.pool_statistics().allocations);
+      at_step(step, mesh.pool_statistics());
   }
   model.for_each_parameter([&](auto& parameter) {
     out.names.push_back(parameter.name());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/pipeline_training.hpp"
 #include "nn/same_on_every_mesh.hpp"
+#include "nn/zero_training.hpp"
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
@@ -81,9 +82,9 @@ Taken taken(int steps, Train train) {
   Taken out;
   out.heap.reserve(static_cast<std::size_t>(steps));
   out.pool.reserve(static_cast<std::size_t>(steps));
-  train([&out](int, std::size_t pool_allocations) {
+  train([&out](int, const shardwright::PoolStatistics& pool) {
     out.heap.push_back(allocations);
-    out.pool.push_back(pool_allocations);
+    out.pool.push_back(pool.allocations);
   });
   return out;
 }
@@ -137,4 +138,26 @@ TEST_CASE("neither do they of a pipeline under any schedule") {
                                   world.rank(), findings);
             }) == "");
     }
+}
+
+TEST_CASE("neither do they where model state is shared out") {
+  Problem problem = nn_test::zero_problem();
+  problem.steps = 6;
+  for (const nn_test::PipelineWay& way :
+       {nn_test::PipelineWay{.pp = 1, .inside = {.dp = 2, .sequence_parallel = true, .accumulation = 4}},
+        nn_test::PipelineWay{.pp = 2,
+        .inside = {.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 4, .dpr = 2}}}) {
+    const auto schedule = shardwright::make_schedule("1f1b", way.pp, way.inside.accumulation);
+    for (const nn_test::Sharding sharding : nn_test::every_sharding) {
+      INFO(way.text() << " sharding " << static_cast<int>(sharding));
+      CHECK(on_ranks(way.ranks(), [&](shardwright::HostCommunicator world, Findings& findings) {
+              expect_nothing_more(taken(problem.steps,
+                                        [&](const nn_test::AtStep& at_step) {
+                                          static_cast<void>(nn_test::train_zero(sharding, world, problem, way,
+                                                                                schedule, at_step));
+                                        }),
+                                  world.rank(), findings);
+            }) == "");
+    }
+  }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <shardwright/tensor/kernels/activation.hpp>
+#include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
@@ -191,4 +192,37 @@ TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count what is no
     kernels::sum_of_squares(execution(), x, result, work);
     REQUIRE(!std::isfinite(result(0)));
   }
+}
+
+TEMPLATE_TEST_CASE("A checksum sees every bit and every change of places, whatever the blocks", "[kernels]",
+                   float, double) {
+  for (const std::size_t size : {1, 7, 8192, 8195}) {
+    const auto x = random_vector<TestType>(size, 5);
+    const Vector<std::uint64_t> work("work", kernels::reduce_workspace(size));
+    const Vector<std::uint64_t> result("result", 1);
+    const auto checksum = [&] {
+      kernels::checksum(execution(), x, result, work);
+      return result(0);
+    };
+    const std::uint64_t before = checksum();
+    REQUIRE(checksum() == before);
+    for (const std::size_t place : {std::size_t{0}, size / 2, size - 1}) {
+      auto* const bytes = reinterpret_cast<unsigned char*>(&x(place));
+      for (std::size_t bit = 0; bit < 8 * sizeof(TestType); bit += 5) {
+        bytes[bit / 8] = static_cast<unsigned char>(bytes[bit / 8] ^ 1u << bit % 8);
+        REQUIRE(checksum() != before);
+        bytes[bit / 8] = static_cast<unsigned char>(bytes[bit / 8] ^ 1u << bit % 8);
+      }
+    }
+    if (size > 1) {
+      std::swap(x(0), x(size - 1));
+      REQUIRE(checksum() != before);
+      std::swap(x(0), x(size - 1));
+    }
+    REQUIRE(checksum() == before);
+  }
+  const Vector<TestType> none("none", 0);
+  const Vector<std::uint64_t> work("work", 0), result("result", 1);
+  kernels::checksum(execution(), none, result, work);
+  REQUIRE(result(0) == 0);
 }

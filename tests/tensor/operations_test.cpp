@@ -293,3 +293,45 @@ TEST_CASE("large sums of float lose nothing that matters") {
           findings.expect(std::abs(*part.data() / wanted - 1.0) < 1e-6, "local sum");
         }) == "");
 }
+
+TEST_CASE("narrow tensors are computed with as floats, and their products may be kept as floats") {
+  CHECK(
+      on_ranks(4, [](HostCommunicator world, Findings& findings) {
+        const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
+        ShardedTensor<Layout<2, Shard<0, dp>>, bfloat16> x(mesh, {6, 700});
+        ShardedTensor<Layout<2, Shard<1, tp>>, bfloat16> w(mesh, {700, 5});
+        fill_normal(x, {7, 1});
+        fill_normal(w, {7, 2});
+        const Values xs = whole(x);
+        const Values ws = whole(w);
+        const auto near = [&](const char* what, const Values& found, const Values& wanted, double rounding) {
+          for (std::size_t i = 0; i < wanted.size(); ++i)
+            findings.expect(std::abs(found[i] - wanted[i]) <= rounding * std::abs(wanted[i]) + 1e-3, what);
+        };
+        const Values ys = product(xs, false, ws, false, 6, 5, 700);
+        const auto y = matmul(x, w);
+        near("a product rounds once", whole(y), ys, 0x1p-8);
+        ShardedTensor<Layout<2, Shard<0, dp>, Shard<1, tp>>> sums(mesh, {6, 5});
+        matmul_into(sums, x, w);
+        near("a product in float", whole(sums), ys, 1e-6);
+        // The weight gradient: summed over the ranks in float too.
+        ShardedTensor<Layout<2, Shard<1, tp>, Partial<Sum, dp>>> gradient(mesh, {700, 5});
+        matmul_weight_gradient_into(gradient, x, y);
+        matmul_weight_gradient_into(gradient, x, y, 1.0);
+        Values wanted = product(xs, true, whole(y), false, 700, 5, 6);
+        for (double& value : wanted)
+          value *= 2;
+        near("a weight gradient in float", whole(redistribute<Layout<2, Shard<1, tp>>>(gradient)), wanted,
+             1e-6);
+
+        const auto rounded = convert<bfloat16>(sums);
+        findings.expect(whole(rounded) == whole(y), "converting is rounding");
+        near("a sum", whole(add(y, rounded)), whole(scale(y, 2.0)), 0);
+        near("a function", whole(sigmoid(y)), whole(convert<bfloat16>(sigmoid(convert<double>(y)))), 0x1p-8);
+        const auto total = redistribute<Layout<0>>(reduce_all<Sum>(y));
+        double exact = 0;
+        for (const double value : whole(y))
+          exact += value;
+        findings.expect(std::abs(item(total) - exact) <= 3 * 0x1p-8 * std::abs(exact), "a sum over all");
+      }) == "");
+}

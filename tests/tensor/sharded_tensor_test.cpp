@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "comm/rank_outcomes.hpp"
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
@@ -165,6 +166,50 @@ TEST_CASE("shapes that make no sense are rejected before memory is taken") {
           });
           findings.expect(contains(memory, "out of memory for a block of"), memory);
 #endif
+        }) == "");
+}
+
+#if !UNDER_SANITIZER
+TEST_CASE("a rank that runs out of memory says what was expected, and its peers are released") {
+  const auto errors = rank_outcomes::of(2, rank_outcomes::ample, [](HostCommunicator world) {
+    const DeviceMesh mesh{world, extent<dp>(2)};
+    mesh.set_memory_note("the table of what was expected");
+    if (world.rank() == 1)
+      const ShardedTensor<Layout<1>> x(mesh, {1L << 58});
+    ShardedTensor<Layout<1, Shard<0, dp>>> small(mesh, {8});
+    fill(small, 1.0F);
+    static_cast<void>(redistribute<Layout<1>>(small));
+  });
+  const std::string own = rank_outcomes::text<Error>(errors[1]);
+  CHECK(contains(own, "out of memory for a block of"));
+  CHECK(contains(own, "with 0 bytes in use"));
+  CHECK(contains(own, "\nthe table of what was expected"));
+  CHECK(contains(rank_outcomes::text<PeerFailed>(errors[0]), "rank 1"));
+}
+#endif
+
+TEST_CASE(
+    "blocks are rounded up to eight sizes per power of two, and what was asked for is counted beside them") {
+  for (std::size_t bytes = 1; bytes < 20000; ++bytes) {
+    const auto block = pool_block(bytes);
+    REQUIRE(block.bytes >= bytes);
+    REQUIRE((block.bytes == 256 || 8 * block.bytes <= 9 * bytes + 8));
+    REQUIRE(pool_block(block.bytes).size_class == block.size_class);
+  }
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(1)};
+          {
+            const ShardedTensor<Layout<1>> x(mesh, {257});
+            const PoolStatistics& pool = mesh.pool_statistics();
+            findings.expect(pool.requested_bytes == 1028 && pool.used_bytes == 1152, pool.requested_bytes,
+                            " of ", pool.used_bytes);
+          }
+          const ShardedTensor<Layout<1>> y(mesh, {100});
+          const PoolStatistics& pool = mesh.pool_statistics();
+          findings.expect(pool.requested_bytes == 400 && pool.used_bytes == 416, "after the first has ended");
+          findings.expect(pool.requested_at_peak == 1028 && pool.peak_bytes == 1152, "the peak stays");
+          mesh.reset_peak_memory();
+          findings.expect(pool.requested_at_peak == 400 && pool.peak_bytes == 416, "until it is forgotten");
         }) == "");
 }
 

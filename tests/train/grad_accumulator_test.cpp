@@ -48,7 +48,7 @@ TEST_CASE("token losses {4} and {1, 1, 1} have the mean 1.75, however they are s
           findings.expect(accumulator.microbatches() == 2, "microbatches");
           const sw::GradientSummary summary = accumulator.finish();
           findings.expect(summary.loss.value == 1.75, "mean loss ", summary.loss.value);
-          findings.expect(summary.tokens == 4 && summary.scale == 0.25, "tokens ", summary.tokens);
+          findings.expect(summary.tokens == 4 && summary.scale.factor() == 0.25, "tokens ", summary.tokens);
         }) == "");
   for (const int copies : {1, 2}) {
     CHECK(on_ranks(2 * copies, [copies](sw::HostCommunicator world, Findings& findings) {
@@ -101,7 +101,7 @@ TEST_CASE("gradients are the sums over microbatches and data ranks, and the norm
                 }
               });
               findings.expect(elements == 15 + 7 + 20, "elements ", elements);
-              const double norm = std::sqrt(squares) * summary.scale;
+              const double norm = std::sqrt(squares) * summary.scale.factor();
               findings.expect(std::abs(summary.gradient_norm / norm - 1) < 1e-14, "norm ",
                               summary.gradient_norm, " instead of ", norm);
               findings.expect(summary.tokens == 3 * data * (data + 1) / 2, "tokens ", summary.tokens);
@@ -204,19 +204,19 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
                 model.add_gradients(step, mesh.rank());
                 if (early && step == 2) {
                   // A step may be given up while its reductions are under way.
-                  model.for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+                  model.for_each_parameter([](auto& parameter) { parameter.end_pass(true); });
                   accumulator.restart();
                   model.add_gradients(step, mesh.rank());
                 }
                 if (early) {
-                  model.for_each_parameter([](auto& parameter) { parameter.end_contribution(); });
+                  model.for_each_parameter([](auto& parameter) { parameter.end_pass(true); });
                   // One of two has ended: there is still a slot, and no other parameter has one.
                   static_cast<void>(model.vector.gradient_slot());
                   findings.expect(has(failure_of<sw::LifecycleError>(
                                           [&] { static_cast<void>(model.matrix.gradient_slot()); }),
                                       "the step's gradient is finished"),
                                   "a slot after the last contribution");
-                  model.vector.end_contribution();
+                  model.vector.end_pass(true);
                 }
                 accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1});
                 static_cast<void>(accumulator.finish());
@@ -268,7 +268,7 @@ TEST_CASE("copies on several meshes get the sum of their gradients, and count on
               squares += mesh.rank() == 0 ? value * value : 0;
           std::vector<double> total{squares};
           world.all_reduce_in_place(total);
-          const double norm = std::sqrt(total[0]) * summary.scale;
+          const double norm = std::sqrt(total[0]) * summary.scale.factor();
           findings.expect(std::abs(summary.gradient_norm / norm - 1) < 1e-14, "norm ", summary.gradient_norm,
                           " instead of ", norm);
         }) == "");

@@ -116,7 +116,10 @@ TEST_CASE("a runner gives every stage what the stages before and behind it made,
                     findings.expect(static_cast<int>(stage.ended.size()) == step &&
                                         stage.ended.back() == stage.weight_passes,
                                     "the reduction of stage ", stage.number,
-                                    " starts once in a step, after the last weight pass");
+                                    " ends once in a step, after the last weight pass");
+                    findings.expect(stage.begun.size() == stage.ended.size() &&
+                                        stage.begun.back() + 1 == stage.ended.back(),
+                                    "that of stage ", stage.number, " starts with the last weight pass");
                   }
                   findings.expect(near(runner.evaluate(batches).sum, loss), "evaluate gives the same loss");
                   findings.expect(near(runner.evaluate(std::span(batches).first(1)).sum,

@@ -10,7 +10,9 @@
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/parameter.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,23 @@ namespace train_test {
 namespace sw = shardwright;
 using sw::axis::dp;
 using sw::axis::tp;
+
+/// @brief Adds a rank's share of a gradient: random numbers, different on every rank.
+template <class Model>
+void add_random_gradients(Model& model, std::uint64_t seed, int rank) {
+  std::uint64_t number = 0;
+  model.for_each_parameter([&](auto& parameter) {
+    ++number;
+    auto slot = parameter.gradient_slot();
+    auto* const data = slot.tensor.mutable_data();
+    using Element = std::remove_reference_t<decltype(*data)>;
+    for (std::size_t i = 0; i < slot.tensor.local_size(); ++i) {
+      const auto word = sw::random_words({seed, 16 * number + static_cast<std::uint64_t>(rank)}, i).word[0];
+      const auto old = slot.beta == Element(0) ? Element(0) : slot.beta * data[i];
+      data[i] = old + static_cast<Element>(2 * sw::unit_interval(word) - 1);
+    }
+  });
+}
 
 /// @brief A matrix in uneven parts over tp, a replicated vector, and a matrix that is also sharded over dp.
 template <class Element>
@@ -43,20 +62,7 @@ struct ToyModel {
     visit(spread);
   }
 
-  /// Adds this rank's share of a gradient: random numbers, different on every rank.
-  void add_gradients(std::uint64_t seed, int rank) {
-    std::uint64_t number = 0;
-    for_each_parameter([&](auto& parameter) {
-      ++number;
-      auto slot = parameter.gradient_slot();
-      Element* data = slot.tensor.mutable_data();
-      for (std::size_t i = 0; i < slot.tensor.local_size(); ++i) {
-        const auto word = sw::random_words({seed, 16 * number + static_cast<std::uint64_t>(rank)}, i).word[0];
-        const auto old = slot.beta == Element(0) ? Element(0) : slot.beta * data[i];
-        data[i] = old + static_cast<Element>(2 * sw::unit_interval(word) - 1);
-      }
-    });
-  }
+  void add_gradients(std::uint64_t seed, int rank) { add_random_gradients(*this, seed, rank); }
 
   Matrix matrix;
   Vector vector;

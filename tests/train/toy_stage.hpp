@@ -52,6 +52,7 @@ struct ToyStage {
   Before before{};
   std::int64_t elements = 5;
   double weight = 0;        ///< The gradient of the factor.
+  std::vector<int> begun{}; ///< Weight passes done at each begin_last_gradients.
   std::vector<int> ended{}; ///< Weight passes done at each end_gradients.
   int weight_passes = 0;
   bool replays = false;         ///< Whether the backward pass does the forward's work again.
@@ -109,6 +110,7 @@ struct ToyStage {
     weight_gradient(batch, saved);
     return out;
   }
+  void begin_last_gradients() { begun.push_back(weight_passes); }
   void end_gradients() { ended.push_back(weight_passes); }
 
 private:

@@ -57,6 +57,9 @@ struct CommunicationKind {
 /// @brief Adds up one rank's calls on the communicators that `timed` returns; for one thread at a time.
 class CommunicationClock {
 public:
+  /// @param counts whether it counts from now on
+  explicit CommunicationClock(bool counts = true) : counts_(counts) {}
+
   /// @brief The kinds that were used since the last restart, in the order of their first use.
   [[nodiscard]] std::vector<CommunicationKind> kinds() const {
     std::vector<CommunicationKind> out;
@@ -70,6 +73,13 @@ public:
     for (const CommunicationKind& kind : kinds_)
       out += kind.totals;
     return out;
+  }
+  /// @brief Whether calls that end from now on are counted.
+  void count(bool on) noexcept { counts_ = on; }
+  /// @brief Adds a call to a kind.
+  void add(CommunicationKind& kind, const CommunicationTotals& call) noexcept {
+    if (counts_)
+      kind.totals += call;
   }
   /// @brief Back to nothing, such as after the first step, which warms up.
   void restart() noexcept {
@@ -86,6 +96,7 @@ public:
 
 private:
   std::deque<CommunicationKind> kinds_;
+  bool counts_;
 };
 
 namespace detail {
@@ -95,16 +106,21 @@ class TimedTransport final : public DecoratedTransport, public std::enable_share
 
 public:
   TimedTransport(HostCommunicator below, std::shared_ptr<CommunicationClock> clock, std::string label)
-      : DecoratedTransport(std::move(below)), clock_(std::move(clock)), label_(std::move(label)) {}
+      : DecoratedTransport(std::move(below)), clock_(std::move(clock)), label_(std::move(label)),
+        alone_(size() == 1) {}
 
   void run(const CollectiveCall& call) override {
+    if (alone_)
+      return below().run(call);
     CallTimes times;
     const auto begin = Clock::now();
     below().run(with(call, times));
-    add(call, kind_of(call.operation), times, begin, Clock::now());
+    add(kind_of(call.operation), bytes_of(call), times, begin, Clock::now(), call.times);
   }
 
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    if (alone_)
+      return below().start(call);
     auto started = std::make_shared<Started>(shared_from_this(), call, kind_of(call.operation));
     started->bytes = bytes_of(call);
     started->pending = below().start(with(call, started->times));
@@ -119,7 +135,7 @@ private:
     void wait() override {
       const auto begin = Clock::now();
       pending.wait();
-      add(kind, bytes, times, begin, Clock::now(), asked);
+      transport->add(kind, bytes, times, begin, Clock::now(), asked);
     }
     void abandon() noexcept override { pending = Pending(); }
 
@@ -137,18 +153,14 @@ private:
   }
   [[nodiscard]] double bytes_of(const CollectiveCall& call) { return link_cost(call, rank(), size()).bytes; }
 
-  void add(const CollectiveCall& call, CommunicationKind& kind, const CallTimes& times,
-           Clock::time_point begin, Clock::time_point end) {
-    add(kind, bytes_of(call), times, begin, end, call.times);
-  }
-  static void add(CommunicationKind& kind, double bytes, const CallTimes& times, Clock::time_point begin,
-                  Clock::time_point end, CallTimes* asked) noexcept {
+  void add(CommunicationKind& kind, double bytes, const CallTimes& times, Clock::time_point begin,
+           Clock::time_point end, CallTimes* asked) noexcept {
     const auto seconds = [](Clock::time_point from, Clock::time_point to) {
       return std::max(0.0, std::chrono::duration<double>(to - from).count());
     };
     const Clock::time_point moved = times.begun_at(), done = times.ended_at();
-    kind.totals += {1, bytes, seconds(moved, done), seconds(std::max(begin, moved), std::min(end, done)),
-                    seconds(begin, end)};
+    clock_->add(kind, {1, bytes, seconds(moved, done), seconds(std::max(begin, moved), std::min(end, done)),
+                       seconds(begin, end)});
     if (asked != nullptr) {
       asked->begin(moved);
       asked->end(done);
@@ -169,6 +181,7 @@ private:
 
   std::shared_ptr<CommunicationClock> clock_;
   std::string label_;
+  bool alone_; ///< A rank communicates with others or not at all.
   std::array<CommunicationKind*, 1 + static_cast<std::size_t>(Operation::receive)> kinds_{};
 };
 
@@ -186,7 +199,7 @@ struct PackedKind {
 ///
 /// A call that a rank waits for late is hidden but for the rest; a wait counts for its own call alone. Cost:
 /// a blocking call reads the clock four times, a started one too and allocates one record. A communicator
-/// without it reads no clock. Calls that fail are not counted.
+/// without it reads no clock. Calls that fail are not counted, nor are those of a group of one.
 /// @param label name of this group in the clock, such as the axes of the mesh that it is all of
 [[nodiscard]] inline HostCommunicator
 timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, std::string label = {}) {

@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/validate.hpp>
+#include <shardwright/core/mix.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -27,14 +28,6 @@ struct Fingerprint {
 };
 
 namespace detail {
-
-/// Mixing of SplitMix64 (Steele, Lea, Flood 2014).
-[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t state, std::uint64_t value) noexcept {
-  std::uint64_t z = (state ^ value) + 0x9e3779b97f4a7c15U;
-  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31U);
-}
 
 [[nodiscard]] constexpr std::uint64_t hash_of(const ReductionOrder& order) noexcept {
   std::uint64_t hash = 0;

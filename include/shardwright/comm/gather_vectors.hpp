@@ -11,6 +11,7 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -39,6 +40,22 @@ template <class Value>
     if (counts[rank] != 0)
       std::memcpy(out[rank].data(), all.data() + offset, counts[rank]);
     offset += counts[rank];
+  }
+  return out;
+}
+
+/// @brief The texts of all ranks, in rank order, on every rank; a text must not hold a NUL. Collective.
+/// @throws the typed errors of the transport.
+[[nodiscard]] inline std::vector<std::vector<std::string>> gather_texts(const HostCommunicator& ranks,
+                                                                        const std::vector<std::string>& own) {
+  std::vector<char> letters;
+  for (const std::string& text : own)
+    letters.insert(letters.end(), text.c_str(), text.c_str() + text.size() + 1);
+  std::vector<std::vector<std::string>> out;
+  for (const std::vector<char>& rank : gather_vectors(ranks, letters)) {
+    std::vector<std::string>& texts = out.emplace_back();
+    for (std::size_t at = 0; at < rank.size(); at += texts.back().size() + 1)
+      texts.emplace_back(rank.data() + at);
   }
   return out;
 }

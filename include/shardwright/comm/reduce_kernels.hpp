@@ -189,6 +189,46 @@ private:
   }
 };
 
+/// The same for elements of two bytes: combined as floats, rounded once.
+template <class Element, class Op>
+class NarrowReduceKernel {
+  static constexpr std::size_t block = 64;
+
+public:
+  static void run(const ReduceRun& task) noexcept {
+    std::size_t i = 0;
+    for (; i + block <= task.count; i += block)
+      some<block>(task, i, block);
+    if (i < task.count)
+      some<1>(task, i, task.count - i);
+  }
+
+private:
+  /// A known length for whole blocks, whose loops are then unrolled in vectors.
+  template <std::size_t step>
+  static void some(const ReduceRun& task, std::size_t begin, std::size_t count) noexcept {
+    float values[block];
+    const auto length = step == block ? block : count;
+    const auto* first = static_cast<const Element*>(task.ins[0]) + begin;
+    for (std::size_t i = 0; i < length; ++i)
+      values[i] = first[i];
+    for (int s = 1; s < task.in_count; ++s) {
+      const auto* in = static_cast<const Element*>(task.ins[s]) + begin;
+      for (std::size_t i = 0; i < length; ++i)
+        values[i] = Op::apply(values[i], static_cast<float>(in[i]));
+    }
+    const auto divisor = static_cast<float>(task.divisor);
+    if (task.divisor != 1)
+      for (std::size_t i = 0; i < length; ++i)
+        values[i] /= divisor;
+    for (int j = 0; j < task.out_count; ++j) {
+      auto* const out = static_cast<Element*>(task.outs[j]) + begin;
+      for (std::size_t i = 0; i < length; ++i)
+        out[i] = Element(values[i]);
+    }
+  }
+};
+
 /// Sums and products of signed elements run on unsigned ones: the same bits, and overflow wraps.
 template <class Op>
 void reduce_wrapping(ElementType type, const ReduceRun& task) noexcept {
@@ -205,6 +245,10 @@ void reduce_wrapping(ElementType type, const ReduceRun& task) noexcept {
     return ReduceKernel<float, Op>::run(task);
   case ElementType::float64:
     return ReduceKernel<double, Op>::run(task);
+  case ElementType::bfloat16:
+    return NarrowReduceKernel<bfloat16, Op>::run(task);
+  case ElementType::float16:
+    return NarrowReduceKernel<float16, Op>::run(task);
   }
 }
 
@@ -225,6 +269,10 @@ void reduce_ordered(ElementType type, const ReduceRun& task) noexcept {
     return ReduceKernel<float, Op>::run(task);
   case ElementType::float64:
     return ReduceKernel<double, Op>::run(task);
+  case ElementType::bfloat16:
+    return NarrowReduceKernel<bfloat16, Op>::run(task);
+  case ElementType::float16:
+    return NarrowReduceKernel<float16, Op>::run(task);
   }
 }
 

@@ -6,6 +6,7 @@
 /// fingerprints.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/narrow_float.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,17 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Element types that collectives carry.
-enum class ElementType : std::uint8_t { uint8, int32, int64, uint32, uint64, float32, float64 };
+enum class ElementType : std::uint8_t {
+  uint8,
+  int32,
+  int64,
+  uint32,
+  uint64,
+  float32,
+  float64,
+  bfloat16,
+  float16
+};
 
 /// @brief How a reduction combines elements; `average` is a sum divided once by the number of ranks.
 enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
@@ -25,6 +36,9 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
   switch (type) {
   case ElementType::uint8:
     return 1;
+  case ElementType::bfloat16:
+  case ElementType::float16:
+    return 2;
   case ElementType::int32:
   case ElementType::uint32:
   case ElementType::float32:
@@ -54,6 +68,10 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
     return "float32";
   case ElementType::float64:
     return "float64";
+  case ElementType::bfloat16:
+    return "bfloat16";
+  case ElementType::float16:
+    return "float16";
   }
   return "unknown";
 }
@@ -75,27 +93,31 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
   return "unknown";
 }
 
-namespace detail {
-
-/// The element in which sums over an element are kept.
+/// @brief Whether numbers of this type are stored in two bytes and computed with as floats.
 template <class Element>
-struct MainElementOf {
-  using type = Element;
-};
+inline constexpr bool is_narrow =
+    std::is_same_v<std::remove_cv_t<Element>, bfloat16> || std::is_same_v<std::remove_cv_t<Element>, float16>;
+
+/// @brief The element of arithmetic, statistics, gradient accumulators, master weights and moments: float for
+/// bfloat16 and float16, the element itself for others.
+template <class Element>
+using MainElement = std::conditional_t<is_narrow<Element>, float, std::remove_cv_t<Element>>;
+
+/// @brief float, double, bfloat16 or float16.
+template <class Element>
+concept RealElement = std::is_floating_point_v<MainElement<Element>>;
+
+namespace detail {
 
 template <class Element>
 constexpr bool is_element_type() {
   using E = std::remove_cv_t<Element>;
-  return std::is_same_v<E, float> || std::is_same_v<E, double> ||
+  return std::is_same_v<E, float> || std::is_same_v<E, double> || is_narrow<E> ||
          (std::is_integral_v<E> && (sizeof(E) == 4 || sizeof(E) == 8)) || std::is_same_v<E, unsigned char> ||
          std::is_same_v<E, std::byte>;
 }
 
 } // namespace detail
-
-/// @brief Element of gradients, reductions, optimizer state and master weights of parameters of `Element`.
-template <class Element>
-using MainElement = typename detail::MainElementOf<Element>::type;
 
 /// @brief A type that collectives can carry.
 template <class Element>
@@ -109,6 +131,10 @@ template <CollectiveElement Element>
     return ElementType::float32;
   else if constexpr (std::is_same_v<E, double>)
     return ElementType::float64;
+  else if constexpr (std::is_same_v<E, bfloat16>)
+    return ElementType::bfloat16;
+  else if constexpr (std::is_same_v<E, float16>)
+    return ElementType::float16;
   else if constexpr (sizeof(E) == 1)
     return ElementType::uint8;
   else if constexpr (sizeof(E) == 4)

@@ -6,6 +6,7 @@
 /// harm.
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/odd_ranks.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
@@ -27,28 +28,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 }
 
 namespace detail {
-
-/// "rank 3" or "ranks 1, 4 and 5".
-inline std::string rank_list(const std::vector<int>& ranks) {
-  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    out += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
-  return out;
-}
-
-/// The value that most ranks hold; among equally many, the one of the lowest rank.
-inline std::uint64_t majority(const std::vector<std::uint64_t>& values) {
-  std::uint64_t best = values.front();
-  std::ptrdiff_t votes = 0;
-  for (const std::uint64_t value : values) {
-    const std::ptrdiff_t count = std::count(values.begin(), values.end(), value);
-    if (count > votes) {
-      best = value;
-      votes = count;
-    }
-  }
-  return best;
-}
 
 /// The first line in which two texts differ, of either; an ended text gives "(nothing)".
 inline std::array<std::string, 2> first_difference(std::string_view left, std::string_view right) {

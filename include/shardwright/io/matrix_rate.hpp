@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/mesh/target.hpp>
@@ -46,7 +47,8 @@ template <class Element>
 struct FillWithWaves {
   Element* data;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    data[i] = static_cast<Element>(i * 37 % 101) / Element(101) - Element(0.25);
+    using Number = MainElement<Element>;
+    data[i] = static_cast<Element>(static_cast<Number>(i * 37 % 101) / Number(101) - Number(0.25));
   }
 };
 

@@ -6,11 +6,11 @@
 /// nothing.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/pool_block.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,10 +20,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief What a pool has done so far; all in bytes or counts of this rank.
 struct PoolStatistics {
-  std::size_t allocations = 0;    ///< Blocks taken from the system; constant in a steady state.
-  std::size_t reserved_bytes = 0; ///< Memory held, free blocks included.
-  std::size_t used_bytes = 0;     ///< Memory handed out now.
-  std::size_t peak_bytes = 0;     ///< Largest `used_bytes` so far.
+  std::size_t allocations = 0;       ///< Blocks taken from the system; constant in a steady state.
+  std::size_t reserved_bytes = 0;    ///< Memory held, free blocks included.
+  std::size_t used_bytes = 0;        ///< Memory handed out now.
+  std::size_t peak_bytes = 0;        ///< Largest `used_bytes` so far.
+  std::size_t requested_bytes = 0;   ///< What was asked for of `used_bytes`, before blocks are rounded up.
+  std::size_t requested_at_peak = 0; ///< The same of `peak_bytes`.
 };
 
 namespace detail {
@@ -38,13 +40,14 @@ class BufferPool;
 struct Buffer {
   void* data = nullptr;
   std::size_t bytes = 0;
-  int size_class = 0;
+  std::size_t requested = 0;
+  std::size_t size_class = 0;
   std::int32_t references = 0;
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
 };
 
-/// Free lists by size: eight classes per power of two, so at most 1/8 of a block is unused.
+/// Free lists by size.
 class BufferPool {
 public:
   explicit BufferPool(MeshCore& core) : core_(&core) {}
@@ -55,41 +58,50 @@ public:
   [[nodiscard]] MeshCore& core() const noexcept { return *core_; }
   [[nodiscard]] const PoolStatistics& statistics() const noexcept { return statistics_; }
   /// Makes peak_bytes count from what is in use now.
-  void reset_peak() noexcept { statistics_.peak_bytes = statistics_.used_bytes; }
+  void reset_peak() noexcept {
+    statistics_.peak_bytes = statistics_.used_bytes;
+    statistics_.requested_at_peak = statistics_.requested_bytes;
+  }
+  /// Text that an out-of-memory error ends with, such as a table of what was to be expected.
+  void set_note(std::string note) { note_ = std::move(note); }
 
   /// A block of at least `bytes` bytes with one reference; the contents are whatever was there.
   [[nodiscard]] Buffer* take(std::size_t bytes) {
-    const auto [size_class, rounded] = class_of(bytes);
-    Buffer*& head = free_[static_cast<std::size_t>(size_class)];
+    const auto [size_class, rounded] = pool_block(bytes);
+    Buffer*& head = free_[size_class];
     Buffer* buffer = head;
     if (buffer != nullptr) {
       head = buffer->next;
     } else {
-      buffer = new Buffer{nullptr, rounded, size_class, 0, this, nullptr};
+      buffer = new Buffer{nullptr, rounded, 0, size_class, 0, this, nullptr};
       try {
         buffer->data = allocate(rounded);
       } catch (const std::exception& cause) {
         delete buffer;
         throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes with " +
                     std::to_string(statistics_.used_bytes) +
-                    " bytes in use (shard more, or use a smaller batch): " + cause.what());
+                    " bytes in use (shard more, or use a smaller batch): " + cause.what() +
+                    (note_.empty() ? "" : "\n" + note_));
       }
       ++statistics_.allocations;
       statistics_.reserved_bytes += rounded;
     }
     buffer->references = 1;
+    buffer->requested = bytes;
     statistics_.used_bytes += rounded;
+    statistics_.requested_bytes += bytes;
     if (statistics_.used_bytes > statistics_.peak_bytes)
-      statistics_.peak_bytes = statistics_.used_bytes;
+      reset_peak();
     retain(*core_);
     return buffer;
   }
 
   void give_back(Buffer* buffer) noexcept {
-    Buffer*& head = free_[static_cast<std::size_t>(buffer->size_class)];
+    Buffer*& head = free_[buffer->size_class];
     buffer->next = head;
     head = buffer;
     statistics_.used_bytes -= buffer->bytes;
+    statistics_.requested_bytes -= buffer->requested;
     release(*core_);
   }
 
@@ -110,19 +122,10 @@ protected:
   }
 
 private:
-  static std::pair<int, std::size_t> class_of(std::size_t bytes) {
-    constexpr std::size_t smallest = 256;
-    if (bytes <= smallest)
-      return {0, smallest};
-    const int power = static_cast<int>(std::bit_width(bytes - 1)) - 1; // 2^power < bytes <= 2^(power + 1)
-    const std::size_t step = std::size_t{1} << (power - 3);
-    const std::size_t eighths = (bytes - (std::size_t{1} << power) + step - 1) / step; // 1..8
-    return {(power - 8) * 8 + static_cast<int>(eighths), (std::size_t{1} << power) + eighths * step};
-  }
-
   MeshCore* core_;
-  std::array<Buffer*, 57 * 8> free_{};
+  std::array<Buffer*, pool_size_classes> free_{};
   PoolStatistics statistics_;
+  std::string note_;
 };
 
 /// A shared handle of a block; copies count, the last one gives the block back.

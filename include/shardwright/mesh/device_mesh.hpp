@@ -124,6 +124,16 @@ public:
   [[nodiscard]] const PoolStatistics& pool_statistics() const {
     return core_->template resources<Where>().statistics();
   }
+  /// @brief Text that an out-of-memory error of this rank's pool ends with, such as a MemoryTable's.
+  template <Target Where = DefaultTarget>
+  void set_memory_note(std::string note) const {
+    core_->template resources<Where>().set_note(std::move(note));
+  }
+  /// @brief Makes the pool's peak count from what is in use now.
+  template <Target Where = DefaultTarget>
+  void reset_peak_memory() const {
+    core_->template resources<Where>().reset_peak();
+  }
   /// @brief The instance on which this rank's kernels run on a target.
   template <Target Where = DefaultTarget>
   [[nodiscard]] const typename Where::execution_space& execution() const {

@@ -29,6 +29,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class Target>
 inline constexpr char target_identity = 0;
 
+/// What runs beside a rank's passes, each on communicators of its own: calls of one never wait behind those
+/// of another.
+enum class Background : std::uint8_t { reductions, gathers };
+
 /// A mesh without its types. Axes are numbered from the outermost (slowest links) to the innermost.
 class MeshCore {
 public:
@@ -84,6 +88,17 @@ public:
 
   /// The group of ranks that differ from this one only along the axes of `mask`, ranked in mesh order.
   [[nodiscard]] HostCommunicator& communicator(unsigned mask) { return communicators_[mask & wide_]; }
+
+  /// The same ranks for calls that run beside the passes. Collective over the group at its first use.
+  [[nodiscard]] HostCommunicator& background(unsigned mask, Background purpose) {
+    HostCommunicator& group = background_[static_cast<std::size_t>(purpose)][mask & wide_];
+    if (!group.valid()) {
+      HostCommunicator& passes = communicator(mask);
+      group = passes.split(0, passes.rank(),
+                           passes.name() + (purpose == Background::gathers ? " gathers" : " reductions"));
+    }
+    return group;
+  }
 
   /// Pool and execution instance of a target, made at its first use.
   template <class Target>
@@ -176,6 +191,8 @@ private:
   // every rank of the world to take part in it.
   void split_all() {
     communicators_.resize(std::size_t{1} << axis_count_);
+    for (auto& groups : background_)
+      groups.resize(communicators_.size());
     for (unsigned mask = 0; mask < communicators_.size(); ++mask) {
       if ((mask & ~wide_) != 0)
         continue;
@@ -203,7 +220,8 @@ private:
   std::array<std::string_view, max_axes> names_{};
   std::array<int, max_axes> extents_{};
   std::array<int, max_axes> coordinates_{};
-  std::vector<HostCommunicator> communicators_; // those of narrow axes have no group
+  std::vector<HostCommunicator> communicators_;             // those of narrow axes have no group
+  std::array<std::vector<HostCommunicator>, 2> background_; // by purpose
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;
   PreparedCalls prepared_;

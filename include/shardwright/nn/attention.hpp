@@ -5,6 +5,7 @@
 /// @brief Rotary positions and causal grouped-query attention of sharded tensors, split by key and value
 /// heads.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
@@ -34,7 +35,8 @@ struct HeadShape {
   std::int64_t width = 0;
 };
 
-/// @brief Cosines and sines of the rotary angles, replicated (Su et al., arXiv 2104.09864).
+/// @brief Cosines and sines of the rotary angles, replicated, in the MainElement (Su et al., arXiv
+/// 2104.09864).
 template <class Element, class Target>
 class RotaryTable {
 public:
@@ -48,15 +50,15 @@ public:
   [[nodiscard]] auto sines() const { return sines_.local_matrix(); }
 
 private:
-  ShardedTensor<Layout<2>, Element, Target> cosines_;
-  ShardedTensor<Layout<2>, Element, Target> sines_;
+  ShardedTensor<Layout<2>, MainElement<Element>, Target> cosines_;
+  ShardedTensor<Layout<2>, MainElement<Element>, Target> sines_;
 };
 
 /// @brief Attention's result, [batch, sequence, heads * head width], and what its gradient needs.
 template <LayoutType Qkv, class Element, class Target>
 struct AttentionOutput {
   ShardedTensor<AttentionLayout<Qkv>, Element, Target> value;
-  ShardedTensor<AttentionLayout<Qkv>, Element, Target>
+  ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>
       log_sum_exp; ///< [batch, sequence, heads], in the kernel's order.
 };
 
@@ -198,7 +200,7 @@ local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, SourceL
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   auto out = attention_output(qkv, heads);
-  auto workspace = workspace_of<Element, Target>(
+  auto workspace = workspace_of<MainElement<Element>, Target>(
       qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape));
   kernels::attention_forward(qkv.execution(), token_rows(qkv), out.value.mutable_local_matrix(),
                              mutable_flat(out.log_sum_exp), shape, attention_scale(heads),
@@ -214,7 +216,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape());
-  auto workspace = workspace_of<Element, Target>(
+  auto workspace = workspace_of<MainElement<Element>, Target>(
       qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
   kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),
                               flat(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),

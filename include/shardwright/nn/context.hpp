@@ -8,6 +8,8 @@
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/layout/token_order.hpp>
 
+#include <cstdint>
+
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
@@ -25,6 +27,13 @@ struct HeadsForSequence {
 
 } // namespace detail
 
+/// @brief What context ranks need to divide evenly.
+struct ContextExtents {
+  std::int64_t ranks = 1;
+  std::int64_t sequence_divisor = 1; ///< The sequence must be a multiple of it.
+  std::int64_t head_ranks = 1;       ///< Ranks of each tensor-parallel one that share its heads.
+};
+
 /// @brief Attention reads whole sequences of a share of the heads: two all_to_alls in each pass bring the
 /// fused input there and the result back (DeepSpeed-Ulysses, Jacobs et al., arXiv 2309.14509).
 ///
@@ -34,6 +43,7 @@ struct AllToAllContext {
   /// @brief Layout that attention reads, from that of the fused input.
   template <LayoutType Qkv>
   using AttentionInput = detail::LayoutOf<typename Qkv::axis_list, detail::HeadsForSequence<Qkv>>;
+  [[nodiscard]] static constexpr ContextExtents extents(int ranks) noexcept { return {ranks, ranks, ranks}; }
 };
 
 /// @brief Every rank keeps its queries, and keys and values travel around the ring of context ranks (Ring
@@ -44,6 +54,9 @@ struct RingContext {
   using Order = ZigZagOrder;
   template <LayoutType Qkv>
   using AttentionInput = Qkv;
+  [[nodiscard]] static constexpr ContextExtents extents(int ranks) noexcept {
+    return {ranks, Order::divisor(ranks), 1};
+  }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

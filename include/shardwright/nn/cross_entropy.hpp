@@ -4,6 +4,7 @@
 /// @file
 /// @brief Cross entropy of scores that may be sharded over the vocabulary, as a LossSum and a TokenCount.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
@@ -12,6 +13,7 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/train/loss.hpp>
+#include <shardwright/train/loss_scale.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -24,8 +26,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The summed loss of one batch and its valid tokens; partial over the axes that shard the targets.
 template <LayoutType Targets>
 struct CrossEntropy {
-  LossSum<ReduceAllLayout<Sum, Targets>> loss;
-  TokenCount<ReduceAllLayout<Sum, Targets>> tokens;
+  using layout = ReduceAllLayout<Sum, Targets>;
+  LossSum<layout> loss;
+  TokenCount<layout> tokens;
 
   /// @brief The sums of both batches.
   CrossEntropy& operator+=(const CrossEntropy& other) {
@@ -37,7 +40,7 @@ struct CrossEntropy {
 
 namespace detail {
 
-/// Row statistics over the whole vocabulary; every rank along its axes has them.
+/// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a MainElement.
 template <LayoutType Rows, class Element, class Target>
 struct RowStatistics {
   ShardedTensor<Rows, Element, Target> maximum;
@@ -49,7 +52,7 @@ struct RowStatistics {
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] auto row_statistics(const ShardedTensor<L, E, Target>& scores,
                                   const ShardedTensor<I, Id, Target>& targets) {
-  using Element = std::remove_const_t<E>;
+  using Element = MainElement<E>;
   using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
   using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
   using Sums = ReductionLayout<Sum, L::tensor_rank - 1, Checked>;
@@ -95,15 +98,17 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 }
 
 /// @brief The same; `scores` then hold the gradient of the summed loss: softmax - one-hot, 0 for masked
-/// tokens.
+/// tokens. Statistics and loss of narrow scores are floats.
+/// @param scale multiplies the gradient and not the loss
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropy<I> cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
-                                                          const ShardedTensor<I, Id, Target>& targets) {
+                                                          const ShardedTensor<I, Id, Target>& targets,
+                                                          LossScale scale = {}) {
   const auto rows = detail::row_statistics(scores, targets);
   constexpr std::size_t last = L::tensor_rank - 1;
   kernels::cross_entropy_backward(scores.execution(), scores.mutable_local_matrix(),
                                   detail::flat(rows.maximum), detail::flat(rows.sum), detail::flat(targets),
-                                  scores.local_offset()[last], 1.0);
+                                  scores.local_offset()[last], scale.factor());
   return detail::sum_of_losses(rows, targets);
 }
 

@@ -8,6 +8,7 @@
 #include <shardwright/nn/decoder_stage.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -40,19 +41,32 @@ public:
       : whole_(mesh, config, seed, {.begin = 0, .end = config.layers}) {}
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return whole_.config(); }
+  /// @brief The factor on the loss's gradient, which GradAccumulator takes back.
+  [[nodiscard]] LossScale loss_scale() const noexcept { return whole_.loss_scale(); }
+  void set_loss_scale(LossScale scale) noexcept { whole_.set_loss_scale(scale); }
 
   /// @brief One microbatch: the summed loss of its tokens, and its gradients added to the parameters' slots.
   ///
-  /// Collective over the axes that the layouts shard the layers over; data ranks meet only in
-  /// GradAccumulator::finish.
+  /// Collective. Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) set off layer by layer;
+  /// those that are reduced once in a step do with the last microbatch, or else in GradAccumulator::finish.
   /// @param origin what dropout is keyed by: another one for each microbatch of the run
-  [[nodiscard]] Loss forward_backward(const Ids& ids, const Ids& targets, const BatchOrigin& origin = {}) {
+  /// @param last whether no microbatch of the step follows
+  [[nodiscard]] Loss forward_backward(const Ids& ids, const Ids& targets, const BatchOrigin& origin = {},
+                                      bool last = false) {
     const typename Stage::Batch batch{ids.share(), targets.share(), origin};
     Loss loss;
+    whole_.expect_pass(Pass::backward);
     static_cast<void>(whole_.forward(std::nullopt, batch, saved_, loss));
+    whole_.expect_pass(std::nullopt);
+    if (last)
+      whole_.begin_last_gradients();
     static_cast<void>(whole_.backward(std::nullopt, batch, saved_));
+    if (last)
+      whole_.end_gradients();
     return loss;
   }
+  /// @brief Bytes at which a bucket of gradients is sent off; the same on all ranks.
+  void set_bucket_bytes(std::size_t bytes) { whole_.set_bucket_bytes(bytes); }
 
   /// @brief The summed loss of a batch without gradients.
   [[nodiscard]] Loss evaluate(const Ids& ids, const Ids& targets) {

@@ -5,6 +5,7 @@
 /// @brief The sizes of a Llama-style decoder, and the checks that they fit one another and a mesh.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/nn/context.hpp>
 #include <shardwright/train/recompute.hpp>
 
 #include <cstdint>
@@ -51,7 +52,7 @@ struct DecoderConfig {
 /// @brief Checks the sizes against one another and against the tensor and context parallel extents.
 /// @throws InvalidArgument naming both numbers and what to change.
 inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks, bool sequence_parallel,
-                          std::int64_t context_ranks = 1) {
+                          const ContextExtents& context = {}) {
   const auto fail = [](const std::string& sentence) { throw InvalidArgument("Decoder: " + sentence); };
   const auto positive = [&](std::int64_t value, const char* name) {
     if (value < 1)
@@ -85,12 +86,16 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
           "one of them");
   divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks", "round hidden up");
   divides(config.vocabulary, "vocabulary", tensor_ranks, "the tensor-parallel ranks", "pad the vocabulary");
-  divides(config.sequence, "sequence", context_ranks, "the context-parallel ranks",
+  divides(config.sequence, "sequence", context.sequence_divisor,
+          context.sequence_divisor == context.ranks
+              ? "the context-parallel ranks"
+              : "twice the context-parallel ranks, two chunks for each,",
           "change the sequence length");
-  divides(config.kv_heads, "kv_heads", tensor_ranks * context_ranks,
-          "the tensor times context-parallel ranks", "use fewer of them");
+  divides(config.kv_heads, "kv_heads", tensor_ranks * context.head_ranks,
+          "the tensor times context-parallel ranks",
+          "use fewer of them, or RingContext, which leaves the heads whole over cp");
   if (sequence_parallel) {
-    divides(config.sequence / context_ranks, context_ranks == 1 ? "sequence" : "sequence of a context rank",
+    divides(config.sequence / context.ranks, context.ranks == 1 ? "sequence" : "sequence of a context rank",
             tensor_ranks, "the tensor-parallel ranks under sequence parallelism",
             "change the sequence length");
   }

@@ -4,7 +4,7 @@
 /// @file
 /// @brief One decoder layer over any layouts: forward, input gradient and weight gradient as separate passes.
 
-#include <shardwright/nn/attention.hpp>
+#include <shardwright/nn/context_attention.hpp>
 #include <shardwright/nn/decoder_config.hpp>
 #include <shardwright/nn/decoder_layouts.hpp>
 #include <shardwright/nn/dropout.hpp>
@@ -52,12 +52,17 @@ class DecoderLayer {
   using Tensor = ShardedTensor<L, Element, Target>;
   template <class L>
   using Handle = ShardedTensor<L, const Element, Target>;
+  template <class L>
+  using Statistics = ShardedTensor<L, MainElement<Element>, Target>;
   using Residual = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
 
-  // Layouts of activations follow from those of the stream and the weights.
+public:
+  /// @name Layouts of activations
+  /// They follow from those of the stream and the weights.
+  /// @{
   using QkvOut = MatmulLayout<Tokens, typename Layouts::Qkv>;
-  using Heads = typename Layouts::Heads;
+  using Attending = typename Layouts::AttentionInput;
   using Attended = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
   using GateUpOut = MatmulLayout<Tokens, typename Layouts::GateUp>;
   using Activated = SwigluLayout<GateUpOut>;
@@ -73,18 +78,19 @@ class DecoderLayer {
   using GateUp = Matrix<typename Layouts::GateUp, Tokens, GateUpOut>;
   using Down = Matrix<typename Layouts::Down, Activated, Tokens>;
 
-public:
   using Stream = ResidualStream<Residual, Element, Target>;
+  using Positions = TokenPositions<typename Layouts::Order>;
 
   /// @brief What the backward passes need of one microbatch. Memory returns to the pool where it is reset.
   struct Saved {
     BatchOrigin origin;
+    std::optional<Positions> positions;
     // Set by forward, or by a replay of what it has not kept.
     std::optional<Handle<Residual>> attention_in, mlp_in;       // inputs of the norms
-    std::optional<Tensor<Rows>> attention_rms, mlp_rms;         // inverse root mean squares
+    std::optional<Statistics<Rows>> attention_rms, mlp_rms;     // inverse root mean squares
     std::optional<Handle<Tokens>> attention_normed, mlp_normed; // inputs of the column-parallel products
-    std::optional<Tensor<Heads>> qkv;
-    std::optional<AttentionOutput<Heads, Element, Target>> attention;
+    std::optional<Tensor<Attending>> qkv;
+    std::optional<AttentionOutput<Attending, Element, Target>> attention;
     std::optional<Handle<Attended>> attended; // its value, where the output product reads it
     std::optional<Tensor<GateUpOut>> gate_up;
     std::optional<Tensor<Activated>> activated;
@@ -98,8 +104,9 @@ public:
   template <class Mesh>
   DecoderLayer(const Mesh& mesh, const DecoderConfig& config, std::uint64_t seed, int number)
       : config_(config), recompute_(config.recompute.of(number)), seed_(seed), number_(number),
-        attention_gain_(name(number, "attention_norm"),
-                        ones<typename NormGain::stored_layout, Element, Target>(mesh, {config.width})),
+        attention_gain_(
+            name(number, "attention_norm"),
+            ones<typename NormGain::stored_layout, MainElement<Element>, Target>(mesh, {config.width})),
         qkv_(matrix<Qkv>(
             mesh, number, 0, "qkv",
             {config.width, config.kv_heads, (config.queries_per_kv_head() + 2) * config.head_width()}, seed,
@@ -108,7 +115,7 @@ public:
                             {config.heads * config.head_width(), config.width}, seed,
                             residual_deviation(config))),
         mlp_gain_(name(number, "mlp_norm"),
-                  ones<typename NormGain::stored_layout, Element, Target>(mesh, {config.width})),
+                  ones<typename NormGain::stored_layout, MainElement<Element>, Target>(mesh, {config.width})),
         gate_up_(matrix<GateUp>(mesh, number, 2, "gate_up", {config.width, 2, config.hidden}, seed,
                                 config.initial_deviation)),
         down_(matrix<Down>(mesh, number, 3, "down", {config.hidden, config.width}, seed,
@@ -117,15 +124,16 @@ public:
   /// @brief The stream after the layer; `saved` receives what the backward passes need and do not recompute.
   template <ForwardPass Pass>
   [[nodiscard]] Stream forward(Pass pass, Stream stream, const RotaryTable<Element, Target>& rotary,
-                               const BatchOrigin& origin, Saved& saved) const {
+                               const Positions& positions, const BatchOrigin& origin, Saved& saved) const {
     saved.origin = origin;
+    saved.positions = positions;
     auto first = norm_stream(std::move(stream), attention_gain_.weight(), config_.norm_epsilon);
     saved.attention_in.emplace(first.sum.share());
     Tensor<Residual> residual =
         run_blocks(pass, std::move(first.normed), std::move(first.inverse_rms), rotary, saved);
     auto added = redistribute<Residual>(matmul(*saved.activated, down_.weight()));
     if constexpr (Pass::trains)
-      dropout(added, mlp_dropout(), saved.origin);
+      dropout(added, mlp_dropout(), saved.origin, saved.positions->runs());
     forget(pass, saved);
     return {std::move(residual), std::move(added)};
   }
@@ -136,8 +144,8 @@ public:
                                                 const RotaryTable<Element, Target>& rotary, Saved& saved) {
     if (recompute_ == Recompute::full)
       replay(rotary, saved);
-    saved.mlp_out_gradient.emplace(
-        redistribute<Tokens>(dropout_gradient(gradient, mlp_dropout(), saved.origin)));
+    saved.mlp_out_gradient.emplace(redistribute<Tokens>(
+        dropout_gradient(gradient, mlp_dropout(), saved.origin, saved.positions->runs())));
     saved.gate_up_gradient.emplace(
         swiglu_gradient(matmul_input_gradient(*saved.mlp_out_gradient, down_.weight()), *saved.gate_up));
     saved.gate_up.reset();
@@ -149,15 +157,16 @@ public:
 
     if (recompute_ == Recompute::selective)
       attend(saved);
-    saved.attention_out_gradient.emplace(
-        redistribute<Tokens>(dropout_gradient(gradient, attention_dropout(), saved.origin)));
-    auto heads_gradient = attention_gradient(redistribute<AttentionLayout<Heads>>(matmul_input_gradient(
-                                                 *saved.attention_out_gradient, out_.weight())),
-                                             *saved.qkv, *saved.attention, heads());
+    saved.attention_out_gradient.emplace(redistribute<Tokens>(
+        dropout_gradient(gradient, attention_dropout(), saved.origin, saved.positions->runs())));
+    auto attending_gradient =
+        attention_gradient(redistribute<AttentionLayout<Attending>>(
+                               matmul_input_gradient(*saved.attention_out_gradient, out_.weight())),
+                           *saved.qkv, *saved.attention, *saved.positions, heads());
     saved.qkv.reset();
     saved.attention.reset();
-    rotate_back(heads_gradient, rotary, heads());
-    saved.qkv_gradient.emplace(redistribute<QkvOut>(std::move(heads_gradient)));
+    saved.qkv_gradient.emplace(redistribute<QkvOut>(std::move(attending_gradient)));
+    rotate_back(*saved.qkv_gradient, rotary, *saved.positions, heads());
     gradient =
         rms_norm_gradient(redistribute<Residual>(matmul_input_gradient(*saved.qkv_gradient, qkv_.weight())),
                           *saved.attention_in, attention_gain_.weight(), *saved.attention_rms, gradient,
@@ -191,16 +200,19 @@ private:
   /// From the first norm to what the last product reads: what the first pass and its replay have in common.
   /// The stream that the last product adds to.
   template <ForwardPass Pass>
-  [[nodiscard]] Tensor<Residual> run_blocks(Pass, Tensor<Residual> normed, Tensor<Rows> inverse_rms,
+  [[nodiscard]] Tensor<Residual> run_blocks(Pass, Tensor<Residual> normed, Statistics<Rows> inverse_rms,
                                             const RotaryTable<Element, Target>& rotary, Saved& saved) const {
     saved.attention_rms.emplace(std::move(inverse_rms));
     saved.attention_normed.emplace(as_tokens(std::move(normed)));
-    saved.qkv.emplace(redistribute<Heads>(matmul(*saved.attention_normed, qkv_.weight())));
-    rotate(*saved.qkv, rotary, heads());
+    {
+      auto qkv = matmul(*saved.attention_normed, qkv_.weight());
+      rotate(qkv, rotary, *saved.positions, heads());
+      saved.qkv.emplace(redistribute<Attending>(std::move(qkv)));
+    }
     attend(saved);
     auto attended = redistribute<Residual>(matmul(*saved.attended, out_.weight()));
     if constexpr (Pass::trains)
-      dropout(attended, attention_dropout(), saved.origin);
+      dropout(attended, attention_dropout(), saved.origin, saved.positions->runs());
 
     auto second =
         add_rms_norm(*saved.attention_in, std::move(attended), mlp_gain_.weight(), config_.norm_epsilon);
@@ -217,7 +229,7 @@ private:
     return redistribute<Tokens>(std::as_const(normed));
   }
   void attend(Saved& saved) const {
-    saved.attention.emplace(attention(*saved.qkv, heads()));
+    saved.attention.emplace(attention(*saved.qkv, *saved.positions, heads()));
     saved.attended.emplace(redistribute<Attended>(std::as_const(saved.attention->value)));
   }
 
@@ -229,6 +241,7 @@ private:
     } else if (recompute_ == Recompute::full) {
       Saved input;
       input.origin = saved.origin;
+      input.positions = saved.positions;
       input.attention_in = std::move(saved.attention_in);
       saved = std::move(input);
     } else if (recompute_ == Recompute::selective) {
@@ -266,7 +279,7 @@ private:
   template <class P, class Mesh>
   static P matrix(const Mesh& mesh, int number, int part, const char* called,
                   const typename P::Stored::Shape& shape, std::uint64_t seed, double deviation) {
-    return {name(number, called), normal<typename P::stored_layout, Element, Target>(
+    return {name(number, called), normal<typename P::stored_layout, MainElement<Element>, Target>(
                                       mesh, shape, seed, tensor_id(number, part), deviation)};
   }
 

@@ -7,14 +7,11 @@
 #include <shardwright/layout/axis.hpp>
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/layout/zero.hpp>
+#include <shardwright/nn/context.hpp>
 
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief Attention over sequences that are split over cp: every rank gets whole sequences for a share of the
-/// heads (Jacobs et al., arXiv 2309.14509).
-struct AllToAllContext {};
 
 /// @brief Layouts of a tensor-parallel decoder (Shoeybi et al., arXiv 1909.08053), with or without the
 /// residual stream sharded over the sequence (Korthikanti et al., arXiv 2205.05198).
@@ -23,20 +20,22 @@ struct AllToAllContext {};
 /// are stored, and with them their gradients and optimizer state, is the choice of `ZeroChoice`. The layouts
 /// alone choose the collectives: a layer's code is the same for all.
 /// @tparam ZeroChoice DataParallel, Zero1, Zero2, Zero3 or a type with their members
-/// @tparam ContextChoice how attention meets keys of other ranks of cp
+/// @tparam ContextChoice how attention meets keys of other ranks of cp: AllToAllContext or RingContext
 template <bool sequence_parallel, class ZeroChoice = DataParallel, class ContextChoice = AllToAllContext>
 struct DecoderLayouts {
   static constexpr bool sharded_sequence = sequence_parallel;
   using Zero = ZeroChoice;
   using Context = ContextChoice;
+  using Order = typename Context::Order; ///< Of the tokens along a sequence.
 
   using Rows = Shard<0, axis::dpr, axis::dp>;
   using Ids = Layout<2, Rows, Shard<1, axis::cp>>;    ///< [batch, sequence]
   using Tokens = Layout<3, Rows, Shard<1, axis::cp>>; ///< [batch, sequence, width]
   using Residual =
       std::conditional_t<sequence_parallel, Layout<3, Rows, Shard<1, axis::cp, axis::tp>>, Tokens>;
-  /// What attention reads: whole sequences, [batch, sequence, kv_heads, ...].
-  using Heads = Layout<4, Rows, Shard<2, axis::tp, axis::cp>>;
+  /// What attention reads, [batch, sequence, kv_heads, (queries per kv head + 2) * head width].
+  using AttentionInput =
+      typename Context::template AttentionInput<Layout<4, Rows, Shard<1, axis::cp>, Shard<2, axis::tp>>>;
 
   using Gain = Layout<1>;                       ///< [width]
   using Table = Layout<2, Shard<0, axis::tp>>;  ///< [vocabulary, width]

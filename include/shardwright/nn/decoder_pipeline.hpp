@@ -27,6 +27,7 @@ template <class Layouts, class Element = float, class Target = DefaultTarget>
 class DecoderPipeline {
 public:
   using Stage = DecoderStage<Layouts, Element, Target>;
+  using Loss = typename Stage::Loss;
   using target = Target;
   using element = Element;
 
@@ -59,6 +60,12 @@ public:
   }
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
+  /// @brief The factor on the loss's gradient, which GradAccumulator takes back; the same on all ranks.
+  [[nodiscard]] LossScale loss_scale() const noexcept { return stages_.front()->loss_scale(); }
+  void set_loss_scale(LossScale scale) noexcept {
+    for (const auto& stage : stages_)
+      stage->set_loss_scale(scale);
+  }
   /// @brief The stages by chunk, as a runner takes them.
   [[nodiscard]] std::vector<Stage*> chunks() const {
     std::vector<Stage*> out;

@@ -9,6 +9,8 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/token_tensor.hpp>
+#include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 
 #include <cstddef>
@@ -45,24 +47,25 @@ class DecoderStage {
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
   using Logits = MatmulLayout<Tokens, TableLayout, MatmulForm::right_transposed>;
   using Zero = typename Layouts::Zero;
-  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
 
 public:
+  using Gain = Parameter<typename Layouts::Gain, GainGradientLayout<Residual>, Element, Zero, Target>;
   using target = Target;
   /// @brief What stages hand over: the stream forward, its gradient backward.
   using Boundary = Tensor<Residual>;
   using Input = Boundary;
   using Output = Boundary;
-  /// @brief Token ids or targets, [batch, sequence]; a negative target does not count.
-  using Ids = ShardedTensor<typename Layouts::Ids, std::int32_t, Target>;
+  /// @brief Token ids or targets, [batch, sequence], in the order that attention takes; a negative target
+  /// does not count.
+  using Ids = TokenTensor<typename Layouts::Order, typename Layouts::Ids, std::int32_t, Target>;
   /// @brief What the first stage reads and the last one compares with.
   struct Batch {
-    ShardedTensor<typename Layouts::Ids, const std::int32_t, Target> ids, targets;
+    typename Ids::Handle ids, targets;
     BatchOrigin origin{}; ///< What dropout is keyed by.
   };
   using Loss = CrossEntropy<typename Layouts::Ids>;
-  /// @brief Scores of the next token, [batch, sequence, vocabulary].
-  using Scores = Tensor<Logits>;
+  /// @brief Scores of the next token, [batch, sequence, vocabulary]; of narrow elements, their sums in float.
+  using Scores = ShardedTensor<Logits, MainElement<Element>, Target>;
   /// @brief The embedding, or the head.
   using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>,
                           Element, Zero, Target>;
@@ -72,9 +75,9 @@ public:
     std::vector<typename Layer::Saved> layers;
     // Set by the last stage's forward.
     std::optional<Tensor<Residual>> final_in;
-    std::optional<Tensor<RowsOf<Residual>>> final_rms;
+    std::optional<ShardedTensor<RowsOf<Residual>, MainElement<Element>, Target>> final_rms;
     std::optional<Handle<Tokens>> head_in;
-    std::optional<Scores> scores_gradient;
+    std::optional<Tensor<Logits>> scores_gradient;
     // Set by the first stage's input_gradient.
     std::optional<Handle<Tokens>> embedding_gradient;
   };
@@ -89,7 +92,7 @@ public:
         rotary_(mesh, config.sequence, config.head_width(), config.rope_base) {
     const auto table_of = [&](const char* name, std::uint64_t tensor) {
       return std::make_shared<Table>(
-          name, normal<typename Table::stored_layout, Element, Target>(
+          name, normal<typename Table::stored_layout, MainElement<Element>, Target>(
                     mesh, {config.vocabulary, config.width}, seed, tensor, config.initial_deviation));
     };
     if (part.first)
@@ -97,19 +100,11 @@ public:
     layers_.reserve(static_cast<std::size_t>(part.end - part.begin));
     for (std::int64_t number = part.begin; number < part.end; ++number)
       layers_.emplace_back(mesh, config, seed, static_cast<int>(number));
-    if (!part.last)
-      return;
-    final_gain_.emplace("final_norm",
-                        ones<typename Gain::stored_layout, Element, Target>(mesh, {config.width}));
-    if (!config.tied_embedding)
-      head_ = table_of("head", 1);
-    else if (part.first || table != nullptr)
-      head_ = part.first ? embedding_ : std::move(table);
-    else
-      head_ = table_of("embedding", 0);
-    owns_head_ = head_.use_count() == 1;
-    if (!owns_head_ && !part.first)
-      head_->set_contributors(2);
+    if (part.last)
+      make_head(mesh, std::move(table), table_of);
+    buckets_ = std::make_shared<GradientBuckets<MainElement<Element>, Target>>(
+        mesh.core().template resources<Target>());
+    for_each_parameter([this](auto& parameter) { parameter.set_buckets(buckets_); });
   }
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
@@ -118,6 +113,10 @@ public:
   [[nodiscard]] const std::shared_ptr<Table>& embedding() const noexcept { return embedding_; }
   /// @brief The output table of a last stage, else null.
   [[nodiscard]] const std::shared_ptr<Table>& head() const noexcept { return head_; }
+
+  /// @brief The factor on the loss's gradient, which all gradients of a step have: the same on all stages.
+  [[nodiscard]] LossScale loss_scale() const noexcept { return loss_scale_; }
+  void set_loss_scale(LossScale scale) noexcept { loss_scale_ = scale; }
 
   /// @brief Memory for what another stage hands over of a microbatch.
   [[nodiscard]] Boundary make_input(const Batch& batch) const {
@@ -133,31 +132,35 @@ public:
       return joined(std::move(stream));
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
-    saved.scores_gradient.emplace(matmul_input_gradient(*saved.head_in, head_->weight()));
-    loss += cross_entropy_with_gradient(*saved.scores_gradient, batch.targets);
+    Scores scores = head_scores(saved);
+    loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_);
+    saved.scores_gradient.emplace(convert<Element>(std::move(scores)));
     return std::nullopt;
   }
 
   /// @brief The gradient of what forward was given, from that of what it returned. Adds to the gains'
   /// gradients.
   [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
-    return back(std::move(gradient), saved, [](Layer&, typename Layer::Saved&) {});
+    return back(
+        std::move(gradient), saved, [] {}, [](Layer&, typename Layer::Saved&) {});
   }
 
   /// @brief Adds the matrices' gradients of a microbatch after its input_gradient, and releases `saved`.
   void weight_gradient(const Batch& batch, Saved& saved) {
+    head_weight_gradient(saved);
     for (std::size_t i = layers_.size(); i-- > 0;)
-      layers_[i].weight_gradient(saved.layers[i]);
-    table_gradients(batch, saved);
+      layer_weight_gradient(layers_[i], saved.layers[i]);
+    embedding_weight_gradient(batch, saved);
   }
 
-  /// @brief Both, layer by layer, so that each layer's memory returns as soon as it may.
+  /// @brief Both, layer by layer, so that each layer's memory returns, and its gradients set off, as soon as
+  /// they may.
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch& batch,
                                                  Saved& saved) {
-    std::optional<Boundary> out =
-        back(std::move(gradient), saved,
-             [](Layer& layer, typename Layer::Saved& kept) { layer.weight_gradient(kept); });
-    table_gradients(batch, saved);
+    std::optional<Boundary> out = back(
+        std::move(gradient), saved, [&] { head_weight_gradient(saved); },
+        [this](Layer& layer, typename Layer::Saved& kept) { layer_weight_gradient(layer, kept); });
+    embedding_weight_gradient(batch, saved);
     return out;
   }
 
@@ -179,7 +182,7 @@ public:
     Stream stream = run_layers(Evaluation{}, std::move(in), batch, saved);
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
-    Scores out = matmul_input_gradient(*saved.head_in, head_->weight());
+    Scores out = head_scores(saved);
     release(saved);
     return out;
   }
@@ -197,17 +200,43 @@ public:
       visit(*head_);
   }
 
-  /// @brief Says that the last microbatch of a step has added its weight gradients: their reduction starts.
+  /// @brief Says which pass the stage runs after the coming one, so that its weights are on their way in
+  /// time; nothing where other weights may come in between.
+  void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+
+  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start
+  /// layer by layer.
+  void begin_last_gradients() noexcept { last_pass_ = true; }
+  /// @brief Says that this pass is over: what is left in the buckets sets off.
   void end_gradients() {
-    for_each_held_parameter([](auto& parameter) { parameter.end_contribution(); });
+    last_pass_ = false;
+    buckets_->flush();
   }
+
+  /// @brief Bytes at which a bucket of gradients is sent off; the same on all ranks.
+  void set_bucket_bytes(std::size_t bytes) { buckets_->set_bucket_bytes(bytes); }
 
 private:
   template <class Mesh>
   static DecoderConfig checked(const Mesh& mesh, const DecoderConfig& config) {
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
-                  mesh.template extent<axis::cp>());
+                  Layouts::Context::extents(mesh.template extent<axis::cp>()));
     return config;
+  }
+
+  template <class Mesh, class MakeTable>
+  void make_head(const Mesh& mesh, std::shared_ptr<Table> table, MakeTable make) {
+    final_gain_.emplace("final_norm", ones<typename Gain::stored_layout, MainElement<Element>, Target>(
+                                          mesh, {config_.width}));
+    if (!config_.tied_embedding)
+      head_ = make("head", 1);
+    else if (part_.first || table != nullptr)
+      head_ = part_.first ? embedding_ : std::move(table);
+    else
+      head_ = make("embedding", 0);
+    owns_head_ = head_.use_count() == 1;
+    if (!owns_head_ && !part_.first)
+      head_->set_contributors(2);
   }
 
   // Units, whose weights are gathered and released together: 0 the embedding, then the layers, then final
@@ -225,16 +254,48 @@ private:
     visit(*head_);
   }
 
-  /// The weights of a unit, gathered until this ends.
+  static constexpr std::size_t no_unit = ~std::size_t{0};
+  [[nodiscard]] bool has_unit(std::size_t unit) const noexcept {
+    return unit == 0 ? part_.first : unit < head_unit() || (unit == head_unit() && part_.last);
+  }
+  /// The unit that a pass reads first.
+  [[nodiscard]] std::size_t first_unit(Pass pass) const noexcept {
+    if (pass == Pass::weight_gradient)
+      return no_unit;
+    if (pass == Pass::forward)
+      return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
+    return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
+  }
+  /// The one that a pass reads after another; behind the last one, the first of the next pass.
+  [[nodiscard]] std::size_t unit_after(std::size_t unit, bool backward) const noexcept {
+    if (backward ? unit > 1 : has_unit(unit + 1))
+      return backward ? unit - 1 : unit + 1;
+    return next_pass_ ? first_unit(*next_pass_) : no_unit;
+  }
+
+  void start_gather(std::size_t unit) {
+    if (unit != no_unit)
+      for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
+  }
+  void release_weights(std::size_t unit) {
+    if (unit != no_unit)
+      for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
+  }
+
+  /// The weights of a unit, gathered until this ends; meanwhile the next one's are on their way.
   class Use {
   public:
-    Use(DecoderStage& stage, std::size_t unit) : stage_(stage), unit_(unit) {
-      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
+    Use(DecoderStage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
+      const std::size_t expected = std::exchange(stage.gathering_, no_unit);
+      if (expected != unit) {
+        stage.release_weights(expected);
+        stage.start_gather(unit);
+      }
+      stage.gathering_ = stage.unit_after(unit, backward);
+      stage.start_gather(stage.gathering_);
       stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
     }
-    ~Use() {
-      stage_.for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
-    }
+    ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
@@ -246,10 +307,11 @@ private:
   template <ForwardPass Pass>
   [[nodiscard]] Stream run_layers(Pass pass, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     saved.layers.resize(layers_.size());
+    const auto positions = batch.ids.positions();
     Stream stream{embedding_ ? embedded(batch) : std::move(in).value(), std::nullopt};
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const Use use(*this, layer_unit(i));
-      stream = layers_[i].forward(pass, std::move(stream), rotary_, batch.origin, saved.layers[i]);
+      stream = layers_[i].forward(pass, std::move(stream), rotary_, positions, batch.origin, saved.layers[i]);
     }
     return stream;
   }
@@ -274,19 +336,27 @@ private:
     saved.head_in.emplace(redistribute<Tokens>(last.normed));
   }
 
+  [[nodiscard]] Scores head_scores(const Saved& saved) const {
+    const auto& in = *saved.head_in;
+    Scores out(in.resources(), {in.shape()[0], in.shape()[1], config_.vocabulary});
+    matmul_input_gradient_into(out, in, head_->weight());
+    return out;
+  }
+
   [[nodiscard]] Boundary head_input_gradient(Saved& saved) {
-    const Use use(*this, head_unit());
+    const Use use(*this, head_unit(), true);
     return rms_norm_gradient(redistribute<Residual>(matmul(*saved.scores_gradient, head_->weight())),
                              *saved.final_in, final_gain_->weight(), *saved.final_rms,
                              final_gain_->gradient_slot());
   }
 
-  template <class AfterLayer>
+  template <class AfterHead, class AfterLayer>
   [[nodiscard]] std::optional<Boundary> back(std::optional<Boundary> gradient, Saved& saved,
-                                             AfterLayer after) {
+                                             AfterHead after_head, AfterLayer after) {
     Boundary stream = part_.last ? head_input_gradient(saved) : std::move(gradient).value();
+    after_head();
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      const Use use(*this, layer_unit(i));
+      const Use use(*this, layer_unit(i), true);
       stream = layers_[i].input_gradient(std::move(stream), rotary_, saved.layers[i]);
       after(layers_[i], saved.layers[i]);
     }
@@ -296,23 +366,27 @@ private:
     return std::nullopt;
   }
 
-  void table_gradients(const Batch& batch, Saved& saved) {
-    if (part_.last) {
-      const auto slot = head_->gradient_slot();
-      matmul_weight_gradient_into(slot.tensor, *saved.scores_gradient, *saved.head_in, slot.beta);
-    }
-    if (part_.first)
-      embed_weight_gradient(batch.ids, *saved.embedding_gradient, embedding_->gradient_slot());
-    release(saved);
-    for_each_held_parameter([](auto& parameter) { parameter.end_microbatch(); });
+  void head_weight_gradient(Saved& saved) {
+    if (!part_.last)
+      return;
+    const auto slot = head_->gradient_slot();
+    matmul_weight_gradient_into(slot.tensor, *saved.scores_gradient, *saved.head_in, slot.beta);
+    saved.scores_gradient.reset();
+    saved.head_in.reset();
+    if (head_ != embedding_) // else the embedding adds to it
+      head_->end_pass(last_pass_);
+    final_gain_->end_pass(last_pass_);
   }
-
-  /// Those that it owns, and a head that another stage of this rank owns.
-  template <class Visitor>
-  void for_each_held_parameter(Visitor visit) {
-    for_each_parameter(visit);
-    if (head_ && !owns_head_ && !embedding_)
-      visit(*head_);
+  void layer_weight_gradient(Layer& layer, typename Layer::Saved& saved) {
+    layer.weight_gradient(saved);
+    layer.for_each_parameter([this](auto& parameter) { parameter.end_pass(last_pass_); });
+  }
+  void embedding_weight_gradient(const Batch& batch, Saved& saved) {
+    if (part_.first) {
+      embed_weight_gradient(batch.ids, *saved.embedding_gradient, embedding_->gradient_slot());
+      embedding_->end_pass(last_pass_);
+    }
+    release(saved);
   }
 
   /// Everything but the vector's own memory.
@@ -328,12 +402,17 @@ private:
 
   DecoderConfig config_;
   DecoderPart part_;
+  LossScale loss_scale_;
   RotaryTable<Element, Target> rotary_;
   std::shared_ptr<Table> embedding_;
   std::vector<Layer> layers_;
   std::optional<Gain> final_gain_;
   std::shared_ptr<Table> head_;
   bool owns_head_ = false;
+  bool last_pass_ = false; // of the step that adds weight gradients
+  std::optional<Pass> next_pass_;
+  std::size_t gathering_ = no_unit; // whose gather has begun for the next use
+  std::shared_ptr<GradientBuckets<MainElement<Element>, Target>> buckets_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

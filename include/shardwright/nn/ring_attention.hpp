@@ -25,14 +25,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One pass around the ring (Liu et al., arXiv 2310.01889): in step s a rank has the keys and values of the
 /// rank s places before it. While it computes with them, they go on to the next rank and the following ones
-/// arrive. Not templated on layouts.
+/// arrive. Results and gradients of many blocks add up in the MainElement. Not templated on layouts.
 template <class Element, class Target>
 class RingAttention {
+  using Main = MainElement<Element>;
   using Rows = MatrixView<Element, Target>;
+  using SumRows = MatrixView<Main, Target>;
   using ConstRows = MatrixView<const Element, Target>;
-  using Vector = VectorView<Element, Target>;
-  using ConstVector = VectorView<const Element, Target>;
+  using Vector = VectorView<Main, Target>;
+  using ConstVector = VectorView<const Main, Target>;
   using Buffer = ShardedTensor<Layout<2>, Element, Target>;
+  /// What blocks add up to.
+  using Sums = ShardedTensor<Layout<2>, Main, Target>;
   static constexpr int keys_tag = 0;
   static constexpr int gradients_tag = 1;
 
@@ -53,6 +57,31 @@ public:
 
   /// Blocks are merged in the order of the steps: this rank's keys, then those of the ranks before it.
   void forward(const ConstRows& qkv, const Rows& out, const Vector& log_sum_exp) {
+    in_sums(out, [&](const SumRows& sums) { forward_in(qkv, sums, log_sum_exp); });
+  }
+
+  /// A block's gradient follows its keys one step behind: the rank after the owner begins it, each of the
+  /// others adds its part, and the last one sends it home.
+  void backward(const ConstRows& qkv, const ConstRows& out, const ConstVector& log_sum_exp,
+                const ConstRows& d_out, const Rows& d_qkv) {
+    in_sums(d_qkv, [&](const SumRows& sums) { backward_in(qkv, out, log_sum_exp, d_out, sums); });
+  }
+
+private:
+  /// Calls `run` with rows that blocks may add up in: `rows`, or memory that is rounded to them afterwards.
+  template <class Run>
+  void in_sums(const Rows& rows, Run run) {
+    if constexpr (is_narrow<Element>) {
+      Sums sums(*resources_,
+                {static_cast<std::int64_t>(rows.extent(0)), static_cast<std::int64_t>(rows.extent(1))});
+      run(sums.mutable_local_matrix());
+      kernels::copy(execution(), sums.local_matrix(), rows);
+    } else {
+      run(rows);
+    }
+  }
+
+  void forward_in(const ConstRows& qkv, const SumRows& out, const Vector& log_sum_exp) {
     Buffer keys = packed_keys(qkv);
     Buffer next = buffer();
     auto workspace = memory(kernels::attention_forward_workspace<Element>(execution(), shape_));
@@ -68,14 +97,12 @@ public:
     }
   }
 
-  /// A block's gradient follows its keys one step behind: the rank after the owner begins it, each of the
-  /// others adds its part, and the last one sends it home.
-  void backward(const ConstRows& qkv, const ConstRows& out, const ConstVector& log_sum_exp,
-                const ConstRows& d_out, const Rows& d_qkv) {
+  void backward_in(const ConstRows& qkv, const ConstRows& out, const ConstVector& log_sum_exp,
+                   const ConstRows& d_out, const SumRows& d_qkv) {
     Buffer keys = packed_keys(qkv);
     Buffer next = buffer();
-    Buffer arrived = buffer();
-    std::array<Buffer, 2> parts{buffer(), buffer()};
+    Sums arrived = buffer<Main>();
+    std::array<Sums, 2> parts{buffer<Main>(), buffer<Main>()};
     auto workspace = memory(kernels::attention_backward_workspace<Element>(execution(), shape_));
     std::array<Pending, 2> sends;
     Pending arrival;
@@ -108,7 +135,6 @@ public:
       sends[slot_of(step)].wait();
   }
 
-private:
   /// Both messages of one step; the memory outlives it.
   struct Hop {
     Pending arrival;
@@ -120,7 +146,8 @@ private:
   };
 
   [[nodiscard]] const typename Target::execution_space& execution() const { return resources_->execution(); }
-  [[nodiscard]] Buffer buffer() const {
+  template <class Kept = Element>
+  [[nodiscard]] ShardedTensor<Layout<2>, Kept, Target> buffer() const {
     return {*resources_,
             {static_cast<std::int64_t>(shape_.tokens()),
              static_cast<std::int64_t>(shape_.kv_heads * 2 * shape_.head_dim)}};
@@ -130,7 +157,7 @@ private:
     kernels::pack_key_values(execution(), qkv, keys.mutable_local_matrix(), shape_);
     return keys;
   }
-  [[nodiscard]] ShardedTensor<Layout<1>, Element, Target> memory(std::size_t elements) const {
+  [[nodiscard]] ShardedTensor<Layout<1>, Main, Target> memory(std::size_t elements) const {
     return {*resources_, {static_cast<std::int64_t>(elements)}};
   }
   [[nodiscard]] kernels::CausalBlock block(int step) const {
@@ -141,15 +168,15 @@ private:
   [[nodiscard]] int rank_at(int distance) const {
     return (positions_.rank() + distance + positions_.ranks()) % positions_.ranks();
   }
-  [[nodiscard]] Pending send(const Buffer& from, int tag) {
+  template <class Tensor>
+  [[nodiscard]] Pending send(const Tensor& from, int tag) {
     wait_for_kernels(execution());
-    return ranks_->send_async(std::span<const Element>(from.data(), from.local_size()), rank_at(1), tag,
-                              where_);
+    return ranks_->send_async(std::span(from.data(), from.local_size()), rank_at(1), tag, where_);
   }
-  [[nodiscard]] Pending receive(Buffer& to, int tag) {
+  template <class Tensor>
+  [[nodiscard]] Pending receive(Tensor& to, int tag) {
     wait_for_kernels(execution());
-    return ranks_->receive_async(std::span<Element>(to.mutable_data(), to.local_size()), rank_at(-1), tag,
-                                 where_);
+    return ranks_->receive_async(std::span(to.mutable_data(), to.local_size()), rank_at(-1), tag, where_);
   }
   [[nodiscard]] Hop pass_on(const Buffer& keys, Buffer& next) {
     Pending arrival = receive(next, keys_tag);

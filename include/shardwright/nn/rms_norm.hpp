@@ -4,6 +4,7 @@
 /// @file
 /// @brief RMSNorm of sharded tensors, alone and fused with the residual addition before it.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
@@ -42,11 +43,11 @@ template <LayoutType X>
 using GainGradientLayout =
     typename detail::GainGradientOf<RowwiseLayout<operation::rms_norm, X>, X::tensor_rank>::type;
 
-/// @brief A normed tensor, with what its gradient needs.
+/// @brief A normed tensor, with what its gradient needs; statistics are of the MainElement.
 template <LayoutType X, class Element, class Target>
 struct RmsNormOutput {
   ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<RowsOf<X>, Element, Target> inverse_rms;
+  ShardedTensor<RowsOf<X>, MainElement<Element>, Target> inverse_rms;
 };
 
 /// @brief As RmsNormOutput, with the sum that was normed.
@@ -54,7 +55,7 @@ template <LayoutType X, class Element, class Target>
 struct AddRmsNormOutput {
   ShardedTensor<X, Element, Target> sum;
   ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<RowsOf<X>, Element, Target> inverse_rms;
+  ShardedTensor<RowsOf<X>, MainElement<Element>, Target> inverse_rms;
 };
 
 namespace detail {
@@ -136,7 +137,7 @@ namespace detail {
 
 /// Memory for the partial sums of a gain's gradient, from the pool.
 template <class Tensor>
-[[nodiscard]] ShardedTensor<Layout<1>, typename Tensor::value_type, typename Tensor::target>
+[[nodiscard]] ShardedTensor<Layout<1>, MainElement<typename Tensor::value_type>, typename Tensor::target>
 gain_workspace(const Tensor& x) {
   const auto rows = x.local_matrix();
   return {x.resources(),

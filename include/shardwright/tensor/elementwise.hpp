@@ -5,6 +5,7 @@
 /// @brief Elementwise operations on sharded tensors: sums, products, scaling and nonlinear functions, typed
 /// by layout.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
@@ -14,6 +15,7 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -66,7 +68,7 @@ void combine_blocks(const Left& left, const Right& right, Out& out) {
   using Element = typename Left::value_type;
   if (left.local_size() == 0)
     return;
-  if constexpr (std::is_floating_point_v<Element> && Left::tensor_rank == Right::tensor_rank) {
+  if constexpr (RealElement<Element> && Left::tensor_rank == Right::tensor_rank) {
     Operation::run_equal(left.execution(), vector_of(left), vector_of(right), mutable_vector_of(out));
   } else {
     combine_repeated<Operation, typename Left::target>(left.execution(), left.data(), right.data(),
@@ -203,7 +205,7 @@ template <AnyShardedTensor Input>
     return Result(input.resources(), {}, where);
   } else {
     Result out(input.resources(), input.shape(), where);
-    detail::map_elements<detail::ScaleFunction<typename Input::value_type>>(
+    detail::map_elements<detail::ScaleFunction<MainElement<typename Input::value_type>>>(
         input.execution(), detail::vector_of(input), detail::mutable_vector_of(out), {factor});
     return out;
   }
@@ -213,20 +215,25 @@ template <AnyShardedTensor Tensor>
 void scale_in_place(Tensor& tensor, double factor) {
   using Result = detail::ResultTensor<ElementwiseLinearLayout<typename Tensor::layout>, Tensor>;
   if constexpr (!detail::any_invalid<typename Result::layout>)
-    detail::map_elements<detail::ScaleFunction<typename Tensor::value_type>>(
+    detail::map_elements<detail::ScaleFunction<MainElement<typename Tensor::value_type>>>(
         tensor.execution(), detail::vector_of(tensor), detail::mutable_vector_of(tensor), {factor});
 }
 
-/// @brief The tensor with another floating-point element type.
+/// @brief The tensor with another floating-point element type; narrowing rounds to nearest, ties to even.
 template <class Element, AnyShardedTensor Input>
 [[nodiscard]] auto convert(const Input& input, SourceLocation where = SourceLocation::current()) {
-  static_assert(std::is_floating_point_v<Element> && std::is_floating_point_v<typename Input::value_type>,
+  static_assert(RealElement<Element> && RealElement<typename Input::value_type>,
                 "convert: both element types must be floating-point (rounding to integers is not linear)");
   ShardedTensor<ElementwiseLinearLayout<typename Input::layout>, Element, typename Input::target> out(
       input.resources(), input.shape(), where);
   if (input.local_size() > 0)
     kernels::copy(input.execution(), detail::vector_of(input), detail::mutable_vector_of(out));
   return out;
+}
+/// @brief The same of an owner that is not needed any more: itself, where it has that element.
+template <class Element, LayoutType L, class Target>
+[[nodiscard]] ShardedTensor<L, Element, Target> convert(ShardedTensor<L, Element, Target>&& input) {
+  return std::move(input);
 }
 
 /// Declares `name(input)` and `name_into(out, input)` of a nonlinear function.
@@ -241,7 +248,7 @@ template <class Element, AnyShardedTensor Input>
   }
 
 /// @name Nonlinear functions of every element
-/// The input must not be Partial. float and double; `out` may be the input. No communication.
+/// The input must not be Partial. Real elements; `out` may be the input. No communication.
 /// @{
 SHARDWRIGHT_ELEMENTWISE(gelu, MapGelu)
 SHARDWRIGHT_ELEMENTWISE(silu, MapSilu)

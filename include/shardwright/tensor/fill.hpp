@@ -4,6 +4,7 @@
 /// @file
 /// @brief Fills of sharded tensors: constants, and random numbers that do not depend on the layout.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
@@ -36,11 +37,10 @@ template <class Tensor>
 struct RandomFillOf : FillOf<Tensor> {
   static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4,
                 "random fill: the tensor must have one to four dimensions (merge dimensions)");
-  static_assert(std::is_floating_point_v<typename Tensor::value_type>,
-                "random fill: the element must be float or double (convert it first)");
+  static_assert(RealElement<typename Tensor::value_type>,
+                "random fill: the element must be a floating-point one (convert it first)");
   static constexpr bool value = FillOf<Tensor>::value && Tensor::tensor_rank >= 1 &&
-                                Tensor::tensor_rank <= 4 &&
-                                std::is_floating_point_v<typename Tensor::value_type>;
+                                Tensor::tensor_rank <= 4 && RealElement<typename Tensor::value_type>;
 };
 
 /// Where this rank's block lies in the whole.

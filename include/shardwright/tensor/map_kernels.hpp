@@ -5,6 +5,7 @@
 /// @brief Kernels of one index per element, for operations that need no vector lanes of their own.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -63,11 +64,11 @@ struct SigmoidFunction {
     return Element(1) / (Element(1) + std::exp(-x));
   }
 };
-template <class Element>
+template <class Number>
 struct ScaleFunction {
   double factor;
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
-    return static_cast<Element>(static_cast<Element>(factor) * x);
+  SHARDWRIGHT_FUNCTION Number operator()(Number x) const {
+    return static_cast<Number>(static_cast<Number>(factor) * x);
   }
 };
 
@@ -76,7 +77,9 @@ struct MapKernel {
   const Element* in;
   Element* out;
   Function function;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = function(in[i]); }
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    out[i] = static_cast<Element>(function(static_cast<MainElement<Element>>(in[i])));
+  }
 };
 
 /// out[i] = function(in[i]); `out` may be `in`.
@@ -95,7 +98,8 @@ struct CombineKernel {
   Element* out;
   std::size_t period;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    out[i] = Operation::template combine<Element>(left[i], right[i % period]);
+    out[i] =
+        static_cast<Element>(Operation::template combine<MainElement<Element>>(left[i], right[i % period]));
   }
 };
 /// One repetition of the right operand per index.
@@ -107,7 +111,8 @@ struct CombineRowKernel {
   std::size_t period;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     for (std::size_t i = 0; i < period; ++i)
-      out[row * period + i] = Operation::template combine<Element>(left[row * period + i], right[i]);
+      out[row * period + i] = static_cast<Element>(
+          Operation::template combine<MainElement<Element>>(left[row * period + i], right[i]));
   }
 };
 

@@ -5,6 +5,7 @@
 /// @brief Matrix product of sharded tensors and its two gradients: local products whose layouts follow by
 /// type.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -118,9 +119,16 @@ struct WeightGradientProduct {
   }
 };
 
-template <class Form, class Left, class Right>
+template <class Form, class Left, class Right, class Element = typename Left::value_type>
 using ProductTensor =
-    ResultTensor<typename Form::template layout<typename Left::layout, typename Right::layout>, Left>;
+    ShardedTensor<typename Form::template layout<typename Left::layout, typename Right::layout>, Element,
+                  typename Left::target>;
+
+/// The element of a product's destination: that of the factors, or the MainElement in which it is summed.
+template <class Left, class Out>
+using ProductOutElement =
+    std::conditional_t<std::is_same_v<typename Out::value_type, MainElement<typename Left::value_type>>,
+                       typename Out::value_type, typename Left::value_type>;
 
 template <class Form, class Left, class Right>
 [[nodiscard]] ProductTensor<Form, Left, Right> product_of(const Left& left, const Right& right,
@@ -138,7 +146,7 @@ template <class Form, class Left, class Right>
 
 template <class Form, class Out, class Left, class Right>
 void product_into(Out& out, const Left& left, const Right& right, double beta, SourceLocation where) {
-  using Result = ProductTensor<Form, Left, Right>;
+  using Result = ProductTensor<Form, Left, Right, ProductOutElement<Left, Out>>;
   if constexpr (SameElementAndTarget<Left, Right>::value && !any_invalid<typename Result::layout>) {
     if constexpr (DestinationOf<Result, Out>::value) {
       require_one_mesh(Form::name, left, right, where);
@@ -155,7 +163,8 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
 /// @brief Y[T..., C...] = X[T..., D] W[D, C...]: the last dimension of `x` with the first of `w`.
 ///
 /// No communication. A dimension of the result keeps its operand's shards; where D is sharded (alike in both)
-/// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations.
+/// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations. Products
+/// of narrow elements are summed in float and rounded once.
 /// @throws InvalidArgument where the extents of D differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor W>
 [[nodiscard]] auto matmul(const X& x, const W& w, SourceLocation where = SourceLocation::current()) {
@@ -171,7 +180,8 @@ requires(detail::MixedOperands<X, W>) auto matmul(const X& x, const W& w,
 
 /// @brief `out` = X W + beta `out`, in the layout that matmul gives; beta 0 ignores what `out` held.
 ///
-/// `out` must not share memory with an operand.
+/// `out` must not share memory with an operand. It has the operands' element or their MainElement: a float
+/// destination takes the sums of a narrow product as they are.
 template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor W>
 void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
                  SourceLocation where = SourceLocation::current()) {

@@ -23,7 +23,7 @@ namespace detail {
 
 /// Sums of floating-point elements run in double precision.
 template <class Element>
-using AccumulatorOf = std::conditional_t<std::is_floating_point_v<Element>, double, Element>;
+using AccumulatorOf = std::conditional_t<RealElement<Element>, double, Element>;
 
 template <ReduceOp op, class Accumulator>
 constexpr Accumulator neutral_element() {

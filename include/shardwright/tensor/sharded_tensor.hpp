@@ -48,6 +48,21 @@ struct TensorAccess {
     to.local_ = from.local_;
     return to;
   }
+  /// `To` of a shape in memory that holds its block.
+  template <class To>
+  [[nodiscard]] static To in_memory(BufferHandle memory, const typename To::Shape& shape) {
+    To to;
+    to.global_ = shape;
+    to.local_ = local_shape_of<typename To::layout>(memory.pool().core(), shape);
+    to.buffer_ = std::move(memory);
+    return to;
+  }
+  /// The memory of a tensor, which is left without.
+  template <class Tensor>
+  [[nodiscard]] static BufferHandle take_memory(Tensor&& tensor) {
+    tensor.require_memory();
+    return std::move(tensor.buffer_);
+  }
   template <class Tensor>
   [[nodiscard]] static bool shared(const Tensor& tensor) {
     return tensor.buffer_.shared();

@@ -39,8 +39,8 @@ public:
   /// stored otherwise than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered.
   template <ParameterSet Model>
   void step(Model& model, const GradientSummary& summary, double learning_rate) {
-    kernels::AdamWStep constants =
-        begin(summary.scale * clip_coefficient(summary.gradient_norm, options_.max_norm), learning_rate);
+    kernels::AdamWStep constants = begin(
+        summary.scale.clipped(clip_coefficient(summary.gradient_norm, options_.max_norm)), learning_rate);
     model.for_each_parameter([&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
   }
 
@@ -73,9 +73,9 @@ public:
   }
 
   /// @brief Opens the next step: the constants for update().
-  [[nodiscard]] kernels::AdamWStep begin(double gradient_scale, double learning_rate) {
-    return {learning_rate,         options_.beta1, options_.beta2, options_.epsilon,
-            options_.weight_decay, ++steps_,       gradient_scale};
+  [[nodiscard]] kernels::AdamWStep begin(GradientScale gradient_scale, double learning_rate) {
+    return {learning_rate,         options_.beta1, options_.beta2,         options_.epsilon,
+            options_.weight_decay, ++steps_,       gradient_scale.factor()};
   }
 
   /// @brief Steps taken.

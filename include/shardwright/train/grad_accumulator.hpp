@@ -11,6 +11,7 @@
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/loss.hpp>
+#include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/parameter.hpp>
 
 #include <array>
@@ -26,7 +27,7 @@ struct GradientSummary {
   MeanLoss loss;            ///< Sum of token losses over the global number of tokens.
   std::int64_t tokens = 0;  ///< Valid tokens of the global batch.
   double gradient_norm = 0; ///< Norm of the gradient of the mean loss, every element counted once.
-  double scale = 1; ///< The gradients are those of the summed loss; this makes them the mean's: 1 / tokens.
+  GradientScale scale{1}; ///< The gradients are those of the scaled, summed loss; this makes them the mean's.
 
   /// @brief Whether loss and gradients are numbers.
   [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
@@ -39,6 +40,15 @@ struct VisitsAnything {
   template <class Parameter>
   void operator()(Parameter&) const {}
 };
+
+/// The factor on a model's loss; 1 for models without one.
+template <class Model>
+[[nodiscard]] LossScale loss_scale_of(const Model& model) {
+  if constexpr (requires { model.loss_scale(); })
+    return model.loss_scale();
+  else
+    return {};
+}
 
 } // namespace detail
 
@@ -54,7 +64,8 @@ concept ParameterSet = requires(Model& model) {
 ///
 /// It takes the *sum* of token losses and the *number* of tokens, each with the axes over which ranks hold
 /// different tokens, and divides once, by the number of valid tokens of the global batch (definition: token
-/// losses {4} and {1,1,1} in two microbatches give 1.75, not the 2.5 of averaged means).
+/// losses {4} and {1,1,1} in two microbatches give 1.75, not the 2.5 of averaged means). A model's
+/// `loss_scale()`, which its gradients hold, is taken back by the summary's scale.
 template <ParameterSet Model>
 class GradAccumulator {
 public:
@@ -67,9 +78,12 @@ public:
   /// after finish().
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
+    static_cast<void>(detail::LossOverTokens<Model, L>{});
     if (finished_)
       throw LifecycleError(
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
+    if (microbatches_ == 0)
+      loss_scale_ = detail::loss_scale_of(*model_);
     loss_ += loss.value;
     tokens_ += tokens.value;
     contributes_ = &detail::counts_once<L>;
@@ -97,7 +111,11 @@ public:
           "GradAccumulator: finish() must be called once in a step (call restart() for the next)");
     if (microbatches_ == 0)
       throw LifecycleError("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
+    if (loss_scale_ != detail::loss_scale_of(*model_))
+      throw LifecycleError("GradAccumulator: the loss scale must not change between add() and finish(), as "
+                           "gradients of both would be summed (set it after restart())");
     finished_ = true;
+    model_->for_each_parameter([](auto& parameter) { parameter.end_passes(); });
     std::optional<Totals> squares;
     detail::MeshCore* core = nullptr;
     model_->for_each_parameter([&](auto& parameter) {
@@ -116,8 +134,8 @@ public:
     GradientSummary summary;
     summary.loss.value = totals[0] / totals[1];
     summary.tokens = static_cast<std::int64_t>(totals[1]);
-    summary.scale = 1 / totals[1];
-    summary.gradient_norm = std::sqrt(totals[2]) * summary.scale;
+    summary.scale = GradientScale(summary.tokens, loss_scale_);
+    summary.gradient_norm = std::sqrt(totals[2]) * summary.scale.factor();
     return summary;
   }
 
@@ -130,6 +148,8 @@ public:
     finished_ = false;
   }
 
+  /// @brief The sum of this rank's token losses since the last restart.
+  [[nodiscard]] double local_loss() const noexcept { return loss_; }
   /// @brief Microbatches added since the last restart.
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 
@@ -159,6 +179,7 @@ private:
   double loss_ = 0;
   std::int64_t tokens_ = 0;
   int microbatches_ = 0;
+  LossScale loss_scale_;
   bool finished_ = false;
   bool (*contributes_)(const detail::MeshCore&) = nullptr;
 };

@@ -7,6 +7,7 @@
 #include <shardwright/layout/layout.hpp>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -33,5 +34,22 @@ struct TokenCount {
 struct MeanLoss {
   double value = 0;
 };
+
+namespace detail {
+
+/// A model may name its loss, `Model::Loss::layout`; a sum that is handed on then has that layout.
+template <class Model, LayoutType L>
+struct LossOverTokens {};
+template <class Model, LayoutType L>
+requires requires { typename Model::Loss::layout; }
+struct LossOverTokens<Model, L> {
+  static_assert(
+      std::is_same_v<L, typename Model::Loss::layout>,
+      "GradAccumulator: the loss must be Partial over each axis that shards the tokens, cp for shared "
+      "sequences among them, and over no other (hand on the sums that the model returns: one axis less "
+      "leaves tokens out, one more counts each as often as it has copies)");
+};
+
+} // namespace detail
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -6,15 +6,20 @@
 /// state.
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/pending.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/zero.hpp>
+#include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/bucket_collective.hpp>
 #include <shardwright/train/global_sum.hpp>
-#include <shardwright/train/gradient_reduction.hpp>
+#include <shardwright/train/gradient_buckets.hpp>
 
+#include <array>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,18 +34,19 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// `Zero` (layout/zero.hpp) says where it is stored, where its gradient is accumulated and where its
 /// optimizer state lies; every transition follows from the types. Weights, as stored and as read, have
 /// `Element`; gradients, their sums and the optimizer state have MainElement<Element>, and where that is
-/// another one the state holds a master copy of the weights.
+/// another one there is a master copy of the weights beside the optimizer state.
 ///
-/// Between start_gather and release there is a `weight()`. A microbatch adds its raw gradient to a slot; with
-/// a whole accumulator one transition of the sum follows in a step, started by `end_contribution` or else by
-/// `finish_gradient`; with a sharded one each `end_microbatch` reduces.
+/// Between start_gather and release there is a `weight()`. A microbatch adds its raw gradient to a slot and
+/// ends with `end_pass`: it is reduced then where the accumulator is sharded, and the sum of all of them with
+/// the last one where it is whole. Reductions run in buckets beside the passes (GradientBuckets), in two
+/// phases: over the axes of `Zero`, then over the rest; per element in one order, whatever is sharded.
 ///
 /// A pipeline may hold a parameter twice on a rank (tied tables, one object that two stages add to) and on
 /// several meshes (stages of both directions, tied tables): copies, whose gradients are summed and which
 /// count once in the norm.
 template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero = DataParallel,
           class Target = DefaultTarget>
-class Parameter {
+class Parameter final : private detail::BucketMember<MainElement<Element>, Target> {
 public:
   using element = Element;
   using main_element = MainElement<Element>;
@@ -61,6 +67,7 @@ public:
   using RawTensor = ShardedTensor<Raw, main_element, Target>;
   using ReducedTensor = ShardedTensor<reduced_layout, main_element, Target>;
   using GradientTensor = ShardedTensor<gradient_layout, main_element, Target>;
+  using Buckets = GradientBuckets<main_element, Target>;
 
   /// @brief Whether each microbatch's gradient is reduced, instead of their sum.
   static constexpr bool reduces_each_microbatch = !std::is_same_v<accumulator_layout, Raw>;
@@ -81,34 +88,61 @@ public:
     main_element beta;
   };
 
-  /// @brief What the optimizer keeps; nothing stands for a master where the stored weights are it.
+  /// @brief What the optimizer keeps.
   struct State {
     GradientTensor first_moment;
     GradientTensor second_moment;
-    std::optional<GradientTensor> master;
   };
 
-  Parameter(std::string name, Stored stored) : name_(std::move(name)), stored_(std::move(stored)) {}
+  /// @param weights in the main element; where the stored weights are of another one they are these rounded,
+  /// and the optimizer's block of them is kept as its master copy
+  Parameter(std::string name, ShardedTensor<stored_layout, main_element, Target> weights)
+      : name_(std::move(name)), master_(master_of(weights)), stored_(convert<Element>(std::move(weights))) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// @brief The weights where they are stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
+  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored
+  /// weights have that element.
+  [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
   /// @brief Whether weight decay applies: to matrices, not to vectors.
   [[nodiscard]] static constexpr bool decays() noexcept { return Compute::tensor_rank > 1; }
 
-  /// @brief Starts to bring the weights to the layout in which they are read; uses may overlap, and each ends
-  /// with release(). Collective where they are stored in another one.
+  /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
+  /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
   void start_gather() {
-    if (uses_++ == 0)
-      weight_.emplace(redistribute<Compute>(stored_));
+    if (uses_++ > 0)
+      return;
+    gather_.template bind<Transition<stored_layout, Compute>>(stored_.core(), stored_.shape(),
+                                                              detail::Background::gathers);
+    if (gather_.kind != detail::BucketCollective::Kind::one) {
+      weight_.emplace(redistribute<Compute>(std::as_const(stored_)));
+      return;
+    }
+    gathered_.emplace(stored_.resources(), stored_.shape());
+    CollectiveCall call = gather_.call;
+    call.element = element_type_of<Element>();
+    call.in = stored_.data();
+    call.out = gathered_->mutable_data();
+    detail::wait_for_kernels(stored_.execution());
+    arriving_.emplace(gather_.template start<Target>(call));
   }
   /// @brief Waits for the weights.
-  void finish_gather() {}
+  void finish_gather() {
+    if (!arriving_)
+      return;
+    arriving_->wait();
+    arriving_.reset();
+    weight_.emplace(detail::TensorAccess::take<Weight>(*std::move(gathered_)));
+    gathered_.reset();
+  }
   /// @brief Ends a use; with the last one the gathered memory returns to the pool.
   void release() {
-    if (--uses_ == 0)
-      weight_.reset();
+    if (--uses_ > 0)
+      return;
+    finish_gather();
+    weight_.reset();
   }
   /// @brief The weights as products read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
@@ -120,9 +154,9 @@ public:
   }
 
   /// @brief Memory to add this microbatch's raw gradient to; the first gradient overwrites.
-  /// @throws LifecycleError after finish_gradient, until drop_gradient opens the next step.
+  /// @throws LifecycleError after the step's last gradient, until drop_gradient opens the next step.
   [[nodiscard]] Slot gradient_slot() {
-    if (gradient_ || reduction_.started()) {
+    if (complete_) {
       throw LifecycleError("Parameter " + name_ +
                            ": the step's gradient is finished, nothing must be added to it (call"
                            " restart() for the next step)");
@@ -133,10 +167,15 @@ public:
     return {*raw_, first ? main_element(0) : main_element(1)};
   }
 
-  /// @brief How many stages of this rank add to the gradient; each calls end_contribution once in a step.
+  /// @brief The buckets in which its gradients are reduced; they must outlive the steps. Without, each
+  /// parameter has its own.
+  void set_buckets(std::shared_ptr<Buckets> buckets) { buckets_ = std::move(buckets); }
+  /// @brief How many stages of this rank add to the gradient; each gives a last pass once in a step.
   void set_contributors(int stages) noexcept { contributors_ = stages; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
   void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
+  /// @brief Those ranks; without a group where there are none.
+  [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
   /// @brief Whether this rank's copy is the one that stands for all.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
   /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.
@@ -144,31 +183,32 @@ public:
     return first_copy() && detail::counts_once<gradient_layout>(stored_.core());
   }
 
-  /// @brief Says that a microbatch has added all its raw gradients: a sharded accumulator takes them in.
-  /// Collective then.
-  void end_microbatch() {
-    if constexpr (reduces_each_microbatch)
-      if (raw_)
-        add(redistribute<reduced_layout>(*take_raw()));
+  /// @brief Says that a pass has added its raw gradients: a reduction starts where it is due, which runs
+  /// while the caller goes on. Collective then, in one order on all ranks of the mesh.
+  /// @param last whether no pass of this stage follows in the step
+  void end_pass(bool last) {
+    if (last && ++contributions_ == contributors_)
+      complete_ = true;
+    if (complete_ || reduces_each_microbatch)
+      reduce_raw();
   }
 
-  /// @brief Says that one contributor has added its last microbatch; the last of them starts the transition,
-  /// which runs while the caller goes on. Collective then, in one order on all ranks of the mesh.
-  void end_contribution() {
-    if (++contributions_ < contributors_ || (!raw_ && reduced_))
-      return;
-    reduction_.start(*take_raw());
+  /// @brief Says that the step has no more passes. Collective as end_pass.
+  void end_passes() {
+    complete_ = true;
+    reduce_raw();
   }
 
-  /// @brief Ends the reduction of the gradient, or runs all of it, and sums over the copies.
+  /// @brief Waits for the reductions, or runs them, and sums over the copies.
   /// @throws LifecycleError where no gradient was accumulated.
   void finish_gradient() {
-    if (reduction_.started())
-      add(reduction_.finish());
-    else if (raw_ || !reduced_)
-      add(redistribute<reduced_layout>(*take_raw()));
-    gradient_.emplace(redistribute<gradient_layout>(*std::exchange(reduced_, std::nullopt)));
-    contributions_ = 0;
+    end_passes();
+    buckets().finish();
+    if (!gradient_) {
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": a step must give every parameter a gradient, but this one got none (run its backward pass)");
+    }
     if (copies_.valid() && copies_.size() > 1)
       sum_over_copies();
   }
@@ -179,41 +219,39 @@ public:
       throw LifecycleError("Parameter " + name_ + ": the gradient is not finished (call finish() first)");
     return *gradient_;
   }
-  /// @brief Gives the gradient's memory back to the pool; a transition under way is waited for.
+  /// @brief Gives the gradient's memory back to the pool; reductions under way are waited for.
   void drop_gradient() {
-    if (reduction_.started())
-      static_cast<void>(reduction_.finish());
+    if (under_way_ > 0)
+      buckets().finish();
     gradient_.reset();
     reduced_.reset();
     raw_.reset();
     contributions_ = 0;
+    complete_ = false;
   }
 
   /// @brief The optimizer's state, made by its first step.
   [[nodiscard]] std::optional<State>& state() noexcept { return state_; }
 
-  /// @brief Moments of zero and, where there is one, the master copy of the weights.
+  /// @brief Moments of zero.
   void make_state() {
-    state_.emplace(
-        State{{stored_.resources(), stored_.shape()}, {stored_.resources(), stored_.shape()}, std::nullopt});
+    state_.emplace(State{{stored_.resources(), stored_.shape()}, {stored_.resources(), stored_.shape()}});
     fill(state_->first_moment, main_element(0));
     fill(state_->second_moment, main_element(0));
-    if constexpr (has_master) {
-      const auto slice = redistribute<state_layout>(stored_);
-      state_->master.emplace(stored_.resources(), stored_.shape());
-      kernels::copy(stored_.execution(), slice.local_matrix(), state_->master->mutable_local_matrix());
-    }
   }
 
   /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element, and brings
   /// them to where they are stored. Collective where that is another layout.
+  /// @throws LifecycleError while the weights are gathered.
   template <class Change>
   void update_weights(Change change) {
+    if (uses_ > 0)
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the weights must not be updated while they are gathered (release() them first)");
     if constexpr (has_master) {
-      change(*state_->master);
-      ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
-      kernels::copy(stored_.execution(), state_->master->local_matrix(), slice.mutable_local_matrix());
-      stored_ = redistribute<stored_layout>(std::move(slice));
+      change(*master_);
+      stored_ = redistribute<stored_layout>(convert<Element>(*master_));
     } else {
       auto slice = redistribute<state_layout>(std::move(stored_));
       change(slice);
@@ -222,22 +260,79 @@ public:
   }
 
 private:
-  /// The raw gradient, which the parameter is left without.
-  [[nodiscard]] std::optional<RawTensor> take_raw() {
-    if (!raw_) {
-      throw LifecycleError(
-          "Parameter " + name_ +
-          ": a step must give every parameter a gradient, but this one got none (run its backward pass)");
-    }
-    return std::exchange(raw_, std::nullopt);
+  using Master = std::optional<GradientTensor>;
+  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    if constexpr (has_master)
+      return redistribute<state_layout>(weights.clone());
+    else
+      return std::nullopt;
+  }
+  using FirstPhase = Transition<Raw, reduced_layout>;
+  using SecondPhase = Transition<reduced_layout, gradient_layout>;
+
+  [[nodiscard]] Buckets& buckets() {
+    if (!buckets_)
+      buckets_ = std::make_shared<Buckets>(stored_.resources());
+    return *buckets_;
   }
 
-  void add(ReducedTensor gradient) {
-    if (!reduced_)
-      reduced_.emplace(std::move(gradient));
+  /// Sends the raw gradient on its way, if there is one.
+  void reduce_raw() {
+    if (raw_) {
+      // Both at once: the second phase begins when a bucket happens to be back.
+      reductions_[0].template bind<FirstPhase>(stored_.core(), stored_.shape(),
+                                               detail::Background::reductions);
+      reductions_[1].template bind<SecondPhase>(stored_.core(), stored_.shape(),
+                                                detail::Background::reductions);
+      ++under_way_;
+      send<FirstPhase>(0, *std::exchange(raw_, std::nullopt));
+    }
+    reduce_rest();
+  }
+
+  /// The second phase begins when the step's sum has come out of the first.
+  void reduce_rest() {
+    if (!complete_ || under_way_ > 0 || !reduced_)
+      return;
+    ++under_way_;
+    send<SecondPhase>(1, *std::exchange(reduced_, std::nullopt));
+  }
+
+  template <class Steps, class Tensor>
+  void send(int phase, Tensor tensor) {
+    detail::BucketCollective& collective = reductions_[static_cast<std::size_t>(phase)];
+    if (collective.kind == detail::BucketCollective::Kind::one)
+      return buckets().add(phase, *this, collective, detail::TensorAccess::take_memory(std::move(tensor)));
+    auto moved = redistribute<typename Steps::to_layout>(std::move(tensor));
+    detail::BufferHandle memory = detail::TensorAccess::take_memory(std::move(moved));
+    const auto* const at = static_cast<const main_element*>(memory.data());
+    take(phase, std::move(memory), at, true);
+  }
+
+  void take(int phase, detail::BufferHandle memory, const main_element* at, bool alone) override {
+    --under_way_;
+    if (phase == 1)
+      return place(gradient_, std::move(memory), at, alone);
+    place(reduced_, std::move(memory), at, alone);
+    reduce_rest();
+  }
+
+  /// The result of a collective becomes the tensor, or is added to it.
+  template <class Tensor>
+  void place(std::optional<Tensor>& tensor, detail::BufferHandle memory, const main_element* at, bool alone) {
+    if (!tensor && alone) {
+      tensor.emplace(detail::TensorAccess::in_memory<Tensor>(std::move(memory), stored_.shape()));
+      return;
+    }
+    const bool first = !tensor;
+    if (first)
+      tensor.emplace(stored_.resources(), stored_.shape());
+    const VectorView<const main_element, Target> from(at, tensor->local_size());
+    const VectorView<main_element, Target> to(tensor->mutable_data(), tensor->local_size());
+    if (first)
+      kernels::copy(stored_.execution(), from, to);
     else
-      kernels::add(gradient.execution(), reduced_->local_matrix(), gradient.local_matrix(),
-                   reduced_->mutable_local_matrix());
+      kernels::add(stored_.execution(), to, from, to);
   }
 
   void sum_over_copies() {
@@ -253,17 +348,24 @@ private:
   }
 
   std::string name_;
+  Master master_;
   Stored stored_;
   std::optional<Weight> weight_;
+  std::optional<ShardedTensor<Compute, Element, Target>> gathered_;
+  std::optional<Pending> arriving_; // after the memory that it writes
   int uses_ = 0;
   std::optional<RawTensor> raw_;
   std::optional<ReducedTensor> reduced_;
-  detail::GradientReduction<RawTensor, ReducedTensor> reduction_;
   std::optional<GradientTensor> gradient_;
   std::optional<State> state_;
   HostCommunicator copies_;
   int contributors_ = 1;
   int contributions_ = 0;
+  bool complete_ = false;                              // the step's passes are over
+  int under_way_ = 0;                                  // gradients in buckets
+  std::array<detail::BucketCollective, 2> reductions_; // by phase
+  detail::BucketCollective gather_;
+  std::shared_ptr<Buckets> buckets_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -30,8 +32,9 @@ struct PlannedAction {
   Action action{};
   int chunk = 0;
   PipelineMessage input, output;
-  bool ends_forwards = false;  ///< The chunk's last forward.
-  bool ends_gradients = false; ///< The chunk's last pass that adds weight gradients.
+  bool ends_forwards = false;          ///< The chunk's last forward.
+  bool ends_gradients = false;         ///< The chunk's last pass that adds weight gradients.
+  std::optional<Pass> next_of_chunk{}; ///< What the chunk's stage runs after it.
 };
 
 struct PlannedStep {
@@ -79,6 +82,7 @@ private:
   void find_last_passes() {
     std::vector<bool> forwards_end(static_cast<std::size_t>(chunks), false);
     std::vector<bool> gradients_end(static_cast<std::size_t>(chunks), false);
+    std::vector<std::optional<Pass>> next(static_cast<std::size_t>(chunks));
     for (std::size_t s = steps.size(); s-- > 0;)
       for (int i = steps[s].count; i-- > 0;) {
         PlannedAction& planned = steps[s].actions[static_cast<std::size_t>(i)];
@@ -87,6 +91,7 @@ private:
         planned.ends_gradients = makes_weight_gradient(planned.action.pass) && !gradients_end[chunk];
         forwards_end[chunk] = forwards_end[chunk] || planned.ends_forwards;
         gradients_end[chunk] = gradients_end[chunk] || planned.ends_gradients;
+        planned.next_of_chunk = std::exchange(next[chunk], planned.action.pass);
       }
   }
 

@@ -199,8 +199,11 @@ private:
     for (const PlannedAction& planned : actions)
       if (planned.action.pass == Pass::forward)
         saved_.take(planned.chunk, planned.action.microbatch);
-    for (std::size_t i = 0; i < actions.size(); ++i)
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].ends_gradients)
+        stage_of(actions[i]).begin_last_gradients();
       handed[i] = perform(actions[i], std::move(handed[i]), batch_of(actions[i], batches), loss);
+    }
     for (const PlannedAction& planned : actions)
       if constexpr (WholeBatchLoss<Loss>)
         if (planned.ends_forwards)
@@ -218,6 +221,8 @@ private:
                                                 const Batch& batch, Loss& loss) {
     const auto span = recorder_.span(PipelineWork::compute, planned.action);
     Stage& stage = stage_of(planned);
+    if constexpr (requires { stage.expect_pass(planned.next_of_chunk); })
+      stage.expect_pass(planned.next_of_chunk);
     Saved& saved = saved_.at(planned.chunk, planned.action.microbatch);
     switch (planned.action.pass) {
     case Pass::forward:

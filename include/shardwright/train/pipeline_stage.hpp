@@ -18,7 +18,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// `Input` is the tensor that it gets from the stage before, `Output` what it hands to the next one;
 /// gradients go the other way in the same types. `Batch` is what a microbatch reads, `make_input` memory for
 /// what another rank sends, `Saved` what a microbatch keeps between its passes, `Loss` a sum of losses that
-/// starts at nothing and has `+=`. `end_gradients` is called once a step, after the last weight gradient.
+/// starts at nothing and has `+=`. Once a step `begin_last_gradients` is called before the last pass that
+/// makes weight gradients, and `end_gradients` after it. Where
+/// it has `expect_pass(next)`, it is told before each pass which one it runs after that.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
@@ -30,6 +32,7 @@ concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTen
   { stage.backward(std::move(out), batch, saved) } -> std::same_as<decltype(in)>;
   { stage.input_gradient(std::move(out), saved) } -> std::same_as<decltype(in)>;
   stage.weight_gradient(batch, saved);
+  stage.begin_last_gradients();
   stage.end_gradients();
   loss += loss;
 };

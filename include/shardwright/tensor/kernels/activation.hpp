@@ -59,7 +59,7 @@ struct ActivationForward {
   Element* y;
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    chunk.store(y + i, Function::template value<Element>(chunk.load(x + i)));
+    chunk.store(y + i, Function::template value<MainElement<Element>>(chunk.load(x + i)));
   }
 };
 
@@ -70,7 +70,8 @@ struct ActivationBackward {
   Element* dx;
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
-    chunk.store(dx + i, chunk.load(dy + i) * Function::template slope<Element>(chunk.load(x + i)));
+    chunk.store(dx + i,
+                chunk.load(dy + i) * Function::template slope<MainElement<Element>>(chunk.load(x + i)));
   }
 };
 

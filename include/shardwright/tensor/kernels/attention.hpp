@@ -9,8 +9,10 @@
 #include <shardwright/tensor/kernels/attention_host.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/narrow_rows.hpp>
 
 #include <cstddef>
+#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
@@ -47,37 +49,67 @@ void require_block(const char* operation, const AttentionShape& shape, const Cau
           operation, "keys and values must be [batch * keys, kv_heads * 2 * head_dim].");
 }
 
-template <class Execution, class Element, class Work>
+/// Whether the sums of a launch need memory beside the outputs, which are too narrow for them.
+template <class Execution, class Out>
+inline constexpr bool sums_apart = !runs_on_host<Execution> && is_narrow<Out>;
+
+template <class Work>
+void require_workspace(const char* operation, const Work& workspace, std::size_t elements) {
+  require(workspace.extent(0) >= elements, operation,
+          "the workspace is too small (see attention_forward_workspace and attention_backward_workspace).");
+}
+
+template <class Execution, class Element, class Out, class Work>
 void run_attention_forward(const char* operation, const Execution& execution,
-                           const AttentionForwardRow<Element>& row, const Work& workspace) {
-  if (row.shape.tokens() == 0 || row.shape.kv_heads == 0 || row.block.keys_needed() == 0)
+                           const AttentionForwardRow<Element, Out>& row, const Work& workspace) {
+  using Number = MainElement<Element>;
+  const AttentionShape& shape = row.shape;
+  if (shape.tokens() == 0 || shape.kv_heads == 0 || row.block.keys_needed() == 0)
     return;
   if constexpr (runs_on_host<Execution>) {
-    const std::size_t workers = attention_workers(execution, row.shape);
-    require(workspace.extent(0) >= workers * AttentionBuffers<Element>::forward_size(row.shape), operation,
-            "the workspace is too small (see attention_forward_workspace).");
+    const std::size_t workers = attention_workers(execution, shape);
+    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::forward_size(shape));
     run("sw::attention", execution, workers,
-        AttentionForward<Element>{row.qkv, row.key_values, row.out, row.log_sum_exp, row.shape, row.block,
-                                  row.merge, row.scale, workspace.data(), workers});
+        AttentionForward<Element, Out>{row.qkv, row.key_values, row.out, row.log_sum_exp, shape, row.block,
+                                       row.merge, row.scale, workspace.data(), workers});
+  } else if constexpr (sums_apart<Execution, Out>) {
+    require_workspace(operation, workspace, shape.tokens() * shape.output_width());
+    const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
+    run("sw::attention", execution, shape.tokens() * shape.heads(),
+        AttentionForwardRow<Element>{row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block, false,
+                                     row.scale});
+    run("sw::round", execution, sums.rows,
+        RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
   } else {
-    run("sw::attention", execution, row.shape.tokens() * row.shape.heads(), row);
+    run("sw::attention", execution, shape.tokens() * shape.heads(), row);
   }
 }
 
-template <class Execution, class Element, class Work>
+template <class Execution, class Element, class Out, class Work>
 void run_attention_backward(const char* operation, const Execution& execution,
-                            const AttentionBackwardQuery<Element>& query, const Work& workspace) {
+                            const AttentionBackwardQuery<Element, Out>& query, const Work& workspace) {
+  using Number = MainElement<Element>;
   const AttentionShape& shape = query.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
     return;
   if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
-    require(workspace.extent(0) >= workers * AttentionBuffers<Element>::backward_size(shape), operation,
-            "the workspace is too small (see attention_backward_workspace).");
+    require_workspace(operation, workspace, workers * AttentionBuffers<Number>::backward_size(shape));
     run("sw::d_attention", execution, workers,
-        AttentionBackward<Element>{query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out,
-                                   query.d_qkv, query.d_key_values, shape, query.block, query.merge,
-                                   query.scale, workspace.data(), workers});
+        AttentionBackward<Element, Out>{query.qkv, query.key_values, query.out, query.log_sum_exp,
+                                        query.d_out, query.d_qkv, query.d_key_values, shape, query.block,
+                                        query.merge, query.scale, workspace.data(), workers});
+  } else if constexpr (sums_apart<Execution, Out>) {
+    require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
+    const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
+                                  query.d_qkv.columns};
+    run_attention_backward<Execution, Element, Number>(
+        operation, execution,
+        {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
+         KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale},
+        workspace);
+    run("sw::round", execution, sums.rows,
+        RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
   } else {
     run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
     run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
@@ -87,65 +119,74 @@ void run_attention_backward(const char* operation, const Execution& execution,
 
 } // namespace detail
 
-/// @brief Elements of workspace that attention_forward needs on this instance; 0 on a device.
+/// @brief Elements (MainElement) of workspace that attention_forward needs on this instance.
 template <class Element, class Execution>
 [[nodiscard]] std::size_t attention_forward_workspace(const Execution& execution,
                                                       const AttentionShape& shape) {
   if constexpr (!detail::runs_on_host<Execution>)
-    return 0;
-  return detail::attention_workers(execution, shape) * detail::AttentionBuffers<Element>::forward_size(shape);
+    return is_narrow<Element> ? shape.tokens() * shape.output_width() : 0;
+  return detail::attention_workers(execution, shape) *
+         detail::AttentionBuffers<MainElement<Element>>::forward_size(shape);
 }
 
-/// @brief Elements of workspace that attention_backward needs on this instance; 0 on a device.
+/// @brief Elements (MainElement) of workspace that attention_backward needs on this instance.
 template <class Element, class Execution>
 [[nodiscard]] std::size_t attention_backward_workspace(const Execution& execution,
                                                        const AttentionShape& shape) {
   if constexpr (!detail::runs_on_host<Execution>)
-    return 0;
+    return is_narrow<Element> ? shape.tokens() * shape.qkv_width() : 0;
   return detail::attention_workers(execution, shape) *
-         detail::AttentionBuffers<Element>::backward_size(shape);
+         detail::AttentionBuffers<MainElement<Element>>::backward_size(shape);
 }
 
 /// @brief out = softmax(scale Q K' under the causal mask) V for every head of every sequence.
 ///
 /// Cost: about 2 batch heads sequence^2 head_dim operations.
 /// @param qkv          fused buffer of `shape`
-/// @param out          [batch * sequence, heads * head_dim]
-/// @param log_sum_exp  [batch * heads * sequence], sequence fastest; written for the backward pass
+/// @param out          [batch * sequence, heads * head_dim], of the element of `qkv` or its MainElement
+/// @param log_sum_exp  MainElement [batch * heads * sequence], sequence fastest; written for the backward
+/// pass
 /// @param scale        usually 1 / sqrt(head_dim)
 /// @param workspace    [attention_forward_workspace] elements
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelVector Work>
 void attention_forward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
                        const AttentionShape& shape, double scale, const Work& workspace) {
-  using Element = typename Out::value_type;
+  using Element = typename Qkv::non_const_value_type;
+  using Sum = typename Out::value_type;
   detail::require_attention("attention_forward", shape, qkv, out, log_sum_exp);
   const auto input = detail::constant(detail::span_of(qkv));
-  detail::run_attention_forward<Execution, Element>(
+  detail::run_attention_forward<Execution, Element, Sum>(
       "attention_forward", execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::span_of(out),
-       log_sum_exp.data(), shape, CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)},
+       log_sum_exp.data(), shape, CausalBlock::whole(shape.sequence), false,
+       static_cast<MainElement<Element>>(scale)},
       workspace);
 }
 
 /// @brief The same queries over the keys and values of other tokens: `out` and `log_sum_exp` become those of
 /// all keys met so far. Queries that see none of these keep theirs.
 ///
-/// Blocks may be met in any order, each once, attention_forward over the queries' own tokens first.
+/// Blocks may be met in any order, each once, attention_forward over the queries' own tokens first. `out` is
+/// of the MainElement.
 /// @param key_values  [batch * keys, kv_heads * 2 * head_dim], as pack_key_values makes it
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelVector Work>
 void attention_forward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
                              const Out& out, const Lse& log_sum_exp, const AttentionShape& shape,
                              const CausalBlock& block, double scale, const Work& workspace) {
-  using Element = typename Out::value_type;
+  using Element = typename Qkv::non_const_value_type;
+  using Sum = typename Out::value_type;
+  static_assert(std::is_same_v<Sum, MainElement<Element>>,
+                "attention_forward_block: what blocks of keys add up to must be of the MainElement.");
   constexpr const char* operation = "attention_forward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
   const auto keys = detail::constant(detail::span_of(key_values));
-  detail::run_attention_forward<Execution, Element>(
+  detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
-       detail::span_of(out), log_sum_exp.data(), shape, block, true, static_cast<Element>(scale)},
+       detail::span_of(out), log_sum_exp.data(), shape, block, true,
+       static_cast<MainElement<Element>>(scale)},
       workspace);
 }
 
@@ -156,51 +197,55 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
 /// @param out          output of the forward pass
 /// @param log_sum_exp  from the forward pass
 /// @param d_out        [batch * sequence, heads * head_dim]
-/// @param d_qkv        as qkv; all of it is written
+/// @param d_qkv        as qkv, or of its MainElement; all of it is written
 /// @param workspace    [attention_backward_workspace] elements
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
           KernelMatrix DQkv, KernelVector Work>
 void attention_backward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
                         const DOut& d_out, const DQkv& d_qkv, const AttentionShape& shape, double scale,
                         const Work& workspace) {
-  using Element = typename DQkv::value_type;
+  using Element = typename Qkv::non_const_value_type;
+  using Sum = typename DQkv::value_type;
   detail::require_attention("attention_backward", shape, qkv, out, log_sum_exp);
   detail::require_attention("attention_backward", shape, d_qkv, d_out, log_sum_exp);
   const auto input = detail::constant(detail::span_of(qkv));
   const auto gradient = detail::span_of(d_qkv);
-  detail::run_attention_backward<Execution, Element>(
+  detail::run_attention_backward<Execution, Element, Sum>(
       "attention_backward", execution,
       {input, detail::KeyValueSpan<const Element>::fused(input, shape),
        detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
-       gradient, detail::KeyValueSpan<Element>::fused(gradient, shape), shape,
-       CausalBlock::whole(shape.sequence), false, static_cast<Element>(scale)},
+       gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, CausalBlock::whole(shape.sequence),
+       false, static_cast<MainElement<Element>>(scale)},
       workspace);
 }
 
 /// @brief What a block of other tokens' keys and values adds to the queries' part of `d_qkv`, and the
 /// gradients of these keys and values from the queries.
 ///
-/// @param out, log_sum_exp  of all blocks
-/// @param d_key_values      as key_values; all of it is written
+/// @param out, log_sum_exp     of all blocks
+/// @param d_qkv, d_key_values  MainElement, as qkv and key_values; all of d_key_values is written
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelMatrix DOut, KernelMatrix DQkv, KernelMatrix DKeyValues, KernelVector Work>
 void attention_backward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
                               const Out& out, const Lse& log_sum_exp, const DOut& d_out, const DQkv& d_qkv,
                               const DKeyValues& d_key_values, const AttentionShape& shape,
                               const CausalBlock& block, double scale, const Work& workspace) {
-  using Element = typename DQkv::value_type;
+  using Element = typename Qkv::non_const_value_type;
+  using Sum = typename DQkv::value_type;
+  static_assert(std::is_same_v<Sum, MainElement<Element>>,
+                "attention_backward_block: what blocks of keys add up to must be of the MainElement.");
   constexpr const char* operation = "attention_backward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
   detail::require_block(operation, shape, block, d_key_values);
   const auto keys = detail::constant(detail::span_of(key_values));
-  detail::run_attention_backward<Execution, Element>(
+  detail::run_attention_backward<Execution, Element, Sum>(
       operation, execution,
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
        detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
-       detail::span_of(d_qkv), detail::KeyValueSpan<Element>::packed(detail::span_of(d_key_values), shape),
-       shape, block, true, static_cast<Element>(scale)},
+       detail::span_of(d_qkv), detail::KeyValueSpan<Sum>::packed(detail::span_of(d_key_values), shape), shape,
+       block, true, static_cast<MainElement<Element>>(scale)},
       workspace);
 }
 

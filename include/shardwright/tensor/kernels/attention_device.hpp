@@ -15,8 +15,9 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 template <class Element>
-SHARDWRIGHT_FUNCTION inline Element row_dot(const Element* a, const Element* b, std::size_t count) {
-  Element sum(0);
+SHARDWRIGHT_FUNCTION inline MainElement<Element> row_dot(const Element* a, const Element* b,
+                                                         std::size_t count) {
+  MainElement<Element> sum(0);
   for (std::size_t i = 0; i < count; ++i)
     sum += a[i] * b[i];
   return sum;
@@ -37,17 +38,19 @@ struct AttentionHead {
         out_column(head * shape.head_dim) {}
 };
 
-/// One query row per call; the members are those of AttentionForward.
-template <class Element>
+/// One query row per call; the members are those of AttentionForward. It sums in place, so calls need outputs
+/// and gradients of the MainElement.
+template <class Element, class Out = MainElement<Element>>
 struct AttentionForwardRow {
+  using Number = MainElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
-  MatrixSpan<Element> out;
-  Element* log_sum_exp;
+  MatrixSpan<Out> out;
+  Number* log_sum_exp;
   AttentionShape shape;
   CausalBlock block;
   bool merge;
-  Element scale;
+  Number scale;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
@@ -60,20 +63,19 @@ struct AttentionForwardRow {
     const std::size_t key_token = head.batch * block.keys.rows;
     const std::size_t d = shape.head_dim;
     const Element* q = qkv.row(token) + head.q_column;
-    Element best =
-        merge ? log_sum_exp[index] : scale * row_dot(q, key_values.key(key_token, head.kv_head), d);
+    Number best = merge ? log_sum_exp[index] : scale * row_dot(q, key_values.key(key_token, head.kv_head), d);
     for (std::size_t j = 0; j < seen; ++j) {
-      const Element score = scale * row_dot(q, key_values.key(key_token + j, head.kv_head), d);
+      const Number score = scale * row_dot(q, key_values.key(key_token + j, head.kv_head), d);
       if (score > best)
         best = score;
     }
-    Element* to = out.row(token) + head.out_column;
-    Element sum = merge ? std::exp(log_sum_exp[index] - best) : Element(0);
+    Number* to = out.row(token) + head.out_column;
+    Number sum = merge ? std::exp(log_sum_exp[index] - best) : Number(0);
     for (std::size_t c = 0; c < d; ++c)
-      to[c] = merge ? to[c] * sum : Element(0);
+      to[c] = merge ? to[c] * sum : Number(0);
     for (std::size_t j = 0; j < seen; ++j) {
       const Element* k = key_values.key(key_token + j, head.kv_head);
-      const Element weight = std::exp(scale * row_dot(q, k, d) - best);
+      const Number weight = std::exp(scale * row_dot(q, k, d) - best);
       sum += weight;
       for (std::size_t c = 0; c < d; ++c)
         to[c] += weight * k[d + c];
@@ -85,19 +87,20 @@ struct AttentionForwardRow {
 };
 
 /// Gradient of one query row per call; the members are those of AttentionBackward.
-template <class Element>
+template <class Element, class Out = MainElement<Element>>
 struct AttentionBackwardQuery {
+  using Number = MainElement<Element>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
   MatrixSpan<const Element> out;
-  const Element* log_sum_exp;
+  const Number* log_sum_exp;
   MatrixSpan<const Element> d_out;
-  MatrixSpan<Element> d_qkv;
-  KeyValueSpan<Element> d_key_values;
+  MatrixSpan<Out> d_qkv;
+  KeyValueSpan<Out> d_key_values;
   AttentionShape shape;
   CausalBlock block;
   bool merge;
-  Element scale;
+  Number scale;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
@@ -108,15 +111,15 @@ struct AttentionBackwardQuery {
     const std::size_t d = shape.head_dim;
     const Element* q = qkv.row(token) + head.q_column;
     const Element* d_row = d_out.row(token) + head.out_column;
-    const Element dots = row_dot(d_row, out.row(token) + head.out_column, d);
-    Element* to = d_qkv.row(token) + head.q_column;
+    const Number dots = row_dot(d_row, out.row(token) + head.out_column, d);
+    Number* to = d_qkv.row(token) + head.q_column;
     for (std::size_t c = 0; c < d && !merge; ++c)
-      to[c] = Element(0);
+      to[c] = Number(0);
     const std::size_t seen = block.keys_seen(i);
     for (std::size_t j = 0; j < seen; ++j) {
       const Element* k = key_values.key(key_token + j, head.kv_head);
-      const Element p = std::exp(scale * row_dot(q, k, d) - log_sum_exp[index]);
-      const Element d_score = scale * p * (row_dot(d_row, k + d, d) - dots);
+      const Number p = std::exp(scale * row_dot(q, k, d) - log_sum_exp[index]);
+      const Number d_score = scale * p * (row_dot(d_row, k + d, d) - dots);
       for (std::size_t c = 0; c < d; ++c)
         to[c] += d_score * k[c];
     }
@@ -126,6 +129,7 @@ struct AttentionBackwardQuery {
 /// Gradients of one key and value row per call, summed over the query heads and rows that see it, in order.
 template <class Element>
 struct AttentionBackwardKey {
+  using Number = MainElement<Element>;
   AttentionBackwardQuery<Element> a;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
@@ -137,18 +141,18 @@ struct AttentionBackwardKey {
     const std::size_t token = batch * shape.sequence;
     const std::size_t d = shape.head_dim;
     const Element* k = a.key_values.key(batch * a.block.keys.rows + j, kv_head);
-    Element* d_key = a.d_key_values.key(batch * a.block.keys.rows + j, kv_head);
+    Number* d_key = a.d_key_values.key(batch * a.block.keys.rows + j, kv_head);
     for (std::size_t c = 0; c < 2 * d; ++c)
-      d_key[c] = Element(0);
+      d_key[c] = Number(0);
     for (std::size_t h = kv_head * shape.q_per_kv; h < (kv_head + 1) * shape.q_per_kv; ++h) {
       const AttentionHead head(shape, batch, h);
       for (std::size_t i = a.block.first_query(j); i < shape.sequence; ++i) {
         const Element* q = a.qkv.row(token + i) + head.q_column;
         const Element* d_row = a.d_out.row(token + i) + head.out_column;
-        const Element lse = a.log_sum_exp[(batch * shape.heads() + h) * shape.sequence + i];
-        const Element p = std::exp(a.scale * row_dot(q, k, d) - lse);
-        const Element dots = row_dot(d_row, a.out.row(token + i) + head.out_column, d);
-        const Element d_score = a.scale * p * (row_dot(d_row, k + d, d) - dots);
+        const Number lse = a.log_sum_exp[(batch * shape.heads() + h) * shape.sequence + i];
+        const Number p = std::exp(a.scale * row_dot(q, k, d) - lse);
+        const Number dots = row_dot(d_row, a.out.row(token + i) + head.out_column, d);
+        const Number d_score = a.scale * p * (row_dot(d_row, k + d, d) - dots);
         for (std::size_t c = 0; c < d; ++c) {
           d_key[c] += d_score * q[c];
           d_key[d + c] += p * d_row[c];

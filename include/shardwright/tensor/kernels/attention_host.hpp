@@ -21,32 +21,32 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// queries, and the softmax needs no sum across lanes.
 inline constexpr std::size_t attention_rows = 32;
 
-template <class Element>
-inline constexpr Element infinite = std::numeric_limits<Element>::infinity();
+template <class Number>
+inline constexpr Number infinite = std::numeric_limits<Number>::infinity();
 
 SHARDWRIGHT_FUNCTION constexpr std::size_t rounded_up(std::size_t count, std::size_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
 /// Buffers of one worker, carved from the caller's workspace.
-template <class Element>
+template <class Number>
 struct AttentionBuffers {
   static constexpr std::size_t rows = attention_rows;
-  std::size_t width;       // head_dim rounded up to whole registers; the padding holds zeros
-  Element* keys;           // [sequence, width]
-  Element* values;         // [sequence, width]
-  Element* queries_across; // [head_dim, rows], scaled
-  Element* scores;         // [sequence, rows], then probabilities
-  Element* result;         // [rows, width]: outputs, or query gradients
-  Element* d_keys;         // [sequence, width]; from here on for the backward pass
-  Element* d_values;       // [sequence, width]
-  Element* queries;        // [rows, width], scaled
-  Element* d_out;          // [rows, width]
-  Element* d_out_across;   // [head_dim, rows]
-  Element* d_scores;       // [sequence, rows]
+  std::size_t width;      // head_dim rounded up to whole registers; the padding holds zeros
+  Number* keys;           // [sequence, width]
+  Number* values;         // [sequence, width]
+  Number* queries_across; // [head_dim, rows], scaled
+  Number* scores;         // [sequence, rows], then probabilities
+  Number* result;         // [rows, width]: outputs, or query gradients
+  Number* d_keys;         // [sequence, width]; from here on for the backward pass
+  Number* d_values;       // [sequence, width]
+  Number* queries;        // [rows, width], scaled
+  Number* d_out;          // [rows, width]
+  Number* d_out_across;   // [head_dim, rows]
+  Number* d_scores;       // [sequence, rows]
 
   SHARDWRIGHT_FUNCTION static std::size_t width_of(const AttentionShape& shape) {
-    return rounded_up(shape.head_dim, lane_count<Element>);
+    return rounded_up(shape.head_dim, lane_count<Number>);
   }
 
   SHARDWRIGHT_FUNCTION static std::size_t forward_size(const AttentionShape& shape) {
@@ -58,11 +58,11 @@ struct AttentionBuffers {
     return forward_size(shape) + 2 * shape.sequence * width + 3 * width * rows + shape.sequence * rows;
   }
 
-  SHARDWRIGHT_FUNCTION static AttentionBuffers carve(Element* from, const AttentionShape& shape,
+  SHARDWRIGHT_FUNCTION static AttentionBuffers carve(Number* from, const AttentionShape& shape,
                                                      bool backward) {
     AttentionBuffers buffers{};
     const auto take = [&from](std::size_t count) {
-      Element* block = from;
+      Number* block = from;
       from += count;
       return block;
     };
@@ -85,25 +85,25 @@ struct AttentionBuffers {
 };
 
 /// Copies rows into a packed block of whole registers, times `factor`, with zeros in the padding.
-template <class Element>
+template <class Element, class Number>
 SHARDWRIGHT_FUNCTION inline void pack_rows(const Element* from, std::size_t stride, std::size_t count,
-                                           std::size_t columns, Element factor, Element* to,
+                                           std::size_t columns, Number factor, Number* to,
                                            std::size_t padded_rows, std::size_t width) {
   for (std::size_t i = 0; i < count; ++i) {
-    Element* row = to + i * width;
+    Number* row = to + i * width;
     const Element* in = from + i * stride;
-    for_chunks<Element>(0, columns, [=](auto chunk, std::size_t c) {
-      WholeChunk<Element>{}.store(row + c, chunk.load(in + c) * factor);
+    for_chunks<Number>(0, columns, [=](auto chunk, std::size_t c) {
+      WholeChunk<Number>{}.store(row + c, chunk.load(in + c) * factor);
     });
   }
   for (std::size_t i = count * width; i < padded_rows * width; ++i)
-    to[i] = Element(0);
+    to[i] = Number(0);
 }
 
 /// across[c, i] = packed[i, c] for a block of attention_rows packed rows.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline void transpose_rows(const Element* packed, std::size_t width, std::size_t columns,
-                                                Element* across) {
+template <class Number>
+SHARDWRIGHT_FUNCTION inline void transpose_rows(const Number* packed, std::size_t width, std::size_t columns,
+                                                Number* across) {
   for (std::size_t c = 0; c < columns; ++c) {
     for (std::size_t i = 0; i < attention_rows; ++i)
       across[c * attention_rows + i] = packed[i * width + c];
@@ -111,69 +111,70 @@ SHARDWRIGHT_FUNCTION inline void transpose_rows(const Element* packed, std::size
 }
 
 /// Rows of a packed block, each times its own factor, to where they belong: copied, or added there.
-template <TileStore store = TileStore::assign, class Element, class Factor>
-SHARDWRIGHT_FUNCTION inline void unpack_rows(const Element* packed, std::size_t width, std::size_t count,
-                                             std::size_t columns, Factor factor, Element* to,
+template <TileStore store = TileStore::assign, class Number, class Factor, class Out>
+SHARDWRIGHT_FUNCTION inline void unpack_rows(const Number* packed, std::size_t width, std::size_t count,
+                                             std::size_t columns, Factor factor, Out* to,
                                              std::size_t stride) {
   for (std::size_t i = 0; i < count; ++i) {
-    Element* out = to + i * stride;
-    const Element* row = packed + i * width;
-    const Element scale = factor(i);
-    for_chunks<Element>(0, columns, [=](auto chunk, std::size_t c) {
+    Out* out = to + i * stride;
+    const Number* row = packed + i * width;
+    const Number scale = factor(i);
+    for_chunks<Number>(0, columns, [=](auto chunk, std::size_t c) {
       if constexpr (store == TileStore::accumulate)
-        chunk.store(out + c, chunk.load(out + c) + WholeChunk<Element>{}.load(row + c) * scale);
+        chunk.store(out + c, chunk.load(out + c) + WholeChunk<Number>{}.load(row + c) * scale);
       else
-        chunk.store(out + c, WholeChunk<Element>{}.load(row + c) * scale);
+        chunk.store(out + c, WholeChunk<Number>{}.load(row + c) * scale);
     });
   }
 }
 
 /// Scores of the first `keys` keys that a query of the block from `first_row` on must not see become
 /// -infinity.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline void mask_unseen(Element* scores, const CausalBlock& block, std::size_t first_row,
+template <class Number>
+SHARDWRIGHT_FUNCTION inline void mask_unseen(Number* scores, const CausalBlock& block, std::size_t first_row,
                                              std::size_t keys) {
   for (std::size_t j = block.keys_seen(first_row); j < keys; ++j) {
     const std::size_t unseeing = block.first_query(j) - first_row;
     for (std::size_t i = 0; i < unseeing; ++i)
-      scores[j * attention_rows + i] = -infinite<Element>;
+      scores[j * attention_rows + i] = -infinite<Number>;
   }
 }
 
 /// Attention of the queries of `qkv` over the keys that they see of `block`. `merge` joins the result with
-/// that of other keys, which `out` and `log_sum_exp` hold.
-template <class Element>
+/// that of other keys, which `out` and `log_sum_exp` hold. `Out` is Element or its MainElement.
+template <class Element, class Out = Element>
 struct AttentionForward {
+  using Number = MainElement<Element>;
   static constexpr std::size_t rows = attention_rows;
-  static constexpr std::size_t registers = attention_rows / lane_count<Element>;
+  static constexpr std::size_t registers = attention_rows / lane_count<Number>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
-  MatrixSpan<Element> out;
-  Element* log_sum_exp;
+  MatrixSpan<Out> out;
+  Number* log_sum_exp;
   AttentionShape shape;
   CausalBlock block;
   bool merge;
-  Element scale;
-  Element* workspace;
+  Number scale;
+  Number* workspace;
   std::size_t workers;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
-    const auto buffers = AttentionBuffers<Element>::carve(
-        workspace + worker * AttentionBuffers<Element>::forward_size(shape), shape, false);
+    const auto buffers = AttentionBuffers<Number>::carve(
+        workspace + worker * AttentionBuffers<Number>::forward_size(shape), shape, false);
     for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
       group(unit, buffers);
   }
 
 private:
-  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Element>& buffers) const {
+  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& buffers) const {
     const std::size_t batch = unit / shape.kv_heads;
     const std::size_t kv_head = unit % shape.kv_heads;
     const Element* queries = qkv.row(batch * shape.sequence) + kv_head * shape.group_width();
     const Element* keys = key_values.key(batch * block.keys.rows, kv_head);
     const std::size_t needed = block.keys_needed();
-    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Element(1), buffers.keys, needed,
+    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Number(1), buffers.keys, needed,
               buffers.width);
-    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Element(1),
+    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Number(1),
               buffers.values, needed, buffers.width);
     for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
       const std::size_t head = kv_head * shape.q_per_kv + h;
@@ -186,23 +187,23 @@ private:
     }
   }
 
-  SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t first, std::size_t count,
-                                      Element* to, Element* lse, const AttentionBuffers<Element>& b) const {
+  SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t first, std::size_t count, Out* to,
+                                      Number* lse, const AttentionBuffers<Number>& b) const {
     const std::size_t keys = block.keys_seen(first + count - 1);
     pack_rows(queries, qkv.stride, count, shape.head_dim, scale, b.result, rows, b.width);
     transpose_rows(b.result, b.width, shape.head_dim, b.queries_across);
-    product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
-                                                 b.queries_across, rows, b.scores, rows);
+    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
+                                                b.queries_across, rows, b.scores, rows);
     mask_unseen(b.scores, block, first, keys);
-    Element sums[rows];
-    Element maxima[rows];
+    Number sums[rows];
+    Number maxima[rows];
     softmax(b.scores, keys, maxima, sums);
-    product_in_tiles<TileStore::assign, Element>(rows, b.width, keys, {b.scores, 1, rows}, b.values, b.width,
-                                                 b.result, b.width);
+    product_in_tiles<TileStore::assign, Number>(rows, b.width, keys, {b.scores, 1, rows}, b.values, b.width,
+                                                b.result, b.width);
     if (merge)
       return merge_rows(b, count, maxima, sums, to, lse);
     unpack_rows(
-        b.result, b.width, count, shape.head_dim, [&sums](std::size_t i) { return Element(1) / sums[i]; }, to,
+        b.result, b.width, count, shape.head_dim, [&sums](std::size_t i) { return Number(1) / sums[i]; }, to,
         out.stride);
     for (std::size_t i = 0; i < count; ++i)
       lse[i] = maxima[i] + std::log(sums[i]);
@@ -210,18 +211,17 @@ private:
 
   /// With o and l of other keys and the sums s and r = sum exp(score - m) v of these: l' = log(e^l + e^m s),
   /// o' = e^(l - l') o + e^(m - l') r (Liu et al. 2023, arXiv 2310.01889, section 3).
-  SHARDWRIGHT_FUNCTION void merge_rows(const AttentionBuffers<Element>& b, std::size_t count,
-                                       const Element* maxima, const Element* sums, Element* to,
-                                       Element* lse) const {
+  SHARDWRIGHT_FUNCTION void merge_rows(const AttentionBuffers<Number>& b, std::size_t count,
+                                       const Number* maxima, const Number* sums, Out* to, Number* lse) const {
     for (std::size_t i = 0; i < count; ++i) {
-      const Element fresh = maxima[i] + std::log(sums[i]);
-      const Element larger = lse[i] > fresh ? lse[i] : fresh;
-      const Element joint = larger + std::log(std::exp(lse[i] - larger) + std::exp(fresh - larger));
-      const Element old_share = std::exp(lse[i] - joint);
-      const Element fresh_share = std::exp(maxima[i] - joint);
-      Element* row = to + i * out.stride;
-      const Element* result = b.result + i * b.width;
-      for_chunks<Element>(0, shape.head_dim, [=](auto chunk, std::size_t c) {
+      const Number fresh = maxima[i] + std::log(sums[i]);
+      const Number larger = lse[i] > fresh ? lse[i] : fresh;
+      const Number joint = larger + std::log(std::exp(lse[i] - larger) + std::exp(fresh - larger));
+      const Number old_share = std::exp(lse[i] - joint);
+      const Number fresh_share = std::exp(maxima[i] - joint);
+      Out* row = to + i * out.stride;
+      const Number* result = b.result + i * b.width;
+      for_chunks<Number>(0, shape.head_dim, [=](auto chunk, std::size_t c) {
         chunk.store(row + c, chunk.load(row + c) * old_share + chunk.load(result + c) * fresh_share);
       });
       lse[i] = joint;
@@ -229,15 +229,14 @@ private:
   }
 
   /// Scores become exp(score - maximum of the query); the sums are left to the caller.
-  SHARDWRIGHT_FUNCTION static void softmax(Element* scores, std::size_t keys, Element* maxima,
-                                           Element* sums) {
-    constexpr WholeChunk<Element> whole;
-    constexpr std::size_t width = lane_count<Element>;
-    Lanes<Element> best[registers];
-    Lanes<Element> total[registers];
+  SHARDWRIGHT_FUNCTION static void softmax(Number* scores, std::size_t keys, Number* maxima, Number* sums) {
+    constexpr WholeChunk<Number> whole;
+    constexpr std::size_t width = lane_count<Number>;
+    Lanes<Number> best[registers];
+    Lanes<Number> total[registers];
     for (std::size_t r = 0; r < registers; ++r) {
-      best[r] = broadcast(-infinite<Element>);
-      total[r] = Lanes<Element>{};
+      best[r] = broadcast(-infinite<Number>);
+      total[r] = Lanes<Number>{};
     }
     for (std::size_t j = 0; j < keys; ++j) {
       for (std::size_t r = 0; r < registers; ++r)
@@ -245,8 +244,8 @@ private:
     }
     for (std::size_t j = 0; j < keys; ++j) {
       for (std::size_t r = 0; r < registers; ++r) {
-        Element* at = scores + j * rows + r * width;
-        const Lanes<Element> value = exp_of_nonpositive<Element>(whole.load(at) - best[r]);
+        Number* at = scores + j * rows + r * width;
+        const Lanes<Number> value = exp_of_nonpositive<Number>(whole.load(at) - best[r]);
         total[r] += value;
         whole.store(at, value);
       }
@@ -263,51 +262,52 @@ private:
 ///
 /// `out` and `log_sum_exp` are those of all keys, so gradients of blocks of keys add up. `merge` adds dQ to
 /// what `d_qkv` holds of other keys; dK and dV are written.
-template <class Element>
+template <class Element, class Out = Element>
 struct AttentionBackward {
+  using Number = MainElement<Element>;
   static constexpr std::size_t rows = attention_rows;
-  static constexpr std::size_t registers = attention_rows / lane_count<Element>;
+  static constexpr std::size_t registers = attention_rows / lane_count<Number>;
   MatrixSpan<const Element> qkv;
   KeyValueSpan<const Element> key_values;
   MatrixSpan<const Element> out;
-  const Element* log_sum_exp;
+  const Number* log_sum_exp;
   MatrixSpan<const Element> d_out;
-  MatrixSpan<Element> d_qkv;
-  KeyValueSpan<Element> d_key_values;
+  MatrixSpan<Out> d_qkv;
+  KeyValueSpan<Out> d_key_values;
   AttentionShape shape;
   CausalBlock block;
   bool merge;
-  Element scale;
-  Element* workspace;
+  Number scale;
+  Number* workspace;
   std::size_t workers;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
-    const auto buffers = AttentionBuffers<Element>::carve(
-        workspace + worker * AttentionBuffers<Element>::backward_size(shape), shape, true);
+    const auto buffers = AttentionBuffers<Number>::carve(
+        workspace + worker * AttentionBuffers<Number>::backward_size(shape), shape, true);
     for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
       group(unit, buffers);
   }
 
 private:
-  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Element>& b) const {
+  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& b) const {
     const std::size_t batch = unit / shape.kv_heads;
     const std::size_t kv_head = unit % shape.kv_heads;
     const std::size_t token = batch * block.keys.rows;
     const std::size_t needed = block.keys_needed();
     const Element* keys = key_values.key(token, kv_head);
-    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Element(1), b.keys, needed, b.width);
-    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Element(1), b.values,
+    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Number(1), b.keys, needed, b.width);
+    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Number(1), b.values,
               needed, b.width);
     for (std::size_t i = 0; i < block.keys.rows * b.width; ++i)
-      b.d_keys[i] = b.d_values[i] = Element(0);
+      b.d_keys[i] = b.d_values[i] = Number(0);
     for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
       for (std::size_t first = block.first_query(0); first < shape.sequence; first += rows) {
         const std::size_t count = first + rows <= shape.sequence ? rows : shape.sequence - first;
         row_block(batch, kv_head, h, first, count, b);
       }
     }
-    const auto one = [](std::size_t) { return Element(1); };
-    Element* d_keys = d_key_values.key(token, kv_head);
+    const auto one = [](std::size_t) { return Number(1); };
+    Out* d_keys = d_key_values.key(token, kv_head);
     const std::size_t stride = d_key_values.tokens.stride;
     unpack_rows(b.d_keys, b.width, block.keys.rows, shape.head_dim, one, d_keys, stride);
     unpack_rows(b.d_values, b.width, block.keys.rows, shape.head_dim, one, d_keys + shape.head_dim, stride);
@@ -315,7 +315,7 @@ private:
 
   SHARDWRIGHT_FUNCTION void row_block(std::size_t batch, std::size_t kv_head, std::size_t h,
                                       std::size_t first, std::size_t count,
-                                      const AttentionBuffers<Element>& b) const {
+                                      const AttentionBuffers<Number>& b) const {
     const std::size_t keys = block.keys_seen(first + count - 1);
     const std::size_t head = kv_head * shape.q_per_kv + h;
     const std::size_t token = batch * shape.sequence + first;
@@ -323,37 +323,37 @@ private:
     const Element* outputs = out.row(token) + head * shape.head_dim;
     const Element* gradients = d_out.row(token) + head * shape.head_dim;
     pack_rows(qkv.row(token) + q_column, qkv.stride, count, shape.head_dim, scale, b.queries, rows, b.width);
-    pack_rows(gradients, d_out.stride, count, shape.head_dim, Element(1), b.d_out, rows, b.width);
+    pack_rows(gradients, d_out.stride, count, shape.head_dim, Number(1), b.d_out, rows, b.width);
     transpose_rows(b.queries, b.width, shape.head_dim, b.queries_across);
     transpose_rows(b.d_out, b.width, shape.head_dim, b.d_out_across);
 
     // Padding rows have probability exp(0 - infinity) = 0.
-    Element lse[rows];
-    Element dots[rows];
+    Number lse[rows];
+    Number dots[rows];
     for (std::size_t i = 0; i < rows; ++i) {
-      lse[i] = infinite<Element>;
-      dots[i] = Element(0);
+      lse[i] = infinite<Number>;
+      dots[i] = Number(0);
     }
-    const Element* saved = log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first;
+    const Number* saved = log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first;
     for (std::size_t i = 0; i < count; ++i) {
       lse[i] = saved[i];
       dots[i] = dot(outputs + i * out.stride, gradients + i * d_out.stride);
     }
 
-    product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
-                                                 b.queries_across, rows, b.scores, rows);
+    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
+                                                b.queries_across, rows, b.scores, rows);
     mask_unseen(b.scores, block, first, keys);
-    product_in_tiles<TileStore::assign, Element>(keys, rows, shape.head_dim, {b.values, b.width, 1},
-                                                 b.d_out_across, rows, b.d_scores, rows);
+    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.values, b.width, 1},
+                                                b.d_out_across, rows, b.d_scores, rows);
     score_gradients(b.scores, b.d_scores, keys, lse, dots);
-    product_in_tiles<TileStore::accumulate, Element>(keys, b.width, rows, {b.scores, rows, 1}, b.d_out,
-                                                     b.width, b.d_values, b.width);
-    product_in_tiles<TileStore::accumulate, Element>(keys, b.width, rows, {b.d_scores, rows, 1}, b.queries,
-                                                     b.width, b.d_keys, b.width);
-    product_in_tiles<TileStore::assign, Element>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys, b.width,
-                                                 b.result, b.width);
+    product_in_tiles<TileStore::accumulate, Number>(keys, b.width, rows, {b.scores, rows, 1}, b.d_out,
+                                                    b.width, b.d_values, b.width);
+    product_in_tiles<TileStore::accumulate, Number>(keys, b.width, rows, {b.d_scores, rows, 1}, b.queries,
+                                                    b.width, b.d_keys, b.width);
+    product_in_tiles<TileStore::assign, Number>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys, b.width,
+                                                b.result, b.width);
     const auto factor = [by = scale](std::size_t) { return by; };
-    Element* d_queries = d_qkv.row(token) + q_column;
+    Out* d_queries = d_qkv.row(token) + q_column;
     if (merge)
       unpack_rows<TileStore::accumulate>(b.result, b.width, count, shape.head_dim, factor, d_queries,
                                          d_qkv.stride);
@@ -362,27 +362,27 @@ private:
   }
 
   /// Scores become probabilities, and gradients of probabilities become gradients of scores.
-  SHARDWRIGHT_FUNCTION static void score_gradients(Element* scores, Element* d_scores, std::size_t keys,
-                                                   const Element* lse, const Element* dots) {
-    constexpr WholeChunk<Element> whole;
-    constexpr std::size_t width = lane_count<Element>;
+  SHARDWRIGHT_FUNCTION static void score_gradients(Number* scores, Number* d_scores, std::size_t keys,
+                                                   const Number* lse, const Number* dots) {
+    constexpr WholeChunk<Number> whole;
+    constexpr std::size_t width = lane_count<Number>;
     for (std::size_t j = 0; j < keys; ++j) {
       for (std::size_t r = 0; r < registers; ++r) {
         const std::size_t at = j * rows + r * width;
-        const Lanes<Element> p =
-            exp_of_nonpositive<Element>(whole.load(scores + at) - whole.load(lse + r * width));
+        const Lanes<Number> p =
+            exp_of_nonpositive<Number>(whole.load(scores + at) - whole.load(lse + r * width));
         whole.store(scores + at, p);
         whole.store(d_scores + at, p * (whole.load(d_scores + at) - whole.load(dots + r * width)));
       }
     }
   }
 
-  SHARDWRIGHT_FUNCTION Element dot(const Element* x, const Element* y) const {
-    Lanes<Element> sum{};
-    for_chunks<Element>(0, shape.head_dim, [x, y, &sum](auto chunk, std::size_t c) {
+  SHARDWRIGHT_FUNCTION Number dot(const Element* x, const Element* y) const {
+    Lanes<Number> sum{};
+    for_chunks<Number>(0, shape.head_dim, [x, y, &sum](auto chunk, std::size_t c) {
       sum += chunk.load(x + c) * chunk.load(y + c);
     });
-    return sum_of<Element>(sum);
+    return sum_of<Number>(sum);
   }
 };
 

@@ -13,7 +13,10 @@
 #endif
 
 #if SHARDWRIGHT_WITH_BLAS
+// OpenBLAS has a type of this name in the global namespace, which `using namespace shardwright` would meet.
+#define bfloat16 blas_bfloat16
 #include <cblas.h>
+#undef bfloat16
 
 #if defined(__ELF__)
 // Present in one BLAS or another, and null elsewhere; no header declares them all.

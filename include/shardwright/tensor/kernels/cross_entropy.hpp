@@ -20,41 +20,43 @@ namespace detail {
 
 template <class Element>
 struct RowMaximum {
+  using Number = MainElement<Element>;
   MatrixSpan<const Element> logits;
-  Element* maximum;
-  Element lowest;
+  Number* maximum;
+  Number lowest;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* row = logits.row(i);
-    const Element filler = lowest;
-    Lanes<Element> best = broadcast(filler);
-    for_chunks<Element>(0, logits.columns, [row, filler, &best](auto chunk, std::size_t c) {
+    const Number filler = lowest;
+    Lanes<Number> best = broadcast(filler);
+    for_chunks<Number>(0, logits.columns, [row, filler, &best](auto chunk, std::size_t c) {
       best = larger(chunk.load_or(row + c, filler), best);
     });
-    maximum[i] = largest_of<Element>(best);
+    maximum[i] = largest_of<Number>(best);
   }
 };
 
 template <class Element>
 struct RowExponentials {
+  using Number = MainElement<Element>;
   MatrixSpan<const Element> logits;
-  const Element* maximum;
+  const Number* maximum;
   const std::int32_t* targets;
   std::int64_t first_id;
-  Element* sum;
-  Element* target_logit;
+  Number* sum;
+  Number* target_logit;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* row = logits.row(i);
-    const Element shift = maximum[i];
-    Lanes<Element> total{};
-    for_chunks<Element>(0, logits.columns, [row, shift, &total](auto chunk, std::size_t c) {
-      total += chunk.keep(exp_of_nonpositive<Element>(chunk.load(row + c) - shift), Element(0));
+    const Number shift = maximum[i];
+    Lanes<Number> total{};
+    for_chunks<Number>(0, logits.columns, [row, shift, &total](auto chunk, std::size_t c) {
+      total += chunk.keep(exp_of_nonpositive<Number>(chunk.load(row + c) - shift), Number(0));
     });
-    sum[i] = sum_of<Element>(total);
+    sum[i] = sum_of<Number>(total);
     const std::int64_t target = targets[i] - first_id;
     const bool here = targets[i] >= 0 && target >= 0 && target < static_cast<std::int64_t>(logits.columns);
-    target_logit[i] = here ? row[target] : Element(0);
+    target_logit[i] = here ? static_cast<Number>(row[target]) : Number(0);
   }
 };
 
@@ -94,12 +96,13 @@ struct SumLosses {
 
 template <class Element>
 struct LogitGradient {
+  using Number = MainElement<Element>;
   MatrixSpan<Element> logits;
-  const Element* maximum;
-  const Element* sum;
+  const Number* maximum;
+  const Number* sum;
   const std::int32_t* targets;
   std::int64_t first_id;
-  Element scale;
+  Number scale;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     Element* row = logits.row(i);
@@ -108,13 +111,20 @@ struct LogitGradient {
         row[c] = Element(0);
       return;
     }
-    const Element shift = maximum[i];
-    const Element factor = scale / sum[i];
-    for_chunks<Element>(0, logits.columns, [row, shift, factor](auto chunk, std::size_t c) {
-      chunk.store(row + c, exp_of_nonpositive<Element>(chunk.load(row + c) - shift) * factor);
-    });
+    const Number shift = maximum[i];
+    const Number factor = scale / sum[i];
     const std::int64_t target = targets[i] - first_id;
-    if (target >= 0 && target < static_cast<std::int64_t>(logits.columns))
+    const bool here = target >= 0 && target < static_cast<std::int64_t>(logits.columns);
+    const Number target_logit = here ? static_cast<Number>(row[target]) : Number(0);
+    for_chunks<Number>(0, logits.columns, [row, shift, factor](auto chunk, std::size_t c) {
+      chunk.store(row + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
+    });
+    if (!here)
+      return;
+    // A probability near 1 must not be rounded before the difference.
+    if constexpr (is_narrow<Element>)
+      row[target] = Element(std::exp(target_logit - shift) * factor - scale);
+    else
       row[target] -= scale;
   }
 };
@@ -129,19 +139,20 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 
 } // namespace detail
 
-/// @brief row_max = largest logit of every row of this block; -infinity for an empty block.
+/// @brief row_max = largest logit of every row of this block; -infinity for an empty block. Row values of all
+/// kernels here are of the MainElement of the logits.
 /// @param logits   [tokens, block of the vocabulary]
 /// @param row_max  [tokens]; combine over the ranks by maximum
 template <class Execution, KernelMatrix Logits, KernelVector Rows>
 void cross_entropy_row_max(const Execution& execution, const Logits& logits, const Rows& row_max) {
-  using Element = typename Rows::value_type;
+  using Element = typename Logits::non_const_value_type;
   detail::require(row_max.extent(0) == logits.extent(0), "cross_entropy_row_max",
                   "the result must have one element per row of logits.");
   const auto in = detail::span_of(logits);
   detail::run("sw::row_max", execution, in.rows,
               detail::RowMaximum<Element>{{in.data, in.rows, in.columns, in.stride},
                                           row_max.data(),
-                                          -std::numeric_limits<Element>::infinity()});
+                                          -std::numeric_limits<MainElement<Element>>::infinity()});
 }
 
 /// @brief row_sum = sum over the block of exp(logit - row_max); target_logit = the target's logit, or 0
@@ -155,7 +166,7 @@ template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector T
 void cross_entropy_row_sums(const Execution& execution, const Logits& logits, const Max& row_max,
                             const Targets& targets, std::int64_t first_id, const Rows& row_sum,
                             const Rows& target_logit) {
-  using Element = typename Rows::value_type;
+  using Element = typename Logits::non_const_value_type;
   detail::require_rows("cross_entropy_row_sums", targets, logits, row_max, row_sum, target_logit);
   const auto in = detail::span_of(logits);
   detail::run("sw::row_sums", execution, in.rows,
@@ -208,7 +219,8 @@ void cross_entropy_backward(const Execution& execution, const Logits& logits, co
   detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
   detail::run("sw::d_logits", execution, logits.extent(0),
               detail::LogitGradient<Element>{detail::span_of(logits), row_max.data(), row_sum.data(),
-                                             targets.data(), first_id, static_cast<Element>(scale)});
+                                             targets.data(), first_id,
+                                             static_cast<MainElement<Element>>(scale)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -14,14 +14,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
 /// Runs operation(chunk, index) over the elements; the operation holds the pointers.
-template <class Element, class Operation>
+template <class Number, class Operation>
 struct Elementwise {
   Operation operation;
   std::size_t count;
   std::size_t grain;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    for_chunks<Element>(block * grain, block_end(block, grain, count), operation);
+    for_chunks<Number>(block * grain, block_end(block, grain, count), operation);
   }
 };
 
@@ -29,13 +29,14 @@ template <class Element, class Execution, class Operation>
 void run_elementwise(const char* label, const Execution& execution, std::size_t count,
                      const Operation& operation) {
   const std::size_t grain = grain_of<Execution>(4096);
-  run(label, execution, blocks_of(count, grain), Elementwise<Element, Operation>{operation, count, grain});
+  run(label, execution, blocks_of(count, grain),
+      Elementwise<MainElement<Element>, Operation>{operation, count, grain});
 }
 
 template <class Element>
 struct FillElements {
   Element* to;
-  Element value;
+  MainElement<Element> value;
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(to + i, broadcast(value));
@@ -50,8 +51,16 @@ struct ConvertElements {
   std::size_t grain;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     const std::size_t end = block_end(block, grain, count);
-    for (std::size_t i = block * grain; i < end; ++i)
-      to[i] = static_cast<To>(from[i]);
+    if constexpr (std::is_same_v<MainElement<To>, MainElement<From>>) {
+      for_chunks<MainElement<To>>(block * grain, end, *this);
+    } else {
+      for (std::size_t i = block * grain; i < end; ++i)
+        to[i] = static_cast<To>(from[i]);
+    }
+  }
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(to + i, chunk.load(from + i));
   }
 };
 
@@ -79,7 +88,7 @@ struct MultiplyElements {
 
 template <class Element>
 struct ScaleElements {
-  Element factor;
+  MainElement<Element> factor;
   Element* x;
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
@@ -87,11 +96,11 @@ struct ScaleElements {
   }
 };
 
-template <class Element>
+template <class From, class To>
 struct AxpyElements {
-  Element factor;
-  const Element* x;
-  Element* y;
+  MainElement<To> factor;
+  const From* x;
+  To* y;
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(y + i, factor * chunk.load(x + i) + chunk.load(y + i));
@@ -100,7 +109,7 @@ struct AxpyElements {
 
 } // namespace detail
 
-/// @brief Sets every element of a contiguous view to `value`; float and double.
+/// @brief Sets every element of a contiguous view to `value`.
 template <class Execution, KernelView View>
 void fill(const Execution& execution, const View& to, typename View::value_type value) {
   using Element = typename View::value_type;
@@ -109,7 +118,8 @@ void fill(const Execution& execution, const View& to, typename View::value_type 
                                    detail::FillElements<Element>{all.data, value});
 }
 
-/// @brief Copies contiguous views of equal size, converting between element types; they must not overlap.
+/// @brief Copies contiguous views of equal size, converting between element types: narrowing rounds to
+/// nearest, ties to even. They must not overlap.
 template <class Execution, KernelView From, KernelView To>
 void copy(const Execution& execution, const From& from, const To& to) {
   const auto source = detail::flat_span_of(from, "copy");
@@ -152,20 +162,22 @@ template <class Execution, KernelView X>
 void scale(const Execution& execution, double factor, const X& x) {
   using Element = typename X::value_type;
   const auto all = detail::flat_span_of(x, "scale");
-  detail::run_elementwise<Element>("sw::scale", execution, all.size,
-                                   detail::ScaleElements<Element>{static_cast<Element>(factor), all.data});
+  detail::run_elementwise<Element>(
+      "sw::scale", execution, all.size,
+      detail::ScaleElements<Element>{static_cast<MainElement<Element>>(factor), all.data});
 }
 
-/// @brief y = y + factor * x on contiguous views of equal size.
+/// @brief y = y + factor * x on contiguous views of equal size; `x` may be narrower than `y`.
 template <class Execution, KernelView X, KernelView Y>
 void axpy(const Execution& execution, double factor, const X& x, const Y& y) {
   using Element = typename Y::value_type;
+  using From = typename X::non_const_value_type;
   const auto source = detail::flat_span_of(x, "axpy");
   const auto target = detail::flat_span_of(y, "axpy");
   detail::require(source.size == target.size, "axpy", "both views must have the same size.");
-  detail::run_elementwise<Element>(
-      "sw::axpy", execution, target.size,
-      detail::AxpyElements<Element>{static_cast<Element>(factor), source.data, target.data});
+  detail::run_elementwise<Element>("sw::axpy", execution, target.size,
+                                   detail::AxpyElements<From, Element>{
+                                       static_cast<MainElement<Element>>(factor), source.data, target.data});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -38,12 +38,12 @@ struct EmbeddingForward {
 };
 
 /// One block of columns per call, tokens in order: no two calls touch one element, and the order is fixed.
-template <class Element>
+template <class Element, class Main>
 struct EmbeddingBackward {
   const std::int32_t* ids;
   MatrixSpan<const Element> d_out;
   std::int64_t first_id;
-  MatrixSpan<Element> d_table;
+  MatrixSpan<Main> d_table;
   std::size_t grain;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     const std::size_t end = block_end(block, grain, d_table.columns);
@@ -52,8 +52,8 @@ struct EmbeddingBackward {
       if (row == d_table.rows)
         continue;
       const Element* from = d_out.row(token);
-      Element* to = d_table.row(row);
-      for_chunks<Element>(block * grain, end, [from, to](auto chunk, std::size_t i) {
+      Main* to = d_table.row(row);
+      for_chunks<MainElement<Main>>(block * grain, end, [from, to](auto chunk, std::size_t i) {
         chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i));
       });
     }
@@ -87,13 +87,14 @@ void embedding_forward(const Execution& execution, const Ids& ids, const Table& 
 
 /// @brief d_table[ids[t] - first_id] += d_out[t] for the ids of the block, tokens in order.
 /// @param ids      int32 [tokens]
-/// @param d_out    [tokens, width]
+/// @param d_out    [tokens, width]; may be narrower than the sums
 /// @param d_table  contiguous [block of the vocabulary, width]
 /// @param add      false sets d_table to zero first
 template <class Execution, KernelVector Ids, KernelMatrix DOut, KernelMatrix DTable>
 void embedding_backward(const Execution& execution, const Ids& ids, const DOut& d_out, std::int64_t first_id,
                         const DTable& d_table, bool add = false) {
-  using Element = typename DTable::value_type;
+  using Main = typename DTable::value_type;
+  using Element = typename DOut::non_const_value_type;
   static_assert(std::is_same_v<typename Ids::non_const_value_type, std::int32_t>,
                 "embedding_backward: token ids must be int32.");
   detail::require(ids.extent(0) == d_out.extent(0), "embedding_backward",
@@ -101,15 +102,15 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   detail::require(d_table.extent(1) == d_out.extent(1), "embedding_backward",
                   "table and output gradients must have one width.");
   if (!add)
-    fill(execution, d_table, Element(0));
+    fill(execution, d_table, Main(0));
   const auto rows = detail::span_of(d_out);
   const std::size_t grain = detail::grain_of<Execution>(512);
   detail::run("sw::d_embedding", execution, detail::blocks_of(d_table.extent(1), grain),
-              detail::EmbeddingBackward<Element>{ids.data(),
-                                                 {rows.data, rows.rows, rows.columns, rows.stride},
-                                                 first_id,
-                                                 detail::span_of(d_table),
-                                                 grain});
+              detail::EmbeddingBackward<Element, Main>{ids.data(),
+                                                       {rows.data, rows.rows, rows.columns, rows.stride},
+                                                       first_id,
+                                                       detail::span_of(d_table),
+                                                       grain});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -3,9 +3,11 @@
 
 /// @file
 /// @brief Explicit vector lanes for kernel bodies: as wide as the instruction set on the host, one lane on a
-/// device.
+/// device. Lanes hold numbers of arithmetic; elements of two bytes are widened by loads and rounded by
+/// stores.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -62,62 +64,115 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
   return value - Lanes<Element>{}; // keeps the sign of zero, unlike an addition
 }
 
-/// A whole register of a row.
-template <class Element>
-struct WholeChunk {
-  static constexpr std::size_t count() { return lane_count<Element>; }
-
-  SHARDWRIGHT_FUNCTION Lanes<Element> load(const Element* from) const {
-    Lanes<Element> lanes;
+/// `count` elements from memory, as numbers of arithmetic.
+template <class Element, std::size_t count>
+SHARDWRIGHT_FUNCTION inline Lanes<MainElement<Element>, count> load_lanes(const Element* from) {
+  if constexpr (!is_narrow<Element>) {
+    Lanes<Element, count> lanes;
     __builtin_memcpy(&lanes, from, sizeof(lanes));
     return lanes;
+  } else if constexpr (count == 1) {
+    return *from;
+  } else {
+    Lanes<std::uint16_t, count> halves;
+    __builtin_memcpy(&halves, from, sizeof(halves));
+    using Words = Lanes<std::uint32_t, count>;
+    return Element::format::template widen<Lanes<float, count>>(__builtin_convertvector(halves, Words));
+  }
+}
+
+/// The numbers as elements in memory.
+template <class Element, std::size_t count>
+SHARDWRIGHT_FUNCTION inline void store_lanes(Element* to, Lanes<MainElement<Element>, count> lanes) {
+  if constexpr (!is_narrow<Element>) {
+    __builtin_memcpy(to, &lanes, sizeof(lanes));
+  } else if constexpr (count == 1) {
+    *to = Element(lanes);
+  } else {
+    const auto words = Element::format::template narrow<Lanes<std::uint32_t, count>>(lanes);
+    const auto halves = __builtin_convertvector(words, Lanes<std::uint16_t, count>);
+    __builtin_memcpy(static_cast<void*>(to), &halves, sizeof(halves));
+  }
+}
+
+/// The numbers as they are read again after a store to elements.
+template <class Element, std::size_t count>
+SHARDWRIGHT_FUNCTION inline Lanes<MainElement<Element>, count>
+stored_lanes(Lanes<MainElement<Element>, count> lanes) {
+  if constexpr (!is_narrow<Element>) {
+    return lanes;
+  } else {
+    Element memory[count];
+    store_lanes<Element, count>(memory, lanes);
+    return load_lanes<Element, count>(memory);
+  }
+}
+
+/// A whole register of a row. `Number` is a MainElement, and what is loaded or stored has it for its own.
+template <class Number>
+struct WholeChunk {
+  static constexpr std::size_t width = lane_count<Number>;
+  static constexpr std::size_t count() { return width; }
+
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+    return load_lanes<Element, width>(from);
   }
   /// As load; the value of lanes past the end matters only in a TailChunk.
-  SHARDWRIGHT_FUNCTION Lanes<Element> load_or(const Element* from, Element) const { return load(from); }
-  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Element> lanes) const {
-    __builtin_memcpy(to, &lanes, sizeof(lanes));
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number) const {
+    return load(from);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Number> lanes) const {
+    store_lanes<Element, width>(to, lanes);
   }
   /// The given lanes, with `filler` past the end of the row.
-  SHARDWRIGHT_FUNCTION Lanes<Element> keep(Lanes<Element> lanes, Element) const { return lanes; }
+  SHARDWRIGHT_FUNCTION Lanes<Number> keep(Lanes<Number> lanes, Number) const { return lanes; }
 };
 
 /// The last, incomplete register of a row.
-template <class Element>
+template <class Number>
 struct TailChunk {
   std::size_t length; // 1 .. lane_count - 1
 
   SHARDWRIGHT_FUNCTION std::size_t count() const { return length; }
-  SHARDWRIGHT_FUNCTION Lanes<Element> load(const Element* from) const { return load_or(from, Element(0)); }
-  SHARDWRIGHT_FUNCTION Lanes<Element> load_or(const Element* from, Element filler) const {
-    Element values[lane_count<Element>];
-    for (std::size_t i = 0; i < lane_count<Element>; ++i)
-      values[i] = i < length ? from[i] : filler;
-    return as_bits<Lanes<Element>>(values);
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+    return load_or(from, Number(0));
   }
-  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Element> lanes) const {
-    Element values[lane_count<Element>];
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number filler) const {
+    Number values[lane_count<Number>];
+    for (std::size_t i = 0; i < lane_count<Number>; ++i)
+      values[i] = i < length ? static_cast<Number>(from[i]) : filler;
+    return as_bits<Lanes<Number>>(values);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store(Element* to, Lanes<Number> lanes) const {
+    Number values[lane_count<Number>];
     __builtin_memcpy(values, &lanes, sizeof(lanes));
     for (std::size_t i = 0; i < length; ++i)
-      to[i] = values[i];
+      to[i] = static_cast<Element>(values[i]);
   }
-  SHARDWRIGHT_FUNCTION Lanes<Element> keep(Lanes<Element> lanes, Element filler) const {
-    Element values[lane_count<Element>];
+  SHARDWRIGHT_FUNCTION Lanes<Number> keep(Lanes<Number> lanes, Number filler) const {
+    Number values[lane_count<Number>];
     __builtin_memcpy(values, &lanes, sizeof(lanes));
-    for (std::size_t i = length; i < lane_count<Element>; ++i)
+    for (std::size_t i = length; i < lane_count<Number>; ++i)
       values[i] = filler;
-    return as_bits<Lanes<Element>>(values);
+    return as_bits<Lanes<Number>>(values);
   }
 };
 
 /// Calls body(chunk, first index) over [begin, end): whole registers, then the rest.
-template <class Element, class Body>
+template <class Number, class Body>
 SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body) {
-  constexpr std::size_t width = lane_count<Element>;
+  constexpr std::size_t width = lane_count<Number>;
   std::size_t i = begin;
   for (; i + width <= end; i += width)
-    body(WholeChunk<Element>{}, i);
+    body(WholeChunk<Number>{}, i);
   if (i < end)
-    body(TailChunk<Element>{end - i}, i);
+    body(TailChunk<Number>{end - i}, i);
 }
 
 /// Lane-wise larger value; a NaN in `b` is dropped, so compare against a running maximum with the new values
@@ -174,12 +229,11 @@ SHARDWRIGHT_FUNCTION inline Lanes<Wide> load_as_double(const Element* from) {
   if constexpr (lane_count<Wide> == 1) {
     return static_cast<Wide>(*from);
   } else {
-    Lanes<Element, lane_count<Wide>> narrow;
-    __builtin_memcpy(&narrow, from, sizeof(narrow));
+    const auto numbers = load_lanes<Element, lane_count<Wide>>(from);
     if constexpr (std::is_same_v<Element, Wide>)
-      return narrow;
+      return numbers;
     else
-      return __builtin_convertvector(narrow, Lanes<Wide>);
+      return __builtin_convertvector(numbers, Lanes<Wide>);
   }
 }
 

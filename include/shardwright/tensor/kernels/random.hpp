@@ -5,6 +5,7 @@
 /// @brief Random fills and dropout keyed by the global element index, so that they do not depend on the
 /// layout.
 
+#include <shardwright/core/element.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
@@ -21,6 +23,9 @@ struct BlockPosition {
   std::array<std::size_t, 4> offset{0, 0, 0,
                                     0}; ///< Global index of the block's first element, per dimension.
   std::array<std::size_t, 4> global{1, 1, 1, 1}; ///< Global extents, per dimension.
+  /// Indices of the last dimension but one from here on lie `jump` further: a block of two pieces.
+  std::size_t split = std::numeric_limits<std::size_t>::max();
+  std::size_t jump = 0;
 };
 
 namespace detail {
@@ -36,6 +41,8 @@ struct RandomElements {
   std::uint64_t offset[4];
   std::uint64_t global[4];
   std::uint64_t extent[4];
+  std::uint64_t split;
+  std::uint64_t jump;
   std::uint64_t chunks_per_row;
   std::uint64_t grain;
   RandomKey key;
@@ -45,7 +52,8 @@ struct RandomElements {
     const std::uint64_t row = work / chunks_per_row;
     const std::uint64_t begin = work % chunks_per_row * grain;
     const std::uint64_t end = begin + grain < extent[3] ? begin + grain : extent[3];
-    const std::uint64_t i2 = row % extent[2];
+    const std::uint64_t inside = row % extent[2];
+    const std::uint64_t i2 = inside < split ? inside : inside + jump;
     const std::uint64_t i1 = row / extent[2] % extent[1];
     const std::uint64_t i0 = row / extent[2] / extent[1];
     const std::uint64_t first =
@@ -68,7 +76,8 @@ struct DrawUniform {
   double low;
   double width;
   SHARDWRIGHT_FUNCTION Element operator()(const PhiloxWords& words, unsigned lane, Element) const {
-    return static_cast<Element>(low + width * unit_interval(words.word[lane]));
+    return static_cast<Element>(
+        static_cast<MainElement<Element>>(low + width * unit_interval(words.word[lane])));
   }
 };
 
@@ -81,16 +90,16 @@ struct DrawNormal {
     const double radius = std::sqrt(-2.0 * std::log(unit_interval(words.word[lane & ~1u])));
     const double angle = 6.283185307179586 * unit_interval(words.word[lane | 1u]);
     const double projection = (lane & 1u) == 0 ? std::cos(angle) : std::sin(angle);
-    return static_cast<Element>(mean + deviation * radius * projection);
+    return static_cast<Element>(static_cast<MainElement<Element>>(mean + deviation * radius * projection));
   }
 };
 
 template <class Element>
 struct DrawDropout {
   double probability;
-  Element factor;
+  MainElement<Element> factor;
   SHARDWRIGHT_FUNCTION Element operator()(const PhiloxWords& words, unsigned lane, Element value) const {
-    return unit_interval(words.word[lane]) < probability ? Element(0) : factor * value;
+    return unit_interval(words.word[lane]) < probability ? Element(0) : static_cast<Element>(factor * value);
   }
 };
 
@@ -102,17 +111,26 @@ void run_random(const char* label, const Execution& execution, const typename Vi
   static_assert(tensor_rank >= 1 && tensor_rank <= 4,
                 "random kernels: the view must have one to four dimensions.");
   using Element = typename View::value_type;
-  RandomElements<Element, Draw> functor{
-      in, flat_span_of(view, label).data,    {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1},
-      1,  grain_of<Execution>(random_grain), key,          draw};
+  RandomElements<Element, Draw> functor{in,
+                                        flat_span_of(view, label).data,
+                                        {0, 0, 0, 0},
+                                        {1, 1, 1, 1},
+                                        {1, 1, 1, 1},
+                                        position.split,
+                                        position.jump,
+                                        1,
+                                        grain_of<Execution>(random_grain),
+                                        key,
+                                        draw};
   // Dimensions are right-aligned, so that the last one is always number 3.
   for (std::size_t d = 0; d < tensor_rank; ++d) {
     const std::size_t slot = 4 - tensor_rank + d;
     functor.offset[slot] = position.offset[d];
     functor.global[slot] = position.global[d];
     functor.extent[slot] = view.extent(static_cast<unsigned>(d));
-    require(functor.offset[slot] + functor.extent[slot] <= functor.global[slot] || view.size() == 0, label,
-            "the block must lie inside the global extents (give the offsets of this rank's block).");
+    const std::size_t jump = slot == 2 && position.split < functor.extent[slot] ? position.jump : 0;
+    require(functor.offset[slot] + functor.extent[slot] + jump <= functor.global[slot] || view.size() == 0,
+            label, "the block must lie inside the global extents (give the offsets of this rank's block).");
   }
   if (view.size() == 0)
     return;
@@ -134,7 +152,8 @@ void fill_uniform(const Execution& execution, const View& view, const BlockPosit
                      detail::DrawUniform<Element>{low, high - low});
 }
 
-/// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the element type.
+/// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the MainElement and
+/// then to the element: a narrow fill is the fill of floats, rounded.
 /// @param view contiguous local block of one to four dimensions
 /// @throws InvalidArgument where the block does not lie inside the global extents
 template <class Execution, KernelView View>
@@ -154,9 +173,9 @@ void dropout_into(const Execution& execution, const In& in, const View& out, con
   using Element = typename View::value_type;
   detail::require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
   detail::require(in.size() == out.size(), "dropout", "input and output must have the same extents.");
-  detail::run_random(
-      "dropout", execution, in.data(), out, position, key,
-      detail::DrawDropout<Element>{probability, static_cast<Element>(1.0 / (1.0 - probability))});
+  detail::run_random("dropout", execution, in.data(), out, position, key,
+                     detail::DrawDropout<Element>{
+                         probability, static_cast<MainElement<Element>>(1.0 / (1.0 - probability))});
 }
 
 /// @brief In place: zero with the given probability, else divided by (1 - probability).

@@ -54,18 +54,19 @@ struct NonfiniteBlocks {
     std::size_t found = 0;
     // x - x is 0 for a finite number and NaN for an infinite one or a NaN.
     for (std::size_t i = block * reduce_block; i < end; ++i)
-      found += x[i] - x[i] == Element(0) ? 0u : 1u;
+      found += x[i] - x[i] == MainElement<Element>(0) ? 0u : 1u;
     partial[block] = static_cast<double>(found);
   }
 };
 
+template <class Number>
 struct SumInOrder {
-  const double* partial;
+  const Number* partial;
   std::size_t count;
-  double* result;
+  Number* result;
   bool add;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    double sum = add ? *result : 0.0;
+    Number sum = add ? *result : Number(0);
     for (std::size_t i = 0; i < count; ++i)
       sum += partial[i];
     *result = sum;
@@ -82,7 +83,8 @@ void run_reduction(const char* operation, const Execution& execution, const X& x
   require(result.extent(0) >= 1, operation, "the result must have one element.");
   require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
   run(operation, execution, blocks, Blocks<Element>{all.data, all.size, workspace.data()});
-  run("sw::sum_order", execution, 1, SumInOrder{workspace.data(), blocks, result.data(), add});
+  run("sw::sum_order", execution, 1,
+      SumInOrder<typename Work::value_type>{workspace.data(), blocks, result.data(), add});
 }
 
 } // namespace detail

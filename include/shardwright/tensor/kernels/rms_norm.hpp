@@ -18,38 +18,41 @@ inline constexpr std::size_t norm_rows = 64;
 
 template <class Element>
 struct RmsNormForward {
+  using Number = MainElement<Element>;
   MatrixSpan<const Element> x;
   MatrixSpan<const Element> branch; // added first where its data is not null
   const Element* gain;
-  Element epsilon;
+  Number epsilon;
   MatrixSpan<Element> sum;
   MatrixSpan<Element> y;
-  Element* inverse_rms;
+  Number* inverse_rms;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* in = x.row(i);
-    Lanes<Element> squares{};
+    Lanes<Number> squares{};
     if (branch.data != nullptr) {
       const Element* added = branch.row(i);
       Element* total = sum.row(i);
-      for_chunks<Element>(0, x.columns, [in, added, total, &squares](auto chunk, std::size_t c) {
-        const Lanes<Element> value = chunk.load(in + c) + chunk.load(added + c);
-        chunk.store(total + c, value);
+      for_chunks<Number>(0, x.columns, [in, added, total, &squares](auto chunk, std::size_t c) {
+        const Lanes<Number> exact = chunk.load(in + c) + chunk.load(added + c);
+        chunk.store(total + c, exact);
+        // The backward pass knows the sum as it is stored.
+        const Lanes<Number> value = stored_lanes<Element, lane_count<Number>>(exact);
         squares += value * value;
       });
       in = total;
     } else {
-      for_chunks<Element>(0, x.columns, [in, &squares](auto chunk, std::size_t c) {
-        const Lanes<Element> value = chunk.load(in + c);
+      for_chunks<Number>(0, x.columns, [in, &squares](auto chunk, std::size_t c) {
+        const Lanes<Number> value = chunk.load(in + c);
         squares += value * value;
       });
     }
-    const Element mean = sum_of<Element>(squares) / static_cast<Element>(x.columns);
-    const Element scale = Element(1) / std::sqrt(mean + epsilon);
+    const Number mean = sum_of<Number>(squares) / static_cast<Number>(x.columns);
+    const Number scale = Number(1) / std::sqrt(mean + epsilon);
     inverse_rms[i] = scale;
     Element* out = y.row(i);
     const Element* gains = gain;
-    for_chunks<Element>(0, x.columns, [in, out, gains, scale](auto chunk, std::size_t c) {
+    for_chunks<Number>(0, x.columns, [in, out, gains, scale](auto chunk, std::size_t c) {
       chunk.store(out + c, chunk.load(in + c) * scale * chunk.load(gains + c));
     });
   }
@@ -59,47 +62,48 @@ struct RmsNormForward {
 /// row block.
 template <class Element, bool input, bool gains>
 struct RmsNormBackward {
+  using Number = MainElement<Element>;
   MatrixSpan<const Element> x;
   const Element* gain;
-  const Element* inverse_rms;
+  const Number* inverse_rms;
   MatrixSpan<const Element> dy;
   MatrixSpan<const Element> d_residual; // added to dx where its data is not null
   MatrixSpan<Element> dx;
-  Element* partial; // [blocks, columns]
+  Number* partial; // [blocks, columns]
   std::size_t grain;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     const std::size_t end = block_end(block, grain, x.rows);
-    Element* sums = gains ? partial + block * x.columns : nullptr;
+    Number* sums = gains ? partial + block * x.columns : nullptr;
     for (std::size_t i = block * grain; i < end; ++i)
       row(i, i == block * grain, sums);
   }
 
 private:
-  SHARDWRIGHT_FUNCTION void row(std::size_t i, bool first, Element* sums) const {
+  SHARDWRIGHT_FUNCTION void row(std::size_t i, bool first, Number* sums) const {
     const Element* in = x.row(i);
     const Element* from = dy.row(i);
-    const Element s = inverse_rms[i];
+    const Number s = inverse_rms[i];
     const Element* g = gain;
-    Lanes<Element> dots{};
-    for_chunks<Element>(0, x.columns, [=, &dots](auto chunk, std::size_t c) {
+    Lanes<Number> dots{};
+    for_chunks<Number>(0, x.columns, [=, &dots](auto chunk, std::size_t c) {
       (void)dots; // unused where only the gain gradient is asked for
-      const Lanes<Element> product = chunk.load(from + c) * chunk.load(in + c);
+      const Lanes<Number> product = chunk.load(from + c) * chunk.load(in + c);
       if constexpr (input)
         dots += product * chunk.load(g + c);
       if constexpr (gains)
         chunk.store(sums + c, first ? product * s : chunk.load(sums + c) + product * s);
     });
     if constexpr (input) {
-      const Element shift = sum_of<Element>(dots) / static_cast<Element>(x.columns) * s * s * s;
+      const Number shift = sum_of<Number>(dots) / static_cast<Number>(x.columns) * s * s * s;
       Element* to = dx.row(i);
       const Element* residual = d_residual.data == nullptr ? nullptr : d_residual.row(i);
       if (residual == nullptr) {
-        for_chunks<Element>(0, x.columns, [=](auto chunk, std::size_t c) {
+        for_chunks<Number>(0, x.columns, [=](auto chunk, std::size_t c) {
           chunk.store(to + c, chunk.load(from + c) * chunk.load(g + c) * s - chunk.load(in + c) * shift);
         });
       } else {
-        for_chunks<Element>(0, x.columns, [=](auto chunk, std::size_t c) {
+        for_chunks<Number>(0, x.columns, [=](auto chunk, std::size_t c) {
           chunk.store(to + c, chunk.load(residual + c) + (chunk.load(from + c) * chunk.load(g + c) * s -
                                                           chunk.load(in + c) * shift));
         });
@@ -156,7 +160,7 @@ void run_sum_partials(const Execution& execution, const Element* partial, std::s
 
 } // namespace detail
 
-/// @brief Elements of workspace that the gain gradient needs.
+/// @brief Elements (MainElement) of workspace that the gain gradient needs.
 [[nodiscard]] constexpr std::size_t rms_norm_workspace(std::size_t rows, std::size_t width) {
   return detail::blocks_of(rows, detail::norm_rows) * width;
 }
@@ -165,7 +169,7 @@ void run_sum_partials(const Execution& execution, const Element* partial, std::s
 /// @param x            [rows, width]
 /// @param gain         [width]
 /// @param y            [rows, width]; may be `x`
-/// @param inverse_rms  [rows], written for the backward pass
+/// @param inverse_rms  MainElement [rows], written for the backward pass
 template <class Execution, KernelMatrix X, KernelVector Gain, KernelMatrix Y, KernelVector Rms>
 void rms_norm_forward(const Execution& execution, const X& x, const Gain& gain, double epsilon, const Y& y,
                       const Rms& inverse_rms) {
@@ -177,7 +181,7 @@ void rms_norm_forward(const Execution& execution, const X& x, const Gain& gain, 
               detail::RmsNormForward<Element>{detail::const_span_of<Element>(x),
                                               {nullptr, 0, 0, 0},
                                               gain.data(),
-                                              static_cast<Element>(epsilon),
+                                              static_cast<MainElement<Element>>(epsilon),
                                               {nullptr, 0, 0, 0},
                                               detail::span_of(y),
                                               inverse_rms.data()});
@@ -200,8 +204,8 @@ void add_rms_norm_forward(const Execution& execution, const Residual& residual, 
   detail::run("sw::rms_norm", execution, residual.extent(0),
               detail::RmsNormForward<Element>{detail::const_span_of<Element>(residual),
                                               detail::const_span_of<Element>(branch), gain.data(),
-                                              static_cast<Element>(epsilon), detail::span_of(sum),
-                                              detail::span_of(y), inverse_rms.data()});
+                                              static_cast<MainElement<Element>>(epsilon),
+                                              detail::span_of(sum), detail::span_of(y), inverse_rms.data()});
 }
 
 /// @brief dx = gradient of rms_norm with respect to x.
@@ -230,13 +234,14 @@ void rms_norm_backward_input(const Execution& execution, const X& x, const Gain&
 }
 
 /// @brief d_gain (+)= gradient of rms_norm with respect to the gain, rows in fixed order.
+/// @param d_gain     MainElement [width]
 /// @param workspace  [rms_norm_workspace(rows, width)] elements
 /// @param add        false overwrites d_gain
 template <class Execution, KernelMatrix X, KernelVector Rms, KernelMatrix DY, KernelVector DGain,
           KernelVector Work>
 void rms_norm_backward_gain(const Execution& execution, const X& x, const Rms& inverse_rms, const DY& dy,
                             const DGain& d_gain, const Work& workspace, bool add = false) {
-  using Element = typename DGain::value_type;
+  using Element = typename DY::non_const_value_type;
   detail::require_norm(x.extent(0) == dy.extent(0) && x.extent(1) == dy.extent(1) &&
                            d_gain.extent(0) == x.extent(1) && inverse_rms.extent(0) == x.extent(0),
                        "rms_norm_backward_gain");
@@ -252,7 +257,8 @@ void rms_norm_backward_gain(const Execution& execution, const X& x, const Rms& i
                                                                           {nullptr, 0, 0, 0},
                                                                           workspace.data(),
                                                                           0});
-  detail::run_sum_partials<Element>(execution, workspace.data(), blocks, x.extent(1), d_gain.data(), add);
+  detail::run_sum_partials<MainElement<Element>>(execution, workspace.data(), blocks, x.extent(1),
+                                                 d_gain.data(), add);
 }
 
 /// @brief Both gradients in one pass, with the residual stream's gradient added: dx = d_residual + d rms_norm
@@ -282,7 +288,8 @@ void add_rms_norm_backward(const Execution& execution, const X& x, const Gain& g
                                            detail::const_span_of<Element>(dy),
                                            detail::const_span_of<Element>(d_residual), detail::span_of(dx),
                                            workspace.data(), 0});
-  detail::run_sum_partials<Element>(execution, workspace.data(), blocks, x.extent(1), d_gain.data(), add);
+  detail::run_sum_partials<MainElement<Element>>(execution, workspace.data(), blocks, x.extent(1),
+                                                 d_gain.data(), add);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -33,30 +33,31 @@ struct RotaryTable {
 
 template <class Element>
 struct RotaryRows {
+  using Number = MainElement<Element>;
   MatrixSpan<Element> qkv;
-  MatrixSpan<const Element> cosines;
-  MatrixSpan<const Element> sines;
+  MatrixSpan<const Number> cosines;
+  MatrixSpan<const Number> sines;
   AttentionShape shape;
   TokenRuns positions;
-  Element direction; // -1 turns back
+  Number direction; // -1 turns back
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
     const std::size_t half = shape.head_dim / 2;
     const std::size_t position = positions.position(token % shape.sequence);
-    const Element* cosine = cosines.row(position);
-    const Element* sine = sines.row(position);
-    const Element sign = direction;
+    const Number* cosine = cosines.row(position);
+    const Number* sine = sines.row(position);
+    const Number sign = direction;
     for (std::size_t group = 0; group < shape.kv_heads; ++group) {
       // The key follows the queries of its group and turns like them; the value after it does not.
       Element* head = qkv.row(token) + group * shape.group_width();
       for (std::size_t h = 0; h <= shape.q_per_kv; ++h, head += shape.head_dim) {
         Element* low = head;
         Element* high = head + half;
-        for_chunks<Element>(0, half, [=](auto chunk, std::size_t i) {
-          const Lanes<Element> a = chunk.load(low + i);
-          const Lanes<Element> b = chunk.load(high + i);
-          const Lanes<Element> c = chunk.load(cosine + i);
-          const Lanes<Element> s = sign * chunk.load(sine + i);
+        for_chunks<Number>(0, half, [=](auto chunk, std::size_t i) {
+          const Lanes<Number> a = chunk.load(low + i);
+          const Lanes<Number> b = chunk.load(high + i);
+          const Lanes<Number> c = chunk.load(cosine + i);
+          const Lanes<Number> s = sign * chunk.load(sine + i);
           chunk.store(low + i, a * c - b * s);
           chunk.store(high + i, b * c + a * s);
         });
@@ -85,7 +86,7 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
                           {s.data, s.rows, s.columns, s.stride},
                           shape,
                           positions,
-                          static_cast<Element>(direction)});
+                          static_cast<MainElement<Element>>(direction)});
 }
 
 } // namespace detail
@@ -104,7 +105,7 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
 /// @brief Turns queries and keys by their positions (Su et al. 2021, arXiv 2104.09864); element i pairs with
 /// element i + head_dim / 2.
 /// @param qkv             fused buffer of `shape`, in place
-/// @param cosines, sines  [positions, head_dim / 2], from fill_rotary_tables
+/// @param cosines, sines  MainElement [positions, head_dim / 2], from fill_rotary_tables
 /// @param positions       of the rows of every sequence
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cosines, const Table& sines,

@@ -20,16 +20,17 @@ struct SwigluForward {
   std::size_t chunks_per_row;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    using Number = MainElement<Element>;
     const std::size_t i = work / chunks_per_row;
     const std::size_t block = work % chunks_per_row;
     const Element* gate = gate_up.row(i);
     const Element* up = gate + out.columns;
     Element* to = out.row(i);
-    for_chunks<Element>(block * grain, block_end(block, grain, out.columns),
-                        [gate, up, to](auto chunk, std::size_t c) {
-                          const Lanes<Element> g = chunk.load(gate + c);
-                          chunk.store(to + c, g * sigmoid_of<Element>(g) * chunk.load(up + c));
-                        });
+    for_chunks<Number>(block * grain, block_end(block, grain, out.columns),
+                       [gate, up, to](auto chunk, std::size_t c) {
+                         const Lanes<Number> g = chunk.load(gate + c);
+                         chunk.store(to + c, g * sigmoid_of<Number>(g) * chunk.load(up + c));
+                       });
   }
 };
 
@@ -42,6 +43,7 @@ struct SwigluBackward {
   std::size_t chunks_per_row;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    using Number = MainElement<Element>;
     const std::size_t i = work / chunks_per_row;
     const std::size_t block = work % chunks_per_row;
     const std::size_t hidden = d_out.columns;
@@ -50,16 +52,16 @@ struct SwigluBackward {
     const Element* from = d_out.row(i);
     Element* d_gate = d_gate_up.row(i);
     Element* d_up = d_gate + hidden;
-    for_chunks<Element>(block * grain, block_end(block, grain, hidden),
-                        [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
-                          const Lanes<Element> g = chunk.load(gate + c);
-                          const Lanes<Element> u = chunk.load(up + c);
-                          const Lanes<Element> d = chunk.load(from + c);
-                          const Lanes<Element> s = sigmoid_of<Element>(g);
-                          const Lanes<Element> silu = g * s;
-                          chunk.store(d_up + c, d * silu);
-                          chunk.store(d_gate + c, d * u * (s + silu * (Element(1) - s)));
-                        });
+    for_chunks<Number>(block * grain, block_end(block, grain, hidden),
+                       [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
+                         const Lanes<Number> g = chunk.load(gate + c);
+                         const Lanes<Number> u = chunk.load(up + c);
+                         const Lanes<Number> d = chunk.load(from + c);
+                         const Lanes<Number> s = sigmoid_of<Number>(g);
+                         const Lanes<Number> silu = g * s;
+                         chunk.store(d_up + c, d * silu);
+                         chunk.store(d_gate + c, d * u * (s + silu * (Number(1) - s)));
+                       });
   }
 };
 

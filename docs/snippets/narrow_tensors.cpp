@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Narrow elements: products in float, and what is kept of them.
+#include <shardwright/nn/initial_value.hpp>
+#include <shardwright/shardwright.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+
+namespace sw = shardwright;
+using namespace sw::axis;
+
+/// Whether narrow sums lose what float sums keep.
+bool products(const sw::DeviceMesh<dp>& mesh) {
+  //! [products]
+  using Rows = sw::Layout<2, sw::Shard<0, dp>>;
+  const auto x = sw::normal<Rows, sw::bfloat16, sw::DefaultTarget>(mesh, {64, 32}, 1, 0, 1.0);
+  const auto dy = sw::normal<Rows, sw::bfloat16, sw::DefaultTarget>(mesh, {64, 16}, 1, 1, 1.0);
+
+  auto rounded = sw::matmul_weight_gradient(x, dy); // bfloat16: sums of floats, rounded once
+  sw::ShardedTensor<sw::Layout<2, sw::Partial<sw::Sum, dp>>> sums(mesh, {32, 16});
+  sw::matmul_weight_gradient_into(sums, x, dy);      // float: the sums as they are
+  sw::matmul_weight_gradient_into(sums, x, dy, 1.0); // and another microbatch's, added in float
+
+  const auto wide = sw::convert<float>(rounded); // nothing becomes wide or narrow by itself
+  //! [products]
+  bool near = true;
+  for (std::size_t i = 0; i < wide.local_size(); ++i)
+    near =
+        near && std::abs(2 * wide.data()[i] - sums.data()[i]) <= 0x1p-8f * std::abs(sums.data()[i]) + 1e-4f;
+  return near;
+}
+
+int program(const sw::HostCommunicator& world) {
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size())};
+  return products(mesh) ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  const Kokkos::ScopeGuard kokkos(argc, argv);
+  try {
+    return sw::launch({.ranks = 2}, program);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

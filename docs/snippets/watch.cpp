@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two ranks behind a simulated link, with a clock: what is exposed of an all_reduce, and what is hidden.
+#include <shardwright/comm/communication_clock.hpp>
+#include <shardwright/comm/slow_link.hpp>
+#include <shardwright/shardwright.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sw = shardwright;
+using namespace sw::axis;
+
+void compute() { std::this_thread::sleep_for(std::chrono::milliseconds(40)); }
+
+int main() {
+  const Kokkos::ScopeGuard kokkos;
+  sw::launch({.ranks = 2}, [](sw::HostCommunicator world) {
+    //! [link]
+    // 50 microseconds and 200 MB/s each way, whatever the machine really has.
+    const sw::LinkOptions link{.latency_seconds = 50e-6, .bytes_per_second = 200e6};
+    const auto clock = std::make_shared<sw::CommunicationClock>();
+    const sw::DeviceMesh mesh{sw::timed(sw::slow_link(world, link), clock, "dp"), sw::extent<dp>(2)};
+    clock->restart(); // leaves out what the mesh has said to its ranks
+
+    std::vector<float> gradient(1'000'000, 1.0f); // 4 MB: 20 ms on this link
+    sw::Pending sum = mesh.communicator<dp>().all_reduce_in_place_async(gradient);
+    compute();
+    sum.wait();
+    for (const sw::CommunicationKind& kind : clock->kinds())
+      std::printf("%s: %.1f ms, of which exposed %.1f ms\n", kind.name().c_str(), kind.totals.seconds * 1e3,
+                  kind.totals.exposed_seconds * 1e3);
+    //! [link]
+    const auto kinds = clock->kinds();
+    if (kinds.size() != 1 || kinds[0].name() != "dp all_reduce" || kinds[0].totals.seconds < 0.0199)
+      throw std::runtime_error("the clock must have seen one all_reduce of 20 ms");
+  });
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What one run of train_gpt tells people and files while it runs, and at its end.
+
+#include "options.hpp"
+
+#include <shardwright/comm/communication_clock.hpp>
+#include <shardwright/io/metrics.hpp>
+#include <shardwright/io/progress.hpp>
+#include <shardwright/io/run_summary.hpp>
+#include <shardwright/train/spike_detector.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace train_gpt {
+
+/// @brief What a run knows before its first step.
+struct RunFacts {
+  double tokens_per_step = 0;
+  double flops_per_token = 0;
+  double matrix_rate = 0; ///< Floating-point operations per second of all ranks.
+};
+
+/// @brief What one step did; the same on every rank.
+struct StepReport {
+  std::int64_t step = 0; ///< From 1.
+  double loss = 0;
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  std::int64_t tokens = 0;
+  std::string skipped; ///< Why the step was skipped; empty: it was taken.
+};
+
+/// @brief Progress line, metrics, TensorBoard, spikes and the summary of one rank, of which the first one
+/// reports.
+class RunMonitor {
+public:
+  /// @param clock counts this rank's communication, and is held outside of steps
+  RunMonitor(const Options& options, const RunFacts& facts, bool reports,
+             std::shared_ptr<shardwright::CommunicationClock> clock);
+
+  /// @brief Opens a step.
+  void begin_step();
+  /// @brief Ends the step that is open.
+  void end_step(const StepReport& report);
+  /// @brief A held-out loss after a step.
+  void validation(std::int64_t step, double loss);
+  /// @brief Collective over `world`: gathers and prints the summary. @return seconds of all steps
+  double finish(const shardwright::HostCommunicator& world, std::size_t pool_peak_bytes);
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  void note_spike(std::int64_t step, const char* what, double value, shardwright::SpikeDetector& detector);
+
+  RunFacts facts_;
+  bool reports_;
+  std::shared_ptr<shardwright::CommunicationClock> clock_;
+  shardwright::MetricsWriter metrics_;
+  shardwright::Progress progress_;
+  shardwright::SpikeDetector loss_spikes_;
+  shardwright::SpikeDetector norm_spikes_;
+  shardwright::RunSummary summary_;
+  shardwright::CommunicationTotals before_{};
+  Clock::time_point begin_{};
+};
+
+} // namespace train_gpt

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief train_gpt's model over bfloat16, all model state sharded.
+
+#include "trainer.hpp"
+
+template train_gpt::RunResult train_gpt::train_as<shardwright::bfloat16, shardwright::Zero3>(
+    const shardwright::HostCommunicator&, const Options&, const shardwright::ByteDataset&, bool);

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a training run amounted to: speed, communication, memory and loss, as text and as a record.
+
+#include <shardwright/comm/communication_clock.hpp>
+#include <shardwright/core/config.hpp>
+#include <shardwright/io/progress.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sys/resource.h>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Most memory that this process has held at a time, in bytes: all thread ranks together, or one MPI
+/// rank.
+[[nodiscard]] inline std::size_t process_peak_bytes() noexcept {
+  rusage usage{};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0)
+    return 0;
+#if defined(__APPLE__)
+  return static_cast<std::size_t>(usage.ru_maxrss);
+#else
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+#endif
+}
+
+/// @brief "5.23 GB", "812 MB" or "96 B", powers of ten.
+[[nodiscard]] inline std::string readable_bytes(double bytes) {
+  constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  std::size_t unit = 0;
+  for (; bytes >= 999.5 && unit + 1 < std::size(units); ++unit)
+    bytes /= 1000;
+  return detail::printed(unit == 0 || bytes >= 99.95 ? "%.0f "
+                         : bytes >= 9.995            ? "%.1f "
+                                                     : "%.2f ",
+                         bytes) +
+         units[unit];
+}
+
+/// @brief "12.3 s", "4.56 ms" or "789 us", for short times.
+[[nodiscard]] inline std::string readable_time(double seconds) {
+  if (seconds >= 9.995)
+    return detail::printed("%.1f s", seconds);
+  if (seconds >= 0.9995)
+    return detail::printed("%.2f s", seconds);
+  return seconds >= 0.9995e-3 ? detail::printed("%.3g ms", seconds * 1e3)
+                              : detail::printed("%.3g us", seconds * 1e6);
+}
+
+/// @brief A run in numbers. Times are those of the steps, without validation and set-up.
+struct RunSummary {
+  std::int64_t steps = 0;
+  std::int64_t skipped_steps = 0; ///< Because they were not finite.
+  std::int64_t spikes = 0;        ///< Of loss or gradient norm.
+  double seconds = 0;
+  double tokens = 0;
+  double flops_per_token = 0;
+  double machine_flops_per_second = 0; ///< Measured rate of matrix products on all ranks together.
+  double first_loss = 0;
+  double last_loss = 0;
+  double validation_loss = 0;
+  int ranks = 1;
+  std::vector<CommunicationKind> communication{}; ///< Means over the ranks, as of mean_communication.
+  std::size_t pool_peak_bytes = 0;                ///< Of tensors, on the rank with most.
+  std::size_t process_peak_bytes = 0;             ///< Of the process with most.
+
+  [[nodiscard]] double tokens_per_second() const noexcept { return seconds > 0 ? tokens / seconds : 0; }
+  /// @brief Of the machine's matrix rate.
+  [[nodiscard]] double matrix_rate_share() const noexcept {
+    return machine_flops_per_second > 0 ? tokens_per_second() * flops_per_token / machine_flops_per_second
+                                        : 0;
+  }
+  [[nodiscard]] CommunicationTotals communication_total() const noexcept {
+    CommunicationTotals out;
+    for (const CommunicationKind& kind : communication)
+      out += kind.totals;
+    return out;
+  }
+
+  /// @brief Some lines for people, each with its end.
+  [[nodiscard]] std::string text() const;
+  /// @brief The same as an object for metrics; kinds of communication are objects in "communication".
+  [[nodiscard]] nlohmann::json record() const;
+};
+
+inline std::string RunSummary::text() const {
+  const auto percent = [](double share) { return detail::printed("%.1f%%", 100 * share); };
+  const auto plural = [](std::int64_t count, const char* what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  std::string out = "summary: " + plural(steps, "step") + " in " + readable_time(seconds);
+  if (skipped_steps > 0)
+    out += ", " + std::to_string(skipped_steps) + " of them skipped";
+  if (spikes > 0)
+    out += ", " + plural(spikes, "spike");
+  out += "\n  loss           " + detail::printed("%.4f", first_loss) + " at first, " +
+         detail::printed("%.4f", last_loss) + " at last, held out " +
+         detail::printed("%.4f", validation_loss) + "\n  speed          " +
+         readable_rate(tokens_per_second()) + " tokens/s, " + percent(matrix_rate_share()) +
+         " of the matrix rate of " + detail::printed("%.1f", machine_flops_per_second * 1e-9) + " GFLOP/s\n";
+  const auto times = [&](const CommunicationTotals& totals) {
+    return "exposed " + readable_time(totals.exposed_seconds) + ", hidden " +
+           readable_time(totals.hidden_seconds()) + ", waited for peers " +
+           readable_time(std::max(0.0, totals.waited_seconds - totals.exposed_seconds));
+  };
+  const CommunicationTotals total = communication_total();
+  if (total.calls > 0)
+    out += "  communication  " + percent(seconds > 0 ? total.exposed_seconds / seconds : 0) +
+           " of the time: " + times(total) + " (mean of " + plural(ranks, "rank") + ")\n";
+  for (const CommunicationKind& kind : communication) {
+    std::string name = kind.name();
+    name.resize(std::max<std::size_t>(name.size(), 20), ' ');
+    out += "    " + name + " " + detail::printed("%7.0f", kind.totals.calls) + " calls, " +
+           readable_bytes(kind.totals.bytes) + ": " + times(kind.totals) + "\n";
+  }
+  return out + "  memory         tensors " + readable_bytes(static_cast<double>(pool_peak_bytes)) +
+         " on the rank with most, process " + readable_bytes(static_cast<double>(process_peak_bytes)) +
+         " at most\n";
+}
+
+inline nlohmann::json RunSummary::record() const {
+  const auto of = [](const CommunicationTotals& totals) {
+    return nlohmann::json{{"calls", totals.calls},
+                          {"bytes", totals.bytes},
+                          {"seconds", totals.seconds},
+                          {"exposed_seconds", totals.exposed_seconds},
+                          {"hidden_seconds", totals.hidden_seconds()},
+                          {"waited_seconds", totals.waited_seconds}};
+  };
+  nlohmann::json kinds{{"total", of(communication_total())}};
+  for (const CommunicationKind& kind : communication)
+    kinds[kind.name()] = of(kind.totals);
+  return {{"steps", steps},
+          {"skipped_steps", skipped_steps},
+          {"spikes", spikes},
+          {"seconds", seconds},
+          {"tokens", tokens},
+          {"tokens_per_second", tokens_per_second()},
+          {"matrix_rate_share", matrix_rate_share()},
+          {"first_loss", first_loss},
+          {"last_loss", last_loss},
+          {"validation_loss", validation_loss},
+          {"ranks", ranks},
+          {"pool_peak_bytes", pool_peak_bytes},
+          {"process_peak_bytes", process_peak_bytes},
+          {"communication", kinds}};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A hash of the bits and places of all elements, the same on every target.
+
+#include <shardwright/core/mix.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// The unsigned integer with as many bits as an element.
+template <std::size_t bytes>
+using BitsOf =
+    std::conditional_t<bytes == 8, std::uint64_t,
+                       std::conditional_t<bytes == 4, std::uint32_t,
+                                          std::conditional_t<bytes == 2, std::uint16_t, std::uint8_t>>>;
+
+template <class Element>
+struct ChecksumBlocks {
+  const Element* x;
+  std::size_t count;
+  std::uint64_t* partial;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    const std::size_t end = block_end(block, reduce_block, count);
+    std::uint64_t sum = 0;
+    for (std::size_t i = block * reduce_block; i < end; ++i) {
+      BitsOf<sizeof(Element)> bits{};
+      static_assert(sizeof bits == sizeof(Element));
+      memcpy(&bits, x + i, sizeof bits);
+      // A product with an odd number keeps places apart that the bits of small elements would bring together.
+      sum += shardwright::detail::mixed(i * 0x9e3779b97f4a7c15u, bits);
+    }
+    partial[block] = sum;
+  }
+};
+
+} // namespace detail
+
+/// @brief result[0] = the sum over a contiguous view of a hash of each element's place and bits, modulo 2^64.
+///
+/// A sum has no order, so every target gives the same. Views that differ in one element have different
+/// checksums; others have equal ones with a probability of 2^-64.
+/// @param result     std::uint64_t [1 or more]
+/// @param workspace  std::uint64_t [reduce_workspace(size)]
+template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
+void checksum(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
+  detail::run_reduction<detail::ChecksumBlocks>("checksum", execution, x, result, workspace, false);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Rows of narrow elements to rows of floats that lie one after the other, and back.
+
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+/// One row per call.
+template <class Element>
+struct WidenRows {
+  const Element* from;
+  std::size_t stride;
+  float* to;
+  std::size_t columns;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    const Element* in = from + row * stride;
+    float* out = to + row * columns;
+    for_chunks<float>(0, columns,
+                      [in, out](auto chunk, std::size_t i) { chunk.store(out + i, chunk.load(in + i)); });
+  }
+};
+
+/// One row per call: rounded(sum + beta old).
+template <class Out>
+struct RoundRows {
+  const float* from;
+  std::size_t columns;
+  float beta;
+  Out* to;
+  std::size_t stride;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    const float* in = from + row * columns;
+    Out* out = to + row * stride;
+    const float scale = beta;
+    for_chunks<float>(0, columns, [in, out, scale](auto chunk, std::size_t i) {
+      chunk.store(out + i,
+                  scale == 0 ? chunk.load(in + i) : chunk.load(in + i) + scale * chunk.load(out + i));
+    });
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Gradients on their way through one collective after another, several small ones in each.
+
+#include <shardwright/comm/pending.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/block_copy.hpp>
+#include <shardwright/train/bucket_collective.hpp>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Bytes of gradients at which a bucket is sent off; a larger gradient goes alone, without a copy.
+inline constexpr std::size_t default_bucket_bytes = std::size_t{4} << 20;
+
+namespace detail {
+
+/// Takes back what a collective made of a gradient.
+template <class Element, class Target>
+class BucketMember {
+public:
+  /// @param at the result, inside `memory`, which holds nothing else where it is `alone`
+  virtual void take(int phase, BufferHandle memory, const Element* at, bool alone) = 0;
+
+protected:
+  ~BucketMember() = default;
+};
+
+/// The buckets of one phase, in the order in which they were closed.
+///
+/// Members come in one order on all ranks of the mesh, and buckets are closed by their sizes alone, so every
+/// group meets the same collectives in the same order. The order in which a collective combines the ranks'
+/// parts of an element does not depend on what else is in the bucket.
+template <class Element, class Target>
+class BucketQueue {
+public:
+  using Member = BucketMember<Element, Target>;
+
+  BucketQueue(TargetResources<Target>& resources, int phase) : resources_(&resources), phase_(phase) {}
+
+  /// Takes a gradient for the collective; whoever holds the member's `take` must call finish() in time.
+  void add(Member& member, const BucketCollective& collective, BufferHandle memory,
+           std::size_t bucket_bytes) {
+    const std::size_t bytes = collective.count_before() * sizeof(Element);
+    if (bytes >= bucket_bytes) {
+      std::unique_ptr<Bucket> alone = take_bucket();
+      alone->entries.push_back({&member, &collective, std::move(memory)});
+      start(std::move(alone));
+      return;
+    }
+    if (open_ && !open_->entries.front().collective->shares_call(collective))
+      flush();
+    if (!open_)
+      open_ = take_bucket();
+    open_->entries.push_back({&member, &collective, std::move(memory)});
+    open_->bytes += bytes;
+    if (open_->bytes >= bucket_bytes)
+      flush();
+  }
+
+  /// Sends off the open bucket.
+  void flush() {
+    if (open_)
+      start(std::exchange(open_, nullptr));
+  }
+
+  /// Hands back what has arrived.
+  void poll() {
+    while (first_ < started_.size() && started_[first_]->pending->ready())
+      hand_back();
+  }
+
+  /// Sends off the open bucket and waits for all.
+  void finish() {
+    flush();
+    while (first_ < started_.size())
+      hand_back();
+  }
+
+private:
+  struct Entry {
+    Member* member;
+    const BucketCollective* collective;
+    BufferHandle memory;
+  };
+  struct Bucket {
+    std::vector<Entry> entries;
+    std::size_t bytes = 0;
+    std::vector<StridedBlock> blocks;
+    BufferHandle in, out;
+    std::optional<Pending> pending; // last, so that it ends before the memory that it works on
+  };
+
+  [[nodiscard]] std::unique_ptr<Bucket> take_bucket() {
+    if (spare_.empty())
+      return std::make_unique<Bucket>();
+    std::unique_ptr<Bucket> out = std::move(spare_.back());
+    spare_.pop_back();
+    return out;
+  }
+  [[nodiscard]] BufferHandle memory_of(std::size_t elements) {
+    return BufferHandle(resources_->take(elements * sizeof(Element)));
+  }
+
+  void start(std::unique_ptr<Bucket> bucket) {
+    const BucketCollective& collective = *bucket->entries.front().collective;
+    CollectiveCall call = collective.call;
+    call.element = element_type_of<Element>();
+    if (bucket->entries.size() == 1)
+      bucket->in = std::move(bucket->entries.front().memory);
+    else
+      pack(*bucket, call);
+    bucket->out = call.operation == Operation::all_reduce ? bucket->in : memory_of(call.count);
+    call.in = bucket->in.data();
+    call.out = bucket->out.data();
+    wait_for_kernels(resources_->execution());
+    bucket->pending.emplace(collective.start<Target>(call));
+    started_.push_back(std::move(bucket));
+    poll();
+  }
+
+  /// Copies the members' blocks together, those of one rank of the group side by side.
+  void pack(Bucket& bucket, CollectiveCall& call) {
+    std::size_t before = 0;
+    std::size_t after = 0;
+    for (const Entry& entry : bucket.entries) {
+      before += entry.collective->count_before();
+      after += entry.collective->count_after();
+    }
+    bucket.in = memory_of(before);
+    call.count = after;
+    auto* const to = static_cast<Element*>(bucket.in.data());
+    std::size_t at = 0;
+    const auto append = [&](Entry& entry, const StridedBlock& block) {
+      copy_block<Target>(resources_->execution(), static_cast<const Element*>(entry.memory.data()), block,
+                         to + at);
+      at += block.count();
+    };
+    if (call.operation == Operation::all_reduce) {
+      for (Entry& entry : bucket.entries)
+        append(entry, contiguous_block(0, entry.collective->count_before()));
+    } else {
+      bucket.blocks.clear();
+      for (int rank = 0; rank < bucket.entries.front().collective->ranks(); ++rank) {
+        const std::size_t begin = at;
+        for (Entry& entry : bucket.entries)
+          append(entry, entry.collective->call.in_block(rank));
+        bucket.blocks.push_back(contiguous_block(begin, at - begin));
+      }
+      call.in_blocks = bucket.blocks;
+    }
+    wait_for_kernels(resources_->execution());
+    for (Entry& entry : bucket.entries)
+      entry.memory = BufferHandle();
+  }
+
+  /// Waits for the oldest bucket and gives its members their parts.
+  void hand_back() {
+    std::unique_ptr<Bucket> bucket = std::move(started_[first_++]);
+    if (first_ == started_.size()) {
+      started_.clear();
+      first_ = 0;
+    }
+    bucket->pending->wait();
+    bucket->pending.reset();
+    bucket->in = BufferHandle();
+    const bool alone = bucket->entries.size() == 1;
+    const auto* at = static_cast<const Element*>(bucket->out.data());
+    for (const Entry& entry : bucket->entries) {
+      entry.member->take(phase_, alone ? std::move(bucket->out) : bucket->out, at, alone);
+      at += entry.collective->count_after();
+    }
+    bucket->out = BufferHandle();
+    bucket->entries.clear();
+    bucket->bytes = 0;
+    spare_.push_back(std::move(bucket));
+  }
+
+  TargetResources<Target>* resources_;
+  int phase_;
+  std::unique_ptr<Bucket> open_;
+  std::vector<std::unique_ptr<Bucket>> started_; // from first_ on
+  std::size_t first_ = 0;
+  std::vector<std::unique_ptr<Bucket>> spare_;
+};
+
+} // namespace detail
+
+/// @brief The reductions of a stage's gradients while its backward pass goes on.
+///
+/// Two phases, each with its own buckets: over the axes that shard (or would shard), then over what is left,
+/// such as replicas of a shard group. Every rank of the mesh adds the same gradients in the same order.
+/// A steady state allocates nothing.
+template <class Element, class Target>
+class GradientBuckets {
+public:
+  explicit GradientBuckets(detail::TargetResources<Target>& resources,
+                           std::size_t bucket_bytes = default_bucket_bytes)
+      : bucket_bytes_(bucket_bytes), phases_{{{resources, 0}, {resources, 1}}} {}
+
+  /// @brief Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
+  void set_bucket_bytes(std::size_t bytes) noexcept { bucket_bytes_ = bytes; }
+
+  /// @brief Adds a gradient to the open bucket of a phase.
+  void add(int phase, detail::BucketMember<Element, Target>& member,
+           const detail::BucketCollective& collective, detail::BufferHandle memory) {
+    phases_[static_cast<std::size_t>(phase)].add(member, collective, std::move(memory), bucket_bytes_);
+  }
+  /// @brief Sends off what has come together, and hands back what has arrived.
+  void flush() {
+    phases_[0].flush();
+    phases_[0].poll();
+    phases_[1].poll();
+  }
+  /// @brief Sends off and waits for everything.
+  void finish() {
+    phases_[0].finish();
+    phases_[1].finish();
+  }
+
+private:
+  std::size_t bucket_bytes_;
+  std::array<detail::BucketQueue<Element, Target>, 2> phases_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

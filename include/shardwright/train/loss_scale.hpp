@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Loss scaling for narrow gradients: the factor on the loss, the one factor that takes it back, and a
+/// rule that finds the largest factor without overflow.
+
+#include <shardwright/core/config.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief By what the gradient of the loss is multiplied before it becomes narrow: a power of two, so that
+/// scaling and unscaling change no digit.
+class LossScale {
+public:
+  LossScale() = default; ///< 1.
+  /// @brief 2^exponent.
+  [[nodiscard]] static LossScale power_of_two(int exponent) {
+    LossScale out;
+    out.exponent_ = exponent;
+    return out;
+  }
+  [[nodiscard]] int exponent() const noexcept { return exponent_; }
+  [[nodiscard]] double factor() const { return std::ldexp(1.0, exponent_); }
+
+  friend bool operator==(LossScale, LossScale) = default;
+
+private:
+  int exponent_ = 0;
+};
+
+/// @brief What turns gradients of the scaled, summed loss into those of the mean loss, clipped: one factor,
+/// which the optimizer applies once.
+class GradientScale {
+public:
+  /// @brief 1 / (tokens * loss scale).
+  explicit GradientScale(std::int64_t tokens, LossScale scale = {})
+      : factor_(1 / static_cast<double>(tokens) / scale.factor()) {}
+
+  /// @brief With the factor that brings the norm down; see clip_coefficient.
+  [[nodiscard]] GradientScale clipped(double coefficient) const {
+    GradientScale out = *this;
+    out.factor_ *= coefficient;
+    return out;
+  }
+  [[nodiscard]] double factor() const noexcept { return factor_; }
+
+  /// @brief A factor more: a sentence.
+  template <class Factor>
+  friend GradientScale operator*(GradientScale scale, const Factor&) {
+    return scaled_once<Factor>(scale);
+  }
+  template <class Factor>
+  friend GradientScale operator/(GradientScale scale, const Factor&) {
+    return scaled_once<Factor>(scale);
+  }
+
+private:
+  template <class Factor>
+  static GradientScale scaled_once(GradientScale scale) {
+    static_assert(sizeof(Factor) == 0,
+                  "GradientScale: gradients must be scaled once, and this factor holds the tokens and the "
+                  "loss scale already (hand the summary's scale to the optimizer as it is)");
+    return scale;
+  }
+
+  double factor_;
+};
+
+/// @brief The rule of dynamic loss scaling.
+///
+/// Gradients here are those of the summed loss: 2^10 does what 2^10 times the tokens of a step does for the
+/// mean loss. The gradient of a score is at most the scale, so that 2^15 is the largest without overflow in
+/// float16.
+struct LossScaleOptions {
+  int initial_exponent = 10;
+  int least_exponent = 0;
+  int most_exponent = 15;
+  std::int64_t growth_steps = 1000; ///< Finite steps in a row after which the scale doubles.
+};
+
+/// @brief Halves the scale after a step that overflowed and doubles it after many that did not (Micikevicius
+/// et al., arXiv 1710.03740, section 3.2).
+///
+/// A step whose summary is not finite() is not taken: the norm of a GradientSummary is the same on all ranks,
+/// and so are the verdict and the scale. Below the least scale nothing helps; StepGuard ends such a run.
+class DynamicLossScale {
+public:
+  explicit DynamicLossScale(LossScaleOptions options = {})
+      : options_(options), scale_(LossScale::power_of_two(options.initial_exponent)) {}
+
+  /// @brief The scale of the next step.
+  [[nodiscard]] LossScale scale() const noexcept { return scale_; }
+  /// @brief Steps that overflowed.
+  [[nodiscard]] std::int64_t overflows() const noexcept { return overflows_; }
+
+  /// @brief Takes note of a finished step. @return whether the optimizer may take it
+  bool update(bool finite) {
+    good_steps_ = finite ? good_steps_ + 1 : 0;
+    overflows_ += finite ? 0 : 1;
+    if (!finite) {
+      scale_ = LossScale::power_of_two(std::max(options_.least_exponent, scale_.exponent() - 1));
+    } else if (good_steps_ == options_.growth_steps) {
+      scale_ = LossScale::power_of_two(std::min(options_.most_exponent, scale_.exponent() + 1));
+      good_steps_ = 0;
+    }
+    return finite;
+  }
+
+private:
+  LossScaleOptions options_;
+  LossScale scale_;
+  std::int64_t good_steps_ = 0;
+  std::int64_t overflows_ = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

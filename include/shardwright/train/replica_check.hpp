@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Finds ranks whose copy of a parameter or of its optimizer state is no longer that of the others.
+
+#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/odd_ranks.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/mix.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/kernels/checksum.hpp>
+#include <shardwright/tensor/scalars.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A block of which not all copies are equal.
+struct ReplicaDifference {
+  std::string parameter;
+  std::string part;       ///< "weights", "first moment", "second moment" or "master weights".
+  std::vector<int> odd;   ///< Ranks that differ from the most, or from the first one where no copy is in the
+                          ///< majority.
+  std::vector<int> ranks; ///< All that hold a copy, in the numbering of the check.
+
+  /// @brief "weights of layers.1.down: rank 3 differs from the others of ranks 1, 3 and 5".
+  [[nodiscard]] std::string text() const {
+    const bool undecided = 2 * odd.size() >= ranks.size();
+    const std::string others =
+        undecided ? "rank " + std::to_string(ranks.front()) + " and nobody can say which is right"
+                  : "the others of " + detail::rank_list(ranks);
+    return part + " of " + parameter + ": " + detail::rank_list(odd) +
+           (odd.size() == 1 ? " differs from " : " differ from ") + others;
+  }
+};
+
+/// @brief Copies that must be equal are not: a fault of memory, of the machine, or of an update that some
+/// ranks left out.
+class ReplicaMismatch : public Error {
+public:
+  ReplicaMismatch(const std::string& sentence, std::vector<ReplicaDifference> differences,
+                  ErrorContext context = {})
+      : Error(sentence, std::move(context)), differences_(std::move(differences)) {}
+  [[nodiscard]] const std::vector<ReplicaDifference>& differences() const noexcept { return differences_; }
+
+private:
+  std::vector<ReplicaDifference> differences_;
+};
+
+namespace detail {
+
+/// A block's identity and content as ranks compare them; ranks with one identity must have one content.
+struct BlockHash {
+  std::uint64_t block = 0;
+  std::uint64_t content = 0;
+};
+
+/// Collects the hashes of one rank's blocks, and how to name them.
+class BlockHashes {
+public:
+  struct Name {
+    std::string parameter;
+    std::string part;
+  };
+
+  /// @param origin the same on all meshes that hold copies, another one elsewhere
+  template <AnyShardedTensor Tensor>
+  void add(const std::string& parameter, const std::string& part, std::uint64_t origin,
+           const Tensor& tensor) {
+    using L = typename Tensor::layout;
+    std::uint64_t block = origin;
+    for (const std::string* text : {&parameter, &part})
+      for (const char letter : *text)
+        block = mixed(block, static_cast<unsigned char>(letter));
+    const MeshCore& core = tensor.core();
+    for (int axis = 0; axis < core.axis_count(); ++axis)
+      if (axis_index(L::axes, core.name(axis)) >= 0)
+        block = mixed(block, static_cast<std::uint64_t>(core.coordinate(axis)) + 1);
+    using Target = typename Tensor::target;
+    Scalars<1, Target, std::uint64_t> content(tensor.resources());
+    ShardedTensor<Layout<1>, std::uint64_t, Target> workspace(
+        tensor.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(tensor.local_size()))});
+    kernels::checksum(tensor.execution(), tensor.local_matrix(), content.view(), workspace.mutable_local());
+    hashes.push_back({block, content.read()[0]});
+    names.push_back({parameter, part});
+  }
+
+  std::vector<BlockHash> hashes;
+  std::vector<Name> names;
+};
+
+/// A number that all meshes with copies of a parameter share. Collective over the copies.
+template <class P>
+[[nodiscard]] std::uint64_t origin_of(P& parameter) {
+  HostCommunicator mesh = parameter.stored().core().world();
+  std::array<std::uint64_t, 1> origin{static_cast<std::uint64_t>(mesh.world_rank(0))};
+  HostCommunicator copies = parameter.copies();
+  if (copies.valid())
+    copies.broadcast(std::span<std::uint64_t>(origin), 0);
+  return origin[0];
+}
+
+} // namespace detail
+
+/// @brief Compares every copy of every block: of weights as stored, and of the optimizer's state.
+///
+/// Which ranks hold copies follows from the layouts: blocks are equal along all axes that do not shard them,
+/// and on the meshes of a pipeline that share a parameter. Collective over `ranks`, all that hold a part of
+/// the model. Cost: one reading of the blocks, 16 bytes for each of them and rank, and one small broadcast
+/// for each parameter with copies on other meshes. The same on every rank; empty where all is well.
+/// @throws the communicator's errors.
+template <ParameterSet Model>
+[[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, const HostCommunicator& ranks) {
+  detail::BlockHashes own;
+  model.for_each_parameter([&](auto& parameter) {
+    const std::uint64_t origin = detail::origin_of(parameter);
+    own.add(parameter.name(), "weights", origin, parameter.stored());
+    if (auto& state = parameter.state()) {
+      own.add(parameter.name(), "first moment", origin, state->first_moment);
+      own.add(parameter.name(), "second moment", origin, state->second_moment);
+    }
+    if (parameter.master())
+      own.add(parameter.name(), "master weights", origin, *parameter.master());
+  });
+  // By block: the ranks that hold it and what they hold.
+  std::map<std::uint64_t, std::pair<std::vector<int>, std::vector<std::uint64_t>>> blocks;
+  const auto all = gather_vectors(ranks, own.hashes);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (const detail::BlockHash& hash : all[rank]) {
+      auto& [holders, contents] = blocks[hash.block];
+      holders.push_back(static_cast<int>(rank));
+      contents.push_back(hash.content);
+    }
+  // Only holders know names: the first one of an odd block tells them to all.
+  std::vector<std::string> told;
+  for (std::size_t i = 0; i < own.hashes.size(); ++i) {
+    const auto& [holders, contents] = blocks[own.hashes[i].block];
+    const auto is_first = [&first = contents[0]](std::uint64_t content) { return content == first; };
+    if (holders.front() == ranks.rank() && !std::all_of(contents.begin(), contents.end(), is_first))
+      told.insert(told.end(),
+                  {std::to_string(own.hashes[i].block), own.names[i].parameter, own.names[i].part});
+  }
+  std::vector<ReplicaDifference> out;
+  for (const std::vector<std::string>& texts : gather_texts(ranks, told))
+    for (std::size_t i = 0; i < texts.size(); i += 3) {
+      const auto& [holders, contents] = blocks[std::stoull(texts[i])];
+      ReplicaDifference& difference =
+          out.emplace_back(ReplicaDifference{texts[i + 1], texts[i + 2], {}, holders});
+      const std::uint64_t usual = detail::majority(contents);
+      for (std::size_t holder = 0; holder < holders.size(); ++holder)
+        if (contents[holder] != usual)
+          difference.odd.push_back(holders[holder]);
+    }
+  return out;
+}
+
+/// @brief Throws on every rank unless all copies are equal; as find_odd_replicas otherwise.
+/// @throws ReplicaMismatch naming parameters and ranks.
+template <ParameterSet Model>
+void require_equal_replicas(Model& model, const HostCommunicator& ranks, std::int64_t step) {
+  std::vector<ReplicaDifference> found = find_odd_replicas(model, ranks);
+  if (found.empty())
+    return;
+  constexpr std::size_t shown = 3;
+  std::string sentence =
+      "Replica check: all copies of a parameter must be equal, but after step " + std::to_string(step) + " ";
+  for (std::size_t i = 0; i < std::min(shown, found.size()); ++i)
+    sentence += (i == 0 ? "" : "; ") + found[i].text();
+  if (found.size() > shown)
+    sentence += "; and " + std::to_string(found.size() - shown) + " more";
+  throw ReplicaMismatch(sentence + " (look for faulty memory of an odd rank, and go on from a checkpoint)",
+                        std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Steps whose loss or gradients are not numbers: all ranks skip them, or stop and name the place.
+
+#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/odd_ranks.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/scalars.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/non_finite.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Something that is not finite, and the ranks on which it lies.
+struct NonFinitePlace {
+  std::string name; ///< Of a parameter, whose gradient it is; empty for the loss.
+  std::vector<int> ranks;
+  std::int64_t elements = 0; ///< Not finite, on all of these ranks together.
+
+  /// @brief "the gradient of layers.0.down on ranks 2 and 3 (17 elements)", "the loss on rank 1".
+  [[nodiscard]] std::string text() const {
+    return (name.empty() ? "the loss" : "the gradient of " + name) + " on " + detail::rank_list(ranks) +
+           (name.empty() ? ""
+                         : " (" + std::to_string(elements) + (elements == 1 ? " element)" : " elements)"));
+  }
+};
+
+/// @brief A step's loss or gradients are not finite, and the run must not go on; thrown on every rank.
+class NonFiniteStep : public Error {
+public:
+  NonFiniteStep(const std::string& sentence, std::vector<NonFinitePlace> places, ErrorContext context = {})
+      : Error(sentence, std::move(context)), places_(std::move(places)) {}
+  [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
+
+private:
+  std::vector<NonFinitePlace> places_;
+};
+
+namespace detail {
+
+template <class P>
+[[nodiscard]] std::int64_t non_finite_elements(const P& parameter) {
+  const auto& gradient = parameter.gradient();
+  Scalars<1, typename P::target> found(gradient.resources());
+  ShardedTensor<Layout<1>, double, typename P::target> workspace(
+      gradient.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(gradient.local_size()))});
+  kernels::count_nonfinite(gradient.execution(), gradient.local_matrix(), found.view(),
+                           workspace.mutable_local());
+  return static_cast<std::int64_t>(found.read()[0]);
+}
+
+} // namespace detail
+
+/// @brief Where a finished step is not finite, in the order of the ranks' parameters: for use after a summary
+/// that is not finite(). Collective over `ranks`, all that hold a part of the model.
+///
+/// Gradients are looked at as the reduction left them: a sum over data ranks shows on all of these ranks. A
+/// loss that is not finite shows on the rank whose loss it is. Cost: one reading of the gradients and a few
+/// hundred bytes for each rank.
+/// @param local_loss this rank's sum of losses, as in GradAccumulator::local_loss
+template <ParameterSet Model>
+[[nodiscard]] std::vector<NonFinitePlace> find_non_finite(Model& model, const HostCommunicator& ranks,
+                                                          double local_loss) {
+  std::vector<std::string> own;
+  if (!std::isfinite(local_loss))
+    own.insert(own.end(), {"", "1"});
+  model.for_each_parameter([&](const auto& parameter) {
+    if (const std::int64_t elements = detail::non_finite_elements(parameter); elements > 0)
+      own.insert(own.end(), {parameter.name(), std::to_string(elements)});
+  });
+  std::vector<NonFinitePlace> out;
+  const auto all = gather_texts(ranks, own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (std::size_t i = 0; i < all[rank].size(); i += 2) {
+      const std::string& name = all[rank][i];
+      auto place =
+          std::find_if(out.begin(), out.end(), [&](const auto& known) { return known.name == name; });
+      if (place == out.end())
+        place = out.insert(out.end(), NonFinitePlace{name, {}, 0});
+      place->ranks.push_back(static_cast<int>(rank));
+      place->elements += std::stoll(all[rank][i + 1]);
+    }
+  return out;
+}
+
+/// @brief Lets finite steps pass and deals with the others by choice; all ranks decide alike, because the
+/// loss and the norm of a GradientSummary are the same on all.
+///
+/// A finite step costs nothing. Dynamic loss scaling uses it as it is: choose `skip`, and lower the scale
+/// where `admit` gives false.
+class StepGuard {
+public:
+  /// @param ranks all ranks that hold a part of the model
+  /// @param most_in_a_row skipped steps after which the run stops all the same; 0: never
+  StepGuard(NonFinite choice, HostCommunicator ranks, std::int64_t most_in_a_row = 10)
+      : choice_(choice), ranks_(std::move(ranks)), most_in_a_row_(most_in_a_row) {}
+
+  /// @brief Whether the optimizer may take the step; where not, restart the accumulator and go on.
+  ///
+  /// Collective where the summary is not finite, nothing elsewhere. Call it between finish() and restart() of
+  /// the accumulator.
+  /// @throws NonFiniteStep on every rank where the choice is to stop, or after too many skipped steps.
+  template <ParameterSet Model>
+  [[nodiscard]] bool admit(Model& model, const GradAccumulator<Model>& accumulator,
+                           const GradientSummary& summary, std::int64_t step) {
+    if (summary.finite()) {
+      in_a_row_ = 0;
+      return true;
+    }
+    places_ = find_non_finite(model, ranks_, accumulator.local_loss());
+    ++skipped_;
+    const bool too_many = ++in_a_row_ == most_in_a_row_;
+    if (choice_ == NonFinite::stop || too_many)
+      throw NonFiniteStep(sentence(step) +
+                              (choice_ == NonFinite::skip
+                                   ? ", the last of " + std::to_string(in_a_row_) + " skipped steps in a row"
+                                   : std::string()) +
+                              " (lower the learning rate, lengthen its warm-up, or look at the batch)",
+                          places_, {ranks_.world_rank(), ranks_.name(), "non-finite check"});
+    return false;
+  }
+
+  /// @brief What was not finite in a step, in words; the same on every rank.
+  [[nodiscard]] std::string sentence(std::int64_t step) const {
+    constexpr std::size_t shown = 3;
+    std::string out = "step " + std::to_string(step) +
+                      ": loss and gradients must be finite, but not finite " +
+                      (places_.size() == 1 ? "is " : "are ");
+    for (std::size_t i = 0; i < std::min(shown, places_.size()); ++i)
+      out += (i == 0 ? "" : "; ") + places_[i].text();
+    if (places_.size() > shown)
+      out += "; and " + std::to_string(places_.size() - shown) + " more";
+    return places_.empty() ? out + "their sums over all ranks alone" : out;
+  }
+  /// @brief Steps that were not admitted.
+  [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
+  /// @brief Where the last of them was not finite.
+  [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
+
+private:
+  NonFinite choice_;
+  HostCommunicator ranks_;
+  std::int64_t most_in_a_row_;
+  std::int64_t in_a_row_ = 0;
+  std::int64_t skipped_ = 0;
+  std::vector<NonFinitePlace> places_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/io/run_summary.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace shardwright;
+using namespace shardwright_test;
+
+RunSummary summary() {
+  RunSummary out;
+  out.steps = 40;
+  out.seconds = 8;
+  out.tokens = 32'000;
+  out.flops_per_token = 3e6;
+  out.machine_flops_per_second = 48e9;
+  out.first_loss = 5.5;
+  out.last_loss = 2.25;
+  out.validation_loss = 2.5;
+  out.ranks = 4;
+  out.communication = {{"dp", Operation::all_reduce, {80, 4e9, 3, 2, 2.5}},
+                       {"tp", Operation::all_gather, {400, 2.5e6, 1, 0, 0}}};
+  out.pool_peak_bytes = 61'340'000;
+  out.process_peak_bytes = 1'234'000'000;
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a summary says speed, communication, memory and loss") {
+  const std::string text = summary().text();
+  CHECK_THAT(text, ContainsSubstring("summary: 40 steps in 8.00 s\n"));
+  CHECK_THAT(text, ContainsSubstring("5.5000 at first, 2.2500 at last, held out 2.5000"));
+  CHECK_THAT(text, ContainsSubstring("4.0k tokens/s, 25.0% of the matrix rate of 48.0 GFLOP/s"));
+  CHECK_THAT(text,
+             ContainsSubstring("25.0% of the time: exposed 2.00 s, hidden 2.00 s, waited for peers 500 ms "
+                               "(mean of 4 ranks)"));
+  CHECK_THAT(text,
+             ContainsSubstring("dp all_reduce             80 calls, 4.00 GB: exposed 2.00 s, hidden 1.00 s"));
+  CHECK_THAT(text, ContainsSubstring("tensors 61.3 MB on the rank with most, process 1.23 GB at most"));
+  CHECK_THAT(text, !ContainsSubstring("skipped") && !ContainsSubstring("spike"));
+
+  RunSummary eventful = summary();
+  eventful.skipped_steps = 2;
+  eventful.spikes = 1;
+  eventful.communication.clear();
+  CHECK_THAT(eventful.text(), ContainsSubstring("40 steps in 8.00 s, 2 of them skipped, 1 spike\n") &&
+                                  !ContainsSubstring("communication"));
+}
+
+TEST_CASE("the record of a summary holds what the text does") {
+  const nlohmann::json record = summary().record();
+  CHECK(record["tokens_per_second"] == 4000.0);
+  CHECK(record["matrix_rate_share"] == 0.25);
+  CHECK(record["communication"]["total"]["exposed_seconds"] == 2.0);
+  CHECK(record["communication"]["total"]["hidden_seconds"] == 2.0);
+  CHECK(record["communication"]["dp all_reduce"]["hidden_seconds"] == 1.0);
+  CHECK(record["communication"]["tp all_gather"]["calls"] == 400.0);
+  CHECK(record["pool_peak_bytes"] == 61'340'000);
+  // A run that has not begun divides by nothing.
+  CHECK(RunSummary{}.record()["tokens_per_second"] == 0.0);
+}
+
+TEST_CASE("times are read in seconds, milliseconds and microseconds") {
+  CHECK(readable_time(75.26) == "75.3 s");
+  CHECK(readable_time(1) == "1.00 s");
+  CHECK(readable_time(0.9992) == "999 ms");
+  CHECK(readable_time(0.00456) == "4.56 ms");
+  CHECK(readable_time(0) == "0 us");
+}
+
+TEST_CASE("bytes are read in powers of ten") {
+  CHECK(readable_bytes(0) == "0 B");
+  CHECK(readable_bytes(999) == "999 B");
+  CHECK(readable_bytes(1000) == "1.00 kB");
+  CHECK(readable_bytes(99'940) == "99.9 kB");
+  CHECK(readable_bytes(100'000) == "100 kB");
+  CHECK(readable_bytes(999'700) == "1.00 MB");
+  CHECK(readable_bytes(3.456e12) == "3.46 TB");
+}
+
+TEST_CASE("the peak of the process grows with what it uses") {
+  const std::size_t before = process_peak_bytes();
+  CHECK(before > 1'000'000);
+  const std::size_t more = before + 50'000'000; // a peak, so only what is beyond it shows
+  const std::vector<unsigned char> memory(more, 1);
+  CHECK(process_peak_bytes() >= before + 40'000'000);
+  CHECK(memory.back() == 1);
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/small_training.hpp"
+#include "support/catch.hpp"
+
+// A decoder of bfloat16 against the same decoder of float, over 20 steps. What a step computes differs by
+// roundings of 2^-8 relative each, the unit roundoff, which are independent and average out in the mean over
+// a hundred tokens; and the weights stay together because the masters are floats. So losses may differ by
+// that unit, and nothing may grow with the steps.
+
+namespace {
+
+using namespace nn_test;
+
+constexpr double unit_roundoff = 0x1p-8;
+
+[[nodiscard]] Problem problem_of(int steps) {
+  Problem problem;
+  problem.config = config_of_four();
+  problem.steps = steps;
+  return problem;
+}
+
+template <class Train>
+[[nodiscard]] std::vector<Outcome> on_threads(const Way& way, Train train) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(way.ranks()));
+  sw::LaunchOptions options;
+  options.ranks = way.ranks();
+  options.deadline = std::chrono::minutes(1);
+  static_cast<void>(sw::detail::launch_threads(options, [&](sw::HostCommunicator world) {
+    outcomes[static_cast<std::size_t>(world.rank())] = train(world);
+    return 0;
+  }));
+  return outcomes;
+}
+
+[[nodiscard]] std::vector<Outcome> train_narrow(const Problem& problem, const Way& way) {
+  return on_threads(way, [&](const sw::HostCommunicator& world) {
+    return train_with<sw::DecoderLayouts<true>, sw::bfloat16>(world, problem, way, {});
+  });
+}
+
+[[nodiscard]] Outcome train_float(const Problem& problem) {
+  const Way way;
+  return on_threads(way,
+                    [&](const sw::HostCommunicator& world) { return train_single(world, problem, way, {}); })
+      .front();
+}
+
+} // namespace
+
+TEST_CASE("a decoder of bfloat16 starts from the float weights, rounded") {
+  const Outcome narrow = train_narrow(problem_of(0), {}).front();
+  const Outcome wide = train_float(problem_of(0));
+  REQUIRE(narrow.names == wide.names);
+  for (std::size_t p = 0; p < wide.parameters.size(); ++p) {
+    bool rounded = narrow.parameters[p].size() == wide.parameters[p].size();
+    for (std::size_t i = 0; rounded && i < wide.parameters[p].size(); ++i)
+      rounded = narrow.parameters[p][i] == static_cast<double>(sw::bfloat16(wide.parameters[p][i]));
+    INFO(wide.names[p]);
+    CHECK(rounded);
+  }
+}
+
+TEST_CASE("a decoder of bfloat16 trains like one of float, on every mesh") {
+  const Problem problem = problem_of(20);
+  const Outcome wide = train_float(problem);
+  REQUIRE(wide.losses.back() < 0.5 * wide.losses.front());
+  for (const Way& way : {Way{}, Way{.dp = 3}, Way{.dp = 2, .accumulation = 3}, Way{.tp = 4},
+                         Way{.dp = 2, .tp = 2, .accumulation = 2}, Way{.cp = 2}, Way{.dp = 2, .dpr = 2}}) {
+    const std::vector<Outcome> ranks = train_narrow(problem, way);
+    INFO(way.text());
+    CHECK(largest_difference(ranks.front().losses, wide.losses) < unit_roundoff);
+    CHECK(largest_parameter_difference(ranks.front(), wide) < 4 * unit_roundoff);
+    CHECK(ranks.front().tokens == wide.tokens);
+    for (const Outcome& rank : ranks)
+      CHECK(rank == ranks.front());
+  }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+#include "train/toy_model.hpp"
+
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/replica_check.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace train_test;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+/// Flips the lowest bit of one element of a tensor.
+template <class Tensor>
+void flip_bit(Tensor& tensor, std::size_t index) {
+  auto* const bytes = reinterpret_cast<unsigned char*>(tensor.mutable_data() + index);
+  bytes[0] ^= 1u;
+}
+
+template <class Model>
+void take_step(Model& model, int rank) {
+  sw::GradAccumulator accumulator(model);
+  sw::AdamW optimizer;
+  model.add_gradients(1, rank);
+  accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{2});
+  const sw::GradientSummary summary = accumulator.finish();
+  optimizer.step(model, summary, 0.01);
+}
+
+std::string text_of(const std::vector<sw::ReplicaDifference>& found) {
+  std::string out;
+  for (const sw::ReplicaDifference& each : found)
+    out += each.text() + "\n";
+  return out;
+}
+
+/// One matrix under ZeRO-1 with replicas of the shard group.
+struct Sharded {
+  using target = sw::DefaultTarget;
+  using Mesh = sw::DeviceMesh<sw::axis::dpr, dp, sw::axis::cp>;
+  using Matrix =
+      sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, sw::axis::dpr, dp, sw::axis::cp>>,
+                    float, sw::Zero1>;
+
+  explicit Sharded(const Mesh& mesh) : matrix("matrix", {mesh, {5, 3}}) {
+    sw::fill_normal(matrix.stored(), {1, 1});
+    matrix.make_state();
+  }
+  template <class Visitor>
+  void for_each_parameter(Visitor&& visit) {
+    visit(matrix);
+  }
+  Matrix matrix;
+};
+
+} // namespace
+
+TEST_CASE("equal copies pass the replica check, before a step and after it") {
+  for (const int tensor : {1, 2})
+    CHECK(on_ranks(3 * tensor, [&](sw::HostCommunicator world, Findings& findings) {
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(3), sw::extent<tp>(tensor)};
+            ToyModel<float> model(mesh);
+            findings.expect(sw::find_odd_replicas(model, world).empty(), "fresh weights");
+            take_step(model, mesh.rank());
+            findings.expect(sw::find_odd_replicas(model, world).empty(), "after a step");
+            sw::require_equal_replicas(model, world, 1);
+          }) == "");
+}
+
+TEST_CASE("a flipped bit names the odd rank and the parameter on every rank") {
+  CHECK(on_ranks(6, [](sw::HostCommunicator world, Findings& findings) {
+          // Rank 2 * dp + tp; the matrix has copies along dp, the vector on all ranks, the spread one none.
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(3), sw::extent<tp>(2)};
+          ToyModel<float> model(mesh);
+          take_step(model, mesh.rank());
+          if (world.rank() == 3)
+            flip_bit(model.matrix.stored(), 2);
+          findings.expect(text_of(sw::find_odd_replicas(model, world)) ==
+                              "weights of matrix: rank 3 differs from the others of ranks 1, 3 and 5\n",
+                          text_of(sw::find_odd_replicas(model, world)));
+          if (world.rank() == 3)
+            flip_bit(model.matrix.stored(), 2);
+          findings.expect(sw::find_odd_replicas(model, world).empty(), "mended");
+
+          if (world.rank() == 0 || world.rank() == 4)
+            flip_bit(model.vector.state()->second_moment, 6);
+          if (world.rank() == 5)
+            flip_bit(model.spread.stored(), 0);
+          const auto found = sw::find_odd_replicas(model, world);
+          findings.expect(found.size() == 1 && found[0].parameter == "vector" &&
+                              found[0].part == "second moment" && found[0].odd == std::vector<int>{0, 4} &&
+                              found[0].ranks == std::vector<int>{0, 1, 2, 3, 4, 5},
+                          text_of(found));
+          try {
+            sw::require_equal_replicas(model, world, 7);
+            findings.expect(false, "differences must throw");
+          } catch (const sw::ReplicaMismatch& error) {
+            const std::string what = error.what();
+            findings.expect(
+                error.differences().size() == 1 &&
+                    what.find("after step 7 second moment of vector: ranks 0 and 4 differ from the "
+                              "others of ranks 0, 1, 2, 3, 4 and 5") != std::string::npos,
+                what);
+          }
+        }) == "");
+}
+
+TEST_CASE("of two copies nobody can say which one is right, and elements that change places are seen") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
+          ToyModel<double> model(mesh);
+          if (world.rank() == 1)
+            std::swap(model.vector.stored().mutable_data()[0], model.vector.stored().mutable_data()[5]);
+          findings.expect(
+              text_of(sw::find_odd_replicas(model, world)) ==
+                  "weights of vector: rank 1 differs from rank 0 and nobody can say which is right\n",
+              text_of(sw::find_odd_replicas(model, world)));
+        }) == "");
+}
+
+TEST_CASE("copies on the meshes of a pipeline are compared, and equal names elsewhere are not") {
+  CHECK(on_ranks(6, [](sw::HostCommunicator world, Findings& findings) {
+          // Three meshes of two ranks; the vector has copies on the outer two.
+          const int number = world.rank() / 2;
+          const sw::DeviceMesh mesh{world.split(number, world.rank()), sw::extent<dp>(1), sw::extent<tp>(2)};
+          sw::HostCommunicator copies = world.split(number == 1 ? -1 : world.rank() % 2, number);
+          ToyModel<float> model(mesh);
+          if (copies.valid())
+            model.vector.set_copies(copies);
+          // What belongs to one mesh may be anything.
+          if (number == 2)
+            flip_bit(model.matrix.stored(), 0);
+          if (number == 1)
+            for (std::size_t i = 0; i < model.vector.stored().local_size(); ++i)
+              model.vector.stored().mutable_data()[i] = 3;
+          findings.expect(sw::find_odd_replicas(model, world).empty(), "no copies, no difference");
+          if (world.rank() == 4)
+            flip_bit(model.vector.stored(), 1);
+          const auto found = sw::find_odd_replicas(model, world);
+          // One block on four ranks: both of either mesh.
+          findings.expect(found.size() == 1 && found[0].odd == std::vector<int>{4} &&
+                              found[0].ranks == std::vector<int>{0, 1, 4, 5},
+                          text_of(found));
+        }) == "");
+}
+
+TEST_CASE("optimizer state that is sharded over data ranks has copies along the replicas alone") {
+  CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+          // Rank 2 * dpr + dp.
+          const Sharded::Mesh mesh{world, sw::extent<sw::axis::dpr>(2), sw::extent<dp>(2),
+                                   sw::extent<sw::axis::cp>(1)};
+          Sharded model(mesh);
+          findings.expect(sw::find_odd_replicas(model, world).empty(), "equal copies");
+          if (world.rank() == 3)
+            flip_bit(model.matrix.state()->first_moment, 0);
+          const auto found = sw::find_odd_replicas(model, world);
+          findings.expect(found.size() == 1 && found[0].part == "first moment" &&
+                              found[0].ranks == std::vector<int>{1, 3},
+                          text_of(found));
+        }) == "");
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+#include "train/toy_model.hpp"
+
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/spike_detector.hpp>
+#include <shardwright/train/step_guard.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace train_test;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// What a step of the toy model meets.
+enum class Trouble { none, gradient, loss };
+
+/// One step up to its summary; trouble comes from the ranks with dp = 1.
+template <class Element>
+sw::GradientSummary run_step(ToyModel<Element>& model, sw::GradAccumulator<ToyModel<Element>>& accumulator,
+                             const sw::DeviceMesh<dp, tp>& mesh, std::uint64_t seed, Trouble trouble) {
+  model.add_gradients(seed, mesh.rank());
+  const bool here = mesh.coordinate<dp>() == 1;
+  if (here && trouble == Trouble::gradient)
+    model.spread.gradient_slot().tensor.mutable_data()[0] = static_cast<Element>(infinity);
+  accumulator.add(sw::LossSum<OverDp>{here && trouble == Trouble::loss ? std::nan("") : 1.0},
+                  sw::TokenCount<OverDp>{2});
+  return accumulator.finish();
+}
+
+template <class Element>
+std::vector<double> everything(ToyModel<Element>& model) {
+  std::vector<double> out;
+  model.for_each_parameter([&](auto& parameter) {
+    for (const double each : whole(parameter.stored()))
+      out.push_back(each);
+  });
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a step that is not finite stops every rank alike, and names step, parameter and ranks") {
+  for (const Trouble trouble : {Trouble::gradient, Trouble::loss})
+    CHECK(on_ranks(4, [trouble](sw::HostCommunicator world, Findings& findings) {
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+            ToyModel<float> model(mesh);
+            sw::GradAccumulator accumulator(model);
+            sw::StepGuard guard(sw::NonFinite::stop, world);
+            const auto fine = run_step(model, accumulator, mesh, 1, Trouble::none);
+            findings.expect(guard.admit(model, accumulator, fine, 1), "a finite step");
+            accumulator.restart();
+            const auto summary = run_step(model, accumulator, mesh, 2, trouble);
+            try {
+              static_cast<void>(guard.admit(model, accumulator, summary, 2));
+              findings.expect(false, "the step must stop the run");
+            } catch (const sw::NonFiniteStep& error) {
+              const std::string what = error.what();
+              // The first element of the slice of dp = 0 is what the first rank with dp = 1 has spoilt.
+              const std::string place =
+                  trouble == Trouble::loss
+                      ? "not finite is the loss on ranks 2 and 3"
+                      : "not finite is the gradient of spread on ranks 0 and 1 (2 elements)";
+              findings.expect(what.find("step 2: loss and gradients must be finite, but " + place) !=
+                                  std::string::npos,
+                              what);
+              findings.expect(error.places().size() == 1 &&
+                                  error.places()[0].name == (trouble == Trouble::loss ? "" : "spread"),
+                              "places");
+            }
+          }) == "");
+}
+
+TEST_CASE("a skipped step leaves weights and optimizer as they are, and the run goes on as without it") {
+  CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+          const auto train = [&](bool with_trouble) {
+            ToyModel<double> model(mesh);
+            sw::GradAccumulator accumulator(model);
+            sw::AdamW optimizer;
+            sw::StepGuard guard(sw::NonFinite::skip, world);
+            for (std::uint64_t step = 1; step <= 4; ++step) {
+              if (step == 3 && with_trouble) {
+                const auto bad = run_step(model, accumulator, mesh, 99, Trouble::gradient);
+                const std::vector<double> before = everything(model);
+                findings.expect(!guard.admit(model, accumulator, bad, 3), "not admitted");
+                accumulator.restart();
+                findings.expect(everything(model) == before, "weights are touched");
+                findings.expect(guard.places().size() == 1 && guard.places()[0].name == "spread",
+                                "the place");
+              }
+              const auto summary = run_step(model, accumulator, mesh, step, Trouble::none);
+              if (guard.admit(model, accumulator, summary, static_cast<std::int64_t>(step)))
+                optimizer.step(model, summary, 0.01);
+              accumulator.restart();
+            }
+            findings.expect(guard.skipped() == (with_trouble ? 1 : 0), guard.skipped(), " skipped");
+            findings.expect(optimizer.steps() == 4, optimizer.steps(), " steps");
+            return everything(model);
+          };
+          findings.expect(train(true) == train(false), "a skipped step leaves a trace");
+        }) == "");
+}
+
+TEST_CASE("steps that are skipped again and again stop the run all the same") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
+          ToyModel<float> model(mesh);
+          sw::GradAccumulator accumulator(model);
+          sw::StepGuard guard(sw::NonFinite::skip, world, 3);
+          int skipped = 0;
+          try {
+            for (std::uint64_t step = 1; step < 10; ++step) {
+              // One good step between bad ones begins the count anew.
+              const auto summary =
+                  run_step(model, accumulator, mesh, step, step == 3 ? Trouble::none : Trouble::loss);
+              skipped += guard.admit(model, accumulator, summary, static_cast<std::int64_t>(step)) ? 0 : 1;
+              accumulator.restart();
+            }
+            findings.expect(false, "three bad steps in a row must stop the run");
+          } catch (const sw::NonFiniteStep& error) {
+            const std::string what = error.what();
+            findings.expect(skipped == 4 && guard.skipped() == 5, skipped, " skipped");
+            findings.expect(what.find("step 6") != std::string::npos &&
+                                what.find("the last of 3 skipped steps in a row") != std::string::npos,
+                            what);
+          }
+        }) == "");
+}
+
+TEST_CASE("a value far above the recent ones is a spike, and noise, slopes and NaN are none") {
+  sw::SpikeDetector detector;
+  std::uint64_t state = 1;
+  const auto noise = [&state] {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<double>(state >> 11u) * 0x1p-53 - 0.5;
+  };
+  int reported = 0;
+  // A falling loss with noise, as in training.
+  for (int step = 0; step < 500; ++step)
+    reported += detector.spike(2 + 4 * std::exp(-step / 80.0) + 0.2 * noise()) ? 1 : 0;
+  CHECK(reported == 0);
+  CHECK(detector.mean() == Approx(2).margin(0.1));
+  CHECK_FALSE(detector.spike(std::nan("")));
+  CHECK_FALSE(detector.spike(2.2)); // a tenth above is no spike, however calm it was
+  CHECK(detector.spike(5));
+  CHECK(detector.spike(5)); // the first one has not become the measure
+  CHECK_FALSE(detector.spike(2));
+
+  // A new level is reported while it is new.
+  int high = 0;
+  for (int step = 0; step < 500; ++step)
+    high += detector.spike(5 + 0.2 * noise()) ? 1 : 0;
+  CHECK(high > 0);
+  CHECK(high < 100);
+  CHECK(detector.mean() == Approx(5).margin(0.2));
+
+  sw::SpikeDetector early;
+  for (int step = 0; step < 19; ++step)
+    CHECK_FALSE(early.spike(step == 10 ? 1e6 : 1));
+}
