@@ -8,7 +8,8 @@
 #include <command_line/words.hpp>
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/plan/catalogue.hpp>
+#include <shardwright/plan/catalogue_names.hpp>
+#include <shardwright/plan/cluster_name.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -141,7 +142,7 @@ std::string read_file(const std::string& path) {
 
 sw::ModelSpec read_model(const std::string& name) {
   if (!is_file(name)) {
-    if (const auto model = sw::find_model(name))
+    if (const sw::ModelSpec* model = sw::find_model(name))
       return *model;
     throw sw::DataError("--model must be known or a file that ends with .json, but it is '" + name + "' (" +
                         known(name, names_of(sw::model_catalogue)) + ")");
@@ -200,7 +201,7 @@ sw::ModelSpec read_model(const std::string& name) {
 
 sw::ClusterSpec read_cluster(const std::string& name) {
   if (!is_file(name)) {
-    if (const auto cluster = sw::find_cluster(name)) {
+    if (const auto cluster = sw::cluster_of_name(name)) {
       sw::ClusterSpec found = *cluster;
       found.name = kept_name(std::string(found.name));
       return found;
@@ -215,7 +216,7 @@ sw::ClusterSpec read_cluster(const std::string& name) {
   Fields fields(json, text, name, "");
   const std::string given = fields.word("name");
   const std::string chip = fields.word("chip");
-  const auto found = sw::find_chip(chip);
+  const auto found = sw::chip_of_word(chip);
   if (!found)
     fields.fail("chip", "must be of the catalogue, but it is '" + chip + "' (" +
                             known(chip, names_of(sw::chip_catalogue)) + ")");
