@@ -126,11 +126,18 @@ public:
     return gradient;
   }
 
-  void weight_gradient(Saved& saved) {
-    down_.gradient_slot();
-    gate_up_.gradient_slot();
-    out_.gradient_slot();
-    qkv_.gradient_slot();
+  template <class Ready>
+  void weight_gradient(Saved& saved, Ready ready) {
+    ready(mlp_gain_);
+    ready(attention_gain_);
+    const auto matrix = [&](auto& parameter) {
+      parameter.gradient_slot();
+      ready(parameter);
+    };
+    matrix(down_);
+    matrix(gate_up_);
+    matrix(out_);
+    matrix(qkv_);
     saved = {};
   }
 

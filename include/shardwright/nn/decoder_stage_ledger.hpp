@@ -7,6 +7,7 @@
 #include <shardwright/nn/decoder_layer_ledger.hpp>
 #include <shardwright/nn/decoder_stage.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -142,11 +143,23 @@ private:
       return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
     return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
   }
-  [[nodiscard]] std::size_t unit_after(std::size_t unit, bool backward) const noexcept {
-    if (backward ? unit > 1 : has_unit(unit + 1))
-      return backward ? unit - 1 : unit + 1;
-    return next_pass_ ? first_unit(*next_pass_) : no_unit;
+  /// A unit in the order in which passes read them.
+  struct Place {
+    std::size_t unit = no_unit;
+    bool backward = false;
+    bool next_pass = false; ///< Of the pass after the current one.
+  };
+  /// The place after another one: behind the last unit of a pass, the first of the next pass.
+  [[nodiscard]] Place after(const Place& at) const noexcept {
+    if (at.unit == no_unit)
+      return {};
+    if (at.backward ? at.unit > 1 : has_unit(at.unit + 1))
+      return {at.backward ? at.unit - 1 : at.unit + 1, at.backward, at.next_pass};
+    if (at.next_pass || !next_pass_)
+      return {};
+    return {first_unit(*next_pass_), *next_pass_ != Pass::forward, true};
   }
+
   void start_gather(std::size_t unit) {
     if (unit != no_unit)
       for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
@@ -156,17 +169,34 @@ private:
       for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
   }
 
-  /// Gathered weights of a unit, and of the next one, as in DecoderStage.
+  /// As DecoderStage, which says why.
+  void advance(const Place& at) {
+    if (ahead_[0].unit == at.unit) {
+      const bool entered = ahead_[0].next_pass;
+      std::rotate(ahead_.begin(), ahead_.begin() + 1, ahead_.end());
+      ahead_.back() = Place{};
+      for (Place& place : ahead_)
+        place.next_pass = place.next_pass && !entered;
+    } else {
+      for (Place& wrong : ahead_)
+        release_weights(std::exchange(wrong, Place{}).unit);
+      start_gather(at.unit);
+    }
+    for (std::size_t i = 0; i < ahead_.size(); ++i) {
+      if (i == 2 && ahead_[0].unit != ahead_[1].unit)
+        break;
+      if (ahead_[i].unit == no_unit) {
+        ahead_[i] = after(i == 0 ? at : ahead_[i - 1]);
+        start_gather(ahead_[i].unit);
+      }
+    }
+  }
+
+  /// Gathered weights of a unit, and of the next ones, as in DecoderStage.
   class Use {
   public:
     Use(DecoderStageLedger& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-      const std::size_t expected = std::exchange(stage.gathering_, no_unit);
-      if (expected != unit) {
-        stage.release_weights(expected);
-        stage.start_gather(unit);
-      }
-      stage.gathering_ = stage.unit_after(unit, backward);
-      stage.start_gather(stage.gathering_);
+      stage.advance({unit, backward});
     }
     ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
@@ -254,8 +284,8 @@ private:
     final_gain_->end_pass(last_pass_);
   }
   void layer_weight_gradient(std::size_t layer, Saved& saved) {
-    layers_[layer].weight_gradient(saved.layers[layer]);
-    layers_[layer].for_each_parameter([this](auto& parameter) { parameter.end_pass(last_pass_); });
+    layers_[layer].weight_gradient(saved.layers[layer],
+                                   [this](auto& parameter) { parameter.end_pass(last_pass_); });
   }
   void embedding_weight_gradient(Saved& saved) {
     if (part_.first) {
@@ -277,7 +307,7 @@ private:
   bool owns_head_ = false;
   bool last_pass_ = false;
   std::optional<Pass> next_pass_;
-  std::size_t gathering_ = no_unit;
+  std::array<Place, 3> ahead_;
   BucketLedger buckets_;
 };
 
