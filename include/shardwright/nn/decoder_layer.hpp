@@ -178,10 +178,21 @@ public:
 
   /// @brief Adds the matrices' gradients of a microbatch after its input_gradient, and releases `saved`.
   void weight_gradient(Saved& saved) {
+    weight_gradient(saved, [](auto&) {});
+  }
+  /// @brief The same; calls `ready(parameter)` for each parameter as soon as its gradient is complete.
+  template <class Ready>
+  void weight_gradient(Saved& saved, Ready ready) {
+    ready(mlp_gain_);
+    ready(attention_gain_);
     accumulate(down_, *saved.activated, *saved.mlp_out_gradient);
+    ready(down_);
     accumulate(gate_up_, *saved.mlp_normed, *saved.gate_up_gradient);
+    ready(gate_up_);
     accumulate(out_, *saved.attended, *saved.attention_out_gradient);
+    ready(out_);
     accumulate(qkv_, *saved.attention_normed, *saved.qkv_gradient);
+    ready(qkv_);
     saved = Saved{};
   }
 

@@ -13,6 +13,8 @@
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -200,7 +202,7 @@ public:
       visit(*head_);
   }
 
-  /// @brief Says which pass the stage runs after the coming one, so that its weights are on their way in
+  /// @brief Says which pass reads the weights after the coming one, so that its weights are on their way in
   /// time; nothing where other weights may come in between.
   void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
 
@@ -266,11 +268,21 @@ private:
       return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
     return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
   }
-  /// The one that a pass reads after another; behind the last one, the first of the next pass.
-  [[nodiscard]] std::size_t unit_after(std::size_t unit, bool backward) const noexcept {
-    if (backward ? unit > 1 : has_unit(unit + 1))
-      return backward ? unit - 1 : unit + 1;
-    return next_pass_ ? first_unit(*next_pass_) : no_unit;
+  /// A unit in the order in which passes read them.
+  struct Place {
+    std::size_t unit = no_unit;
+    bool backward = false;
+    bool next_pass = false; ///< Of the pass after the current one.
+  };
+  /// The place after another one: behind the last unit of a pass, the first of the next pass.
+  [[nodiscard]] Place after(const Place& at) const noexcept {
+    if (at.unit == no_unit)
+      return {};
+    if (at.backward ? at.unit > 1 : has_unit(at.unit + 1))
+      return {at.backward ? at.unit - 1 : at.unit + 1, at.backward, at.next_pass};
+    if (at.next_pass || !next_pass_)
+      return {};
+    return {first_unit(*next_pass_), *next_pass_ != Pass::forward, true};
   }
 
   void start_gather(std::size_t unit) {
@@ -282,18 +294,36 @@ private:
       for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
   }
 
-  /// The weights of a unit, gathered until this ends; meanwhile the next one's are on their way.
+  /// Goes on to a unit: its weights are there or on their way, and those of the next two units set off, which
+  /// may stand for three uses. A layer that two passes read in turn so keeps its weights.
+  void advance(const Place& at) {
+    if (ahead_[0].unit == at.unit) {
+      const bool entered = ahead_[0].next_pass;
+      std::rotate(ahead_.begin(), ahead_.begin() + 1, ahead_.end());
+      ahead_.back() = Place{};
+      for (Place& place : ahead_)
+        place.next_pass = place.next_pass && !entered;
+    } else {
+      for (Place& wrong : ahead_)
+        release_weights(std::exchange(wrong, Place{}).unit);
+      start_gather(at.unit);
+    }
+    for (std::size_t i = 0; i < ahead_.size(); ++i) {
+      if (i == 2 && ahead_[0].unit != ahead_[1].unit)
+        break;
+      if (ahead_[i].unit == no_unit) {
+        ahead_[i] = after(i == 0 ? at : ahead_[i - 1]);
+        start_gather(ahead_[i].unit);
+      }
+    }
+    for_each_of_unit(at.unit, [](auto& parameter) { parameter.finish_gather(); });
+  }
+
+  /// The weights of a unit, gathered until this ends; meanwhile those of the next ones are on their way.
   class Use {
   public:
     Use(DecoderStage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-      const std::size_t expected = std::exchange(stage.gathering_, no_unit);
-      if (expected != unit) {
-        stage.release_weights(expected);
-        stage.start_gather(unit);
-      }
-      stage.gathering_ = stage.unit_after(unit, backward);
-      stage.start_gather(stage.gathering_);
-      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
+      stage.advance({unit, backward});
     }
     ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
@@ -378,8 +408,7 @@ private:
     final_gain_->end_pass(last_pass_);
   }
   void layer_weight_gradient(Layer& layer, typename Layer::Saved& saved) {
-    layer.weight_gradient(saved);
-    layer.for_each_parameter([this](auto& parameter) { parameter.end_pass(last_pass_); });
+    layer.weight_gradient(saved, [this](auto& parameter) { parameter.end_pass(last_pass_); });
   }
   void embedding_weight_gradient(const Batch& batch, Saved& saved) {
     if (part_.first) {
@@ -411,7 +440,7 @@ private:
   bool owns_head_ = false;
   bool last_pass_ = false; // of the step that adds weight gradients
   std::optional<Pass> next_pass_;
-  std::size_t gathering_ = no_unit; // whose gather has begun for the next use
+  std::array<Place, 3> ahead_; // whose gathers have begun for the next uses
   std::shared_ptr<GradientBuckets<MainElement<Element>, Target>> buckets_;
 };
 

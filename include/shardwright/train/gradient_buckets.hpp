@@ -19,7 +19,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Bytes of gradients at which a bucket is sent off; a larger gradient goes alone, without a copy.
-inline constexpr std::size_t default_bucket_bytes = std::size_t{4} << 20;
+inline constexpr std::size_t default_bucket_bytes = std::size_t{1} << 20;
 
 namespace detail {
 

@@ -34,7 +34,7 @@ struct PlannedAction {
   PipelineMessage input, output;
   bool ends_forwards = false;          ///< The chunk's last forward.
   bool ends_gradients = false;         ///< The chunk's last pass that adds weight gradients.
-  std::optional<Pass> next_of_chunk{}; ///< What the chunk's stage runs after it.
+  std::optional<Pass> next_of_chunk{}; ///< What reads the weights of the chunk's stage after it.
 };
 
 struct PlannedStep {
@@ -91,7 +91,9 @@ private:
         planned.ends_gradients = makes_weight_gradient(planned.action.pass) && !gradients_end[chunk];
         forwards_end[chunk] = forwards_end[chunk] || planned.ends_forwards;
         gradients_end[chunk] = gradients_end[chunk] || planned.ends_gradients;
-        planned.next_of_chunk = std::exchange(next[chunk], planned.action.pass);
+        planned.next_of_chunk = next[chunk];
+        if (planned.action.pass != Pass::weight_gradient)
+          next[chunk] = planned.action.pass;
       }
   }
 

@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// what another rank sends, `Saved` what a microbatch keeps between its passes, `Loss` a sum of losses that
 /// starts at nothing and has `+=`. Once a step `begin_last_gradients` is called before the last pass that
 /// makes weight gradients, and `end_gradients` after it. Where
-/// it has `expect_pass(next)`, it is told before each pass which one it runs after that.
+/// it has `expect_pass(next)`, it is told before each pass which one reads its weights after that.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
