@@ -237,8 +237,7 @@ TEST_CASE("options: values that are none are refused with the option and the val
                                                ContainsSubstring("'" + std::string(word) + "'"));
   for (const char* word : {"nan", "inf", "0", "-1", "1x", "1e999"})
     CHECK_THAT(refused({"--lr", word}), ContainsSubstring("--lr must be a number above 0"));
-  CHECK_THAT(refused({"--precision", "fp8"}),
-             ContainsSubstring("fp32 or fp64 or bf16 or fp16, but it is 'fp8'"));
+  CHECK_THAT(refused({"--precision", "fp8"}), ContainsSubstring("fp32, fp64, bf16 or fp16, but it is 'fp8'"));
   CHECK_THAT(refused({"--model", "smal"}), ContainsSubstring("did you mean small?"));
   CHECK(accepted({"--seed", "18446744073709551615"}).seed == 18446744073709551615ULL);
   CHECK(accepted({"--lr", "1e-3"}).learning_rate == 1e-3);
