@@ -180,6 +180,22 @@ TEST_CASE("options: a schedule of one's own comes from a file, and is proven bef
              ContainsSubstring("must be readable"));
 }
 
+TEST_CASE("options: a ring shares sequences that all-to-all has no heads for, and says what it needs") {
+  CHECK_FALSE(accepted({"--mesh", "cp=2"}).ring);
+  CHECK(accepted({"--mesh", "cp=2", "--context", "ring"}).ring);
+  CHECK(accepted({"--mesh", "cp=4", "--kv-heads", "1", "--context", "ring"}).ring);
+  CHECK_THAT(
+      refused({"--mesh", "cp=4", "--kv-heads", "1"}),
+      ContainsSubstring("--kv-heads 1 must divide by tp x cp=4 (give --kv-heads 4, or --context ring)"));
+  CHECK_THAT(refused({"--mesh", "cp=4", "--sequence", "36", "--context", "ring"}),
+             ContainsSubstring("--sequence 36 must divide by 2 x cp=8 (give --sequence 32 or 40)"));
+  CHECK_THAT(refused({"--mesh", "dp=2", "--context", "ring"}), ContainsSubstring("--mesh cp=2"));
+  CHECK_THAT(refused({"--mesh", "cp=2", "--context", "ring", "--zero", "1"}),
+             ContainsSubstring("give --context all-to-all"));
+  CHECK_THAT(refused({"--mesh", "cp=2,tp=2", "--context", "ring"}),
+             ContainsSubstring("--context ring needs --sequence-parallel with tp=2"));
+}
+
 TEST_CASE("options: a mesh that is none is refused") {
   CHECK_THAT(refused({"--mesh", "dp=2,tq=2"}), ContainsSubstring("unknown axis 'tq'; did you mean tp?"));
   CHECK_THAT(refused({"--mesh", "dp=2,dp=2"}), ContainsSubstring("names the axis dp twice"));
@@ -237,8 +253,7 @@ TEST_CASE("options: values that are none are refused with the option and the val
                                                ContainsSubstring("'" + std::string(word) + "'"));
   for (const char* word : {"nan", "inf", "0", "-1", "1x", "1e999"})
     CHECK_THAT(refused({"--lr", word}), ContainsSubstring("--lr must be a number above 0"));
-  CHECK_THAT(refused({"--precision", "fp8"}),
-             ContainsSubstring("fp32 or fp64 or bf16 or fp16, but it is 'fp8'"));
+  CHECK_THAT(refused({"--precision", "fp8"}), ContainsSubstring("fp32, fp64, bf16 or fp16, but it is 'fp8'"));
   CHECK_THAT(refused({"--model", "smal"}), ContainsSubstring("did you mean small?"));
   CHECK(accepted({"--seed", "18446744073709551615"}).seed == 18446744073709551615ULL);
   CHECK(accepted({"--lr", "1e-3"}).learning_rate == 1e-3);
