@@ -299,6 +299,9 @@ void settle_training(Options& options, const IsGiven& given) {
   if (options.ring && (options.zero > 0 || options.precision != Precision::fp32))
     throw UsageError("--context ring is for --zero 0 and --precision fp32 in this program (leave one of them "
                      "out, or give --context all-to-all)");
+  if (options.ring && options.extent("tp") > 1 && !options.sequence_parallel)
+    throw UsageError("--context ring needs --sequence-parallel with tp=" + text(options.extent("tp")) +
+                     " in this program (add it, or leave tp out)");
   if (!given("--lr"))
     options.learning_rate = 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
   if (!given("--min-lr"))

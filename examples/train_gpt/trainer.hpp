@@ -395,8 +395,8 @@ private:
 template <class Element, class Zero, class Context>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
-  // One set of layouts for narrow elements, which is the other one where tp is 1.
-  if constexpr (!sw::is_narrow<Element>)
+  // One set of layouts for narrow elements and for the ring, which is the other one where tp is 1.
+  if constexpr (!sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext>)
     if (!options.sequence_parallel)
       return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element>(world, options, dataset, quiet).run();
   return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element>(world, options, dataset, quiet).run();

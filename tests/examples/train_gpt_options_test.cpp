@@ -180,6 +180,22 @@ TEST_CASE("options: a schedule of one's own comes from a file, and is proven bef
              ContainsSubstring("must be readable"));
 }
 
+TEST_CASE("options: a ring shares sequences that all-to-all has no heads for, and says what it needs") {
+  CHECK_FALSE(accepted({"--mesh", "cp=2"}).ring);
+  CHECK(accepted({"--mesh", "cp=2", "--context", "ring"}).ring);
+  CHECK(accepted({"--mesh", "cp=4", "--kv-heads", "1", "--context", "ring"}).ring);
+  CHECK_THAT(
+      refused({"--mesh", "cp=4", "--kv-heads", "1"}),
+      ContainsSubstring("--kv-heads 1 must divide by tp x cp=4 (give --kv-heads 4, or --context ring)"));
+  CHECK_THAT(refused({"--mesh", "cp=4", "--sequence", "36", "--context", "ring"}),
+             ContainsSubstring("--sequence 36 must divide by 2 x cp=8 (give --sequence 32 or 40)"));
+  CHECK_THAT(refused({"--mesh", "dp=2", "--context", "ring"}), ContainsSubstring("--mesh cp=2"));
+  CHECK_THAT(refused({"--mesh", "cp=2", "--context", "ring", "--zero", "1"}),
+             ContainsSubstring("give --context all-to-all"));
+  CHECK_THAT(refused({"--mesh", "cp=2,tp=2", "--context", "ring"}),
+             ContainsSubstring("--context ring needs --sequence-parallel with tp=2"));
+}
+
 TEST_CASE("options: a mesh that is none is refused") {
   CHECK_THAT(refused({"--mesh", "dp=2,tq=2"}), ContainsSubstring("unknown axis 'tq'; did you mean tp?"));
   CHECK_THAT(refused({"--mesh", "dp=2,dp=2"}), ContainsSubstring("names the axis dp twice"));
