@@ -106,7 +106,7 @@ inline std::string RunSummary::text() const {
            " of the time: " + times(total) + " (mean of " + plural(ranks, "rank") + ")\n";
   for (const CommunicationKind& kind : communication) {
     std::string name = kind.name();
-    name.resize(std::max<std::size_t>(name.size(), 20), ' ');
+    name.resize(std::max<std::size_t>(name.size(), 24), ' ');
     out += "    " + name + " " + detail::printed("%7.0f", kind.totals.calls) + " calls, " +
            bytes_text(kind.totals.bytes) + ": " + times(kind.totals) + "\n";
   }
