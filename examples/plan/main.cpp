@@ -7,12 +7,16 @@
 #include "report.hpp"
 #include "specifications.hpp"
 
+#include <shardwright/io/write_text.hpp>
 #include <shardwright/plan/plan_text.hpp>
+#include <shardwright/plan/plan_timetable.hpp>
 #include <shardwright/plan/search.hpp>
 #include <shardwright/schedule/number_text.hpp>
+#include <shardwright/schedule/svg_drawing.hpp>
 
 #include <exception>
 #include <iostream>
+#include <span>
 #include <string>
 
 namespace {
@@ -38,6 +42,14 @@ int run(const plan_example::Options& options) {
   }
   std::cout << (options.json ? plan_example::plan_json(options, found)
                              : plan_example::plan_report(options, found));
+  if (!options.svg.empty()) {
+    const sw::Timetable table = sw::plan_timetable(found.configuration, options.run, found.cost);
+    const std::string title =
+        std::string(options.model.name) + " on " + std::string(options.cluster.name) + ", one pipeline";
+    sw::write_text(options.svg,
+                   sw::draw_svg(std::span(&table, 1), {title, sw::plan_text(found.configuration), "s"}));
+    std::cerr << "wrote " << options.svg.string() << std::endl;
+  }
   return 0;
 }
 

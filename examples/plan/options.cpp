@@ -121,7 +121,7 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
-  std::string model, cluster, tokens, fix, evaluate, precision = "bf16";
+  std::string model, cluster, tokens, fix, evaluate, svg, precision = "bf16";
   std::int64_t sequences = 0, length = 4096;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
       ->type_name("NAME")
@@ -151,6 +151,9 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("FILE")
       ->group("Run");
   app.add_flag("--json", options.json, "Print JSON.")->group("Output");
+  app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale; every browser shows it.")
+      ->type_name("FILE")
+      ->group("Output");
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
   app.footer(footer);
   try {
@@ -168,6 +171,7 @@ ParseResult parse(int argc, const char* const* argv) {
     }
     check_leftovers(app, "a model is named by --model");
     options.evaluate = evaluate;
+    options.svg = svg;
     if (!evaluate.empty())
       return {std::move(options), std::string(), 0};
     for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})

@@ -22,6 +22,7 @@ struct Options {
   shardwright::RunSpec run{};
   shardwright::SearchSpace space{};
   bool json = false;
+  std::filesystem::path svg;      ///< A drawing of the schedule, written where not empty.
   std::filesystem::path evaluate; ///< A table of runs to evaluate instead of planning, where not empty.
 };
 

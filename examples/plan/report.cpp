@@ -140,7 +140,7 @@ std::string plan_report(const Options& options, const sw::Plan& found) {
   out += "search  " + std::to_string(found.evaluations) + " configurations costed\n";
 
   out += "what binds (time per token that the best plan saves with twice as much):\n";
-  const auto gains = sw::gains(options.model, options.cluster, options.run, found);
+  const auto gains = sw::gains(options.model, options.cluster, options.run, found, options.space);
   for (std::size_t i = 0; i < gains.size(); ++i)
     out += "  " + std::string(sw::resource_names[i]) + ": " +
            (gains[i] < 0.005 ? "nothing, it has slack" : sw::percent_text(gains[i])) + "\n";

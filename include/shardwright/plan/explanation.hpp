@@ -58,12 +58,15 @@ struct Situation {
 /// @brief Time per token that the best plan saves with twice of each resource, as a share of its time.
 ///
 /// What saves most binds; what saves nothing has slack. Costs one search for each resource.
-[[nodiscard]] inline std::array<double, resource_names.size()>
-gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, const Plan& best) {
+[[nodiscard]] inline std::array<double, resource_names.size()> gains(const ModelSpec& model,
+                                                                     const ClusterSpec& cluster,
+                                                                     const RunSpec& run, const Plan& best,
+                                                                     SearchSpace space = {}) {
+  space.tolerance = 0;
   std::array<double, resource_names.size()> out{};
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
-    if (const Plan plan = search(model, more.cluster, more.run, {.tolerance = 0}); plan.found())
+    if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
       out[i] = 1 - plan.cost.step_seconds / plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens);
   }
   return out;
