@@ -48,15 +48,17 @@ void RunMonitor::end_step(const StepReport& report) {
     summary_.first_loss = report.loss;
   summary_.last_loss = report.loss;
   progress_.update(report.step, report.loss, seconds);
-  if (!report.skipped.empty()) {
+  if (report.skipped)
     ++summary_.skipped_steps;
-    progress_.note(report.skipped + ": skipped");
-  }
+  if (!report.note.empty())
+    progress_.note("step " + std::to_string(report.step) + (report.skipped ? "  skipped: " : "  ") +
+                   report.note);
   note_spike(report.step, "loss", report.loss, loss_spikes_);
   note_spike(report.step, "gradient norm", report.gradient_norm, norm_spikes_);
   const double rate = facts_.tokens_per_step / seconds;
   const sw::CommunicationTotals now = clock_->total();
   const double exposed = now.exposed_seconds - before_.exposed_seconds;
+  //! [record]
   metrics_.write({{"step", report.step},
                   {"loss", report.loss},
                   {"gradient_norm", report.gradient_norm},
@@ -71,6 +73,7 @@ void RunMonitor::end_step(const StepReport& report) {
                     {"waited", now.waited_seconds - before_.waited_seconds}}},
                   {"skipped_steps", summary_.skipped_steps},
                   {"spikes", summary_.spikes}});
+  //! [record]
 }
 
 void RunMonitor::note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector) {

@@ -34,7 +34,8 @@ struct StepReport {
   double gradient_norm = 0;
   double learning_rate = 0;
   std::int64_t tokens = 0;
-  std::string skipped; ///< Why the step was skipped; empty: it was taken.
+  bool skipped = false; ///< Not taken by the optimizer.
+  std::string note;     ///< Why it was skipped, or what else there is to say of it.
 };
 
 /// @brief Progress line, metrics, TensorBoard, spikes and the summary of one rank, of which the first one

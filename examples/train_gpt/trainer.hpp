@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -92,7 +93,8 @@ public:
                sw::LayerPartition(options.size.layers, schedule_.stages()), decoder_config(options),
                options.seed),
         runner_(whole_.communicator<pp>(), schedule_, model_.chunks(), {.record = options.records()}),
-        accumulator_(model_, whole_.world()), guard_(options.non_finite, whole_.world()),
+        accumulator_(model_, whole_.world()),
+        guard_(scales_loss ? sw::NonFinite::skip : options.non_finite, whole_.world()),
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
         rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
     batches_.reserve(plan_.accumulation());
@@ -194,45 +196,71 @@ private:
         off = share;
     }
     char line[160];
-    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% of what was predicted",
+    std::snprintf(line, sizeof line, "memory: at most %s measured on a rank, %+.2f%% from the prediction",
                   sw::bytes_text(largest).c_str(), 100 * off);
     return line;
   }
 
   StepReport train_step(std::int64_t step) {
     batches_.clear();
+    //! [set_scale]
     if (scales_loss)
       model_.set_loss_scale(loss_scale_.scale());
+    //! [set_scale]
     for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
       add_batch(
           [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
             dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
           },
           {static_cast<std::uint64_t>(step), plan_.rows(pass, 0).begin});
+    StepReport report;
+    //! [guard]
+    sw::GradientSummary summary = gradients();
+    if (lowers_loss_scale(summary)) {
+      report.skipped = true;
+      report.note =
+          "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_.scale().exponent());
+    } else {
+      std::optional<sw::WatchRawGradients<Model>> watch;
+      if (!summary.finite()) {
+        // Once more, with a look at each rank's own gradients before they are summed: that names the rank.
+        accumulator_.restart();
+        watch.emplace(model_);
+        summary = gradients();
+        if (summary.finite())
+          report.note = "not finite at first, but when repeated (look for a faulty machine)";
+      }
+      report.skipped = !guard_.admit(model_, accumulator_, summary, step + 1);
+      if (report.skipped)
+        report.note = guard_.sentence();
+      else
+        optimizer_.step(model_, summary, rate_(step));
+    }
+    accumulator_.restart();
+    //! [guard]
+    report.step = step + 1;
+    report.loss = summary.loss.value;
+    report.gradient_norm = summary.gradient_norm;
+    report.learning_rate = rate_(step);
+    report.tokens = summary.tokens;
+    return report;
+  }
+
+  /// Forwards and backwards of the batches, and the reductions.
+  [[nodiscard]] sw::GradientSummary gradients() {
     if (options_.records())
       mesh_.record_background(true);
     const auto sum = runner_.run(batches_);
     accumulator_.add(sum.loss, sum.tokens);
-    const sw::GradientSummary summary = accumulator_.finish();
-    //! [guard]
-    StepReport report{step + 1, summary.loss.value, summary.gradient_norm, rate_(step), summary.tokens, {}};
-    if (lowers_loss_scale(summary))
-      report.skipped = "step " + std::to_string(step + 1) +
-                       ": gradients overflowed, the loss scale is now 2^" +
-                       std::to_string(loss_scale_.scale().exponent());
-    else if (guard_.admit(model_, accumulator_, summary, step + 1))
-      optimizer_.step(model_, summary, rate_(step));
-    else
-      report.skipped = guard_.sentence(step + 1);
-    accumulator_.restart();
-    //! [guard]
-    return report;
+    return accumulator_.finish();
   }
 
+  //! [update_scale]
   /// Whether the step overflowed under a loss scale that there is a smaller one to try instead of.
   [[nodiscard]] bool lowers_loss_scale(const sw::GradientSummary& summary) {
     return scales_loss && !loss_scale_.update(summary.finite()) && loss_scale_.scale() != model_.loss_scale();
   }
+  //! [update_scale]
 
   double validate() {
     // Batches as large as in training, so that the held-out loss does not depend on how they are split.

@@ -7,9 +7,7 @@
 #include "options.hpp"
 
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/core/element.hpp>
 #include <shardwright/io/byte_dataset.hpp>
-#include <shardwright/layout/zero.hpp>
 #include <shardwright/nn/context.hpp>
 
 #include <cstdint>
@@ -49,32 +47,7 @@ template <class Element, class Zero, class Context = shardwright::AllToAllContex
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
 /// @brief The precision and the sharding that the options name.
-[[nodiscard]] inline RunResult train(const shardwright::HostCommunicator& world, const Options& options,
-                                     const shardwright::ByteDataset& dataset, bool quiet) {
-  namespace sw = shardwright;
-  if (options.ring)
-    return train_as<float, sw::DataParallel, sw::RingContext>(world, options, dataset, quiet);
-  switch (options.precision) {
-  case Precision::fp64:
-    return train_as<double, sw::DataParallel>(world, options, dataset, quiet);
-  case Precision::bf16:
-    return options.zero == 3 ? train_as<sw::bfloat16, sw::Zero3>(world, options, dataset, quiet)
-                             : train_as<sw::bfloat16, sw::DataParallel>(world, options, dataset, quiet);
-  case Precision::fp16:
-    return train_as<sw::float16, sw::DataParallel>(world, options, dataset, quiet);
-  case Precision::fp32:
-    break;
-  }
-  switch (options.zero) {
-  case 1:
-    return train_as<float, sw::Zero1>(world, options, dataset, quiet);
-  case 2:
-    return train_as<float, sw::Zero2>(world, options, dataset, quiet);
-  case 3:
-    return train_as<float, sw::Zero3>(world, options, dataset, quiet);
-  default:
-    return train_as<float, sw::DataParallel>(world, options, dataset, quiet);
-  }
-}
+[[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
+                              const shardwright::ByteDataset& dataset, bool quiet);
 
 } // namespace train_gpt

@@ -42,6 +42,8 @@ public:
 
 private:
   using Execution = typename Target::execution_space;
+  /// Of statistics, tables, workspaces and sums.
+  using Main = sw::MainElement<Element>;
   template <class Value>
   using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Target::memory_space>;
   template <class Value>
@@ -53,15 +55,19 @@ private:
   static Matrix<Element> matrix(std::size_t m = rows, std::size_t n = columns) {
     return Matrix<Element>("matrix", m, n);
   }
-  static Vector<Element> vector(std::size_t size) { return Vector<Element>("vector", size); }
+  static Matrix<Main> sums(std::size_t m = rows, std::size_t n = columns) {
+    return Matrix<Main>("sums", m, n);
+  }
+  static Vector<Main> vector(std::size_t size) { return Vector<Main>("vector", size); }
   /// Random numbers of a tensor of its own.
-  Matrix<Element> random(std::size_t m = rows, std::size_t n = columns) {
-    const auto out = matrix(m, n);
+  template <class Value = Element>
+  Matrix<Value> random(std::size_t m = rows, std::size_t n = columns) {
+    const Matrix<Value> out("random", m, n);
     kernels::fill_normal(execution_, out, {{0, 0}, {m, n}}, {42, ++tensors_}, 0.0, 1.0);
     return out;
   }
   Vector<Element> random_vector(std::size_t size) {
-    const auto out = vector(size);
+    const Vector<Element> out("random", size);
     kernels::fill_uniform(execution_, out, {{0}, {size}}, {42, ++tensors_}, 0.5, 1.5);
     return out;
   }
@@ -90,7 +96,9 @@ private:
     const auto x = random();
     keep(x);
     kernels::dropout(execution_, x, {{2, 0}, {rows + 2, columns}}, {42, 99}, 0.3);
-    keep_all(x, random_vector(columns));
+    const auto dropped = matrix();
+    kernels::dropout_into(execution_, x, dropped, {{2, 0}, {rows + 2, columns}}, {42, 98}, 0.3);
+    keep_all(x, dropped, random_vector(columns));
   }
 
   void elementwise() {
@@ -119,10 +127,10 @@ private:
     const Matrix<double> wide("wide", rows, columns);
     kernels::copy(execution_, x, wide);
     keep(wide);
-    const Vector<double> sums("sums", 2), work("work", kernels::reduce_workspace(x.size()));
-    kernels::sum_of_squares(execution_, x, sums, work);
-    kernels::count_nonfinite(execution_, x, sums, work, true);
-    keep(sums);
+    const Vector<double> totals("totals", 2), work("work", kernels::reduce_workspace(x.size()));
+    kernels::sum_of_squares(execution_, x, totals, work);
+    kernels::count_nonfinite(execution_, x, totals, work, true);
+    keep(totals);
     const Vector<std::uint64_t> hash("hash", 1), hashes("hashes", kernels::reduce_workspace(x.size()));
     kernels::checksum(execution_, x, hash, hashes);
     keep(hash);
@@ -140,11 +148,16 @@ private:
     keep(c);
     kernels::matmul(execution_, random(11, rows), Transpose::yes, random(columns, 11), Transpose::yes, c);
     keep(c);
+    const auto in_main = random<Main>(rows, columns);
+    kernels::matmul(execution_, random(rows, 11), Transpose::no, random(11, columns), Transpose::no, in_main,
+                    1.0, 1.0);
+    keep(in_main);
   }
 
   void norms() {
     const auto x = random(), branch = random(), sum = matrix(), y = matrix(), dx = matrix();
-    const auto gain = random_vector(columns), rms = vector(rows), d_gain = vector(columns);
+    const auto gain = random_vector(columns);
+    const auto rms = vector(rows), d_gain = vector(columns);
     const auto work = vector(kernels::rms_norm_workspace(rows, columns));
     kernels::rms_norm_forward(execution_, x, gain, 1e-5, y, rms);
     kernels::rms_norm_backward_input(execution_, x, gain, rms, branch, dx);
@@ -159,8 +172,8 @@ private:
     const kernels::AttentionShape shape{
         .batch = 2, .sequence = 9, .kv_heads = 2, .q_per_kv = 3, .head_dim = 8};
     const auto qkv = random(shape.tokens(), shape.qkv_width());
-    const auto cosines = matrix(shape.sequence, shape.head_dim / 2),
-               sines = matrix(shape.sequence, shape.head_dim / 2);
+    const auto cosines = sums(shape.sequence, shape.head_dim / 2),
+               sines = sums(shape.sequence, shape.head_dim / 2);
     kernels::fill_rotary_tables(execution_, cosines, sines);
     kernels::rotary_forward(execution_, qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep_all(cosines, sines, qkv);
@@ -180,27 +193,35 @@ private:
 
   /// The same keys once more, as those of tokens some of which come after some of the queries.
   void attention_of_other_keys(const kernels::AttentionShape& shape, const Matrix<Element>& qkv,
-                               const Matrix<Element>& out, const Vector<Element>& log_sum_exp,
+                               const Matrix<Element>& out, const Vector<Main>& log_sum_exp,
                                const Matrix<Element>& d_qkv) {
     const kernels::CausalBlock block{{.rows = 9, .split = 4, .first = 3, .second = 11},
                                      sw::TokenRuns::one(9, 1)};
-    const auto keys = matrix(shape.tokens(), shape.kv_heads * 2 * shape.head_dim),
-               d_keys = matrix(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
+    const auto keys = matrix(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
+    const auto d_keys = sums(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
+    const auto joined = sums(shape.tokens(), shape.output_width());
+    const auto d_joined = sums(shape.tokens(), shape.qkv_width());
+    kernels::copy(execution_, out, joined);
+    kernels::copy(execution_, d_qkv, d_joined);
     kernels::pack_key_values(execution_, qkv, keys, shape);
     kernels::attention_forward_block(
-        execution_, qkv, keys, out, log_sum_exp, shape, block, 0.35,
+        execution_, qkv, keys, joined, log_sum_exp, shape, block, 0.35,
         vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
+    kernels::copy(execution_, joined, out);
     kernels::attention_backward_block(
-        execution_, qkv, keys, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_qkv, d_keys,
-        shape, block, 0.35, vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
-    kernels::add_key_values(execution_, d_keys, d_qkv, shape);
-    keep_all(keys, out, log_sum_exp, d_keys, d_qkv);
+        execution_, qkv, keys, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_joined,
+        d_keys, shape, block, 0.35,
+        vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
+    kernels::add_key_values(execution_, d_keys, d_joined, shape);
+    kernels::copy(execution_, d_joined, d_qkv);
+    keep_all(keys, joined, log_sum_exp, d_keys, d_joined);
   }
 
   void losses() {
     constexpr std::int32_t vocabulary = 24;
     const auto targets = ids(rows, vocabulary);
-    const auto table = random(vocabulary, 6), embedded = matrix(rows, 6), d_table = matrix(vocabulary, 6);
+    const auto table = random(vocabulary, 6), embedded = matrix(rows, 6);
+    const auto d_table = sums(vocabulary, 6);
     kernels::embedding_forward(execution_, targets, table, 0, embedded);
     kernels::embedding_backward(execution_, targets, embedded, 0, d_table);
     keep_all(embedded, d_table);
@@ -210,14 +231,14 @@ private:
     kernels::cross_entropy_row_max(execution_, logits, row_max);
     kernels::cross_entropy_row_sums(execution_, logits, row_max, targets, 0, row_sum, target_logit);
     kernels::cross_entropy_loss(execution_, row_max, row_sum, target_logit, targets, loss);
-    const Vector<double> sums("sums", 2);
-    kernels::sum_losses(execution_, loss, targets, sums);
+    const Vector<double> totals("totals", 2);
+    kernels::sum_losses(execution_, loss, targets, totals);
     kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5);
-    keep_all(row_max, row_sum, target_logit, loss, sums, logits);
+    keep_all(row_max, row_sum, target_logit, loss, totals, logits);
   }
 
   void update() {
-    const auto parameter = random(), gradient = random(), first = matrix(), second = matrix();
+    const auto parameter = random<Main>(), gradient = random<Main>(), first = sums(), second = sums();
     for (std::int64_t step = 1; step <= 3; ++step)
       kernels::adamw_update(execution_, parameter, gradient, first, second,
                             {.step = step, .gradient_scale = 0.7});
@@ -237,6 +258,9 @@ int main(int argc, char** argv) {
                                EveryKernel<Host, float>().results(), 1e-4);
     const bool twofold = agrees("kernels in double", EveryKernel<Device, double>().results(),
                                 EveryKernel<Host, double>().results(), 1e-11);
-    return single && twofold;
+    // A rounding that falls the other way, and what follows from it.
+    const bool brain = agrees("kernels in bfloat16", EveryKernel<Device, sw::bfloat16>().results(),
+                              EveryKernel<Host, sw::bfloat16>().results(), 4 * 0x1p-7);
+    return single && twofold && brain;
   });
 }

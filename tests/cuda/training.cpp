@@ -138,6 +138,7 @@ int main(int argc, char** argv) {
       sound &= trains_as_on_the_host<float, true>(mesh, "training in float, sequence parallel", 1e-3);
       sound &= trains_as_on_the_host<double, false>(mesh, "training in double", 1e-9);
       sound &= trains_as_on_the_host<double, true>(mesh, "training in double, sequence parallel", 1e-9);
+      sound &= trains_as_on_the_host<sw::bfloat16, true>(mesh, "training in bfloat16", 8 * 0x1p-7);
     }));
     return sound;
   });

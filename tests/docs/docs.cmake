@@ -22,6 +22,7 @@ shardwright_snippet(transition_table shardwright::descriptions PRINTED)
 shardwright_snippet(descriptions shardwright::descriptions PRINTED)
 shardwright_snippet(schedule_table shardwright::descriptions PRINTED)
 shardwright_snippet(schedules shardwright::descriptions PRINTED)
+shardwright_snippet(planner shardwright::descriptions PRINTED)
 if(TARGET schedule_viewer)
   shardwright_add_check(
     docs.images LABEL docs COMMAND "${PROJECT_SOURCE_DIR}/scripts/draw_schedules" $<TARGET_FILE:schedule_viewer> --check)

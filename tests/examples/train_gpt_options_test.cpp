@@ -215,6 +215,19 @@ TEST_CASE("options: unknown options are answered with the nearest one") {
   CHECK_THAT(refused({"book.txt"}), ContainsSubstring("--data book.txt"));
 }
 
+TEST_CASE("options: narrow precisions are those that the program is compiled for") {
+  CHECK(accepted({"--precision", "bf16"}).precision == train_gpt::Precision::bf16);
+  CHECK(accepted({"--precision", "fp16", "--mesh", "dp=2"}).precision == train_gpt::Precision::fp16);
+  CHECK(accepted({"--precision", "bf16", "--zero", "3", "--mesh", "dp=2,tp=2", "--sequence-parallel"}).zero ==
+        3);
+  CHECK_THAT(refused({"--precision", "bf16", "--zero", "1"}),
+             ContainsSubstring("--zero 1 is for --precision fp32 in this program, but bf16 was given"));
+  CHECK_THAT(refused({"--precision", "fp16", "--zero", "3"}),
+             ContainsSubstring("--zero 3 is for --precision fp32 or bf16 in this program, but fp16"));
+  CHECK_THAT(refused({"--precision", "bf16", "--mesh", "tp=2"}),
+             ContainsSubstring("--precision bf16 needs --sequence-parallel with tp=2"));
+}
+
 TEST_CASE("options: values that are none are refused with the option and the value") {
   CHECK_THAT(refused({"--steps"}), ContainsSubstring("--steps needs exactly one value"));
   CHECK_THAT(refused({"--steps", "3", "--steps", "4"}), ContainsSubstring("--steps needs exactly one value"));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "nn/memory_check.hpp"
 #include "nn/same_on_every_mesh.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
@@ -89,4 +90,12 @@ TEST_CASE("a ring names the sequences that it can share") {
                   "4 (change the sequence length)") != std::string::npos,
               said);
         }) == "");
+}
+
+TEST_CASE("the memory of a decoder with ring attention is the predicted one") {
+  for (const Way& way : {Way{.cp = 3}, Way{.dp = 2, .tp = 2, .sequence_parallel = true, .cp = 2}})
+    CHECK(shardwright_test::on_ranks(
+              way.ranks(), [&](sw::HostCommunicator world, shardwright_test::Findings& findings) {
+                nn_test::check_memory<Ring, float>(world, findings, problem_of(way), way);
+              }) == "");
 }

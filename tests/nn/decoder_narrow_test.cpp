@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "nn/memory_check.hpp"
 #include "nn/small_training.hpp"
 #include "support/catch.hpp"
 
@@ -75,4 +76,12 @@ TEST_CASE("a decoder of bfloat16 trains like one of float, on every mesh") {
     for (const Outcome& rank : ranks)
       CHECK(rank == ranks.front());
   }
+}
+
+TEST_CASE("the memory of a decoder of bfloat16 is the predicted one, masters and float gradients included") {
+  for (const Way& way : {Way{}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}})
+    CHECK(shardwright_test::on_ranks(
+              way.ranks(), [&](const sw::HostCommunicator& world, shardwright_test::Findings& findings) {
+                check_memory<sw::DecoderLayouts<true>, sw::bfloat16>(world, findings, problem_of(0), way);
+              }) == "");
 }

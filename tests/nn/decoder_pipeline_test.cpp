@@ -78,7 +78,7 @@ TEST_CASE("a decoder trains alike under every schedule on every mesh in single p
             check_pipeline<float>(
                 problem, {.pp = pp, .inside = {.dp = dp, .tp = tp, .sequence_parallel = dp * tp == 4}},
                 proven, one, 1e-5);
-    const ProvenSchedule& proven = nn_test::every_schedule(2, microbatches).front();
+    const ProvenSchedule proven = nn_test::every_schedule(2, microbatches).front();
     check_pipeline<float>(problem, {.pp = 2, .inside = {.cp = 2}}, proven, one, 1e-5);
   }
 }

@@ -3,8 +3,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_chips.hpp>
-#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/catalogue_names.hpp>
 #include <shardwright/plan/evaluate.hpp>
 
 #include <cmath>
@@ -15,8 +14,9 @@ using shardwright_test::Approx;
 
 namespace {
 
-constexpr const ModelSpec& llama_70b = model_catalogue[11];
-static_assert(llama_70b.name == "llama-3.1-70b");
+constexpr const ModelSpec& llama_70b = *find_model("Llama-3.1-70B");
+static_assert(llama_70b.name == "llama-3.1-70b" && find_model("llama-3.1-7") == nullptr);
+static_assert(find_chip("h800")->scale_up_bandwidth == 200e9 && find_cluster("none") == nullptr);
 constexpr RunSpec batch{.sequences = 512, .sequence_length = 8192};
 constexpr PlanConfiguration usual{
     .tp = 4, .cp = 2, .pp = 4, .chunks = 5, .schedule = PlanSchedule::interleaved, .dp = 8, .zero_stage = 1};

@@ -3,8 +3,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_chips.hpp>
-#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/catalogue_names.hpp>
 #include <shardwright/plan/evaluate.hpp>
 #include <shardwright/plan/memory_cost.hpp>
 
@@ -16,11 +15,9 @@ using shardwright_test::Approx;
 namespace {
 
 ModelSpec known(std::string_view name) {
-  for (const ModelSpec& model : model_catalogue)
-    if (model.name == name)
-      return model;
-  FAIL("the catalogue lacks " + std::string(name));
-  return {};
+  const ModelSpec* const model = find_model(name);
+  REQUIRE(model != nullptr);
+  return *model;
 }
 
 } // namespace

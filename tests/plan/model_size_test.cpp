@@ -3,8 +3,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_chips.hpp>
-#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/catalogue_names.hpp>
 #include <shardwright/plan/model_size.hpp>
 
 #include <string>
@@ -51,10 +50,7 @@ TEST_CASE("operations of GPT models follow the papers' formulas", "[model_size]"
 TEST_CASE("operations of DeepSeek-V3 are those of its report", "[model_size]") {
   // 6 (activated matrices + v h) and 6 L s a (192 + 128) for latent attention: 37.6 billion activated
   // parameters less the embedding, at 4096 tokens.
-  const ModelSpec* model = nullptr;
-  for (const ModelSpec& one : model_catalogue)
-    if (one.name == "deepseek-v3")
-      model = &one;
+  const ModelSpec* const model = find_model("deepseek-v3");
   REQUIRE(model != nullptr);
   const ModelSize size = size_of(*model);
   const double attention = 6.0 * 61 * 4096 * 128 * (192 + 128);

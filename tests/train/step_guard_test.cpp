@@ -80,6 +80,33 @@ TEST_CASE("a step that is not finite stops every rank alike, and names step, par
           }) == "");
 }
 
+TEST_CASE("a step that is repeated under watch names the ranks whose gradients are not finite") {
+  CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+          ToyModel<float> model(mesh);
+          sw::GradAccumulator accumulator(model);
+          const auto places = [&](Trouble trouble) {
+            static_cast<void>(run_step(model, accumulator, mesh, 1, trouble));
+            const auto out = sw::find_non_finite(model, world, accumulator.local_loss());
+            accumulator.restart();
+            return out;
+          };
+          // The sum lies on the ranks with dp = 0, the trouble comes from those with dp = 1.
+          auto found = places(Trouble::gradient);
+          findings.expect(found.size() == 1 && found[0].ranks == std::vector<int>{0, 1}, "after the sum");
+          {
+            const sw::WatchRawGradients watch(model);
+            found = places(Trouble::gradient);
+            findings.expect(found.size() == 1 && found[0].name == "spread" &&
+                                found[0].ranks == std::vector<int>{2, 3} && found[0].elements == 2,
+                            "before the sum");
+            findings.expect(places(Trouble::none).empty(), "the next step starts from nothing");
+          }
+          findings.expect(places(Trouble::gradient).size() == 1 && !model.spread.watched(),
+                          "watched no more");
+        }) == "");
+}
+
 TEST_CASE("a skipped step leaves weights and optimizer as they are, and the run goes on as without it") {
   CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};

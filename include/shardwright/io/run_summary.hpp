@@ -7,6 +7,7 @@
 #include <shardwright/comm/communication_clock.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/progress.hpp>
+#include <shardwright/train/memory_text.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -31,19 +32,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 #else
   return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
 #endif
-}
-
-/// @brief "5.23 GB", "812 MB" or "96 B", powers of ten.
-[[nodiscard]] inline std::string readable_bytes(double bytes) {
-  constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-  std::size_t unit = 0;
-  for (; bytes >= 999.5 && unit + 1 < std::size(units); ++unit)
-    bytes /= 1000;
-  return detail::printed(unit == 0 || bytes >= 99.95 ? "%.0f "
-                         : bytes >= 9.995            ? "%.1f "
-                                                     : "%.2f ",
-                         bytes) +
-         units[unit];
 }
 
 /// @brief "12.3 s", "4.56 ms" or "789 us", for short times.
@@ -120,10 +108,10 @@ inline std::string RunSummary::text() const {
     std::string name = kind.name();
     name.resize(std::max<std::size_t>(name.size(), 20), ' ');
     out += "    " + name + " " + detail::printed("%7.0f", kind.totals.calls) + " calls, " +
-           readable_bytes(kind.totals.bytes) + ": " + times(kind.totals) + "\n";
+           bytes_text(kind.totals.bytes) + ": " + times(kind.totals) + "\n";
   }
-  return out + "  memory         tensors " + readable_bytes(static_cast<double>(pool_peak_bytes)) +
-         " on the rank with most, process " + readable_bytes(static_cast<double>(process_peak_bytes)) +
+  return out + "  memory         tensors " + bytes_text(static_cast<double>(pool_peak_bytes)) +
+         " on the rank with most, process " + bytes_text(static_cast<double>(process_peak_bytes)) +
          " at most\n";
 }
 

@@ -102,8 +102,9 @@ public:
     HostCommunicator& group = background_[static_cast<std::size_t>(purpose)][mask & wide_];
     if (!group.valid()) {
       HostCommunicator& passes = communicator(mask);
-      group = passes.split(0, passes.rank(),
-                           passes.name() + (purpose == Background::gathers ? " gathers" : " reductions"));
+      group =
+          passes.split(0, passes.rank(),
+                       label(mask & wide_) + (purpose == Background::gathers ? " gathers" : " reductions"));
     }
     return group;
   }
@@ -182,6 +183,15 @@ private:
     return out;
   }
 
+  /// Names of the axes of a set, such as "dp,tp".
+  [[nodiscard]] std::string label(unsigned mask) const {
+    std::string out;
+    for (int axis = 0; axis < axis_count_; ++axis)
+      if ((mask >> axis & 1u) != 0)
+        out.append(out.empty() ? "" : ",").append(name(axis));
+    return out;
+  }
+
   // Ranks with different meshes would form groups that do not match, and move the wrong blocks without a
   // sign.
   void check_agreement() {
@@ -224,18 +234,15 @@ private:
         continue;
       int colour = 0;
       int key = 0;
-      std::string label;
       for (int axis = 0; axis < axis_count_; ++axis) {
         const bool inside = (mask >> axis & 1u) != 0;
         int& number = inside ? key : colour;
         number = number * extent(axis) + coordinate(axis);
-        if (inside)
-          label.append(label.empty() ? "" : ",").append(name(axis));
       }
       if (mask == wide_) {
         communicators_[mask] = world_;
       } else {
-        communicators_[mask] = world_.split(colour, key, label);
+        communicators_[mask] = world_.split(colour, key, label(mask));
       }
     }
   }

@@ -22,8 +22,9 @@ template <class Product, class Residual, class Element, class Gain>
 [[nodiscard]] MemoryLedger::Block norm_input_gradient(TensorLedger& tensors, Gain& gain,
                                                       const std::array<std::int64_t, 3>& shape) {
   gain.gradient_slot();
-  MemoryLedger::Block out = tensors.redistributed<Product, Residual, Element>(
-      MemoryKind::stream, tensors.tensor<Product, Element>(MemoryKind::stream, shape), shape);
+  MemoryLedger::Block given = tensors.tensor<Product, Element>(MemoryKind::stream, shape);
+  MemoryLedger::Block out =
+      tensors.redistributed<Product, Residual, Element>(MemoryKind::stream, std::move(given), shape);
   const auto local = tensors.place().template local_shape<Residual>(shape);
   const MemoryLedger::Block workspace = tensors.vector<MainElement<Element>>(
       MemoryKind::temporaries, kernels::rms_norm_workspace(static_cast<std::size_t>(local[0] * local[1]),
@@ -114,21 +115,29 @@ public:
     if (recompute_ == Recompute::selective)
       attend(saved);
     saved.attention_out_gradient = handed_back(gradient);
-    saved.qkv_gradient = attention_gradient();
-    saved.qkv = saved.log_sum_exp = {};
-    if (saved.head_values != saved.attended)
-      saved.head_values = {};
+    Block attending_gradient = attention_gradient();
+    saved.qkv = saved.log_sum_exp = saved.head_values = {};
+    saved.qkv_gradient = t_->template redistributed<Attending, QkvOut, Element>(
+        in_attention, std::move(attending_gradient), qkv_shape_);
+    attending_gradient = {};
     gradient = norm_input_gradient<MatmulLayout<QkvOut, typename Layouts::Qkv, MatmulForm::right_transposed>,
                                    Residual, Element>(*t_, attention_gain_, tokens_);
     saved.attention_in = saved.attention_rms = {};
     return gradient;
   }
 
-  void weight_gradient(Saved& saved) {
-    down_.gradient_slot();
-    gate_up_.gradient_slot();
-    out_.gradient_slot();
-    qkv_.gradient_slot();
+  template <class Ready>
+  void weight_gradient(Saved& saved, Ready ready) {
+    ready(mlp_gain_);
+    ready(attention_gain_);
+    const auto accumulate = [&ready](auto& parameter) {
+      parameter.gradient_slot();
+      ready(parameter);
+    };
+    accumulate(down_);
+    accumulate(gate_up_);
+    accumulate(out_);
+    accumulate(qkv_);
     saved = {};
   }
 
@@ -185,14 +194,15 @@ private:
         in_attention, saved.head_values, attended_);
   }
 
+  /// What is given away lives as long as the expression that it is in.
   [[nodiscard]] Block attention_gradient() const {
     using Product = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
-    const Block values = t_->template redistributed<Product, HeadValues, Element>(
-        temporary, product<Product>(temporary, attended_), attended_);
+    Block given = product<Product>(temporary, attended_);
+    const Block values =
+        t_->template redistributed<Product, HeadValues, Element>(temporary, std::move(given), attended_);
     Block gradient = product<Attending>(in_attention, qkv_shape_);
     take_attention(true);
-    return t_->template redistributed<Attending, QkvOut, Element>(in_attention, std::move(gradient),
-                                                                  qkv_shape_);
+    return gradient;
   }
 
   /// What attention works with: its workspace, and where keys travel around a ring their packed blocks, which

@@ -6,6 +6,7 @@
 
 #include <shardwright/nn/decoder_layer_ledger.hpp>
 #include <shardwright/nn/decoder_stage.hpp>
+#include <shardwright/nn/gather_window.hpp>
 
 #include <array>
 #include <cstddef>
@@ -46,6 +47,7 @@ public:
                      const DecoderPart& part, std::shared_ptr<Table> table, std::int64_t bucket_bytes)
       : t_(&tensors), part_(part), tokens_{sequences, config.sequence, config.width},
         scores_{sequences, config.sequence, config.vocabulary}, rows_{sequences, config.sequence},
+        window_(static_cast<std::size_t>(part.end - part.begin), part.first, part.last),
         buckets_(tensors, bucket_bytes) {
     const std::array angles{config.sequence, config.head_width() / 2};
     for (Block& each : rotary_)
@@ -100,7 +102,7 @@ public:
     embedding_weight_gradient(saved);
     return out;
   }
-  void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+  void expect_pass(std::optional<Pass> next) noexcept { window_.expect_pass(next); }
   void begin_last_gradients() noexcept { last_pass_ = true; }
   void end_gradients() {
     last_pass_ = false;
@@ -130,43 +132,21 @@ private:
       head_->set_contributors(2);
   }
 
-  static constexpr std::size_t no_unit = ~std::size_t{0};
-  [[nodiscard]] std::size_t head_unit() const noexcept { return layers_.size() + 1; }
-  [[nodiscard]] bool has_unit(std::size_t unit) const noexcept {
-    return unit == 0 ? part_.first : unit < head_unit() || (unit == head_unit() && part_.last);
-  }
-  [[nodiscard]] std::size_t first_unit(Pass pass) const noexcept {
-    if (pass == Pass::weight_gradient)
-      return no_unit;
-    if (pass == Pass::forward)
-      return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
-    return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
-  }
-  [[nodiscard]] std::size_t unit_after(std::size_t unit, bool backward) const noexcept {
-    if (backward ? unit > 1 : has_unit(unit + 1))
-      return backward ? unit - 1 : unit + 1;
-    return next_pass_ ? first_unit(*next_pass_) : no_unit;
-  }
-  void start_gather(std::size_t unit) {
-    if (unit != no_unit)
-      for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
-  }
+  [[nodiscard]] std::size_t head_unit() const noexcept { return window_.head_unit(); }
   void release_weights(std::size_t unit) {
-    if (unit != no_unit)
-      for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
+    for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
   }
 
-  /// Gathered weights of a unit, and of the next one, as in DecoderStage.
+  /// Gathered weights of a unit, and of those ahead, as in DecoderStage.
   class Use {
   public:
     Use(DecoderStageLedger& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-      const std::size_t expected = std::exchange(stage.gathering_, no_unit);
-      if (expected != unit) {
-        stage.release_weights(expected);
-        stage.start_gather(unit);
-      }
-      stage.gathering_ = stage.unit_after(unit, backward);
-      stage.start_gather(stage.gathering_);
+      stage.window_.advance(
+          unit, backward,
+          [&](std::size_t next) {
+            stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
+          },
+          [&](std::size_t wrong) { stage.release_weights(wrong); });
     }
     ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
@@ -254,8 +234,8 @@ private:
     final_gain_->end_pass(last_pass_);
   }
   void layer_weight_gradient(std::size_t layer, Saved& saved) {
-    layers_[layer].weight_gradient(saved.layers[layer]);
-    layers_[layer].for_each_parameter([this](auto& parameter) { parameter.end_pass(last_pass_); });
+    layers_[layer].weight_gradient(saved.layers[layer],
+                                   [this](auto& parameter) { parameter.end_pass(last_pass_); });
   }
   void embedding_weight_gradient(Saved& saved) {
     if (part_.first) {
@@ -276,8 +256,7 @@ private:
   std::shared_ptr<Table> head_;
   bool owns_head_ = false;
   bool last_pass_ = false;
-  std::optional<Pass> next_pass_;
-  std::size_t gathering_ = no_unit;
+  GatherWindow window_;
   BucketLedger buckets_;
 };
 

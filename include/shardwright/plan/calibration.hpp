@@ -43,6 +43,7 @@ struct SharedCalibration {
   double scale_out = 0.75;      ///< Of the nominal bandwidth between domains.
   double context_exposed = 0.3; ///< Share of context-parallel traffic that nothing hides.
   double expert_exposed = 0.8;  ///< The same of the all-to-alls of experts.
+  double paired_exposed = 0.1;  ///< The same where a schedule runs a forward beside a backward (DualPipe).
   double data_exposed = 0.15;   ///< The same of the gathers and reductions of ZeRO and data parallelism.
   double send_exposed = 0.5;    ///< Of the sends that a schedule waits for.
   double contention = 0.15;     ///< Slow-down of computation by the traffic that it hides, per second of it.

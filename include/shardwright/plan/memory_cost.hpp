@@ -42,10 +42,10 @@ struct StateBytes {
 /// The GPT form is arXiv 2205.05198, table 2: s b h (34 + 5 a s / h) without recomputation or parallelism,
 /// (10 + 24/t + 5 a s / (h t)) with tensor parallelism, all of it over t with sequence parallelism; the last
 /// term goes with selective recomputation, and 2 s b h is left of a full one. Since fused attention, the
-/// scores are never kept, nor the masks of a dropout; a selective recomputation then runs norms and every
-/// other product again. Other layers keep the inputs of their own matrices: queries, keys and values, every
-/// branch of the feed-forward, with experts each copy of a token. The vendors' kernels keep what goes into a
-/// product in its own narrow format.
+/// scores are never kept, nor the masks of a dropout; a selective recomputation then runs norms, every other
+/// product and latent attention's up-projections again (arXiv 2412.19437, section 3.2.3). Other layers keep
+/// the inputs of their own matrices: queries, keys and values, every branch of the feed-forward, with experts
+/// each copy of a token. The vendors' kernels keep what goes into a product in its own narrow format.
 [[nodiscard]] constexpr double activation_bytes_per_layer(const ModelSpec& model, const RunSpec& run,
                                                           const PlanConfiguration& plan) noexcept {
   const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;
@@ -56,16 +56,20 @@ struct StateBytes {
   const bool narrow =
       run.stack == KernelStack::tuned && (run.precision == Precision::fp8 || run.precision == Precision::fp4);
   const double input = narrow ? 1 : 2; // bytes of an element that a product reads
-  const double outside = !run.fused_attention ? 10 : selective ? 6 : 4 + 2 * input;
-  const double width =
-      model.latent.used() ? model.latent.plain_width + model.latent.rotary_width : model.width_per_head();
-  const double value_width = model.latent.used() ? model.latent.value_width : width;
-  const double attention = 2 * (model.heads + model.key_value_heads) * (width + value_width);
+  const double outside = !run.fused_attention ? 10 : selective ? 4 + input : 4 + 2 * input;
+  const bool again = run.fused_attention && selective; // norms, latents' products and activations
+  const LatentAttention& latent = model.latent;
+  const double width = latent.used() ? latent.plain_width + latent.rotary_width : model.width_per_head();
+  const double value_width = latent.used() ? latent.value_width : width;
+  const double attention = latent.used() && again
+                               ? input * (latent.query_rank + latent.key_value_rank + latent.rotary_width +
+                                          model.heads * value_width)
+                               : 2.0 * (model.heads + model.key_value_heads) * (width + value_width);
   const double branches = model.gated ? 2 : 1; // what the activation function reads
-  const double kept = run.fused_attention && selective ? 2 : 2 * branches + input;
+  const double kept = again ? 2 : 2 * branches + input;
   double feed_forward = kept * model.feed_forward;
   if (model.experts.used()) {
-    const double expert = kept * model.experts.width + (2 + input) * h;
+    const double expert = kept * model.experts.width + (again ? input : 2 + input) * h;
     const double share = static_cast<double>(model.expert_layers()) / model.layers;
     feed_forward =
         share * (model.experts.active * run.expert_capacity * expert + kept * model.shared_expert_width()) +
@@ -74,6 +78,12 @@ struct StateBytes {
   const bool keeps_scores = !run.fused_attention && !selective;
   const double scores = keeps_scores ? 5.0 * model.heads * static_cast<double>(run.sequence_length) : 0;
   return tokens * (outside * h / split + (attention + feed_forward + scores) / t);
+}
+
+/// @brief Stages that a rank holds of the same part of the model: DualPipe's two directions, on two ranks
+/// each.
+[[nodiscard]] constexpr double parameter_copies(const PlanConfiguration& plan) noexcept {
+  return plan.schedule == PlanSchedule::dual_pipe && plan.pp > 1 ? 2 : 1;
 }
 
 /// @brief Parameters on the fullest rank, before data-parallel sharding.
@@ -90,7 +100,7 @@ struct RankParameters {
   // A stage at the end holds the embedding or the output matrix; one rank without a pipeline holds both.
   const double ends = p > 1 ? std::max(size.embedding, size.head) : size.embedding + size.head;
   const double layer = size.attention_per_layer / t + size.vectors_per_layer;
-  const double copies = plan.schedule == PlanSchedule::dual_pipe && plan.pp > 1 ? 2 : 1;
+  const double copies = parameter_copies(plan);
   return {copies * (layers * layer + expert_layers * size.shared_per_layer / t +
                     dense_layers * size.dense_per_layer / t + ends / t),
           copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
@@ -115,6 +125,8 @@ struct RankParameters {
   memory.parameters = held.dense * dense.parameters + held.experts * expert.parameters;
   memory.gradients = held.dense * dense.gradients + held.experts * expert.gradients;
   memory.optimizer = held.dense * dense.optimizer + held.experts * expert.optimizer;
+  if (plan.zero_stage >= 1) // both ranks that hold a stage share its states
+    memory.optimizer /= parameter_copies(plan);
   const double layer_parameters =
       (size.attention_per_layer + std::max(size.dense_per_layer, size.shared_per_layer)) / plan.tp +
       model.experts.count * size.one_expert / plan.ep;

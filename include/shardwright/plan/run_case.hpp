@@ -5,8 +5,7 @@
 /// @brief What a published run says, as the specifications that the planner evaluates.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/plan/catalogue_chips.hpp>
-#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/catalogue_names.hpp>
 #include <shardwright/plan/cluster_spec.hpp>
 #include <shardwright/plan/model_size.hpp>
 #include <shardwright/plan/model_spec.hpp>
@@ -36,26 +35,6 @@ struct RunCase {
 
 namespace detail {
 
-[[nodiscard]] inline bool same_name(std::string_view left, std::string_view right) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [&](char a, char b) { return lower(a) == lower(b); });
-}
-
-[[nodiscard]] inline const ModelSpec* known_model(std::string_view name) {
-  for (const ModelSpec& model : model_catalogue)
-    if (same_name(model.name, name))
-      return &model;
-  return nullptr;
-}
-
-[[nodiscard]] inline const ChipSpec* known_chip(std::string_view name) {
-  for (const ChipSpec& chip : chip_catalogue)
-    if (same_name(chip.name, name))
-      return &chip;
-  return nullptr;
-}
-
 /// The dimensions that tables leave out, of all usual ones those that come nearest to the stated parameters.
 [[nodiscard]] inline ModelSpec nearest_in_size(ModelSpec model, double parameters) {
   ModelSpec best = model;
@@ -82,7 +61,7 @@ namespace detail {
 }
 
 [[nodiscard]] inline std::string read_model(const PublishedRun& row, ModelSpec& model) {
-  if (const ModelSpec* known = known_model(row.text("model"))) {
+  if (const ModelSpec* known = find_model(row.text("model"))) {
     const int layers = row.integer("layers").value_or(known->layers);
     if (layers == known->layers && row.integer("hidden").value_or(known->hidden) == known->hidden) {
       model = *known;
@@ -153,7 +132,7 @@ namespace detail {
   };
   if (std::string reason = detail::read_model(row, out.model); !reason.empty())
     return fail(std::move(reason));
-  const ChipSpec* chip = detail::known_chip(row.text("chip"));
+  const ChipSpec* chip = find_chip(row.text("chip"));
   if (chip == nullptr)
     return fail("chip '" + std::string(row.text("chip")) + "' is not in the catalogue");
   for (const std::string_view field : {"n_chips", "seq_len", "global_batch_seqs"})
@@ -177,9 +156,12 @@ namespace detail {
   plan.cp = row.integer("cp").value_or(1);
   plan.pp = row.integer("pp").value_or(1);
   plan.ep = row.integer("ep").value_or(1);
-  plan.dp = std::max(1, chips / (plan.tp * plan.cp * plan.pp));
-  if (plan.chips() != chips)
+  std::int64_t ranks = 1; // of a replica; each factor is small enough that no product overflows
+  for (const int extent : {plan.tp, plan.cp, plan.pp})
+    ranks = ranks > chips ? ranks : ranks * extent;
+  if (chips % ranks != 0)
     return fail("tp * cp * pp does not divide n_chips");
+  plan.dp = static_cast<int>(chips / ranks);
   plan.zero_stage = row.integer("zero_stage").value_or(1);
   const bool fsdp = detail::uses_plain_stack(row, plan.zero_stage, *chip);
   out.run.stack = fsdp ? KernelStack::plain : KernelStack::tuned;

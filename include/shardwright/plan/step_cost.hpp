@@ -5,6 +5,7 @@
 /// @brief What one step costs: memory, computation, communication, bubble, and the rates that follow.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
 
 #include <array>
 #include <cstddef>
@@ -75,6 +76,8 @@ struct StepCost {
   double step_seconds = 0;      ///< Sum of the above and of the exposed communication.
   double least_seconds = 0;     ///< Interval that holds four of five published runs.
   double most_seconds = 0;
+
+  PassCosts passes{}; ///< Seconds of one microbatch in the mean stage, with its exposed communication.
 
   double tokens = 0; ///< Of one step.
   double chips = 0;

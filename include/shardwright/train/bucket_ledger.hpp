@@ -16,8 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// GradientBuckets with blocks in place of memory. A bucket counts as arrived when the next one of its phase
-/// has been sent off, which holds where computation hides the collectives.
+/// GradientBuckets with blocks in place of memory.
 class BucketLedger {
 public:
   using Block = MemoryLedger::Block;
@@ -50,15 +49,11 @@ public:
     if (queue.open->bytes >= bucket_bytes_)
       flush(phase);
   }
-  void flush() {
-    flush(0);
-    poll(0, 0);
-    poll(1, 0);
-  }
+  void flush() { flush(0); }
   void finish() {
     for (const int phase : {0, 1}) {
       flush(phase);
-      poll(phase, 0);
+      hand_back(phase, 0);
     }
   }
 
@@ -100,11 +95,11 @@ private:
     const bool in_place = bucket.entries.front().move.kind == StepKind::all_reduce;
     bucket.out = in_place ? bucket.in : tensors_->ledger().take(MemoryKind::gradients, after);
     queues_[static_cast<std::size_t>(phase)].started.push_back(std::move(bucket));
-    poll(phase, 1);
+    hand_back(phase, most_under_way);
   }
 
   /// Hands back all but the last `under_way`.
-  void poll(int phase, std::size_t under_way) {
+  void hand_back(int phase, std::size_t under_way) {
     auto& started = queues_[static_cast<std::size_t>(phase)].started;
     while (started.size() > under_way) {
       Bucket bucket = std::move(started.front());
@@ -115,6 +110,8 @@ private:
         entry.member->take(phase, alone ? std::move(bucket.out) : bucket.out, alone);
     }
   }
+
+  static constexpr std::size_t most_under_way = 4; // as BucketQueue
 
   TensorLedger* tensors_;
   std::int64_t bucket_bytes_;

@@ -12,6 +12,7 @@
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/bucket_collective.hpp>
@@ -183,6 +184,11 @@ public:
                      slot.tensor.mutable_local_matrix());
     }
   }
+  /// @brief Whether raw gradients are looked at before they are summed with those of other ranks.
+  void watch(bool on) noexcept { watched_ = on; }
+  [[nodiscard]] bool watched() const noexcept { return watched_; }
+  /// @brief Infinite elements and NaN in this rank's raw gradients of the step, where they were watched.
+  [[nodiscard]] std::int64_t raw_non_finite() const noexcept { return raw_non_finite_; }
 
   /// @brief The buckets in which its gradients are reduced; they must outlive the steps. Without, each
   /// parameter has its own.
@@ -245,6 +251,7 @@ public:
     raw_.reset();
     contributions_ = 0;
     complete_ = false;
+    raw_non_finite_ = 0;
   }
 
   /// @brief The optimizer's state, made by its first step.
@@ -278,12 +285,6 @@ public:
 
 private:
   using Master = std::optional<GradientTensor>;
-  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
-    if constexpr (has_master)
-      return redistribute<state_layout>(weights.clone());
-    else
-      return std::nullopt;
-  }
   using FirstPhase = Transition<Raw, reduced_layout>;
   using SecondPhase = Transition<reduced_layout, gradient_layout>;
 
@@ -293,9 +294,19 @@ private:
     return *buckets_;
   }
 
+  [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    if constexpr (has_master)
+      return redistribute<state_layout>(weights.clone());
+    else
+      return std::nullopt;
+  }
+
   /// Sends the raw gradient on its way, if there is one.
   void reduce_raw() {
     if (raw_) {
+      if (watched_)
+        raw_non_finite_ += detail::non_finite_elements(*raw_);
+      // Both at once: the second phase begins when a bucket happens to be back.
       reductions_[0].template bind<FirstPhase>(stored_.core(), stored_.shape(),
                                                detail::Background::reductions);
       reductions_[1].template bind<SecondPhase>(stored_.core(), stored_.shape(),
@@ -377,6 +388,8 @@ private:
   HostCommunicator copies_;
   int contributors_ = 1;
   int contributions_ = 0;
+  bool watched_ = false;
+  std::int64_t raw_non_finite_ = 0;
   bool complete_ = false;                              // the step's passes are over
   int under_way_ = 0;                                  // gradients in buckets
   std::array<detail::BucketCollective, 2> reductions_; // by phase

@@ -7,9 +7,7 @@
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/odd_ranks.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/tensor/kernels/reduce.hpp>
-#include <shardwright/tensor/scalars.hpp>
-#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/non_finite.hpp>
 
@@ -48,27 +46,30 @@ private:
   std::vector<NonFinitePlace> places_;
 };
 
-namespace detail {
+/// @brief While it lives, a model's raw gradients are looked at before they are summed over ranks, so that
+/// find_non_finite names the ranks whose gradients they are. For a repetition of a step that was not finite:
+/// it reads every raw gradient once more.
+template <ParameterSet Model>
+class WatchRawGradients {
+public:
+  explicit WatchRawGradients(Model& model) : model_(model) { watch(true); }
+  ~WatchRawGradients() { watch(false); }
+  WatchRawGradients(const WatchRawGradients&) = delete;
+  WatchRawGradients& operator=(const WatchRawGradients&) = delete;
 
-template <class P>
-[[nodiscard]] std::int64_t non_finite_elements(const P& parameter) {
-  const auto& gradient = parameter.gradient();
-  Scalars<1, typename P::target> found(gradient.resources());
-  ShardedTensor<Layout<1>, double, typename P::target> workspace(
-      gradient.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(gradient.local_size()))});
-  kernels::count_nonfinite(gradient.execution(), gradient.local_matrix(), found.view(),
-                           workspace.mutable_local());
-  return static_cast<std::int64_t>(found.read()[0]);
-}
+private:
+  void watch(bool on) {
+    model_.for_each_parameter([on](auto& parameter) { parameter.watch(on); });
+  }
+  Model& model_;
+};
 
-} // namespace detail
-
-/// @brief Where a finished step is not finite, in the order of the ranks' parameters: for use after a summary
-/// that is not finite(). Collective over `ranks`, all that hold a part of the model.
+/// @brief Where a finished step is not finite, the loss first and then parameters in the order of the ranks:
+/// for use after a summary that is not finite(). Collective over `ranks`, all that hold a part of the model.
 ///
-/// Gradients are looked at as the reduction left them: a sum over data ranks shows on all of these ranks. A
-/// loss that is not finite shows on the rank whose loss it is. Cost: one reading of the gradients and a few
-/// hundred bytes for each rank.
+/// Gradients are looked at as the reductions left them, and a sum over data ranks shows on all of these
+/// ranks; or else, in a step under WatchRawGradients, before the sums. A loss that is not finite shows on the
+/// rank whose loss it is. Cost: one reading of the gradients and a few hundred bytes for each rank.
 /// @param local_loss this rank's sum of losses, as in GradAccumulator::local_loss
 template <ParameterSet Model>
 [[nodiscard]] std::vector<NonFinitePlace> find_non_finite(Model& model, const HostCommunicator& ranks,
@@ -77,7 +78,9 @@ template <ParameterSet Model>
   if (!std::isfinite(local_loss))
     own.insert(own.end(), {"", "1"});
   model.for_each_parameter([&](const auto& parameter) {
-    if (const std::int64_t elements = detail::non_finite_elements(parameter); elements > 0)
+    const std::int64_t elements =
+        parameter.watched() ? parameter.raw_non_finite() : detail::non_finite_elements(parameter.gradient());
+    if (elements > 0)
       own.insert(own.end(), {parameter.name(), std::to_string(elements)});
   });
   std::vector<NonFinitePlace> out;
@@ -92,6 +95,8 @@ template <ParameterSet Model>
       place->ranks.push_back(static_cast<int>(rank));
       place->elements += std::stoll(all[rank][i + 1]);
     }
+  std::stable_partition(out.begin(), out.end(),
+                        [](const NonFinitePlace& place) { return place.name.empty(); });
   return out;
 }
 
@@ -123,7 +128,7 @@ public:
     ++skipped_;
     const bool too_many = ++in_a_row_ == most_in_a_row_;
     if (choice_ == NonFinite::stop || too_many)
-      throw NonFiniteStep(sentence(step) +
+      throw NonFiniteStep("step " + std::to_string(step) + ": " + sentence() +
                               (choice_ == NonFinite::skip
                                    ? ", the last of " + std::to_string(in_a_row_) + " skipped steps in a row"
                                    : std::string()) +
@@ -132,14 +137,15 @@ public:
     return false;
   }
 
-  /// @brief What was not finite in a step, in words; the same on every rank.
-  [[nodiscard]] std::string sentence(std::int64_t step) const {
+  /// @brief What was not finite in a step, in words: the loss, and then the parameters that the backward pass
+  /// comes to first, for what is wrong there spreads to those before them. The same on every rank.
+  [[nodiscard]] std::string sentence() const {
     constexpr std::size_t shown = 3;
-    std::string out = "step " + std::to_string(step) +
-                      ": loss and gradients must be finite, but not finite " +
+    std::string out = std::string("loss and gradients must be finite, but not finite ") +
                       (places_.size() == 1 ? "is " : "are ");
+    const std::size_t losses = !places_.empty() && places_[0].name.empty() ? 1 : 0;
     for (std::size_t i = 0; i < std::min(shown, places_.size()); ++i)
-      out += (i == 0 ? "" : "; ") + places_[i].text();
+      out += (i == 0 ? "" : "; ") + places_[i < losses ? i : places_.size() - 1 - (i - losses)].text();
     if (places_.size() > shown)
       out += "; and " + std::to_string(places_.size() - shown) + " more";
     return places_.empty() ? out + "their sums over all ranks alone" : out;

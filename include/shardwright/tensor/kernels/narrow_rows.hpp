@@ -9,7 +9,8 @@
 
 #include <cstddef>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
 
 /// One row per call.
 template <class Element>
@@ -45,4 +46,5 @@ struct RoundRows {
   }
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

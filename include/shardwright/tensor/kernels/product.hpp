@@ -10,7 +10,8 @@
 
 #include <cstddef>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
 
 /// A factor of a product, as it lies in memory.
 template <class Element>
@@ -135,4 +136,5 @@ void run_product(const Execution& execution, const Product<Element, Out>& produc
   }
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

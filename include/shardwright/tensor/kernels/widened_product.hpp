@@ -17,7 +17,8 @@
 #include <utility>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
 
 /// C = alpha A B + beta C on the host: the BLAS on this thread, or register tiles.
 template <class Execution, class Number>
@@ -95,4 +96,5 @@ void widened_product(const Execution& execution, std::size_t m, std::size_t n, s
   }
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

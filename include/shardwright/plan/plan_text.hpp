@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Plans and what is wrong with them, in words.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/plan_configuration.hpp>
+#include <shardwright/plan/step_cost.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The name of a schedule as `make_schedule` takes it.
+[[nodiscard]] constexpr std::string_view schedule_name(PlanSchedule schedule) noexcept {
+  constexpr std::array<std::string_view, 8> names{"gpipe", "1f1b", "interleaved", "zbh1",
+                                                  "zbh2",  "zbv",  "dualpipe",    "dualpipev"};
+  return names[static_cast<std::size_t>(schedule)];
+}
+
+/// @brief "none", "selective" or "full".
+[[nodiscard]] constexpr std::string_view recomputation_name(Recomputation recomputation) noexcept {
+  constexpr std::array<std::string_view, 3> names{"none", "selective", "full"};
+  return names[static_cast<std::size_t>(recomputation)];
+}
+
+/// @brief What has to change where there is no plan.
+[[nodiscard]] constexpr std::string_view problem_text(PlanProblem problem) noexcept {
+  constexpr std::array<std::string_view, 10> texts{
+      "it can run",
+      "a dimension, the batch, an extent or a bandwidth is not positive",
+      "tp * cp * pp * dp must be the number of chips",
+      "the sequences of a step must divide into dp * microbatch for some extents that divide heads, sequence "
+      "and chips",
+      "tp must divide the heads",
+      "cp, and tp with sequence parallelism, must divide the sequence",
+      "there must be a layer for every stage of the pipeline",
+      "ep must divide the experts and the ranks of a stage",
+      "the schedule must allow the numbers of ranks and microbatches",
+      "a chip has too little memory"};
+  return texts[static_cast<std::size_t>(problem)];
+}
+
+/// @brief "tp=8 pp=16 (1f1b) dp=64 ZeRO-1 microbatch=1", without axes of extent 1.
+[[nodiscard]] inline std::string plan_text(const PlanConfiguration& plan) {
+  std::string out;
+  const auto axis = [&out](const char* name, int extent) {
+    if (extent > 1)
+      out += name + ("=" + std::to_string(extent)) + " ";
+  };
+  axis("tp", plan.tp);
+  axis("cp", plan.cp);
+  axis("pp", plan.pp);
+  if (plan.pp > 1)
+    out += "(" + std::string(schedule_name(plan.schedule)) +
+           (plan.chunks > 1 ? ", " + std::to_string(plan.chunks) + " chunks) " : ") ");
+  axis("ep", plan.ep);
+  axis("dp", plan.dp);
+  out += (plan.zero_stage > 0 ? "ZeRO-" + std::to_string(plan.zero_stage) + " " : std::string()) +
+         "microbatch=" + std::to_string(plan.microbatch);
+  if (plan.recomputation != Recomputation::none)
+    out += " recomputation=" + std::string(recomputation_name(plan.recomputation));
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+
+#include <shardwright/plan/catalogue_chips.hpp>
+#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/search.hpp>
+#include <shardwright/plan/static_plan.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+using namespace shardwright;
+
+namespace {
+
+constexpr ModelSpec dense{.name = "dense",
+                          .layers = 12,
+                          .hidden = 3072,
+                          .heads = 24,
+                          .key_value_heads = 8,
+                          .feed_forward = 8192,
+                          .vocabulary = 32000};
+constexpr ModelSpec experts{.name = "experts",
+                            .layers = 9,
+                            .hidden = 4096,
+                            .heads = 16,
+                            .key_value_heads = 16,
+                            .feed_forward = 8192,
+                            .vocabulary = 64000,
+                            .experts = {.count = 24, .active = 4, .width = 4096, .leading_dense_layers = 1}};
+
+/// Every configuration that is legal, found without any pruning.
+std::vector<PlanConfiguration> all_plans(const ModelSpec& model, const ClusterSpec& cluster,
+                                         const RunSpec& run) {
+  std::vector<PlanConfiguration> out;
+  const int chips = static_cast<int>(cluster.chips());
+  PlanConfiguration plan;
+  for (plan.tp = 1; plan.tp <= chips; ++plan.tp)
+    for (plan.cp = 1; plan.cp * plan.tp <= chips; ++plan.cp)
+      for (plan.pp = 1; plan.pp * plan.cp * plan.tp <= chips; ++plan.pp) {
+        if (chips % (plan.tp * plan.cp * plan.pp) != 0)
+          continue;
+        plan.dp = chips / (plan.tp * plan.cp * plan.pp);
+        plan.sequence_parallel = run.sequence_length % (plan.tp * plan.cp) == 0;
+        for (plan.ep = 1; plan.ep <= std::max(1, model.experts.count); ++plan.ep)
+          for (plan.microbatch = 1; plan.microbatch <= run.sequences; ++plan.microbatch)
+            for (plan.zero_stage = 0; plan.zero_stage <= 3; ++plan.zero_stage)
+              for (int recomputation = 0; recomputation < 3; ++recomputation)
+                for (int schedule = 0; schedule < 8; ++schedule) {
+                  plan.recomputation = static_cast<Recomputation>(recomputation);
+                  plan.schedule = static_cast<PlanSchedule>(schedule);
+                  if (plan.pp == 1 && plan.schedule != PlanSchedule::one_f_one_b)
+                    continue;
+                  const bool interleaved = plan.schedule == PlanSchedule::interleaved;
+                  for (plan.chunks = interleaved ? 2 : 1; plan.chunks <= (interleaved ? most_chunks : 1);
+                       ++plan.chunks)
+                    if (problem_of(model, cluster, run, plan) == PlanProblem::none)
+                      out.push_back(plan);
+                }
+      }
+  return out;
+}
+
+/// The definition of what a search returns, over all plans.
+void compare_with_all(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+                      double tolerance) {
+  double least = std::numeric_limits<double>::infinity();
+  const std::vector<PlanConfiguration> plans = all_plans(model, cluster, run);
+  for (const PlanConfiguration& plan : plans)
+    if (const StepCost cost = evaluate(model, cluster, run, plan); cost.problem == PlanProblem::none)
+      least = std::min(least, cost.step_seconds);
+  int simplest = most_complexity + 1;
+  double seconds = least;
+  for (const PlanConfiguration& plan : plans) {
+    const StepCost cost = evaluate(model, cluster, run, plan);
+    if (cost.problem != PlanProblem::none || cost.step_seconds > least * (1 + tolerance))
+      continue;
+    if (complexity(plan) < simplest || (complexity(plan) == simplest && cost.step_seconds < seconds)) {
+      simplest = complexity(plan);
+      seconds = cost.step_seconds;
+    }
+  }
+  CAPTURE(model.name, cluster.chips(), run.sequences, tolerance, plans.size(), least, seconds, simplest);
+  const Plan found = search(model, cluster, run, {.tolerance = tolerance});
+  REQUIRE(found.found() == (simplest <= most_complexity));
+  if (!found.found()) {
+    REQUIRE(found.problem == (plans.empty() ? PlanProblem::batch_not_divisible : PlanProblem::out_of_memory));
+    for (const PlanConfiguration& plan : plans)
+      REQUIRE(evaluate(model, cluster, run, plan).memory.total() >= found.cost.memory.total());
+    return;
+  }
+  REQUIRE(complexity(found.configuration) == simplest);
+  REQUIRE(found.cost.step_seconds == seconds);
+  REQUIRE(problem_of(model, cluster, run, found.configuration) == PlanProblem::none);
+  REQUIRE(found.evaluations < static_cast<std::int64_t>(plans.size()) + 1000);
+}
+
+ClusterSpec small_cluster(std::int64_t chips, std::int64_t each, double scale_out, double memory) {
+  ClusterSpec cluster = cluster_of(chip::h100, chips, each, scale_out);
+  cluster.chip.memory_bytes = memory;
+  return cluster;
+}
+
+constexpr ModelSpec llama = model_catalogue[11];
+constexpr ClusterSpec thousand = cluster_of(chip::h100, 1024);
+constexpr RunSpec large_batch{.sequences = 2048, .sequence_length = 8192};
+constexpr ClusterSpec sixteen = cluster_of(chip::h100, 16);
+constexpr RunSpec small_batch{.sequences = 64, .sequence_length = 2048};
+
+} // namespace
+
+TEST_CASE("a search finds what trying every plan finds", "[search]") {
+  for (const ModelSpec& model : {dense, experts})
+    for (const std::int64_t chips : {1, 6, 16, 32})
+      for (const double memory : {14e9, 24e9, 80e9})
+        for (const double scale_out : {2e9, 50e9})
+          for (const double tolerance : {0.0, 0.02})
+            compare_with_all(model, small_cluster(chips, 8, scale_out, memory), {24, 2048}, tolerance);
+}
+
+TEST_CASE("what is settled stays as it is, and is searched for no better", "[search]") {
+  const ClusterSpec cluster = small_cluster(32, 8, 50e9, 80e9);
+  const Plan best = search(experts, cluster, small_batch, {.tolerance = 0});
+  for (const int pp : {1, 2, 4, 8}) {
+    const Plan fixed = search(experts, cluster, small_batch, {.pp = pp, .tolerance = 0});
+    REQUIRE(fixed.configuration.pp == pp);
+    REQUIRE(fixed.cost.step_seconds >= best.cost.step_seconds);
+  }
+  const Plan all = search(experts, cluster, small_batch,
+                          {.tp = 2,
+                           .cp = 2,
+                           .pp = 2,
+                           .ep = 8,
+                           .dp = 4,
+                           .chunks = 3,
+                           .microbatch = 4,
+                           .zero_stage = 2,
+                           .schedule = PlanSchedule::interleaved,
+                           .recomputation = Recomputation::full});
+  REQUIRE(all.configuration ==
+          PlanConfiguration{2, 2, 2, 3, PlanSchedule::interleaved, 8, 4, 2, 4, Recomputation::full, true});
+  REQUIRE(search(experts, cluster, small_batch, {.tp = 3}).problem == PlanProblem::batch_not_divisible);
+}
+
+TEST_CASE("an empty specification is no plan", "[search]") {
+  REQUIRE(search({}, sixteen, small_batch).problem == PlanProblem::empty_input);
+  REQUIRE(search(dense, {}, small_batch).problem == PlanProblem::empty_input);
+  REQUIRE(search(dense, sixteen, {}).problem == PlanProblem::empty_input);
+}
+
+TEST_CASE("divisors come in ascending order", "[search]") {
+  for (const std::int64_t number : {1, 2, 4, 12, 97, 144, 15360, 16384, 720720}) {
+    const Divisors divisors = divisors_of(number);
+    int at = 0;
+    for (std::int64_t value = 1; value <= number; ++value)
+      if (number % value == 0)
+        REQUIRE((at < divisors.count && divisors[at++] == value));
+    REQUIRE(at == divisors.count);
+  }
+}
+
+TEST_CASE("the compiler finds the plan that the program finds", "[search]") {
+  constexpr Plan few = plan<dense, sixteen, small_batch>();
+  STATIC_REQUIRE(few.found());
+  REQUIRE(search(dense, sixteen, small_batch).configuration == few.configuration);
+
+  constexpr Plan many = plan<llama, thousand, large_batch>();
+  STATIC_REQUIRE(many.found());
+  STATIC_REQUIRE(many.cost.memory.total() <= chip::h100.memory_bytes);
+  REQUIRE(search(llama, thousand, large_batch).configuration == many.configuration);
+
+  using Types = PlanTypes<many.configuration>;
+  STATIC_REQUIRE(Types::Mesh{{}, {}, {}, {}}.size() == 1024);
+  if constexpr (many.configuration.pp > 1)
+    STATIC_REQUIRE(Types::Schedule::prove(many.configuration.pp, 2 * many.configuration.pp).holds());
+}
+
+TEST_CASE("a plan names its schedule and the layouts of its parameters", "[search]") {
+  using Sharded = PlanTypes<PlanConfiguration{
+      .tp = 2, .pp = 4, .schedule = PlanSchedule::zb_v, .dp = 2, .zero_stage = 3}>;
+  STATIC_REQUIRE(std::is_same_v<Sharded::Schedule, PipelineSchedule<ZBV>>);
+  STATIC_REQUIRE(std::is_same_v<Sharded::Zero, Zero3>);
+  STATIC_REQUIRE(Sharded::Mesh{{}, {}, {}, {}}.extent_of<axis::pp>() == 4);
+  STATIC_REQUIRE(Sharded::microbatches(64) == 32);
+  STATIC_REQUIRE(std::is_same_v<Sharded::Zero::Stored<Layout<2, Shard<0, axis::tp>>>,
+                                Layout<2, Shard<0, axis::tp, axis::dp, axis::cp>>>);
+  using Plain = PlanTypes<PlanConfiguration{}>;
+  STATIC_REQUIRE(std::is_same_v<Plain::Policy, OneFOneB>);
+  STATIC_REQUIRE(std::is_same_v<Plain::Zero, DataParallel>);
+}
