@@ -47,6 +47,7 @@ const std::vector<Parameter> parameters{
     {"plain_traffic", &SharedCalibration::plain_traffic, 0, 1.5, 0.25, 1, 3},
     {"score_bytes", &SharedCalibration::score_bytes, 0, 40, 0.35, 10, 100},
     {"tensor_exposed", &SharedCalibration::tensor_exposed, 0, 0.7, 0.25, 0.2, 1},
+    {"torus_exposed", &SharedCalibration::torus_exposed, 0, 0.3, 0.5, 0.02, 1},
     {"jitter", &SharedCalibration::jitter, 0, 0.005, 0.5, 0.0005, 0.02},
     {"expert_seconds", &SharedCalibration::expert_seconds, 0, 0.001, 0.7, 1e-5, 1e-2},
 };

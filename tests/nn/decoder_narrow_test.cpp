@@ -78,6 +78,22 @@ TEST_CASE("a decoder of bfloat16 trains like one of float, on every mesh") {
   }
 }
 
+TEST_CASE("a step of a decoder of bfloat16 takes no memory from the system once the pool has seen two") {
+  for (const Way& way : {Way{}, Way{.dp = 2, .tp = 2, .accumulation = 2}}) {
+    const auto train = [&](const sw::HostCommunicator& world) {
+      std::size_t after_two = 0;
+      std::size_t at_end = 0;
+      Outcome out = train_with<sw::DecoderLayouts<true>, sw::bfloat16>(
+          world, problem_of(6), way,
+          [&](int step, const auto& pool) { (step == 1 ? after_two : at_end) = pool.allocations; });
+      if (at_end != after_two)
+        throw sw::Error("the pool took " + std::to_string(at_end - after_two) + " blocks more");
+      return out;
+    };
+    CHECK_NOTHROW(on_threads(way, train));
+  }
+}
+
 TEST_CASE("the memory of a decoder of bfloat16 is the predicted one, masters and float gradients included") {
   for (const Way& way : {Way{}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}})
     CHECK(shardwright_test::on_ranks(

@@ -2,8 +2,9 @@
 
 #include "support/catch.hpp"
 
-#include <shardwright/plan/catalogue_chips.hpp>
-#include <shardwright/plan/catalogue_models.hpp>
+#include <shardwright/plan/catalogue_names.hpp>
+#include <shardwright/plan/cluster_name.hpp>
+#include <shardwright/plan/explanation.hpp>
 #include <shardwright/plan/search.hpp>
 #include <shardwright/plan/static_plan.hpp>
 
@@ -104,7 +105,7 @@ ClusterSpec small_cluster(std::int64_t chips, std::int64_t each, double scale_ou
   return cluster;
 }
 
-constexpr ModelSpec llama = model_catalogue[11];
+constexpr ModelSpec llama = *find_model("llama-3.1-70b");
 constexpr ClusterSpec thousand = cluster_of(chip::h100, 1024);
 constexpr RunSpec large_batch{.sequences = 2048, .sequence_length = 8192};
 constexpr ClusterSpec sixteen = cluster_of(chip::h100, 16);
@@ -149,6 +150,50 @@ TEST_CASE("an empty specification is no plan", "[search]") {
   REQUIRE(search({}, sixteen, small_batch).problem == PlanProblem::empty_input);
   REQUIRE(search(dense, {}, small_batch).problem == PlanProblem::empty_input);
   REQUIRE(search(dense, sixteen, {}).problem == PlanProblem::empty_input);
+}
+
+TEST_CASE("clusters are named by chip and number", "[search]") {
+  STATIC_REQUIRE(cluster_of_name("h800x2048")->source == "arXiv 2412.19437, section 3.1");
+  STATIC_REQUIRE(cluster_of_name("A100x24")->chip.memory_bytes == 80e9);
+  STATIC_REQUIRE(cluster_of_name("v5px64")->chip.name == "TPUv5p");
+  STATIC_REQUIRE(cluster_of_name("h100-80gb-sxmx16")->chips() == 16);
+  for (const char* wrong : {"h100x0", "h100x", "h100", "x8", "h900x8", "h100x-8", "h100x99999999999", ""})
+    REQUIRE(!cluster_of_name(wrong));
+}
+
+TEST_CASE("a recipe is a plan of its kind and no faster than the best", "[search]") {
+  const ClusterSpec cluster = small_cluster(32, 8, 50e9, 24e9);
+  const Plan best = search(experts, cluster, small_batch, {.tolerance = 0});
+  const Plan usual = recipe(experts, cluster, small_batch);
+  REQUIRE(usual.found());
+  REQUIRE(usual.configuration.tp == 8);
+  REQUIRE(usual.cost.step_seconds >= best.cost.step_seconds);
+  REQUIRE(!search(experts, cluster, small_batch,
+                  {.tp = 8, .cp = 1, .pp = usual.configuration.pp - 1, .schedule = PlanSchedule::one_f_one_b})
+               .found());
+}
+
+TEST_CASE("where a pipeline ends there is none, and just before it is one", "[search]") {
+  const ClusterSpec cluster = small_cluster(64, 8, 1e9, 14e9);
+  const RunSpec run{64, 2048};
+  REQUIRE(search(dense, cluster, run).configuration.pp > 1);
+  const auto pp_with = [&](Resource resource, double factor) {
+    const Situation more = with_more(cluster, run, resource, factor);
+    return search(dense, more.cluster, more.run).configuration.pp;
+  };
+  int ends = 0;
+  for (const Resource resource : {Resource::memory, Resource::scale_out_bandwidth, Resource::tokens}) {
+    const std::optional<double> factor = pipeline_ends(dense, cluster, run, resource);
+    CAPTURE(resource_names[static_cast<std::size_t>(resource)]);
+    if (!factor) {
+      REQUIRE(pp_with(resource, 256) > 1);
+      continue;
+    }
+    ++ends;
+    REQUIRE(pp_with(resource, *factor) == 1);
+    REQUIRE(pp_with(resource, resource == Resource::tokens ? *factor / 2 : *factor / 1.03) > 1);
+  }
+  REQUIRE(ends > 0);
 }
 
 TEST_CASE("divisors come in ascending order", "[search]") {

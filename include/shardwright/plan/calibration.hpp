@@ -25,16 +25,16 @@ struct ChipCalibration {
 /// figures that the runs hardly tell; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
   double attention_reached = 0.586; ///< Of the published rates of attention kernels, in a model.
-  double eight_bit = 0.813;         ///< Of the time that the peaks of narrower formats promise to save.
-  double rows_half = 337;           ///< Tokens of a product that takes twice its asymptotic time.
+  double eight_bit = 0.815;         ///< Of the time that the peaks of narrower formats promise to save.
+  double rows_half = 335;           ///< Tokens of a product that takes twice its asymptotic time.
   double width_half = 179;          ///< The same of its columns and of what it sums over.
-  double element_bytes = 138;       ///< Memory traffic per token and hidden element of a layer, both passes.
-  double plain_traffic = 1.67;      ///< Factor on the traffic of a layer in the plain stack.
-  double score_bytes = 48.6;        ///< Traffic per score where attention is not fused.
-  double tensor_exposed = 0.587;    ///< Share of tensor-parallel traffic that nothing hides.
-  double jitter = 0.00439;          ///< Growth of the step per doubling of the chips above eight.
-  double expert_seconds =
-      0.00201; ///< Of a layer with experts and a microbatch: routing, launches, imbalance.
+  double element_bytes = 139;       ///< Memory traffic per token and hidden element of a layer, both passes.
+  double plain_traffic = 1.68;      ///< Factor on the traffic of a layer in the plain stack.
+  double score_bytes = 48.4;        ///< Traffic per score where attention is not fused.
+  double tensor_exposed = 0.609;    ///< Share of tensor-parallel traffic that nothing hides.
+  double torus_exposed = 0.275;     ///< The same on a torus, where XLA splits products to overlap them.
+  double jitter = 0.00436;          ///< Growth of the step per doubling of the chips above eight.
+  double expert_seconds = 0.00202;  ///< Of a layer with experts and a microbatch: routing, launches.
 
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
@@ -65,10 +65,10 @@ struct Calibration {
 /// arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100, less backward); later chips are taken to be
 /// alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
-    {0.848, 0.55, 0.55}, // ampere
-    {0.749, 0.60, 0.34}, // hopper
+    {0.849, 0.55, 0.55}, // ampere
+    {0.75, 0.60, 0.34},  // hopper
     {0.76, 0.60, 0.34},  // blackwell
-    {0.897, 0.50, 0.50}, // tpu
+    {0.895, 0.50, 0.50}, // tpu
     {0.75, 0.60, 0.34},  // generic
 }};
 

@@ -74,7 +74,7 @@ namespace detail {
   const Repeats repeats = repeats_of(plan.recomputation);
   const double expert_share = static_cast<double>(model.expert_layers()) / model.layers;
   const auto stage_of = [&](double layers, double head) {
-    return stage_pass({layers * (1 - expert_share), layers * expert_share, head}, computed, traffic, plan,
+    return stage_pass({layers * (1 - expert_share), layers * expert_share, head}, computed, traffic, repeats,
                       shared);
   };
   const double layers = model.layers / p;
@@ -94,14 +94,14 @@ namespace detail {
   cost.bubble_seconds = shape.bubble;
   cost.passes = mean.passes;
 
-  const auto of_layers = [&](Traffic kind, const TrafficCost& one, double times, double exposed) {
+  const auto of_layers = [&](Traffic kind, const TrafficCost& one, double times) {
     times *= microbatches * (2 + repeats.layer);
     cost.traffic[static_cast<std::size_t>(kind)] = {times * one.bytes, times * one.seconds,
-                                                    times * one.seconds * exposed};
+                                                    times * one.exposed_seconds};
   };
-  of_layers(Traffic::tensor, traffic.tensor, layers, shared.tensor_exposed);
-  of_layers(Traffic::context, traffic.context, layers, shared.context_exposed);
-  of_layers(Traffic::expert, traffic.expert, layers * expert_share, expert_exposed(plan, shared));
+  of_layers(Traffic::tensor, traffic.tensor, layers);
+  of_layers(Traffic::context, traffic.context, layers);
+  of_layers(Traffic::expert, traffic.expert, layers * expert_share);
   const RankParameters held = rank_parameters(model, size, plan);
   cost.traffic[static_cast<std::size_t>(Traffic::pipeline)] =
       send_traffic(model, cluster, run, plan, shared, microbatches, chunks, shape.hops);

@@ -262,7 +262,8 @@ private:
       plan.chunks = 1;
       plan.zero_stage = space_.zero_stage.value_or(2); // no other sends or updates less
       StepCost least = cost_of(plan, state);
-      if (without_idling(least) + least_idling(plan, least) > limit(state) * (1 + 1e-12))
+      if (std::min(without_idling(least) + least_idling(plan, least),
+                   without_idling(least) - pairing_saves(plan, least)) > limit(state) * (1 + 1e-12))
         return true;
       keep(state.smallest, least.memory.total(), plan);
       // What keeps less where a rank holds few parameters, or shares them with few.
@@ -308,7 +309,8 @@ private:
       plan.schedule = schedule;
       plan.chunks = chunks;
       if (schedule != PlanSchedule::one_f_one_b && (settled & bit) == 0 &&
-          busy + idling(plan, simple) <= limit(state) * (1 + 1e-12))
+          (pairs(schedule) ? busy - pairing_saves(plan, simple) : busy + idling(plan, simple)) <=
+              limit(state) * (1 + 1e-12))
         take(cost_of(plan, state), bit);
     });
   }
@@ -319,6 +321,16 @@ private:
     const double scheduled =
         cost.bubble_seconds + sends.exposed_seconds + calibration_.shared.contention * sends.hidden_seconds();
     return cost.step_seconds - scheduled * jitter_of(cost);
+  }
+  /// Schedules that run a forward beside a backward hide the traffic of experts behind it.
+  [[nodiscard]] static constexpr bool pairs(PlanSchedule schedule) {
+    return schedule == PlanSchedule::dual_pipe || schedule == PlanSchedule::dual_pipe_v;
+  }
+  /// No more than this; infinitely negative without a pipeline.
+  [[nodiscard]] static constexpr double pairing_saves(const PlanConfiguration& plan, const StepCost& cost) {
+    return plan.pp == 1
+               ? -std::numeric_limits<double>::infinity()
+               : (cost.of(Traffic::expert).exposed_seconds + cost.imbalance_seconds) * jitter_of(cost);
   }
   /// Least time that a plan adds to that for its bubble; infinite where its schedule is not allowed.
   [[nodiscard]] constexpr double idling(const PlanConfiguration& plan, const StepCost& cost) const {
@@ -336,7 +348,8 @@ private:
     for_each_schedule([&](PlanSchedule schedule, int chunks) {
       plan.schedule = schedule;
       plan.chunks = chunks;
-      least = std::min(least, idling(plan, cost));
+      if (!pairs(schedule))
+        least = std::min(least, idling(plan, cost));
     });
     return least;
   }

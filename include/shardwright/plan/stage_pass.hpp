@@ -29,15 +29,6 @@ struct Repeats {
   return {recomputation == Recomputation::full ? 1.0 : 0.0, recomputation == Recomputation::none ? 0.0 : 1.0};
 }
 
-/// @brief Share of the experts' traffic that nothing hides; DualPipe was made to hide it, arXiv 2412.19437,
-/// section 3.2.1.
-[[nodiscard]] constexpr double expert_exposed(const PlanConfiguration& plan,
-                                              const SharedCalibration& shared) noexcept {
-  const bool pairs =
-      plan.pp > 1 && (plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v);
-  return pairs ? shared.paired_exposed : shared.expert_exposed;
-}
-
 /// @brief Seconds of one microbatch on a stage, in parts and as the passes of a schedule.
 struct StagePass {
   ForwardSeconds forward{};
@@ -55,9 +46,8 @@ struct StagePass {
 /// A backward pass takes two products for each forward one, half of them for weights; fused attention
 /// computes its scores again, five products for two; what is recomputed precedes the input gradient.
 [[nodiscard]] constexpr StagePass stage_pass(const StageLayers& layers, const RankComputation& computed,
-                                             const LayerTraffic& traffic, const PlanConfiguration& plan,
+                                             const LayerTraffic& traffic, const Repeats& repeats,
                                              const SharedCalibration& shared) noexcept {
-  const Repeats repeats = repeats_of(plan.recomputation);
   StagePass stage;
   ForwardSeconds& f = stage.forward;
   const auto add = [&f](const ForwardSeconds& one, double times) {
@@ -71,9 +61,8 @@ struct StagePass {
   const double all = layers.dense + layers.expert;
   stage.overhead =
       (all * shared.layer_seconds + layers.expert * shared.expert_seconds) * (3 + repeats.layer) / 3;
-  stage.exposed = all * (traffic.tensor.seconds * shared.tensor_exposed +
-                         traffic.context.seconds * shared.context_exposed) +
-                  layers.expert * traffic.expert.seconds * expert_exposed(plan, shared);
+  stage.exposed = all * (traffic.tensor.exposed_seconds + traffic.context.exposed_seconds) +
+                  layers.expert * traffic.expert.exposed_seconds;
   stage.passes.forward = f.matmul + f.attention + f.elementwise + stage.exposed + stage.overhead / 3;
   stage.passes.weight_gradient = f.matmul;
   stage.passes.input_gradient = f.matmul * (1 + repeats.layer) + f.attention * (2.5 + repeats.attention) +

@@ -24,11 +24,13 @@ struct LayerTraffic {
   TrafficCost tensor{}, context{}, expert{};
 };
 
-/// @brief The traffic of a layer; a backward pass has as much, a recomputed forward pass too.
+/// @brief The traffic of a layer, and how much of it nothing hides; a backward pass has as much, a recomputed
+/// forward pass too.
 ///
 /// Tensor parallelism gathers and scatters the tokens around attention and around the feed-forward (4 (t-1)/t
-/// 2 b s h bytes, as many as two all-reduces); context parallelism gathers keys and values; experts receive
-/// and return each copy of a token.
+/// 2 b s h bytes, as many as two all-reduces); XLA splits products on a torus to overlap them. Context
+/// parallelism gathers keys and values. Experts receive and return each copy of a token, which DualPipe was
+/// made to hide (arXiv 2412.19437, section 3.2.1).
 [[nodiscard]] constexpr LayerTraffic layer_traffic(const ModelSpec& model, const ClusterSpec& cluster,
                                                    const RunSpec& run, const PlanConfiguration& plan,
                                                    const SharedCalibration& shared) noexcept {
@@ -39,6 +41,9 @@ struct LayerTraffic {
     const GroupLinks links = links_of(cluster, {t, 1}, efficiency);
     traffic.tensor.bytes = 4 * residual * (t - 1) / t;
     traffic.tensor.seconds = 4 * gather_seconds(links, residual);
+    const bool torus = cluster.domains[0].torus_dimensions > 0;
+    traffic.tensor.exposed_seconds =
+        traffic.tensor.seconds * (torus ? shared.torus_exposed : shared.tensor_exposed);
   }
   if (plan.cp > 1) {
     const GroupLinks links = links_of(cluster, {static_cast<double>(plan.cp), t}, efficiency);
@@ -47,12 +52,17 @@ struct LayerTraffic {
     const double gathered = 2 * rank_tokens(run, plan) * plan.cp * width;
     traffic.context.bytes = gathered * (plan.cp - 1) / plan.cp;
     traffic.context.seconds = gather_seconds(links, gathered);
+    traffic.context.exposed_seconds = traffic.context.seconds * shared.context_exposed;
   }
   if (plan.ep > 1) {
     const GroupLinks links = links_of(cluster, {static_cast<double>(plan.ep), 1}, efficiency);
     const double routed = residual / t * model.experts.active;
     traffic.expert.bytes = 2 * routed * (plan.ep - 1) / plan.ep;
     traffic.expert.seconds = 2 * all_to_all_seconds(links, routed, model.experts.active);
+    const bool pairs = plan.pp > 1 && (plan.schedule == PlanSchedule::dual_pipe ||
+                                       plan.schedule == PlanSchedule::dual_pipe_v);
+    traffic.expert.exposed_seconds =
+        traffic.expert.seconds * (pairs ? shared.paired_exposed : shared.expert_exposed);
   }
   return traffic;
 }

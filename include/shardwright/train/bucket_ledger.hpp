@@ -43,7 +43,7 @@ public:
     if (queue.open && !queue.open->entries.front().move.shares_call(move))
       flush(phase);
     if (!queue.open)
-      queue.open.emplace();
+      queue.open = Bucket();
     queue.open->entries.push_back({&member, move, std::move(memory)});
     queue.open->bytes += move.bytes_before;
     if (queue.open->bytes >= bucket_bytes_)

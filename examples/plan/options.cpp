@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief The options of plan, their help, and the answers to a mistake in one of them.
+
+#include "options.hpp"
+
+#include "specifications.hpp"
+
+#include <command_line/checks.hpp>
+#include <command_line/words.hpp>
+
+#include <shardwright/plan/plan_text.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cmath>
+#include <exception>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace plan_example {
+
+using namespace command_line;
+namespace sw = shardwright;
+
+namespace {
+
+/// "62.9M" as a number.
+double parse_tokens(const std::string& word) {
+  double unit = 1;
+  std::string digits = word;
+  if (!digits.empty())
+    if (const std::size_t at = std::string("kMGT").find(digits.back()); at != std::string::npos) {
+      unit = std::pow(1000.0, static_cast<double>(at + 1));
+      digits.pop_back();
+    }
+  const std::optional<double> number = real_number(digits);
+  if (!number || *number <= 0 || *number * unit > 1e15)
+    throw UsageError("--tokens must be a number above 0 such as 4194304, 62.9M or 1.5G, but it is '" + word +
+                     "'");
+  return *number * unit;
+}
+
+/// The number of sequences within half a percent that has most factors of two: what "62.9M" was before it was
+/// rounded.
+std::int64_t sequences_for(double tokens, double length) {
+  std::int64_t best = std::max<std::int64_t>(1, std::llround(tokens / length));
+  for (std::int64_t power = 2; power <= best; power *= 2) {
+    const std::int64_t near = power * std::llround(tokens / length / static_cast<double>(power));
+    if (near > 0 && std::fabs(static_cast<double>(near) * length / tokens - 1) <= 0.005)
+      best = near;
+  }
+  return best;
+}
+
+template <class Kind>
+Kind named(const std::string& value, int count, std::string_view (*name_of)(Kind) noexcept) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    names.emplace_back(name_of(static_cast<Kind>(i)));
+    if (names.back() == value)
+      return static_cast<Kind>(i);
+  }
+  throw UsageError("--fix must have one of " + joined(names, " or ") + ", but has '" + value + "'");
+}
+
+sw::SearchSpace parse_fixed(const std::string& word) {
+  const std::vector<std::pair<std::string, std::optional<int> sw::SearchSpace::*>> known{
+      {"tp", &sw::SearchSpace::tp},
+      {"cp", &sw::SearchSpace::cp},
+      {"pp", &sw::SearchSpace::pp},
+      {"ep", &sw::SearchSpace::ep},
+      {"dp", &sw::SearchSpace::dp},
+      {"chunks", &sw::SearchSpace::chunks},
+      {"microbatch", &sw::SearchSpace::microbatch},
+      {"zero", &sw::SearchSpace::zero_stage}};
+  sw::SearchSpace space;
+  std::istringstream parts(word);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    const std::string value = equals == std::string::npos ? std::string() : part.substr(equals + 1);
+    if (name == "schedule") {
+      space.schedule = named<sw::PlanSchedule>(value, 8, sw::schedule_name);
+      continue;
+    }
+    if (name == "recomputation") {
+      space.recomputation = named<sw::Recomputation>(value, 3, sw::recomputation_name);
+      continue;
+    }
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&](const auto& one) { return one.first == name; });
+    if (found == known.end())
+      throw UsageError(
+          "--fix has the unknown part '" + part +
+          "' (write --fix tp=8,pp=16; there are tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule "
+          "and recomputation)");
+    const std::optional<int> number = whole_number<int>(value);
+    const int least = name == "zero" ? 0 : 1;
+    if (!number || *number < least || (name == "zero" && *number > 3))
+      throw UsageError("--fix needs a whole number from " + std::to_string(least) +
+                       (name == "zero" ? " to 3" : " up") + " after " + name + "=, but has '" + value + "'");
+    space.*found->second = number;
+  }
+  return space;
+}
+
+constexpr const char* footer =
+    "Examples:\n"
+    "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M\n"
+    "  plan --model llama-3.1-405b --cluster h100x16384 --sequences 2048 --sequence 8192\n"
+    "  plan --model mine.json --cluster h100x64 --tokens 4M --fix tp=8,pp=4 --json\n"
+    "  plan --evaluate data/published_runs.csv";
+
+} // namespace
+
+ParseResult parse(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
+  app.allow_extras();
+  app.get_formatter()->column_width(help_column);
+  std::string model, cluster, tokens, fix, evaluate, precision = "bf16";
+  std::int64_t sequences = 0, length = 4096;
+  app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
+      ->type_name("NAME")
+      ->group("Run");
+  app.add_option("--cluster", cluster, "Such as h800x2048, or a JSON file.")->type_name("NAME")->group("Run");
+  app.add_option(
+         "--tokens", tokens,
+         "Tokens of a step, such as 62.9M: taken as the number of sequences within 0.5 % that has most "
+         "factors of two.")
+      ->type_name("N")
+      ->group("Run");
+  app.add_option("--sequences", sequences, "Sequences of a step, instead of --tokens.")
+      ->check(whole_from<std::int64_t>(1, 1LL << 40))
+      ->type_name("N")
+      ->group("Run");
+  app.add_option("--sequence", length, "Tokens of a sequence. Default: 4096.")
+      ->check(whole_from<std::int64_t>(1, 1LL << 30))
+      ->type_name("N")
+      ->group("Run");
+  app.add_option("--precision", precision, "Of the matrix products. Default: bf16.")
+      ->check(one_of({"bf16", "fp16", "fp8", "fp4"}))
+      ->type_name("NAME")
+      ->group("Run");
+  app.add_option("--fix", fix, "What is settled, such as tp=8,pp=16.")->type_name("LIST")->group("Run");
+  app.add_option("--evaluate", evaluate,
+                 "Predict the runs of this CSV file instead, beside what was measured.")
+      ->type_name("FILE")
+      ->group("Run");
+  app.add_flag("--json", options.json, "Print JSON.")->group("Output");
+  app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
+  app.footer(footer);
+  try {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      return {std::nullopt, wrapped(app.help()), 0};
+    } catch (const CLI::ArgumentMismatch& error) {
+      throw UsageError(subject(error) + " needs exactly one value (--help explains the options)");
+    } catch (const CLI::ParseError& error) {
+      const std::string what = error.what();
+      const std::string name = subject(error);
+      throw UsageError(name + (name == what ? "" : what.substr(name.size() + 1)) +
+                       " (--help explains the options)");
+    }
+    check_leftovers(app, "a model is named by --model");
+    options.evaluate = evaluate;
+    if (!evaluate.empty())
+      return {std::move(options), std::string(), 0};
+    for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})
+      if (value->empty())
+        throw UsageError(std::string(name) + " must be given (--help has examples)");
+    if ((sequences > 0) == !tokens.empty())
+      throw UsageError("one of --tokens and --sequences must be given");
+    options.model = read_model(model);
+    options.cluster = read_cluster(cluster);
+    options.run.sequence_length = length;
+    options.run.sequences =
+        sequences > 0 ? sequences : sequences_for(parse_tokens(tokens), static_cast<double>(length));
+    options.run.precision = precision == "fp16"  ? sw::Precision::fp16
+                            : precision == "fp8" ? sw::Precision::fp8
+                            : precision == "fp4" ? sw::Precision::fp4
+                                                 : sw::Precision::bf16;
+    options.space = parse_fixed(fix);
+  } catch (const std::exception& error) {
+    return {std::nullopt, std::string("plan: ") + error.what(), 2};
+  }
+  return {std::move(options), std::string(), 0};
+}
+
+} // namespace plan_example

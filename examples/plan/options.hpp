@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The command line of plan as a value.
+
+#include <shardwright/plan/cluster_spec.hpp>
+#include <shardwright/plan/model_spec.hpp>
+#include <shardwright/plan/run_spec.hpp>
+#include <shardwright/plan/search_space.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace plan_example {
+
+/// @brief What to plan, and how to say it.
+struct Options {
+  shardwright::ModelSpec model{};
+  shardwright::ClusterSpec cluster{};
+  shardwright::RunSpec run{};
+  shardwright::SearchSpace space{};
+  bool json = false;
+  std::filesystem::path evaluate; ///< A table of runs to evaluate instead of planning, where not empty.
+};
+
+/// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.
+struct ParseResult {
+  std::optional<Options> options;
+  std::string message;
+  int exit_code = 0;
+};
+
+/// @brief Reads the command line and the specifications that it names; never ends the program.
+[[nodiscard]] ParseResult parse(int argc, const char* const* argv);
+
+} // namespace plan_example

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Reads specifications; a mistake ends in a sentence with line and field.
+
+#include "specifications.hpp"
+
+#include <command_line/words.hpp>
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/plan/catalogue_names.hpp>
+#include <shardwright/plan/cluster_name.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <vector>
+
+namespace plan_example {
+
+namespace sw = shardwright;
+
+namespace {
+
+/// Specifications point to their names; those of files live as long as the program.
+std::string_view kept_name(std::string name) {
+  static std::deque<std::string> names;
+  return names.emplace_back(std::move(name));
+}
+
+/// The fields of one object, each of which has to be read; what is left over is a mistake.
+class Fields {
+public:
+  Fields(const nlohmann::json& object, const std::string& text, std::string file, std::string where)
+      : object_(object), text_(text), file_(std::move(file)), where_(std::move(where)) {
+    if (!object_.is_object())
+      fail(where_.empty() ? "the file" : where_, "must be an object, in braces");
+  }
+
+  /// Takes a number from `least` up; the value stays where the field is missing.
+  template <class Number>
+  void number(const char* name, Number& value, double least = 0) {
+    const nlohmann::json* found = take(name);
+    if (found == nullptr)
+      return;
+    const bool whole = std::is_integral_v<Number>;
+    if (!found->is_number() || found->get<double>() < least ||
+        (whole && (found->get<double>() != std::floor(found->get<double>()) || found->get<double>() > 2e9)))
+      fail(name, std::string("must be a ") + (whole ? "whole " : "") + "number from " +
+                     command_line::text(least) + (whole ? " to 2000000000" : " up") + ", but it is " +
+                     found->dump());
+    value = found->get<Number>();
+  }
+  void flag(const char* name, bool& value) {
+    if (const nlohmann::json* found = take(name)) {
+      if (!found->is_boolean())
+        fail(name, "must be true or false, but it is " + found->dump());
+      value = found->get<bool>();
+    }
+  }
+  [[nodiscard]] std::string word(const char* name) {
+    const nlohmann::json* found = take(name);
+    if (found != nullptr && !found->is_string())
+      fail(name, "must be a word in quotes, but it is " + found->dump());
+    return found == nullptr ? std::string() : found->get<std::string>();
+  }
+  [[nodiscard]] const nlohmann::json* take(const char* name) {
+    taken_.emplace_back(name);
+    const auto found = object_.find(name);
+    return found == object_.end() ? nullptr : &*found;
+  }
+  void end() const {
+    for (const auto& [name, value] : object_.items())
+      if (std::find(taken_.begin(), taken_.end(), name) == taken_.end()) {
+        const std::string_view near = command_line::nearest(name, taken_);
+        fail(name, "is no field here" +
+                       (near.empty() ? " (the fields are " + command_line::joined(taken_, " and ") + ")"
+                                     : "; did you mean " + std::string(near) + "?"));
+      }
+  }
+  [[noreturn]] void fail(const std::string& name, const std::string& what) const {
+    const std::size_t at = text_.find('"' + name + '"');
+    const auto line =
+        1 +
+        std::count(text_.begin(),
+                   at == std::string::npos ? text_.begin() : text_.begin() + static_cast<std::ptrdiff_t>(at),
+                   '\n');
+    throw sw::DataError(file_ + ", line " + std::to_string(line) + ": " +
+                        (where_.empty() || where_ == name ? "" : where_ + ".") + name + " " + what);
+  }
+
+private:
+  const nlohmann::json& object_;
+  const std::string& text_;
+  std::string file_;
+  std::string where_;
+  std::vector<std::string> taken_;
+};
+
+nlohmann::json parsed(const std::string& text, const std::string& file) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    const auto before = text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
+    throw sw::DataError(file + ", line " + std::to_string(1 + std::count(text.begin(), before, '\n')) +
+                        ": the file must be JSON (a comma, quote or brace is wrong or missing there)");
+  }
+}
+
+bool is_file(const std::string& name) { return name.size() > 5 && name.ends_with(".json"); }
+
+template <class Catalogue>
+std::vector<std::string> names_of(const Catalogue& catalogue) {
+  std::vector<std::string> names;
+  for (const auto& one : catalogue)
+    names.emplace_back(one.name);
+  return names;
+}
+
+std::string known(const std::string& name, const std::vector<std::string>& names) {
+  const std::string_view near = command_line::nearest(name, names);
+  return near.empty() ? "take one of " + command_line::joined(names, " or ")
+                      : "did you mean " + std::string(near) + "?";
+}
+
+} // namespace
+
+std::string read_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad())
+    throw sw::DataError(path + " can not be read: " + std::generic_category().message(errno));
+  return text;
+}
+
+sw::ModelSpec read_model(const std::string& name) {
+  if (!is_file(name)) {
+    if (const sw::ModelSpec* model = sw::find_model(name))
+      return *model;
+    throw sw::DataError("--model must be known or a file that ends with .json, but it is '" + name + "' (" +
+                        known(name, names_of(sw::model_catalogue)) + ")");
+  }
+  const std::string text = read_file(name);
+  const nlohmann::json json = parsed(text, name);
+  sw::ModelSpec model;
+  Fields fields(json, text, name, "");
+  const std::string given = fields.word("name");
+  model.name = kept_name(given.empty() ? name : given);
+  fields.number("layers", model.layers, 1);
+  fields.number("hidden", model.hidden, 1);
+  fields.number("heads", model.heads, 1);
+  model.key_value_heads = model.heads;
+  fields.number("key_value_heads", model.key_value_heads, 1);
+  fields.number("head_width", model.head_width, 1);
+  fields.number("feed_forward", model.feed_forward, 1);
+  fields.flag("gated", model.gated);
+  fields.number("vocabulary", model.vocabulary, 1);
+  fields.flag("tied_embeddings", model.tied_embeddings);
+  fields.number("position_rows", model.position_rows);
+  fields.flag("biases", model.biases);
+  fields.number("window", model.window);
+  fields.number("window_layers", model.window_layers);
+  if (const nlohmann::json* inner = fields.take("latent")) {
+    Fields latent(*inner, text, name, "latent");
+    latent.number("query_rank", model.latent.query_rank);
+    latent.number("key_value_rank", model.latent.key_value_rank, 1);
+    latent.number("plain_width", model.latent.plain_width, 1);
+    latent.number("rotary_width", model.latent.rotary_width);
+    latent.number("value_width", model.latent.value_width, 1);
+    latent.end();
+  }
+  if (const nlohmann::json* inner = fields.take("experts")) {
+    Fields experts(*inner, text, name, "experts");
+    experts.number("count", model.experts.count, 1);
+    experts.number("active", model.experts.active, 1);
+    experts.number("width", model.experts.width, 1);
+    experts.number("shared", model.experts.shared);
+    experts.number("shared_width", model.experts.shared_width);
+    experts.number("leading_dense_layers", model.experts.leading_dense_layers);
+    experts.end();
+    if (model.experts.active < 1 || model.experts.active > model.experts.count || model.experts.width < 1)
+      experts.fail("active", "must be from 1 to count, and width must be given");
+  }
+  fields.end();
+  for (const auto& [field, value] :
+       std::initializer_list<std::pair<const char*, int>>{{"layers", model.layers},
+                                                          {"hidden", model.hidden},
+                                                          {"heads", model.heads},
+                                                          {"vocabulary", model.vocabulary}})
+    if (value < 1)
+      fields.fail(field, "must be given");
+  return model;
+}
+
+sw::ClusterSpec read_cluster(const std::string& name) {
+  if (!is_file(name)) {
+    if (const auto cluster = sw::cluster_of_name(name)) {
+      sw::ClusterSpec found = *cluster;
+      found.name = kept_name(std::string(found.name));
+      return found;
+    }
+    throw sw::DataError(
+        "--cluster must be known, <chip>x<number> such as h100x1024 with a number above 0, or a "
+        "file that ends with .json, but it is '" +
+        name + "' (" + known(name, names_of(sw::cluster_catalogue)) + ")");
+  }
+  const std::string text = read_file(name);
+  const nlohmann::json json = parsed(text, name);
+  Fields fields(json, text, name, "");
+  const std::string given = fields.word("name");
+  const std::string chip = fields.word("chip");
+  const auto found = sw::chip_of_word(chip);
+  if (!found)
+    fields.fail("chip", "must be of the catalogue, but it is '" + chip + "' (" +
+                            known(chip, names_of(sw::chip_catalogue)) + ")");
+  sw::ClusterSpec cluster;
+  cluster.name = kept_name(given.empty() ? name : given);
+  cluster.chip = *found;
+  fields.number("memory_bytes", cluster.chip.memory_bytes, 1);
+  const nlohmann::json* domains = fields.take("domains");
+  if (domains == nullptr || !domains->is_array() || domains->empty() ||
+      domains->size() > sw::ClusterSpec::most_domains)
+    fields.fail("domains", "must be a list of 1 to 4 objects, from the innermost domain to the cluster");
+  for (const nlohmann::json& one : *domains) {
+    sw::DomainSpec& domain = cluster.domains[static_cast<std::size_t>(cluster.domain_count++)];
+    Fields inner(one, text, name, "domains");
+    inner.number("chips", domain.chips, 1);
+    inner.number("bandwidth", domain.bandwidth, 1);
+    inner.number("latency_seconds", domain.latency_seconds);
+    inner.number("torus_dimensions", domain.torus_dimensions);
+    inner.end();
+    const std::int64_t inside =
+        cluster.domain_count > 1 ? cluster.domains[static_cast<std::size_t>(cluster.domain_count - 2)].chips
+                                 : 1;
+    if (domain.chips < 1 || domain.chips % inside != 0)
+      inner.fail("chips", "must be a multiple of those of the domain inside it, from 1 up");
+    if (domain.bandwidth <= 0)
+      inner.fail("bandwidth", "must be given, in bytes/s, one way and per chip");
+  }
+  fields.end();
+  return cluster;
+}
+
+} // namespace plan_example

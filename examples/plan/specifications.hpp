@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Models and clusters by name, or out of JSON files.
+
+#include <shardwright/plan/cluster_spec.hpp>
+#include <shardwright/plan/model_spec.hpp>
+
+#include <string>
+
+namespace plan_example {
+
+/// @brief A model of the catalogue, or of a file whose name ends with .json and whose fields are those of
+/// ModelSpec.
+/// @throws shardwright::DataError naming file, line and field.
+[[nodiscard]] shardwright::ModelSpec read_model(const std::string& name);
+
+/// @brief A cluster such as "h800x2048", or of a file: {"chip": "h100", "domains": [{"chips": 8, ...}]}.
+/// @throws shardwright::DataError naming file, line and field.
+[[nodiscard]] shardwright::ClusterSpec read_cluster(const std::string& name);
+
+/// @brief A whole file.
+/// @throws shardwright::DataError where it can not be read.
+[[nodiscard]] std::string read_file(const std::string& path);
+
+} // namespace plan_example
