@@ -130,14 +130,14 @@ public:
   void weight_gradient(Saved& saved, Ready ready) {
     ready(mlp_gain_);
     ready(attention_gain_);
-    const auto matrix = [&](auto& parameter) {
+    const auto accumulate = [&ready](auto& parameter) {
       parameter.gradient_slot();
       ready(parameter);
     };
-    matrix(down_);
-    matrix(gate_up_);
-    matrix(out_);
-    matrix(qkv_);
+    accumulate(down_);
+    accumulate(gate_up_);
+    accumulate(out_);
+    accumulate(qkv_);
     saved = {};
   }
 

@@ -9,12 +9,11 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/gather_window.hpp>
 #include <shardwright/nn/token_tensor.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -91,7 +90,8 @@ public:
   DecoderStage(const Mesh& mesh, const DecoderConfig& config, std::uint64_t seed, DecoderPart part,
                std::shared_ptr<Table> table = nullptr)
       : config_(checked<Mesh>(mesh, config)), part_(part),
-        rotary_(mesh, config.sequence, config.head_width(), config.rope_base) {
+        rotary_(mesh, config.sequence, config.head_width(), config.rope_base),
+        window_(static_cast<std::size_t>(part.end - part.begin), part.first, part.last) {
     const auto table_of = [&](const char* name, std::uint64_t tensor) {
       return std::make_shared<Table>(
           name, normal<typename Table::stored_layout, MainElement<Element>, Target>(
@@ -204,7 +204,7 @@ public:
 
   /// @brief Says which pass reads the weights after the coming one, so that its weights are on their way in
   /// time; nothing where other weights may come in between.
-  void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+  void expect_pass(std::optional<Pass> next) noexcept { window_.expect_pass(next); }
 
   /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start
   /// layer by layer.
@@ -244,7 +244,7 @@ private:
   // Units, whose weights are gathered and released together: 0 the embedding, then the layers, then final
   // norm and head.
   [[nodiscard]] static std::size_t layer_unit(std::size_t layer) noexcept { return layer + 1; }
-  [[nodiscard]] std::size_t head_unit() const noexcept { return layers_.size() + 1; }
+  [[nodiscard]] std::size_t head_unit() const noexcept { return window_.head_unit(); }
 
   template <class Visitor>
   void for_each_of_unit(std::size_t unit, Visitor visit) {
@@ -256,74 +256,21 @@ private:
     visit(*head_);
   }
 
-  static constexpr std::size_t no_unit = ~std::size_t{0};
-  [[nodiscard]] bool has_unit(std::size_t unit) const noexcept {
-    return unit == 0 ? part_.first : unit < head_unit() || (unit == head_unit() && part_.last);
-  }
-  /// The unit that a pass reads first.
-  [[nodiscard]] std::size_t first_unit(Pass pass) const noexcept {
-    if (pass == Pass::weight_gradient)
-      return no_unit;
-    if (pass == Pass::forward)
-      return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
-    return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
-  }
-  /// A unit in the order in which passes read them.
-  struct Place {
-    std::size_t unit = no_unit;
-    bool backward = false;
-    bool next_pass = false; ///< Of the pass after the current one.
-  };
-  /// The place after another one: behind the last unit of a pass, the first of the next pass.
-  [[nodiscard]] Place after(const Place& at) const noexcept {
-    if (at.unit == no_unit)
-      return {};
-    if (at.backward ? at.unit > 1 : has_unit(at.unit + 1))
-      return {at.backward ? at.unit - 1 : at.unit + 1, at.backward, at.next_pass};
-    if (at.next_pass || !next_pass_)
-      return {};
-    return {first_unit(*next_pass_), *next_pass_ != Pass::forward, true};
-  }
-
-  void start_gather(std::size_t unit) {
-    if (unit != no_unit)
-      for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
-  }
   void release_weights(std::size_t unit) {
-    if (unit != no_unit)
-      for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
-  }
-
-  /// Goes on to a unit: its weights are there or on their way, and those of the next two units set off, which
-  /// may stand for three uses. A layer that two passes read in turn so keeps its weights.
-  void advance(const Place& at) {
-    if (ahead_[0].unit == at.unit) {
-      const bool entered = ahead_[0].next_pass;
-      std::rotate(ahead_.begin(), ahead_.begin() + 1, ahead_.end());
-      ahead_.back() = Place{};
-      for (Place& place : ahead_)
-        place.next_pass = place.next_pass && !entered;
-    } else {
-      for (Place& wrong : ahead_)
-        release_weights(std::exchange(wrong, Place{}).unit);
-      start_gather(at.unit);
-    }
-    for (std::size_t i = 0; i < ahead_.size(); ++i) {
-      if (i == 2 && ahead_[0].unit != ahead_[1].unit)
-        break;
-      if (ahead_[i].unit == no_unit) {
-        ahead_[i] = after(i == 0 ? at : ahead_[i - 1]);
-        start_gather(ahead_[i].unit);
-      }
-    }
-    for_each_of_unit(at.unit, [](auto& parameter) { parameter.finish_gather(); });
+    for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
   }
 
   /// The weights of a unit, gathered until this ends; meanwhile those of the next ones are on their way.
   class Use {
   public:
     Use(DecoderStage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-      stage.advance({unit, backward});
+      stage.window_.advance(
+          unit, backward,
+          [&](std::size_t next) {
+            stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
+          },
+          [&](std::size_t wrong) { stage.release_weights(wrong); });
+      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
     }
     ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
@@ -439,8 +386,7 @@ private:
   std::shared_ptr<Table> head_;
   bool owns_head_ = false;
   bool last_pass_ = false; // of the step that adds weight gradients
-  std::optional<Pass> next_pass_;
-  std::array<Place, 3> ahead_; // whose gathers have begun for the next uses
+  detail::GatherWindow window_;
   std::shared_ptr<GradientBuckets<MainElement<Element>, Target>> buckets_;
 };
 

@@ -6,8 +6,8 @@
 
 #include <shardwright/nn/decoder_layer_ledger.hpp>
 #include <shardwright/nn/decoder_stage.hpp>
+#include <shardwright/nn/gather_window.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +47,7 @@ public:
                      const DecoderPart& part, std::shared_ptr<Table> table, std::int64_t bucket_bytes)
       : t_(&tensors), part_(part), tokens_{sequences, config.sequence, config.width},
         scores_{sequences, config.sequence, config.vocabulary}, rows_{sequences, config.sequence},
+        window_(static_cast<std::size_t>(part.end - part.begin), part.first, part.last),
         buckets_(tensors, bucket_bytes) {
     const std::array angles{config.sequence, config.head_width() / 2};
     for (Block& each : rotary_)
@@ -101,7 +102,7 @@ public:
     embedding_weight_gradient(saved);
     return out;
   }
-  void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+  void expect_pass(std::optional<Pass> next) noexcept { window_.expect_pass(next); }
   void begin_last_gradients() noexcept { last_pass_ = true; }
   void end_gradients() {
     last_pass_ = false;
@@ -131,72 +132,21 @@ private:
       head_->set_contributors(2);
   }
 
-  static constexpr std::size_t no_unit = ~std::size_t{0};
-  [[nodiscard]] std::size_t head_unit() const noexcept { return layers_.size() + 1; }
-  [[nodiscard]] bool has_unit(std::size_t unit) const noexcept {
-    return unit == 0 ? part_.first : unit < head_unit() || (unit == head_unit() && part_.last);
-  }
-  [[nodiscard]] std::size_t first_unit(Pass pass) const noexcept {
-    if (pass == Pass::weight_gradient)
-      return no_unit;
-    if (pass == Pass::forward)
-      return has_unit(0) ? 0 : has_unit(1) ? 1 : no_unit;
-    return part_.last ? head_unit() : layers_.empty() ? no_unit : head_unit() - 1;
-  }
-  /// A unit in the order in which passes read them.
-  struct Place {
-    std::size_t unit = no_unit;
-    bool backward = false;
-    bool next_pass = false; ///< Of the pass after the current one.
-  };
-  /// The place after another one: behind the last unit of a pass, the first of the next pass.
-  [[nodiscard]] Place after(const Place& at) const noexcept {
-    if (at.unit == no_unit)
-      return {};
-    if (at.backward ? at.unit > 1 : has_unit(at.unit + 1))
-      return {at.backward ? at.unit - 1 : at.unit + 1, at.backward, at.next_pass};
-    if (at.next_pass || !next_pass_)
-      return {};
-    return {first_unit(*next_pass_), *next_pass_ != Pass::forward, true};
-  }
-
-  void start_gather(std::size_t unit) {
-    if (unit != no_unit)
-      for_each_of_unit(unit, [](auto& parameter) { parameter.start_gather(); });
-  }
+  [[nodiscard]] std::size_t head_unit() const noexcept { return window_.head_unit(); }
   void release_weights(std::size_t unit) {
-    if (unit != no_unit)
-      for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
+    for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
   }
 
-  /// As DecoderStage, which says why.
-  void advance(const Place& at) {
-    if (ahead_[0].unit == at.unit) {
-      const bool entered = ahead_[0].next_pass;
-      std::rotate(ahead_.begin(), ahead_.begin() + 1, ahead_.end());
-      ahead_.back() = Place{};
-      for (Place& place : ahead_)
-        place.next_pass = place.next_pass && !entered;
-    } else {
-      for (Place& wrong : ahead_)
-        release_weights(std::exchange(wrong, Place{}).unit);
-      start_gather(at.unit);
-    }
-    for (std::size_t i = 0; i < ahead_.size(); ++i) {
-      if (i == 2 && ahead_[0].unit != ahead_[1].unit)
-        break;
-      if (ahead_[i].unit == no_unit) {
-        ahead_[i] = after(i == 0 ? at : ahead_[i - 1]);
-        start_gather(ahead_[i].unit);
-      }
-    }
-  }
-
-  /// Gathered weights of a unit, and of the next ones, as in DecoderStage.
+  /// Gathered weights of a unit, and of those ahead, as in DecoderStage.
   class Use {
   public:
     Use(DecoderStageLedger& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-      stage.advance({unit, backward});
+      stage.window_.advance(
+          unit, backward,
+          [&](std::size_t next) {
+            stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
+          },
+          [&](std::size_t wrong) { stage.release_weights(wrong); });
     }
     ~Use() { stage_.release_weights(unit_); }
     Use(const Use&) = delete;
@@ -306,8 +256,7 @@ private:
   std::shared_ptr<Table> head_;
   bool owns_head_ = false;
   bool last_pass_ = false;
-  std::optional<Pass> next_pass_;
-  std::array<Place, 3> ahead_;
+  GatherWindow window_;
   BucketLedger buckets_;
 };
 

@@ -150,7 +150,9 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
 
 /// @brief A transition under way; wait for it exactly once.
 template <class To, class Element, class Where>
-class [[nodiscard]] PendingTensor {
+class [[nodiscard(
+    "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, "
+    "and call wait() once)")]] PendingTensor {
 public:
   /// @brief Whether wait() would return without waiting for another rank.
   [[nodiscard]] bool ready() const { return !run_ || run_->ready(); }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Which weights of a stage are gathered ahead of their use.
+
+#include <shardwright/schedule/action.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The units of a stage whose weights are read together, in the order of its passes: 0 is the embedding, then
+/// come the layers, then final norm and head.
+///
+/// While one is in use the next two are on their way, through the end of a pass into the next one. They may
+/// stand for three uses, so that a layer which two passes read in turn keeps its weights.
+class GatherWindow {
+public:
+  GatherWindow(std::size_t layers, bool first, bool last) : layers_(layers), first_(first), last_(last) {}
+
+  [[nodiscard]] std::size_t head_unit() const noexcept { return layers_ + 1; }
+  void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+
+  /// Goes on to a unit: calls start(unit) for what is to set off, and release(unit) for what did in vain.
+  template <class Start, class Release>
+  void advance(std::size_t unit, bool backward, Start start, Release release) {
+    if (ahead_[0].unit == unit) {
+      const bool entered = ahead_[0].next_pass;
+      std::rotate(ahead_.begin(), ahead_.begin() + 1, ahead_.end());
+      ahead_.back() = {};
+      for (Place& place : ahead_)
+        place.next_pass = place.next_pass && !entered;
+    } else {
+      for (Place& wrong : ahead_)
+        if (const std::size_t none = std::exchange(wrong, {}).unit; none != no_unit)
+          release(none);
+      start(unit);
+    }
+    for (std::size_t i = 0; i < ahead_.size(); ++i) {
+      if (i == 2 && ahead_[0].unit != ahead_[1].unit)
+        break;
+      if (ahead_[i].unit != no_unit)
+        continue;
+      ahead_[i] = after(i == 0 ? Place{unit, backward, false} : ahead_[i - 1]);
+      if (ahead_[i].unit != no_unit)
+        start(ahead_[i].unit);
+    }
+  }
+
+private:
+  static constexpr std::size_t no_unit = ~std::size_t{0};
+  struct Place {
+    std::size_t unit = no_unit;
+    bool backward = false;
+    bool next_pass = false; // of the pass after the current one
+  };
+
+  [[nodiscard]] bool has(std::size_t unit) const noexcept {
+    return unit == 0 ? first_ : unit < head_unit() || (unit == head_unit() && last_);
+  }
+  /// The unit that a pass reads first.
+  [[nodiscard]] std::size_t first_of(Pass pass) const noexcept {
+    if (pass == Pass::weight_gradient)
+      return no_unit;
+    if (pass == Pass::forward)
+      return has(0) ? 0 : has(1) ? 1 : no_unit;
+    return last_ ? head_unit() : layers_ == 0 ? no_unit : layers_;
+  }
+  /// Behind the last unit of a pass comes the first of the next one.
+  [[nodiscard]] Place after(const Place& at) const noexcept {
+    if (at.unit == no_unit)
+      return {};
+    if (at.backward ? at.unit > 1 : has(at.unit + 1))
+      return {at.backward ? at.unit - 1 : at.unit + 1, at.backward, at.next_pass};
+    if (at.next_pass || !next_pass_)
+      return {};
+    return {first_of(*next_pass_), *next_pass_ != Pass::forward, true};
+  }
+
+  std::size_t layers_;
+  bool first_, last_;
+  std::optional<Pass> next_pass_;
+  std::array<Place, 3> ahead_{};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
