@@ -37,6 +37,31 @@ std::vector<PipelineWay> ways_of_zero() {
   return out;
 }
 
+/// A training against that of one rank: losses, norms and parameters, alike on every rank.
+void check_training(Sharding sharding, const Problem& problem, const PipelineWay& way, const Outcome& one) {
+  const std::vector<PipelineOutcome> all = nn_test::train_zero_on_threads(sharding, problem, way);
+  const Outcome& first = all.front().training;
+  const double losses = nn_test::largest_difference(first.losses, one.losses);
+  const double norms = nn_test::largest_difference(first.norms, one.norms);
+  INFO(way.text() << " sharding " << static_cast<int>(sharding) << ": losses differ by " << losses
+                  << ", norms by " << norms);
+  CHECK(first.tokens == one.tokens);
+  CHECK(losses <= 1e-5);
+  CHECK(norms <= 1e-3);
+  for (const PipelineOutcome& rank : all) {
+    CHECK(rank.training.losses == first.losses);
+    CHECK(rank.training.norms == first.norms);
+    Outcome same;
+    for (const std::string& name : rank.training.names) {
+      const auto found = std::find(one.names.begin(), one.names.end(), name);
+      REQUIRE(found != one.names.end());
+      same.names.push_back(name);
+      same.parameters.push_back(one.parameters[static_cast<std::size_t>(found - one.names.begin())]);
+    }
+    CHECK(nn_test::largest_parameter_difference(rank.training, same) <= 1e-2);
+  }
+}
+
 } // namespace
 
 nn_test::PipelineOutcome nn_test::train_zero(Sharding sharding, const sw::HostCommunicator& world,
@@ -67,26 +92,31 @@ TEST_CASE("a decoder whose model state is shared out trains as on one rank, on e
     for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
       // Recomputation changes no bit, so it takes turns.
       problem.config.recompute.kind = ++number % 2 == 0 ? sw::Recompute::full : sw::Recompute::none;
-      const std::vector<PipelineOutcome> all = nn_test::train_zero_on_threads(sharding, problem, way);
-      const Outcome& first = all.front().training;
-      const double losses = nn_test::largest_difference(first.losses, one.losses);
-      const double norms = nn_test::largest_difference(first.norms, one.norms);
-      INFO(way.text() << " sharding " << static_cast<int>(sharding) << ": losses differ by " << losses
-                      << ", norms by " << norms);
-      CHECK(first.tokens == one.tokens);
-      CHECK(losses <= 1e-5);
-      CHECK(norms <= 1e-3);
-      for (const PipelineOutcome& rank : all) {
-        CHECK(rank.training.losses == first.losses);
-        CHECK(rank.training.norms == first.norms);
-        Outcome same;
-        for (const std::string& name : rank.training.names) {
-          const auto found = std::find(one.names.begin(), one.names.end(), name);
-          REQUIRE(found != one.names.end());
-          same.names.push_back(name);
-          same.parameters.push_back(one.parameters[static_cast<std::size_t>(found - one.names.begin())]);
-        }
-        CHECK(nn_test::largest_parameter_difference(rank.training, same) <= 1e-2);
-      }
+      check_training(sharding, problem, way, one);
     }
+}
+
+// Every combination takes minutes: `nn_test "[combinations]"` runs it.
+TEST_CASE("every sharding, with and without replicas, on every mesh, with and without recomputation",
+          "[.][combinations]") {
+  Problem problem = nn_test::zero_problem();
+  const Outcome one = nn_test::train_on_threads<float>(problem, {}).front();
+  for (const int dpr : {1, 2})
+    for (const int accumulation : {1, 4})
+      for (const int pp : {1, 2})
+        for (const int cp : {1, 2})
+          for (const int tp : {1, 2})
+            for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3})
+              for (const sw::Recompute recompute : {sw::Recompute::none, sw::Recompute::full}) {
+                problem.config.recompute.kind = recompute;
+                check_training(sharding, problem,
+                               {.pp = pp,
+                                .inside = {.dp = 2,
+                                           .tp = tp,
+                                           .sequence_parallel = true,
+                                           .accumulation = accumulation,
+                                           .cp = cp,
+                                           .dpr = dpr}},
+                               one);
+              }
 }
