@@ -103,7 +103,7 @@ shardwright_train_gpt_run(
   SAYS "TensorBoard: .*the training goes on without TensorBoard" "step 1/1")
 shardwright_train_gpt_run(
   slow_link 0 OPTIONS ${tiny} --steps 2 --mesh dp=2 --link-latency 100 --link-bandwidth 0.1
-  SAYS "dp all_reduce +[0-9]+ calls, [0-9.]+ [KM]iB: exposed [0-9.]+ ms")
+  SAYS "dp reductions all_reduce +[0-9]+ calls, [0-9.]+ [KM]iB: exposed [0-9.]+ ms")
 shardwright_train_gpt_run(
   data_missing 1 OPTIONS --data /nowhere/at/all --steps 1 SAYS "train_gpt: Data: /nowhere/at/all must exist")
 shardwright_train_gpt_run(

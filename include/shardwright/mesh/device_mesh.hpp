@@ -50,7 +50,7 @@ struct EntryFromExtent<RuntimeExtent<A>> {
 /// Axes go from the outermost (slowest links) to the innermost: neighbouring ranks differ in the last axis.
 /// Template arguments are axis tags, or StaticExtent where the extent belongs to the type. A mesh is a
 /// handle of one rank's thread: copies name the same groups and pools. Tensors keep what they need of it
-/// alive. Cost: one split for each set of axes of extent above 1.
+/// alive. Cost: three splits for each set of axes of extent above 1.
 template <class... Axes>
 class DeviceMesh {
 public:

@@ -97,16 +97,9 @@ public:
   /// The group of ranks that differ from this one only along the axes of `mask`, ranked in mesh order.
   [[nodiscard]] HostCommunicator& communicator(unsigned mask) { return communicators_[mask & wide_]; }
 
-  /// The same ranks for calls that run beside the passes. Collective over the group at its first use.
+  /// The same ranks for calls that run beside the passes.
   [[nodiscard]] HostCommunicator& background(unsigned mask, Background purpose) {
-    HostCommunicator& group = background_[static_cast<std::size_t>(purpose)][mask & wide_];
-    if (!group.valid()) {
-      HostCommunicator& passes = communicator(mask);
-      group =
-          passes.split(0, passes.rank(),
-                       label(mask & wide_) + (purpose == Background::gathers ? " gathers" : " reductions"));
-    }
-    return group;
+    return background_[static_cast<std::size_t>(purpose)][mask & wide_];
   }
 
   /// Whether those calls are noted; forgets the ones so far, of which none may be under way.
@@ -244,6 +237,9 @@ private:
       } else {
         communicators_[mask] = world_.split(colour, key, label(mask));
       }
+      for (const Background purpose : {Background::reductions, Background::gathers})
+        background_[static_cast<std::size_t>(purpose)][mask] = world_.split(
+            colour, key, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
     }
   }
 

@@ -165,7 +165,8 @@ void fill_normal(const Execution& execution, const View& view, const BlockPositi
 }
 
 /// @brief out = 0 with the given probability, else in / (1 - probability); `out` may be `in`.
-/// @param in @param out contiguous local blocks of the same extents
+/// @param in contiguous local block
+/// @param out the same extents
 /// @throws InvalidArgument where the probability or the block does not fit
 template <class Execution, KernelView In, KernelView View>
 void dropout_into(const Execution& execution, const In& in, const View& out, const BlockPosition& position,
