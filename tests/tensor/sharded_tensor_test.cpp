@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/rank_outcomes.hpp"
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
