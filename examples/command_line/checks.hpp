@@ -112,4 +112,27 @@ inline void check_leftovers(const CLI::App& app, const std::string& hint) {
                    " (--help lists all options)");
 }
 
+/// Parses the words; the help where it is asked for, else nothing. `paths` names the option that takes
+/// several paths.
+/// @throws UsageError with a sentence for whatever is wrong.
+inline std::optional<std::string> help_or_parse(CLI::App& app, int argc, const char* const* argv,
+                                                const std::string& hint, std::string_view paths = {}) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return wrapped(app.help());
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string name = subject(error);
+    throw UsageError(name + (name == paths ? " needs at least one path" : " needs exactly one value") +
+                     " (--help explains the options)");
+  } catch (const CLI::ParseError& error) {
+    const std::string what = error.what();
+    const std::string name = subject(error);
+    throw UsageError(name + (name == what ? "" : what.substr(name.size() + 1)) +
+                     " (--help explains the options)");
+  }
+  check_leftovers(app, hint);
+  return std::nullopt;
+}
+
 } // namespace command_line

@@ -157,19 +157,8 @@ ParseResult parse(int argc, const char* const* argv) {
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
   app.footer(footer);
   try {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      return {std::nullopt, wrapped(app.help()), 0};
-    } catch (const CLI::ArgumentMismatch& error) {
-      throw UsageError(subject(error) + " needs exactly one value (--help explains the options)");
-    } catch (const CLI::ParseError& error) {
-      const std::string what = error.what();
-      const std::string name = subject(error);
-      throw UsageError(name + (name == what ? "" : what.substr(name.size() + 1)) +
-                       " (--help explains the options)");
-    }
-    check_leftovers(app, "a model is named by --model");
+    if (auto help = help_or_parse(app, argc, argv, "a model is named by --model"))
+      return {std::nullopt, *std::move(help), 0};
     options.evaluate = evaluate;
     options.svg = svg;
     if (!evaluate.empty())

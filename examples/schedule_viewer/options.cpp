@@ -123,19 +123,8 @@ ParseResult parse(int argc, const char* const* argv) {
   app.footer(footer);
 
   try {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      return {std::nullopt, wrapped(app.help()), 0};
-    } catch (const CLI::ArgumentMismatch& error) {
-      throw UsageError(subject(error) + " needs exactly one value (--help explains the options)");
-    } catch (const CLI::ParseError& error) {
-      const std::string what = error.what();
-      const std::string name = subject(error);
-      throw UsageError(name + (name == what ? "" : what.substr(name.size() + 1)) +
-                       " (--help explains the options)");
-    }
-    check_leftovers(app, "a file to show is named by --csv");
+    if (auto help = help_or_parse(app, argc, argv, "a file to show is named by --csv"))
+      return {std::nullopt, *std::move(help), 0};
     const auto given = [&app](const char* name) { return app.count(name) > 0; };
     options.csv = csv;
     options.svg = svg;

@@ -338,21 +338,8 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
              "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl");
 
   try {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      return {std::nullopt, wrapped(app.help()), 0};
-    } catch (const CLI::ArgumentMismatch& error) {
-      const std::string name = subject(error);
-      throw UsageError(name + (name == "--data" ? " needs at least one path" : " needs exactly one value") +
-                       " (--help explains the options)");
-    } catch (const CLI::ParseError& error) {
-      const std::string what = error.what();
-      const std::string name = subject(error);
-      throw UsageError(name + (name == what ? "" : what.substr(name.size() + 1)) +
-                       " (--help explains the options)");
-    }
-    check_leftovers(app, "text files are named by --data");
+    if (auto help = help_or_parse(app, argc, argv, "text files are named by --data", "--data"))
+      return {std::nullopt, *std::move(help), 0};
     const auto given = [&app](const char* name) { return app.count(name) > 0; };
 
     if (given("--mesh"))
