@@ -219,6 +219,9 @@ public:
   void set_bucket_bytes(std::size_t bytes) { buckets_->set_bucket_bytes(bytes); }
 
 private:
+  friend class detail::WeightUse<DecoderStage>;
+  using Use = detail::WeightUse<DecoderStage>;
+
   template <class Mesh>
   static DecoderConfig checked(const Mesh& mesh, const DecoderConfig& config) {
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
@@ -255,31 +258,6 @@ private:
     visit(*final_gain_);
     visit(*head_);
   }
-
-  void release_weights(std::size_t unit) {
-    for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
-  }
-
-  /// The weights of a unit, gathered until this ends; meanwhile those of the next ones are on their way.
-  class Use {
-  public:
-    Use(DecoderStage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-      stage.window_.advance(
-          unit, backward,
-          [&](std::size_t next) {
-            stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
-          },
-          [&](std::size_t wrong) { stage.release_weights(wrong); });
-      stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
-    }
-    ~Use() { stage_.release_weights(unit_); }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-  private:
-    DecoderStage& stage_;
-    std::size_t unit_;
-  };
 
   template <ForwardPass Pass>
   [[nodiscard]] Stream run_layers(Pass pass, std::optional<Boundary> in, const Batch& batch, Saved& saved) {

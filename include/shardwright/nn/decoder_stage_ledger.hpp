@@ -122,6 +122,9 @@ public:
   }
 
 private:
+  friend class WeightUse<DecoderStageLedger>;
+  using Use = WeightUse<DecoderStageLedger>;
+
   template <class MakeTable>
   void make_head(const DecoderConfig& config, std::shared_ptr<Table> table, MakeTable make) {
     final_gain_.emplace(*t_, std::array{config.width});
@@ -133,30 +136,6 @@ private:
   }
 
   [[nodiscard]] std::size_t head_unit() const noexcept { return window_.head_unit(); }
-  void release_weights(std::size_t unit) {
-    for_each_of_unit(unit, [](auto& parameter) { parameter.release(); });
-  }
-
-  /// Gathered weights of a unit, and of those ahead, as in DecoderStage.
-  class Use {
-  public:
-    Use(DecoderStageLedger& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-      stage.window_.advance(
-          unit, backward,
-          [&](std::size_t next) {
-            stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
-          },
-          [&](std::size_t wrong) { stage.release_weights(wrong); });
-    }
-    ~Use() { stage_.release_weights(unit_); }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-  private:
-    DecoderStageLedger& stage_;
-    std::size_t unit_;
-  };
-
   template <class Visitor>
   void for_each_of_unit(std::size_t unit, Visitor visit) {
     if (unit == 0)

@@ -88,4 +88,32 @@ private:
   std::array<Place, 3> ahead_{};
 };
 
+/// The weights of a unit, gathered until this ends; meanwhile those of the next ones are on their way.
+///
+/// A stage, and the ledger of one, has a `window_` and visits a unit's parameters in `for_each_of_unit`.
+template <class Stage>
+class WeightUse {
+public:
+  WeightUse(Stage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
+    stage.window_.advance(
+        unit, backward,
+        [&](std::size_t next) {
+          stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
+        },
+        [&](std::size_t wrong) {
+          stage.for_each_of_unit(wrong, [](auto& parameter) { parameter.release(); });
+        });
+    stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
+  }
+  ~WeightUse() {
+    stage_.for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
+  }
+  WeightUse(const WeightUse&) = delete;
+  WeightUse& operator=(const WeightUse&) = delete;
+
+private:
+  Stage& stage_;
+  std::size_t unit_;
+};
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -78,6 +78,7 @@ public:
           tensors_->redistributed_copy<typename P::stored_layout, typename P::compute_layout,
                                        typename P::element>(MemoryKind::gathered_weights, stored_, shape_);
   }
+  void finish_gather() {}
   void release() {
     if (--uses_ == 0)
       weight_ = {};
