@@ -4,6 +4,7 @@
 /// @file
 /// @brief The memory of gradients in buckets, counted without any collective.
 
+#include <shardwright/train/gradient_buckets.hpp>
 #include <shardwright/train/tensor_ledger.hpp>
 
 #include <array>
@@ -95,7 +96,7 @@ private:
     const bool in_place = bucket.entries.front().move.kind == StepKind::all_reduce;
     bucket.out = in_place ? bucket.in : tensors_->ledger().take(MemoryKind::gradients, after);
     queues_[static_cast<std::size_t>(phase)].started.push_back(std::move(bucket));
-    hand_back(phase, most_under_way);
+    hand_back(phase, most_buckets_under_way);
   }
 
   /// Hands back all but the last `under_way`.
@@ -110,8 +111,6 @@ private:
         entry.member->take(phase, alone ? std::move(bucket.out) : bucket.out, alone);
     }
   }
-
-  static constexpr std::size_t most_under_way = 4; // as BucketQueue
 
   TensorLedger* tensors_;
   std::int64_t bucket_bytes_;

@@ -23,6 +23,9 @@ inline constexpr std::size_t default_bucket_bytes = std::size_t{1} << 20;
 
 namespace detail {
 
+/// Buckets of one phase that are under way at a time; with one more, the oldest is waited for.
+inline constexpr std::size_t most_buckets_under_way = 4;
+
 /// Takes back what a collective made of a gradient.
 template <class Element, class Target>
 class BucketMember {
@@ -37,7 +40,7 @@ protected:
 /// The buckets of one phase, in the order in which they were closed.
 ///
 /// Members come in one order on all ranks of the mesh, buckets are closed by their sizes alone, and only a
-/// few are under way: with one more, the oldest is waited for. So every group meets the same collectives in
+/// few are under way. So every group meets the same collectives in
 /// the same order, and every step takes the same memory. The order in which a collective combines the ranks'
 /// parts of an element does not depend on what else is in the bucket.
 template <class Element, class Target>
@@ -81,8 +84,6 @@ public:
   }
 
 private:
-  static constexpr std::size_t most_under_way = 4;
-
   struct Entry {
     Member* member;
     const BucketCollective* collective;
@@ -121,7 +122,7 @@ private:
     wait_for_kernels(resources_->execution());
     bucket->pending.emplace(collective.start<Target>(call));
     started_.push_back(std::move(bucket));
-    while (started_.size() - first_ > most_under_way)
+    while (started_.size() - first_ > most_buckets_under_way)
       hand_back();
   }
 
