@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 #include "train/toy_model.hpp"
@@ -16,22 +17,12 @@ namespace {
 
 using namespace train_test;
 using shardwright_test::ContainsSubstring;
+using shardwright_test::failure_of;
 using shardwright_test::Findings;
+using shardwright_test::has;
 using shardwright_test::on_ranks;
 using sw::LossSum;
 using sw::TokenCount;
-
-template <class Failure, class Call>
-std::string failure_of(Call call) {
-  try {
-    call();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  return "no failure of the type";
-}
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 } // namespace
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
@@ -18,7 +19,9 @@
 namespace {
 
 namespace sw = shardwright;
+using shardwright_test::failure_of;
 using shardwright_test::Findings;
+using shardwright_test::has;
 using shardwright_test::on_ranks;
 using sw::axis::cp;
 using sw::axis::dp;
@@ -45,18 +48,6 @@ void add_gradient(P& parameter) {
   const auto slot = parameter.gradient_slot();
   sw::fill_zero(slot.tensor);
 }
-
-template <class Failure, class Call>
-std::string failure_of(Call call) {
-  try {
-    call();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  return "no failure of the type";
-}
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 /// Bytes per element of weights, gradients and optimizer state where most of them are there at once.
 template <class Element, class Zero>
