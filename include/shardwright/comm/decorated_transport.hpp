@@ -29,6 +29,9 @@ public:
     return part.valid() ? around(std::move(part)) : nullptr;
   }
   void abort(const std::string& reason) override { below_.abort(reason); }
+  [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
+    return below_.thread_world();
+  }
 
 protected:
   [[nodiscard]] virtual std::shared_ptr<HostTransport> around(HostCommunicator part) const = 0;
