@@ -59,28 +59,32 @@ std::string slug(std::string_view name) {
 }
 
 std::string draw(const BarChart& chart) {
-  constexpr double width = 1000, right = 128, height = 26, gap = 10;
+  constexpr double width = 1000, height = 26, gap = 10;
   double most = chart.limit;
-  std::size_t longest = 0;
+  std::size_t longest = 0, longest_total = 0;
   std::vector<std::pair<std::string, std::string>> entries;
   for (const Bar& bar : chart.bars) {
     double sum = 0;
     longest = std::max(longest, bar.label.size());
-    for (const Segment& segment : bar.segments) {
+    longest_total = std::max(longest_total, bar.total.size());
+    for (const Segment& segment : bar.segments)
       sum += segment.figure.value;
-      const std::pair<std::string, std::string> entry{"part " + slug(segment.name), segment.name};
-      if (segment.figure.value > 0 && std::find(entries.begin(), entries.end(), entry) == entries.end())
-        entries.push_back(entry);
-    }
     most = std::max(most, sum);
   }
+  for (std::size_t i = 0; chart.stacked && !chart.bars.empty() && i < chart.bars.front().segments.size(); ++i)
+    if (std::any_of(chart.bars.begin(), chart.bars.end(),
+                    [&](const Bar& bar) { return bar.segments[i].figure.value > 0; })) {
+      const std::string& name = chart.bars.front().segments[i].name;
+      entries.emplace_back("part " + slug(name), name);
+    }
   if (most <= 0)
     most = chart.unit;
   const double left = 24 + letter * static_cast<double>(longest);
+  const double right = 32 + 1.1 * letter * static_cast<double>(longest_total); // they are bold
   const double scale = (width - left - right) / most;
   const double top = chart.limit > 0 ? 28 : 8;
   const double bottom = top + static_cast<double>(chart.bars.size()) * (height + gap);
-  std::string out = chart.legend ? legend_of(entries) : std::string();
+  std::string out = chart.stacked ? legend_of(entries) : std::string();
   out += begin(chart.title, width, bottom + 42);
   const double step = sw::round_step(most / chart.unit / 8);
   for (int i = 0; i * step * chart.unit <= most * (1 + 1e-9); ++i) {
@@ -102,11 +106,14 @@ std::string draw(const BarChart& chart) {
              "\" width=\"" + px(wide) + "\" height=\"" + px(height) + "\"" + segment.figure.attributes() +
              " data-tip=\"" + escaped(bar.label + ", " + tip + ", " + chart.axis) + "\"><title>" +
              escaped(tip) + "</title></rect>\n";
-      if (wide > letter * static_cast<double>(shown.size()) + 8)
+      if (chart.stacked && wide > letter * static_cast<double>(shown.size()) + 8)
         out += text("in in-" + slug(segment.name), x + wide / 2, y + 18, shown);
       x += wide;
     }
-    out += text("total", x + 8, y + 18, bar.total);
+    const double limit = left + chart.limit * scale; // no words across its line
+    const bool beside =
+        chart.limit > 0 && x < limit + 4 && x + 14 + letter * static_cast<double>(bar.total.size()) > limit;
+    out += text("total", (beside ? limit : x) + 8, y + 18, bar.total);
     y += height + gap;
   }
   if (chart.limit > 0) {

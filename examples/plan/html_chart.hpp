@@ -31,7 +31,7 @@ struct BarChart {
   std::vector<Bar> bars;
   double limit = 0; ///< Marked by a line where above 0.
   std::string limit_label;
-  bool legend = true;
+  bool stacked = true; ///< All bars have the same segments: a legend, and numbers in them.
 };
 [[nodiscard]] std::string draw(const BarChart& chart);
 

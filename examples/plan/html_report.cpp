@@ -14,6 +14,7 @@
 #include <shardwright/schedule/svg_drawing.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <span>
 
@@ -25,7 +26,7 @@ namespace {
 
 /// As many microbatches as show a schedule's beginning, its steady part and its end.
 std::int64_t drawn_microbatches(const sw::PlanConfiguration& plan, std::int64_t microbatches) {
-  const std::int64_t enough = plan.pp * std::max<std::int64_t>(2, (12 + plan.pp - 1) / plan.pp);
+  const std::int64_t enough = plan.pp * std::max<std::int64_t>(2, (8 + plan.pp - 1) / plan.pp);
   return enough < microbatches && sw::rule_of(plan.schedule, plan.pp, static_cast<int>(enough)).holds()
              ? enough
              : microbatches;
@@ -46,16 +47,19 @@ std::string schedule_section(const Options& options, const sw::Plan& best) {
       sw::draw_svg(std::span(&table, 1),
                    {"One pipeline of " + std::to_string(plan.pp) + " ranks, " + std::to_string(drawn) +
                         (drawn < all ? " of " + std::to_string(all) : "") + " microbatches",
-                    sw::plan_text(plan), "s"});
+                    sw::plan_text(plan), "s", 810});
   if (drawn < all)
     out += "<p>Drawn with " + std::to_string(drawn) + " of the " + std::to_string(all) +
            " microbatches of a step: the others repeat its middle, and the idle share falls with their "
            "number.</p>\n";
   const std::size_t height = svg.find(" height=\"") + 9;
-  const int natural = std::atoi(svg.c_str() + height);
-  return out + "<iframe title=\"Drawing of the schedule\" style=\"height:" +
-         std::to_string(std::min(natural, 760) + 20) + "px\" srcdoc=\"" +
-         escaped("<!doctype html><style>:root{color-scheme:light dark}body{margin:0}</style>" + svg) +
+  const double shown = std::min(std::strtod(svg.c_str() + height, nullptr) + 4, 1400.0);
+  return out +
+         "<iframe title=\"Drawing of the schedule\" style=\"height:" + std::to_string(std::lround(shown)) +
+         "px\" srcdoc=\"" +
+         escaped(
+             "<!doctype html><style>:root{color-scheme:light dark}body{margin:0}svg{display:block}</style>" +
+             svg) +
          "\"></iframe>\n";
 }
 

@@ -39,13 +39,30 @@ std::vector<std::pair<std::string, std::string>> other_plans(const Document& stu
   return out;
 }
 
+/// Whether a pipeline is needed, and what it is for.
+std::string need_of_pipeline(const Document& study) {
+  if (study.at("/plan/pp") == 1)
+    return "No pipeline is needed.";
+  std::string out = "The best plan has a pipeline of " + study.number("/plan/pp") + " ranks (" +
+                    escaped(study.word("/plan/schedule")) + "). ";
+  out += study.has("/without_pipeline/problem")
+             ? "Without one there is no plan: " + escaped(study.word("/without_pipeline/problem")) + "."
+             : "Without one a step takes " + study.number("/without_pipeline/step_seconds", 1, "s") +
+                   " instead of " + study.number("/step_seconds", 1, "s") + ".";
+  if (study.at("/turns_with_1f1b").empty())
+    return out;
+  return out + (study.at("/turns_with_1f1b/0/factor") == 1.0
+                    ? " It is there to hide the traffic of experts: the best plan with 1F1B has none."
+                    : " It also hides the traffic of experts.");
+}
+
 std::string verdict(const Document& study) {
-  if (study.has("/problem"))
-    return "<p class=\"verdict none\">No plan: " + escaped(study.word("/problem_text")) + ".</p>\n";
-  std::string words = study.at("/plan/pp") == 1
-                          ? "No pipeline is needed."
-                          : "The best plan has a pipeline of " + study.number("/plan/pp") + " ranks (" +
-                                escaped(study.word("/plan/schedule")) + ").";
+  if (study.has("/problem")) {
+    std::string words = study.word("/problem_text");
+    words.front() = 'T'; // of "there"
+    return "<p class=\"verdict none\">" + escaped(words) + ".</p>\n";
+  }
+  std::string words = need_of_pipeline(study);
   double most = 0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < study.at("/binding").size(); ++i)
@@ -82,7 +99,7 @@ std::string head_section(const Document& study) {
               "four of five published runs lie within " + study.number("/least_seconds") + " to " +
                   study.number("/most_seconds", 1, "s") + " for such a prediction");
   out += card("Throughput", study.number("/tokens_per_second_per_chip") + " tokens/s",
-              "per chip; " + study.number("/plan/microbatches") + " microbatches a step");
+              "per chip; microbatches a step: " + study.number("/plan/microbatches"));
   out += card("MFU, causal", study.percent("/mfu_causal"),
               study.percent("/mfu_non_causal") + " counted without the mask; HFU " +
                   study.percent("/hfu_causal") + " with what is recomputed");
@@ -145,8 +162,10 @@ std::string time_section(const Document& study) {
       continue;
     }
     Bar bar{segment.name, {segment}, short_text(segment.figure.value) + " s"};
-    if (sends)
+    if (sends) {
       bar.segments.push_back({hidden, study.figure(traffic + "/hidden_seconds")});
+      bar.total += ", " + short_text(bar.segments.back().figure.value) + " s hidden";
+    }
     rows.push_back({escaped(segment.name), study.number(segment.figure.path),
                     short_text(100 * segment.figure.value / step) + "&nbsp;%",
                     sends ? study.number(traffic + "/hidden_seconds") : "",

@@ -18,13 +18,13 @@ body{margin:0;background:var(--paper);color:var(--ink);
 font:16px/1.5 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 main{max-width:1080px;margin:0 auto;padding:32px 20px 64px}
 h1{font-size:28px;line-height:1.25;margin:0 0 4px}h2{font-size:21px;margin:44px 0 8px}
-p{margin:8px 0;max-width:80ch}.sub{color:var(--soft)}code{font-size:.92em;overflow-wrap:anywhere}
-.verdict{font-size:19px;margin:18px 0;padding:12px 16px;border-left:4px solid var(--accent);background:var(--card)}
+p{margin:8px 0;max-width:100ch}.sub{color:var(--soft)}code{font-size:.92em;overflow-wrap:anywhere}
+.verdict{font-size:19px;max-width:none;margin:18px 0;padding:12px 16px;border-left:4px solid var(--accent);background:var(--card)}
 .verdict.none{border-color:var(--warn)}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:12px;margin:18px 0}
 .card{background:var(--card);border-radius:10px;padding:12px 16px}.card b{display:block;font-size:23px;line-height:1.3}
 .card span.what,.card small{color:var(--soft);font-size:14px;display:block}
-figure{margin:14px 0}figcaption,.readout{color:var(--soft);font-size:14px}.readout{min-height:1.5em;margin:4px 0}
+figure{margin:14px 0}figcaption,.readout{color:var(--soft);font-size:14px}.readout{min-height:1.5em;margin:0}
 svg.chart{width:100%;height:auto;display:block}.small svg.chart{min-width:0}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:28px}
 .pair h3{font-size:16px;margin:8px 0 0}
@@ -41,6 +41,7 @@ svg.chart .limit-label{fill:var(--warn);font-weight:600}svg.chart .limit-label.s
 .line.flat{stroke:#d9730d;stroke-dasharray:7 4}.dot.flat,.swatch.flat{fill:#d9730d}
 .line.plain{stroke:#3a9d74;stroke-dasharray:2 4}.dot.plain,.swatch.plain{fill:#3a9d74}
 .marker{stroke-width:1.5}.marker.now{stroke:var(--soft);stroke-dasharray:3 4}.marker.ends{stroke:var(--good)}
+svg.chart .marker-label{paint-order:stroke;stroke:var(--paper);stroke-width:5px;stroke-linejoin:round}
 svg.chart .marker-label.now{fill:var(--soft)}svg.chart .marker-label.ends{fill:var(--good);font-weight:600}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;margin:8px 0;font-size:14px}
 .legend svg{width:14px;height:14px;margin-right:6px;vertical-align:-2px}

@@ -67,7 +67,8 @@ std::string points_table(const Document& study, const std::string& sweep) {
 std::string sweep_chart(const Document& study, const std::string& sweep, bool wide) {
   const double unit = study.figure(sweep + "/unit_size").value;
   LineChart chart{"Utilisation over " + study.word(sweep + "/title"),
-                  study.word(sweep + "/title") + ", " + study.word(sweep + "/unit"),
+                  study.word(sweep + "/title") +
+                      (study.word(sweep + "/unit") == "chips" ? "" : ", " + study.word(sweep + "/unit")),
                   "MFU, causal, %",
                   unit,
                   wide,
@@ -108,22 +109,42 @@ std::string turns_table(const Document& study, const std::string& at, const std:
   for (std::size_t i = 0; i < study.at(at).size(); ++i) {
     const std::string one = at + "/" + std::to_string(i), unit = study.word(one + "/unit");
     const double size = study.figure(one + "/unit_size").value;
-    rows.push_back(
-        {escaped(study.word(one + "/resource")), study.number(one + "/now", size, unit),
-         study.has(one + "/amount") ? study.number(one + "/amount", size, unit) : "not up to 64 times",
-         study.has(one + "/factor") ? study.number(one + "/factor") + " times" : ""});
+    rows.push_back({escaped(study.word(one + "/resource")), study.number(one + "/now", size, unit),
+                    !study.has(one + "/amount")        ? "not up to 64 times"
+                    : study.at(one + "/factor") == 1.0 ? "already now"
+                                                       : study.number(one + "/amount", size, unit),
+                    study.has(one + "/factor") && study.at(one + "/factor") > 1.0
+                        ? study.number(one + "/factor") + " times"
+                        : ""});
   }
   return rows.empty() ? std::string() : table(caption, {"More of", "now", "from", ""}, rows);
 }
 
-std::string many_sweeps(const Document& study) {
-  std::string out = "<div class=\"pair\">\n";
-  for (std::size_t i = 1; i < study.at("/sweeps").size(); ++i) {
+/// Whether a sweep has a plan anywhere.
+bool has_plans(const Document& study, const std::string& sweep) {
+  for (const auto& point : study.at(sweep + "/points"))
+    if (!point.at("best").contains("problem"))
+      return true;
+  return false;
+}
+
+/// The sweeps from one on in two columns; those without a plan in a sentence.
+std::string many_sweeps(const Document& study, std::size_t from) {
+  std::string out = "<div class=\"pair\">\n", none;
+  for (std::size_t i = from; i < study.at("/sweeps").size(); ++i) {
     const std::string at = "/sweeps/" + std::to_string(i);
+    if (!has_plans(study, at)) {
+      const std::string last = at + "/points/" + std::to_string(study.at(at + "/points").size() - 1);
+      const double unit = study.figure(at + "/unit_size").value;
+      none += "<p>No plan at any of " + study.number(at + "/points/0/amount", unit) + " to " +
+              study.number(last + "/amount", unit, study.word(at + "/unit")) + ": " +
+              escaped(study.word(at + "/title")) + ".</p>\n";
+      continue;
+    }
     out += "<div class=\"small\"><h3>" + escaped(study.word(at + "/title")) + "</h3>" +
            chart_figure(sweep_chart(study, at, false), "") + points_table(study, at) + "</div>\n";
   }
-  return out + "</div>\n";
+  return out + "</div>\n" + none;
 }
 
 } // namespace
@@ -134,22 +155,20 @@ std::string sweeps_section(const Document& study) {
   if (study.has("/problem"))
     return "<h2 id=\"sweeps\">What would give a plan</h2>\n" +
            turns_table(study, "/turns", "With this alone, there is a plan") +
-           chart_figure(
-               sweep_chart(study, "/sweeps/0", true),
-               "Best plans; below the axis the ranks of their pipelines, - where there is no plan.") +
-           points_table(study, "/sweeps/0") + many_sweeps(study);
+           "<p>Below each axis stand the ranks of the best plan's pipeline, - where there is no plan.</p>\n" +
+           many_sweeps(study, 0);
   std::string out = "<h2 id=\"sweeps\">When is a pipeline unnecessary?</h2>\n";
   if (study.has("/sweep_with_1f1b"))
     out += "<p>The plan's schedule runs a forward beside a backward pass, which hides the traffic of "
-           "experts. With "
-           "1F1B a pipeline is bought for memory and data-parallel traffic alone: the third line.</p>\n";
+           "experts. With 1F1B a pipeline is bought for memory and data-parallel traffic alone: the third "
+           "line.</p>\n";
   out += chart_figure(sweep_chart(study, "/sweeps/0", true),
                       "Best plans over " + escaped(study.word("/sweeps/0/title")) +
                           "; below the axis the ranks of their pipelines (pp).") +
          points_table(study, "/sweeps/0");
   out += turns_table(study, "/turns", "With this alone, the best plan has no pipeline") +
          turns_table(study, "/turns_with_1f1b", "With this alone, the best plan with 1F1B has no pipeline");
-  return out + many_sweeps(study);
+  return out + many_sweeps(study, 1);
 }
 
 } // namespace plan_example

@@ -64,7 +64,7 @@ Unit unit_of(sw::Resource resource) {
   case sw::Resource::peak:
     return {"peak in bf16 per chip", "TFLOP/s", 1e12};
   case sw::Resource::tokens:
-    return {"tokens per step", "M tokens", 1e6};
+    return {"tokens per step", "M", 1e6};
   case sw::Resource::domain:
     return {"chips of a scale-up domain", "chips", 1};
   case sw::Resource::chips:

@@ -45,6 +45,8 @@ std::string quantity(const Options& options, sw::Resource resource, double facto
   const sw::Situation more = sw::with_more(options.cluster, options.run, resource, factor);
   const double amount = sw::amount_of(more, resource);
   const auto per_domain = [&] {
+    if (options.cluster.domain_count < 2)
+      return std::string();
     return " (" + short_text(amount * static_cast<double>(options.cluster.domains[0].chips) / 1e9) +
            " GB/s per domain)";
   };
@@ -148,7 +150,7 @@ std::string plan_report(const Options& options, const Study& study) {
 
 std::string no_plan_report(const Options& options, const Study& study) {
   const sw::Plan& least = study.best;
-  std::string out = "there is none for " + std::string(options.model.name) + " on " +
+  std::string out = "there is no plan for " + std::string(options.model.name) + " on " +
                     std::string(options.cluster.name) + " with " + std::to_string(options.run.sequences) +
                     " sequences of " + std::to_string(options.run.sequence_length) +
                     " tokens: " + std::string(sw::problem_text(least.problem));

@@ -36,7 +36,7 @@ std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSp
 
 std::vector<sw::Resource> varied(const Options& options) {
   std::vector<sw::Resource> out{sw::Resource::scale_up_bandwidth, sw::Resource::domain, sw::Resource::chips,
-                                sw::Resource::tokens};
+                                sw::Resource::tokens, sw::Resource::memory};
   if (options.cluster.domain_count > 1)
     out.front() = sw::Resource::scale_out_bandwidth;
   return out;
