@@ -25,8 +25,8 @@ p{margin:8px 0;max-width:100ch}.sub{color:var(--soft)}code{font-size:.92em;overf
 .card{background:var(--card);border-radius:10px;padding:12px 16px}.card b{display:block;font-size:23px;line-height:1.3}
 .card span.what,.card small{color:var(--soft);font-size:14px;display:block}
 figure{margin:14px 0}figcaption,.readout{color:var(--soft);font-size:14px}.readout{min-height:1.5em;margin:0}
-svg.chart{width:100%;height:auto;display:block}.small svg.chart{min-width:0}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:28px}
+figure{overflow-x:auto}svg.chart{width:100%;min-width:640px;height:auto;display:block}.small svg.chart{min-width:440px}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:28px}
 .pair h3{font-size:16px;margin:8px 0 0}
 svg.chart text{font:13px system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:var(--ink)}
 svg.chart .label{text-anchor:end}svg.chart .total{font-weight:600}
@@ -46,18 +46,18 @@ svg.chart .marker-label.now{fill:var(--soft)}svg.chart .marker-label.ends{fill:v
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;margin:8px 0;font-size:14px}
 .legend svg{width:14px;height:14px;margin-right:6px;vertical-align:-2px}
 .part{stroke:var(--paper);stroke-width:1}
-.matrix-products{fill:#1d5fa3}.attention{fill:#4b93d1}.memory-bound-operations{fill:#9cc7ec}
-.launches-and-contention{fill:#8b97a4}.optimizer{fill:#5f8f86}.uneven-stages{fill:#6b7683}.stragglers{fill:#b9c2cb}
+.matrix-products{fill:#1d5fa3}.attention{fill:#2c78ba}.memory-bound-operations{fill:#9cc7ec}
+.launches-and-contention{fill:#8b97a4}.optimizer{fill:#4a7a71}.uneven-stages{fill:#5d6874}.stragglers{fill:#b9c2cb}
 .pipeline-bubble{fill:#8a5aa5}.tensor-parallel-traffic{fill:#b44a12}.context-parallel-traffic{fill:#d9730d}
 .expert-traffic{fill:#ef9a3d}.pipeline-sends{fill:#c99a2e}.data-parallel-traffic{fill:#b5364a}
 .hidden-behind-computation{fill:#b9c2cb;fill-opacity:.45}
-.parameters{fill:#1d5fa3}.gradients{fill:#4b93d1}.activations{fill:#ef9a3d}.logits{fill:#c99a2e}.buffers{fill:#8b97a4}
+.parameters{fill:#1d5fa3}.gradients{fill:#2c78ba}.activations{fill:#ef9a3d}.logits{fill:#c99a2e}.buffers{fill:#8b97a4}
 .binds{fill:#b5364a}.helps{fill:#ef9a3d}
-svg.chart .in-memory-bound-operations,svg.chart .in-expert-traffic,svg.chart .in-stragglers,
+svg.chart .in-memory-bound-operations,svg.chart .in-context-parallel-traffic,svg.chart .in-expert-traffic,svg.chart .in-stragglers,
 svg.chart .in-activations,svg.chart .in-pipeline-sends,svg.chart .in-logits,svg.chart .in-helps,
 svg.chart .in-launches-and-contention,svg.chart .in-buffers{fill:#101820}
 svg.chart .in-hidden-behind-computation{fill:var(--ink)}
-.scroll{overflow-x:auto}table{border-collapse:collapse;margin:10px 0;font-size:15px;font-variant-numeric:tabular-nums}
+.scroll{overflow-x:auto}td code{overflow-wrap:normal}table{border-collapse:collapse;margin:10px 0;font-size:15px;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--soft);font-size:14px;padding:4px 0}
 th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--rule);text-align:right;vertical-align:top}
 th:first-child,td.words{text-align:left}th{font-weight:600}tbody th{font-weight:400}

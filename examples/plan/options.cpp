@@ -14,6 +14,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <sstream>
@@ -78,7 +79,9 @@ Kind named(const std::string& value, int count, std::string_view (*name_of)(Kind
     if (names.back() == value)
       return static_cast<Kind>(i);
   }
-  throw UsageError("--fix must have one of " + joined(names, " or ") + ", but has '" + value + "'");
+  const std::string_view near = nearest(value, names);
+  throw UsageError("--fix must have one of " + joined(names, " or ") + ", but has '" + value + "'" +
+                   (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?"));
 }
 
 std::optional<sw::Resource> parse_sweep(const std::string& word, const sw::ClusterSpec& cluster) {
@@ -136,6 +139,27 @@ sw::SearchSpace parse_fixed(const std::string& word) {
   return space;
 }
 
+/// What is settled must be possible, each part for itself.
+void check_fixed(const Options& options) {
+  const auto divides = [](const std::optional<int>& value, const char* name, std::int64_t whole,
+                          const std::string& of) {
+    if (value && whole % *value != 0)
+      throw UsageError("--fix " + std::string(name) + "=" + std::to_string(*value) + ": " + name +
+                       " must divide the " + std::to_string(whole) + " " + of);
+  };
+  const sw::SearchSpace& fixed = options.space;
+  for (const auto& [name, value] : {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp),
+                                    std::pair("pp", fixed.pp), std::pair("dp", fixed.dp)})
+    divides(value, name, options.cluster.chips(), "chips of " + std::string(options.cluster.name));
+  divides(fixed.tp, "tp", options.model.heads, "heads of " + std::string(options.model.name));
+  divides(fixed.cp, "cp", options.run.sequence_length, "tokens of a sequence");
+  divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
+          "experts of " + std::string(options.model.name));
+  if (fixed.pp && *fixed.pp > options.model.layers)
+    throw UsageError("--fix pp=" + std::to_string(*fixed.pp) + ": pp must be at most the " +
+                     std::to_string(options.model.layers) + " layers of " + std::string(options.model.name));
+}
+
 std::vector<std::string> names_of_sweeps() {
   std::vector<std::string> out;
   for (const auto& [name, resource] : sweep_names())
@@ -165,10 +189,10 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("NAME")
       ->group("Run");
   app.add_option("--cluster", cluster, "Such as h800x2048, or a JSON file.")->type_name("NAME")->group("Run");
-  app.add_option(
-         "--tokens", tokens,
-         "Tokens of a step, such as 62.9M: taken as the number of sequences within 0.5 % that has most "
-         "factors of two.")
+  app.add_option("--tokens", tokens,
+                 "Tokens of a step, such as 62.9M or 4Mi: taken as the number of sequences within 0.5 % that "
+                 "has most "
+                 "factors of two.")
       ->type_name("N")
       ->group("Run");
   app.add_option("--sequences", sequences, "Sequences of a step, instead of --tokens.")
@@ -183,19 +207,20 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(one_of({"bf16", "fp16", "fp8", "fp4"}))
       ->type_name("NAME")
       ->group("Run");
-  app.add_option("--fix", fix, "What is settled, such as tp=8,pp=16.")->type_name("LIST")->group("Run");
-  app.add_option("--evaluate", evaluate,
-                 "Predict the runs of this CSV file instead, beside what was measured.")
-      ->type_name("FILE")
-      ->group("Run");
+  app.add_option(
+         "--fix", fix,
+         "What is settled, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and "
+         "recomputation.")
+      ->type_name("LIST")
+      ->group("Plan");
   app.add_option(
          "--sweep", swept,
          "Vary bandwidth (between domains), scale-up (bandwidth inside them), domain, chips, tokens or "
          "memory: the best plan at each, and where it needs no pipeline.")
       ->check(one_of(names_of_sweeps()))
       ->type_name("NAME")
-      ->group("Output");
-  app.add_flag("--json", options.json, "Print JSON; with sweeps, it takes a few seconds.")->group("Output");
+      ->group("Plan");
+  app.add_flag("--json", options.json, "Print JSON: all figures of the page.")->group("Output");
   app.add_option("--html", html,
                  "Write a page with charts, with nothing that it loads; every browser shows it.")
       ->type_name("FILE")
@@ -203,6 +228,10 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale; every browser shows it.")
       ->type_name("FILE")
       ->group("Output");
+  app.add_option("--evaluate", evaluate,
+                 "Predict the runs of this CSV file instead, beside what was measured.")
+      ->type_name("FILE")
+      ->group("Published runs");
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
   app.footer(footer);
   try {
@@ -223,6 +252,9 @@ ParseResult parse(int argc, const char* const* argv) {
     options.model = read_model(model);
     options.cluster = read_cluster(cluster);
     options.run.sequence_length = length;
+    if (!tokens.empty() && parse_tokens(tokens) < static_cast<double>(length))
+      throw UsageError("--tokens must be at least one sequence of " + std::to_string(length) +
+                       " tokens, but it is " + tokens + " (--sequence shortens a sequence)");
     options.run.sequences =
         sequences > 0 ? sequences : sequences_for(parse_tokens(tokens), static_cast<double>(length));
     options.run.precision = precision == "fp16"  ? sw::Precision::fp16
@@ -230,6 +262,7 @@ ParseResult parse(int argc, const char* const* argv) {
                             : precision == "fp4" ? sw::Precision::fp4
                                                  : sw::Precision::bf16;
     options.space = parse_fixed(fix);
+    check_fixed(options);
     options.sweep = parse_sweep(swept, options.cluster);
   } catch (const std::exception& error) {
     return {std::nullopt, std::string("plan: ") + error.what(), 2};

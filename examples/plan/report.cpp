@@ -108,7 +108,8 @@ std::string where_it_ends(const Options& options, const Study& study) {
 
 std::string headline(const Options& options) {
   return std::string(options.model.name) + " on " + std::string(options.cluster.name) + ", " +
-         std::to_string(options.run.sequences) + " sequences of " +
+         std::to_string(options.run.sequences) +
+         (options.run.sequences == 1 ? " sequence of " : " sequences of ") +
          std::to_string(options.run.sequence_length) + " tokens (" +
          short_text(static_cast<double>(options.run.tokens()) / 1e6) + " M a step)";
 }

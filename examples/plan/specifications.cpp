@@ -204,6 +204,12 @@ sw::ClusterSpec read_cluster(const std::string& name) {
     if (const auto cluster = sw::cluster_of_name(name)) {
       sw::ClusterSpec found = *cluster;
       found.name = kept_name(std::string(found.name));
+      const std::int64_t chips = found.chips(), domain = found.domains[0].chips, over = chips % domain;
+      if (over != 0)
+        throw sw::DataError("--cluster " + name + ": its chips must fill domains of " +
+                            std::to_string(domain) + ", but there are " + std::to_string(chips) + " (take " +
+                            std::to_string(chips - over) + " or " + std::to_string(chips - over + domain) +
+                            ", or a file that ends with .json and tells the domains)");
       return found;
     }
     throw sw::DataError(
