@@ -184,11 +184,15 @@ ParseResult parse(int argc, const char* const* argv) {
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string model, cluster, tokens, fix, evaluate, svg, html, swept, precision = "bf16";
-  std::int64_t sequences = 0, length = 4096;
+  std::int64_t sequences = 0, length = 4096, domain = 0;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
       ->type_name("NAME")
       ->group("Run");
   app.add_option("--cluster", cluster, "Such as h800x2048, or a JSON file.")->type_name("NAME")->group("Run");
+  app.add_option("--domain", domain, "Chips of a scale-up domain, instead of the chip's usual number.")
+      ->check(whole_from<std::int64_t>(1, 1LL << 30))
+      ->type_name("N")
+      ->group("Run");
   app.add_option("--tokens", tokens,
                  "Tokens of a step, such as 62.9M or 4Mi: taken as the number of sequences within 0.5 % that "
                  "has most "
@@ -250,7 +254,7 @@ ParseResult parse(int argc, const char* const* argv) {
     if ((sequences > 0) == !tokens.empty())
       throw UsageError("one of --tokens and --sequences must be given");
     options.model = read_model(model);
-    options.cluster = read_cluster(cluster);
+    options.cluster = read_cluster(cluster, domain);
     options.run.sequence_length = length;
     if (!tokens.empty() && parse_tokens(tokens) < static_cast<double>(length))
       throw UsageError("--tokens must be at least one sequence of " + std::to_string(length) +

@@ -10,6 +10,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/plan/catalogue_names.hpp>
 #include <shardwright/plan/cluster_name.hpp>
+#include <shardwright/plan/situation.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -199,17 +200,13 @@ sw::ModelSpec read_model(const std::string& name) {
   return model;
 }
 
-sw::ClusterSpec read_cluster(const std::string& name) {
+namespace {
+
+sw::ClusterSpec known_cluster(const std::string& name) {
   if (!is_file(name)) {
     if (const auto cluster = sw::cluster_of_name(name)) {
       sw::ClusterSpec found = *cluster;
       found.name = kept_name(std::string(found.name));
-      const std::int64_t chips = found.chips(), domain = found.domains[0].chips, over = chips % domain;
-      if (over != 0)
-        throw sw::DataError("--cluster " + name + ": its chips must fill domains of " +
-                            std::to_string(domain) + ", but there are " + std::to_string(chips) + " (take " +
-                            std::to_string(chips - over) + " or " + std::to_string(chips - over + domain) +
-                            ", or a file that ends with .json and tells the domains)");
       return found;
     }
     throw sw::DataError(
@@ -251,6 +248,23 @@ sw::ClusterSpec read_cluster(const std::string& name) {
       inner.fail("bandwidth", "must be given, in bytes/s, one way and per chip");
   }
   fields.end();
+  return cluster;
+}
+
+} // namespace
+
+sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
+  sw::ClusterSpec cluster = known_cluster(name);
+  if (domain > 0)
+    cluster = sw::with_more(cluster, {}, sw::Resource::domain,
+                            static_cast<double>(domain) / static_cast<double>(cluster.domains[0].chips))
+                  .cluster;
+  const std::int64_t chips = cluster.chips(), each = cluster.domains[0].chips, over = chips % each;
+  if (over != 0)
+    throw sw::DataError("--cluster " + name + ": its chips must fill domains of " + std::to_string(each) +
+                        ", but there are " + std::to_string(chips) + " (take " +
+                        std::to_string(chips - over) + " or " + std::to_string(chips - over + each) +
+                        ", or tell the domains by --domain)");
   return cluster;
 }
 

@@ -59,8 +59,8 @@ std::string sweep_report(const Options& options, const sw::Sweep& sweep) {
   const bool any = std::any_of(sweep.points.begin(), sweep.points.end(), [](const sw::SweepPoint& point) {
     return point.best.found() && point.best.configuration.pp > 1;
   });
-  std::string out = headline(options) + "\nover " + unit.title + " (* is the " + text(now) +
-                    " that there are); MFU is causal, \"without\" that of the best plan without a pipeline\n";
+  std::string out = headline(options) + "\nover " + unit.title + "; * is the " + text(now) +
+                    " that there are\nMFU is causal, \"without\" that of the best plan without a pipeline\n";
   out += aligned(rows);
   if (sweep.pipeline_ends) {
     const sw::Situation there =

@@ -86,6 +86,8 @@ shardwright_plan_run(
   part_of_a_domain 2 OPTIONS --model deepseek-v3 --cluster gb200x2048 --sequences 16384
   SAYS "--cluster gb200x2048: its chips must fill domains of 72, but there are 2048 .take 2016 or 2088")
 shardwright_plan_run(
+  own_domains 0 OPTIONS --model llama-2-7b --cluster gb200x256 --domain 64 --sequences 256 SAYS "plan    .*dp=")
+shardwright_plan_run(
   less_than_a_sequence 2 OPTIONS --model llama-2-7b --cluster h100x8 --tokens 100
   SAYS "--tokens must be at least one sequence of 4096 tokens, but it is 100")
 shardwright_plan_run(

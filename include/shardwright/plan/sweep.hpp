@@ -40,8 +40,8 @@ struct Sweep {
 /// @brief Factors of a resource at which a sweep is worth while, in ascending order, 1 among them.
 ///
 /// An eighth to 64 times of what is continuous, in `per_doubling` steps for each factor of two; of a domain
-/// the powers of two that divide the cluster, and all of it; of tokens and chips a sixteenth to 16 times in
-/// whole numbers, chips in whole domains.
+/// two chips and more by powers of two that divide the cluster, and all of it; of tokens and chips a
+/// sixteenth to 16 times in whole numbers, chips in whole domains.
 /// @throws InvalidArgument where there is nothing of the resource, such as a network between domains.
 [[nodiscard]] inline std::vector<double> sweep_factors(const Situation& now, Resource resource,
                                                        int per_doubling = 1) {
@@ -65,7 +65,7 @@ struct Sweep {
     const bool possible =
         resource == Resource::tokens ? whole(sequences)
         : resource == Resource::domain
-            ? value < static_cast<double>(chips) && whole(static_cast<double>(chips) / value)
+            ? value > 1 && value < static_cast<double>(chips) && whole(static_cast<double>(chips) / value)
             : value <= static_cast<double>(domain) || whole(value / static_cast<double>(domain));
     if (whole(resource == Resource::tokens ? sequences : value) && possible)
       out.push_back(factor);
