@@ -6,7 +6,6 @@
 #include "html_report.hpp"
 #include "options.hpp"
 #include "report.hpp"
-#include "specifications.hpp"
 
 #include <shardwright/io/write_text.hpp>
 #include <shardwright/plan/plan_text.hpp>
@@ -26,7 +25,7 @@ namespace sw = shardwright;
 
 int run(const plan_example::Options& options) {
   if (!options.evaluate.empty()) {
-    std::cout << plan_example::evaluation_report(plan_example::read_file(options.evaluate.string()));
+    std::cout << plan_example::evaluation_report(options.evaluate.string());
     return 0;
   }
   if (options.sweep) {

@@ -246,8 +246,18 @@ ParseResult parse(int argc, const char* const* argv) {
     options.html = html;
     for (int i = 0; i < argc; ++i)
       options.command += (i == 0 ? "plan" : std::string(" ") + argv[i]);
-    if (!evaluate.empty())
+    if (!evaluate.empty()) {
+      for (const auto& [name, given] :
+           {std::pair("--model", !model.empty()), std::pair("--cluster", !cluster.empty()),
+            std::pair("--sweep", !swept.empty()), std::pair("--json", options.json),
+            std::pair("--html", !html.empty()), std::pair("--svg", !svg.empty())})
+        if (given)
+          throw UsageError("--evaluate predicts the runs of a file and goes without " + std::string(name));
       return {std::move(options), std::string(), 0};
+    }
+    if (!swept.empty() && !(html.empty() && svg.empty()))
+      throw UsageError(
+          "--sweep prints a table and goes without --html and --svg (the page of --html has sweeps)");
     for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})
       if (value->empty())
         throw UsageError(std::string(name) + " must be given (--help has examples)");

@@ -6,6 +6,7 @@
 #include "report.hpp"
 
 #include "parts.hpp"
+#include "specifications.hpp"
 
 #include <shardwright/plan/plan_text.hpp>
 #include <shardwright/plan/published_run.hpp>
@@ -168,8 +169,13 @@ std::string no_plan_report(const Options& options, const Study& study) {
   return out;
 }
 
-std::string evaluation_report(const std::string& csv) {
-  const std::vector<sw::PublishedRun> rows = sw::read_published_runs(csv);
+std::string evaluation_report(const std::string& file) {
+  std::vector<sw::PublishedRun> rows;
+  try {
+    rows = sw::read_published_runs(read_file(file));
+  } catch (const sw::DataError& error) {
+    throw sw::DataError(file + ": " + error.what());
+  }
   std::string out, left;
   std::vector<double> all;
   std::map<std::string, std::vector<double>> by_source, by_chip;

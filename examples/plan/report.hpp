@@ -29,8 +29,8 @@ namespace plan_example {
 /// @brief The same as JSON.
 [[nodiscard]] std::string sweep_json(const Options& options, const shardwright::Sweep& sweep);
 
-/// @brief Predicted and measured step times of a table of runs, row by row and summed up.
-/// @throws shardwright::DataError naming line and field.
-[[nodiscard]] std::string evaluation_report(const std::string& csv);
+/// @brief Predicted and measured step times of a CSV file of runs, row by row and summed up.
+/// @throws shardwright::DataError naming file, line and field.
+[[nodiscard]] std::string evaluation_report(const std::string& file);
 
 } // namespace plan_example

@@ -44,6 +44,29 @@ file(WRITE "${plan_files}/empty_domain.json" "{\"chip\": \"h100\", \"domains\": 
 shardwright_plan_run(
   empty_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/empty_domain.json" --sequences 8
   SAYS "empty_domain.json, line 2: domains.chips must be a whole number from 1")
+file(WRITE "${plan_files}/second_domain.json"
+     "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 8, \"bandwidth\": 1},\n {\"chips\": 12, \"bandwidth\": 1}]}\n")
+shardwright_plan_run(
+  second_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/second_domain.json" --sequences 8
+  SAYS "second_domain.json, line 3: domains.chips must be a multiple of those of the domain inside it")
+file(WRITE "${plan_files}/unknown_chip.json" "{\"chip\": \"h1000\", \"domains\": []}\n")
+shardwright_plan_run(
+  unknown_chip 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/unknown_chip.json" --sequences 8
+  SAYS "unknown_chip.json, line 1: chip must be of the catalogue, but it is 'h1000' .did you mean h100")
+file(WRITE "${plan_files}/no_width.json" "{\"layers\": 8, \"hidden\": 1024, \"heads\": 8, \"vocabulary\": 9}\n")
+shardwright_plan_run(
+  no_width 2 OPTIONS --model "${plan_files}/no_width.json" --cluster h100x8 --sequences 8
+  SAYS "no_width.json, line 1: feed_forward must be given")
+file(WRITE "${plan_files}/odd_heads.json"
+     "{\"layers\": 8, \"hidden\": 1024,\n \"heads\": 7, \"feed_forward\": 9, \"vocabulary\": 9}\n")
+shardwright_plan_run(
+  odd_heads 2 OPTIONS --model "${plan_files}/odd_heads.json" --cluster h100x8 --sequences 8
+  SAYS "odd_heads.json, line 2: heads must divide hidden, unless head_width is given")
+shardwright_plan_run(
+  sweep_and_page 2 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 16 --sweep chips --html page.html
+  SAYS "--sweep prints a table and goes without --html")
+shardwright_plan_run(
+  evaluate_and_model 2 OPTIONS --evaluate runs.csv --model llama-2-7b SAYS "goes without --model")
 shardwright_plan_run(
   unknown_model 2 OPTIONS --model deepseek-v4 --cluster h800x2048 --sequences 8 SAYS "did you mean deepseek-v3")
 shardwright_plan_run(
@@ -61,7 +84,7 @@ shardwright_plan_run(
   SAYS "predicted [0-9.]+ s, measured [0-9.]+ s" "not compared:" "by source:" "by chip:" "all: [0-9]+ rows, median error")
 file(WRITE "${plan_files}/short.csv" "id,source,model,chip,n_chips\na,b,c,d\n")
 shardwright_plan_run(
-  short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "Runs, line 2: there must be 5 cells")
+  short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "short.csv: Runs, line 2: there must be 5 cells")
 
 # Sweeps, and what they need.
 shardwright_plan_run(
