@@ -80,9 +80,13 @@ namespace detail {
   const double layers = model.layers / p;
   const StagePass mean = stage_of(layers, 1 / p);
   double heaviest = mean.seconds();
-  if (plan.pp > 1)
-    heaviest = std::max({heaviest, stage_of((model.layers + plan.pp - 1) / plan.pp, 0).seconds(),
-                         stage_of(model.layers / plan.pp, 1).seconds()});
+  if (plan.pp > 1) {
+    const double fullest = stage_of((model.layers + plan.pp - 1) / plan.pp, 0).seconds();
+    const double last = stage_of(model.layers / plan.pp, 1).seconds();
+    // DualPipe runs one half of the microbatches through the last stage of each rank, one through its first.
+    heaviest =
+        std::max({heaviest, fullest, plan.schedule == PlanSchedule::dual_pipe ? (last + fullest) / 2 : last});
+  }
   const PipelineShape shape =
       pipeline_shape(plan.schedule, plan.pp, static_cast<int>(microbatches), chunks, mean.passes);
 
@@ -90,7 +94,8 @@ namespace detail {
   cost.attention_seconds = microbatches * mean.forward.attention * (3.5 + repeats.attention);
   cost.elementwise_seconds = microbatches * mean.forward.elementwise * (3 + repeats.layer);
   cost.overhead_seconds = microbatches * mean.overhead;
-  cost.imbalance_seconds = microbatches * (heaviest - mean.seconds());
+  // The first microbatch passes all stages, the others wait for the heaviest.
+  cost.imbalance_seconds = (microbatches - 1) * (heaviest - mean.seconds());
   cost.bubble_seconds = shape.bubble;
   cost.passes = mean.passes;
 
