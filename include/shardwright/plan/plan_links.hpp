@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the groups of a plan pay per byte where the plan's order places them in a cluster.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/calibration.hpp>
+#include <shardwright/plan/cluster_spec.hpp>
+#include <shardwright/plan/collective_time.hpp>
+#include <shardwright/plan/plan_configuration.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Time of a kind of message on its links: `seconds(bytes)`.
+struct LinkCost {
+  double per_byte = 0;
+  double latency_seconds = 0;
+
+  [[nodiscard]] constexpr double seconds(double bytes) const noexcept {
+    return bytes * per_byte + latency_seconds;
+  }
+  [[nodiscard]] constexpr bool no_worse_than(const LinkCost& other) const noexcept {
+    return per_byte <= other.per_byte * (1 + 1e-12) && latency_seconds <= other.latency_seconds * (1 + 1e-12);
+  }
+};
+
+/// @brief The links of every kind of traffic that a plan has.
+struct PlanLinks {
+  LinkCost tensor{};      ///< Gathers over tp.
+  LinkCost context{};     ///< Gathers over cp.
+  LinkCost expert{};      ///< All-to-alls over ep.
+  LinkCost pipeline{};    ///< A send to the next stage, in the mean over stages.
+  LinkCost data{};        ///< Gathers over dp and cp, of all but the experts.
+  LinkCost expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
+
+  [[nodiscard]] constexpr bool no_worse_than(const PlanLinks& other) const noexcept {
+    return tensor.no_worse_than(other.tensor) && context.no_worse_than(other.context) &&
+           expert.no_worse_than(other.expert) && pipeline.no_worse_than(other.pipeline) &&
+           data.no_worse_than(other.data) && expert_data.no_worse_than(other.expert_data);
+  }
+};
+
+namespace detail {
+
+/// The ranks of a stage as two groups: `inner` of them, neighbours first, and how often these repeat.
+struct SplitGroups {
+  AxisGroups inner{}, outer{};
+};
+[[nodiscard]] constexpr SplitGroups split_stage(const PlanConfiguration& plan, double inner) noexcept {
+  SplitGroups out;
+  double stride = 1;
+  std::size_t at = 0;
+  for (const PlanAxis axis : axes_of(plan.order)) {
+    const double extent = plan.extent(axis);
+    if (axis != PlanAxis::pp) {
+      const double taken = std::min(extent, inner);
+      out.inner[at] = {taken, stride};
+      out.outer[at++] = {extent / taken, stride * taken};
+      inner /= taken;
+    }
+    stride *= extent;
+  }
+  return out;
+}
+
+/// A hop between neighbours, in the mean over all: of p ranks, k of which lie in a domain, p / k - 1 leave
+/// it.
+[[nodiscard]] constexpr LinkCost mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
+                                          const LinkEfficiency& efficiency) noexcept {
+  LinkCost out;
+  double inside = 1;
+  for (int level = 0; level < cluster.domain_count && inside < axis.extent; ++level) {
+    const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
+    const double held =
+        level + 1 == cluster.domain_count
+            ? axis.extent
+            : std::clamp(static_cast<double>(domain.chips) / axis.stride, inside, axis.extent);
+    const double share = (axis.extent / inside - axis.extent / held) / (axis.extent - 1);
+    out.per_byte += share / (domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out));
+    out.latency_seconds += share * domain.latency_seconds;
+    inside = held;
+  }
+  return out;
+}
+
+} // namespace detail
+
+/// @brief The links of a plan.
+/// @param copies of a token that go to experts.
+[[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                             int copies, const SharedCalibration& shared) noexcept {
+  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
+  const auto along = [&plan](PlanAxis axis) {
+    return AxisGroup{static_cast<double>(plan.extent(axis)), plan.stride(axis)};
+  };
+  const auto gather = [&](const AxisGroups& group) {
+    const GroupLinks links = links_of(cluster, group, efficiency);
+    return LinkCost{links.per_byte, links.latency_seconds};
+  };
+  PlanLinks out;
+  if (plan.tp > 1)
+    out.tensor = gather({along(PlanAxis::tp)});
+  if (plan.cp > 1)
+    out.context = gather({along(PlanAxis::cp)});
+  if (plan.pp > 1)
+    out.pipeline = detail::mean_hop(cluster, along(PlanAxis::pp), efficiency);
+  if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1)
+    out.data = plan.stride(PlanAxis::cp) < plan.stride(PlanAxis::dp)
+                   ? gather({along(PlanAxis::cp), along(PlanAxis::dp)})
+                   : gather({along(PlanAxis::dp), along(PlanAxis::cp)});
+  if (copies > 0) {
+    const auto copies_of_expert = static_cast<double>(plan.expert_dp());
+    const detail::SplitGroups split =
+        detail::split_stage(plan, plan.experts_outside ? copies_of_expert : plan.ep);
+    const AxisGroups& spread = plan.experts_outside ? split.outer : split.inner;
+    const AxisGroups& copied = plan.experts_outside ? split.inner : split.outer;
+    if (plan.ep > 1) {
+      const GroupLinks links = links_of(cluster, spread, efficiency);
+      out.expert = {all_to_all_per_byte(links, copies), links.latency_seconds};
+    }
+    if (copies_of_expert > 1)
+      out.expert_data = gather(copied);
+  }
+  return out;
+}
+
+/// @brief Links that no order can better: of N members, whatever lies where, some level of the domains takes
+/// (N - 1) / N of the bytes over the sum of all levels' bandwidths; experts' and data's are left at nothing.
+///
+/// For a level with D_i domains that have M_i members each, per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i; the
+/// mean of these, weighted by W_i, telescopes.
+[[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                              const SharedCalibration& shared) noexcept {
+  double bandwidth = 0;
+  for (int level = 0; level < cluster.domain_count; ++level)
+    bandwidth += cluster.domains[static_cast<std::size_t>(level)].bandwidth *
+                 (level == 0 ? shared.scale_up : shared.scale_out);
+  PlanLinks out;
+  out.tensor.per_byte = (plan.tp - 1) / (plan.tp * bandwidth);
+  out.context.per_byte = (plan.cp - 1) / (plan.cp * bandwidth);
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
