@@ -15,11 +15,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The root of a number from 1, by Newton's method from above.
+/// The root of a number from 1, by Newton's method from the next power of two.
 template <int degree>
 [[nodiscard]] constexpr double root(double number) noexcept {
-  double guess = number;
-  for (int bits = 0; bits < 60; ++bits) {
+  double guess = 1;
+  while ((degree == 2 ? guess * guess : guess * guess * guess) < number)
+    guess *= 2;
+  for (int step = 0; step < 8; ++step) {
     const double next =
         degree == 2 ? (guess + number / guess) / 2 : (2 * guess + number / (guess * guess)) / 3;
     if (!(next < guess * (1 - 1e-12)))

@@ -5,7 +5,7 @@
 /// @brief One plan: the extents of the mesh, the schedule, what is sharded and what is recomputed.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/plan/axis_order.hpp>
+#include <shardwright/plan/plan_order.hpp>
 
 #include <cstdint>
 
@@ -43,7 +43,7 @@ struct PlanConfiguration {
   int microbatch = 1; ///< Sequences per microbatch and data-parallel rank.
   Recomputation recomputation = Recomputation::none;
   bool sequence_parallel = true; ///< Norms and residuals are sharded over tp.
-  AxisOrder order = AxisOrder::usual;
+  PlanOrder order = PlanOrder::usual;
   bool experts_outside = false; ///< Copies of an expert are neighbours, rather than different experts.
 
   [[nodiscard]] constexpr int extent(PlanAxis axis) const noexcept {

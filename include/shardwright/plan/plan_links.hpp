@@ -129,20 +129,31 @@ struct SplitGroups {
   return out;
 }
 
-/// @brief Links that no order can better: of N members, whatever lies where, some level of the domains takes
-/// (N - 1) / N of the bytes over the sum of all levels' bandwidths; experts' and data's are left at nothing.
+/// @brief Links that no order of a plan's axes can better.
 ///
-/// For a level with D_i domains that have M_i members each, per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i; the
-/// mean of these, weighted by W_i, telescopes.
+/// Whatever lies where, a gather among N takes per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i at each level,
+/// with M_i members in each of D_i domains; the mean of these weighted by W_i telescopes to (N - 1) / N over
+/// the sum of all bandwidths. Of an all-to-all some level has N^(1 / levels) members or more, each of which
+/// sends at least one copy of a token away from itself.
 [[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                              const SharedCalibration& shared) noexcept {
-  double bandwidth = 0;
-  for (int level = 0; level < cluster.domain_count; ++level)
-    bandwidth += cluster.domains[static_cast<std::size_t>(level)].bandwidth *
-                 (level == 0 ? shared.scale_up : shared.scale_out);
-  PlanLinks out;
-  out.tensor.per_byte = (plan.tp - 1) / (plan.tp * bandwidth);
-  out.context.per_byte = (plan.cp - 1) / (plan.cp * bandwidth);
+                                              int copies, const SharedCalibration& shared) noexcept {
+  double sum = 0, fastest = 0;
+  for (int level = 0; level < cluster.domain_count; ++level) {
+    const double bandwidth = cluster.domains[static_cast<std::size_t>(level)].bandwidth *
+                             (level == 0 ? shared.scale_up : shared.scale_out);
+    sum += bandwidth;
+    fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies));
+  }
+  const auto gather = [sum](double members) { return LinkCost{(members - 1) / (members * sum), 0}; };
+  PlanLinks out{gather(plan.tp), gather(plan.cp), {}, {}, gather(static_cast<double>(plan.dp) * plan.cp), {}};
+  if (copies > 0) {
+    const double ep = plan.ep; // more levels than two are left at nothing
+    const double members = cluster.domain_count == 1   ? ep
+                           : cluster.domain_count == 2 ? detail::root<2>(ep)
+                                                       : 1;
+    out.expert.per_byte = (1 - 1 / members) * (1 - 1e-9) / fastest;
+    out.expert_data = gather(static_cast<double>(plan.expert_dp()));
+  }
   return out;
 }
 

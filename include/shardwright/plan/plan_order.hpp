@@ -20,13 +20,13 @@ enum class PlanAxis : std::uint8_t { tp, cp, dp, pp };
 ///
 /// The ranks of an inner axis are neighbours and share a domain as far as it reaches; those of an outer axis
 /// are as many ranks apart as the axes inside it have together.
-enum class AxisOrder : std::uint8_t { usual = 0 };
-inline constexpr int axis_order_count = 24;
+enum class PlanOrder : std::uint8_t { usual = 0 };
+inline constexpr int plan_order_count = 24;
 
 namespace detail {
 
-[[nodiscard]] constexpr auto all_axis_orders() noexcept {
-  std::array<std::array<PlanAxis, 4>, axis_order_count> orders{};
+[[nodiscard]] constexpr auto all_plan_orders() noexcept {
+  std::array<std::array<PlanAxis, 4>, plan_order_count> orders{};
   std::size_t count = 0;
   for (int code = 0; code < 4 * 4 * 4 * 4; ++code) {
     const std::array<int, 4> axes{code / 64, code / 16 % 4, code / 4 % 4, code % 4};
@@ -38,23 +38,23 @@ namespace detail {
   }
   return orders;
 }
-inline constexpr auto axis_orders = all_axis_orders();
+inline constexpr auto plan_orders = all_plan_orders();
 
 } // namespace detail
 
 /// @brief The axes of an order, from inner to outer.
-[[nodiscard]] constexpr const std::array<PlanAxis, 4>& axes_of(AxisOrder order) noexcept {
-  return detail::axis_orders[static_cast<std::size_t>(order)];
+[[nodiscard]] constexpr const std::array<PlanAxis, 4>& axes_of(PlanOrder order) noexcept {
+  return detail::plan_orders[static_cast<std::size_t>(order)];
 }
 
 /// @brief The order with these axes from inner to outer; each must be there once.
-[[nodiscard]] constexpr AxisOrder axis_order(PlanAxis first, PlanAxis second, PlanAxis third,
+[[nodiscard]] constexpr PlanOrder plan_order(PlanAxis first, PlanAxis second, PlanAxis third,
                                              PlanAxis fourth) noexcept {
   int number = 0;
-  while (number + 1 < axis_order_count &&
-         axes_of(static_cast<AxisOrder>(number)) != std::array<PlanAxis, 4>{first, second, third, fourth})
+  while (number + 1 < plan_order_count &&
+         axes_of(static_cast<PlanOrder>(number)) != std::array<PlanAxis, 4>{first, second, third, fourth})
     ++number;
-  return static_cast<AxisOrder>(number);
+  return static_cast<PlanOrder>(number);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
