@@ -25,30 +25,55 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// A replica is a pipeline of cells, one per stage. A cell is the ranks of a stage that step together layer
 /// by layer: those of tp, of cp, and of the data ranks over which experts lie. A block is replicas that have
-/// chips in one innermost domain.
+/// chips in one innermost domain; domains are taken to hold whole cells, or cells whole domains.
 struct ReplicaShape {
-  std::int64_t cell_chips = 1;
-  std::int64_t replicas = 1;
   std::int64_t stages = 1;
-  std::int64_t domain_chips = 1;
+  std::int64_t replicas = 1;
+  std::int64_t cell_chips = 1;
+  std::int64_t block = 1;             ///< Replicas with chips in one domain.
+  std::int64_t stages_per_domain = 1; ///< Stages with chips in one domain.
+  std::int64_t stage_stride = 1;      ///< Ranks from one stage to the next.
+  std::int64_t data_stride = 1;       ///< Ranks from one data rank to the next.
+  std::int64_t data_ranks = 1;
+  std::int64_t each = 1;  ///< Data ranks of a replica: neighbours,
+  bool scattered = false; ///< or else as far apart as there are replicas.
 
-  [[nodiscard]] std::int64_t stage_chips() const noexcept { return cell_chips * replicas; }
-  [[nodiscard]] std::int64_t block() const noexcept {
-    return domain_chips >= stage_chips() ? replicas : std::max<std::int64_t>(1, domain_chips / cell_chips);
+  [[nodiscard]] std::int64_t chips() const noexcept { return stages * replicas * cell_chips; }
+  [[nodiscard]] std::int64_t stage_of(std::int64_t rank) const noexcept {
+    return rank / stage_stride % stages;
   }
-  /// @brief Cells of a replica that lie in one domain.
-  [[nodiscard]] std::int64_t stages_per_domain() const noexcept {
-    return std::max<std::int64_t>(1, domain_chips / stage_chips());
+  [[nodiscard]] std::int64_t replica_of(std::int64_t rank) const noexcept {
+    const std::int64_t data_rank = rank / data_stride % data_ranks;
+    return scattered ? data_rank % replicas : data_rank / each;
   }
   [[nodiscard]] std::int64_t first_rank(std::int64_t replica, std::int64_t stage) const noexcept {
-    return stage * stage_chips() + replica * cell_chips;
+    return stage * stage_stride + (scattered ? replica : replica * each) * data_stride;
   }
 };
 
 [[nodiscard]] inline ReplicaShape replica_shape(const ClusterSpec& cluster, const PlanConfiguration& plan) {
-  const std::int64_t inner = static_cast<std::int64_t>(plan.tp) * plan.cp;
-  const std::int64_t data_ranks = plan.ep / std::gcd<std::int64_t>(plan.ep, inner);
-  return {inner * data_ranks, plan.dp / data_ranks, plan.pp, cluster.domains[0].chips};
+  ReplicaShape out;
+  out.stages = plan.pp;
+  out.stage_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::pp));
+  out.data_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::dp));
+  out.data_ranks = plan.dp;
+  // Experts, or their copies, lie over the innermost ranks of a stage: a part of them over data ranks.
+  std::int64_t inner = plan.experts_outside ? plan.expert_dp() : plan.ep, taken = 1;
+  for (const PlanAxis axis : axes_of(plan.order))
+    if (axis != PlanAxis::pp) {
+      const std::int64_t part = std::gcd<std::int64_t>(inner, plan.extent(axis));
+      taken = axis == PlanAxis::dp ? part : taken;
+      inner /= part;
+    }
+  out.scattered = plan.experts_outside && plan.ep > 1;
+  out.replicas = plan.ep == 1 ? plan.dp : out.scattered ? taken : plan.dp / taken;
+  out.each = plan.dp / out.replicas;
+  out.cell_chips = static_cast<std::int64_t>(plan.tp) * plan.cp * out.each;
+  const std::int64_t domain = cluster.domains[0].chips;
+  const std::int64_t near = std::clamp<std::int64_t>(domain / out.data_stride, 1, plan.dp);
+  out.block = out.scattered ? std::min(near, out.replicas) : std::max<std::int64_t>(1, near / out.each);
+  out.stages_per_domain = std::clamp<std::int64_t>(domain / out.stage_stride, 1, plan.pp);
+  return out;
 }
 
 /// @brief What is slow in the cells of a replica; empty where nothing is.
@@ -77,15 +102,15 @@ struct ReplicaClass {
 [[nodiscard]] inline std::vector<ReplicaClass>
 replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& stragglers, bool fold, bool blocks) {
   std::map<std::int64_t, std::map<std::int64_t, SlowCell>> slow; // by replica and stage
-  const std::int64_t chips = shape.stage_chips() * shape.stages;
+  const std::int64_t chips = shape.chips();
   for (const Straggler& one : stragglers) {
     if (one.rank < 0 || one.rank >= chips)
       throw InvalidArgument("Straggler: the rank must be one of 0 to " + std::to_string(chips - 1) +
                             ", but it is " + std::to_string(one.rank));
     if (!(one.factor >= 1) || !(one.link >= 1) || one.factor > 1e6 || one.link > 1e6)
       throw InvalidArgument("Straggler: a factor must be from 1 to a million (2 is half as fast)");
-    const std::int64_t stage = one.rank / shape.stage_chips();
-    SlowCell& cell = slow[one.rank % shape.stage_chips() / shape.cell_chips][stage];
+    const std::int64_t stage = shape.stage_of(one.rank);
+    SlowCell& cell = slow[shape.replica_of(one.rank)][stage];
     cell = {stage, std::max(cell.factor, one.factor), std::max(cell.link, one.link)};
   }
   const auto slow_of = [&slow](std::int64_t replica) {
@@ -95,7 +120,7 @@ replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& straggl
         out.push_back(cell);
     return out;
   };
-  const std::int64_t block = blocks ? shape.block() : 1;
+  const std::int64_t block = blocks ? shape.block : 1;
   std::vector<ReplicaClass> out;
   if (!fold) {
     for (std::int64_t replica = 0; replica < shape.replicas; ++replica)

@@ -154,15 +154,11 @@ private:
     std::map<std::pair<int, std::int64_t>, int> shared; // by block and stages
     for (Cell& cell : cells_) {
       const ReplicaClass& one = classes_[static_cast<std::size_t>(cell.number)];
-      if (shape_.cell_chips >= shape_.domain_chips) {
-        cell.egress.push_back({network_.add_link(1 / options_.oversubscription), 1});
-        continue;
-      }
-      const auto [at, added] = shared.try_emplace({one.block, cell.rank / shape_.stages_per_domain()}, -1);
+      const auto [at, added] = shared.try_emplace({one.block, cell.rank / shape_.stages_per_domain}, -1);
       if (added)
         at->second = network_.add_link(1 / options_.oversubscription);
-      cell.egress.push_back({at->second, static_cast<double>(one.in_block * shape_.cell_chips) /
-                                             static_cast<double>(shape_.domain_chips)});
+      cell.egress.push_back({at->second, static_cast<double>(one.in_block) /
+                                             static_cast<double>(shape_.block * shape_.stages_per_domain)});
     }
   }
 
@@ -268,10 +264,8 @@ private:
   [[nodiscard]] double noise(const Cell& cell, const Operation& operation) const {
     if (options_.jitter <= 0 || operation.activity != Activity::compute)
       return 1;
-    const auto cell_number =
-        static_cast<std::uint64_t>(cell.result.rank / std::max<std::int64_t>(1, shape_.cell_chips));
-    const PhiloxWords words =
-        random_words({options_.seed, cell_number}, static_cast<std::uint64_t>(operation.index));
+    const PhiloxWords words = random_words({options_.seed, static_cast<std::uint64_t>(cell.result.rank)},
+                                           static_cast<std::uint64_t>(operation.index));
     const double all = std::pow(unit_interval(words.word[0]), 1 / static_cast<double>(shape_.cell_chips));
     return 1 - options_.jitter * std::log1p(-all);
   }

@@ -13,6 +13,7 @@
 #include <shardwright/plan/memory_cost.hpp>
 #include <shardwright/plan/model_size.hpp>
 #include <shardwright/plan/plan_configuration.hpp>
+#include <shardwright/plan/plan_links.hpp>
 #include <shardwright/plan/plan_timetable.hpp>
 #include <shardwright/plan/stage_pass.hpp>
 #include <shardwright/plan/traffic_cost.hpp>
@@ -92,11 +93,11 @@ public:
                    const PlanConfiguration& plan, const Calibration& calibration, bool even_stages)
       : plan_(plan), shared_(calibration.shared), repeats_(repeats_of(plan.recomputation)),
         cost_(evaluate(model, cluster, run, plan, calibration)), out_{simulated_schedule(plan, run)} {
-    const LayerTraffic traffic = layer_traffic(model, cluster, run, plan, shared_);
+    const PlanLinks links = plan_links(cluster, plan, model.experts.active, shared_);
+    const PlanShares shares = plan_shares(cluster, plan, model.experts.active, shared_);
+    const LayerTraffic traffic = layer_traffic(model, cluster, run, plan, links, shared_);
     const RankComputation computed = rank_computation(model, cluster, run, plan, calibration);
-    links_ = {gather_shares(tensor_links(cluster, plan, shared_)),
-              gather_shares(context_links(cluster, plan, shared_)),
-              all_to_all_shares(expert_links(cluster, plan, shared_), model.experts.active)};
+    links_ = {shares.tensor, shares.context, shares.expert};
     const double experts = static_cast<double>(model.expert_layers()) / model.layers;
     const StagePlacement& placement = out_.schedule.placement();
     const int parts = placement.stages() / placement.ranks; // of a rank's layers
@@ -111,22 +112,18 @@ public:
     const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;
     message_seconds_ = cost_.of(Traffic::pipeline).seconds / sends;
     out_.send_seconds = message_seconds_ * shared_.send_exposed;
-    LinkShares sent{};
-    sent[static_cast<std::size_t>(send_domain(cluster, plan))] = 1;
-    out_.send_link = link(sent);
+    out_.send_link = link(shares.pipeline);
     const DataBytes bytes = data_bytes(run, plan, shared_);
-    const double all_bytes = bytes.reduced + bytes.gathered;
-    reduced_ = bytes.reduced / all_bytes;
-    LinkShares data_links{};
-    for_each_data_group(cluster, plan, rank_parameters(model, size_of(model), plan), shared_,
-                        [&](double parameters, double, const GroupLinks& links) {
-                          const double seconds = gather_seconds(links, all_bytes * parameters);
-                          data_seconds_ += seconds;
-                          add(data_links, gather_shares(links), seconds);
-                        });
-    for (double& share : data_links)
-      share /= data_seconds_ > 0 ? data_seconds_ : 1;
-    data_link_ = link(data_links);
+    reduced_ = bytes.reduced / (bytes.reduced + bytes.gathered);
+    const DataSeconds data = data_seconds(plan, rank_parameters(model, size_of(model), plan), links,
+                                          bytes.reduced + bytes.gathered);
+    data_seconds_ = data.dense + data.experts;
+    if (data_seconds_ > 0) {
+      LinkShares data_links{};
+      add(data_links, shares.data, data.dense / data_seconds_);
+      add(data_links, shares.expert_data, data.experts / data_seconds_);
+      data_link_ = link(data_links);
+    }
     plan_collectives();
   }
 
