@@ -92,6 +92,7 @@ private:
     std::vector<std::uint8_t> channel_busy{};
     std::vector<LinkUse> egress{};
     bool recorded = false;
+    std::size_t last_span = SIZE_MAX; ///< Of what it does itself.
     RankClass result{};
   };
   struct Message {
@@ -198,11 +199,15 @@ private:
     ActivitySpan span{activity, {}, step >= 0, beside, begin, end};
     if (step >= 0)
       span.step = schedule_.steps(cell.rank)[static_cast<std::size_t>(step)];
-    if (!spans.empty() && spans.back().activity == activity && spans.back().beside == beside &&
-        spans.back().has_step == span.has_step && spans.back().step == span.step && spans.back().end == begin)
-      spans.back().end = end;
-    else
-      spans.push_back(span);
+    // A pass may have been noted in parts, with what runs beside it in between.
+    ActivitySpan* last = cell.last_span < spans.size() ? &spans[cell.last_span] : nullptr;
+    if (!beside && last != nullptr && last->activity == activity && last->end == begin &&
+        last->has_step == span.has_step && last->step == span.step) {
+      last->end = end;
+      return;
+    }
+    cell.last_span = beside ? cell.last_span : spans.size();
+    spans.push_back(span);
   }
   /// Notes the wait of a rank, if it had to wait, and lets it go on.
   bool pass(Cell& cell, Activity activity, int step) {

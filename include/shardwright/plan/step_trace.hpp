@@ -34,13 +34,13 @@ namespace detail {
                                             : name;
 }
 
-/// "rank 0 and 127 alike"
+} // namespace detail
+
+/// @brief "rank 0 and 127 alike"
 [[nodiscard]] inline std::string class_text(const RankClass& one) {
   return "rank " + std::to_string(one.rank) +
          (one.count > 1 ? " and " + std::to_string(one.count - 1) + " alike" : std::string());
 }
-
-} // namespace detail
 
 /// @brief The text of a trace in the Chrome trace-event format, one process per replica whose timeline was
 /// kept.
@@ -76,7 +76,7 @@ namespace detail {
     for (const bool beside : {false, true})
       event("\"ph\":\"M\"," + where + std::to_string(2 * one.pipeline_rank + (beside ? 1 : 0)) +
             ",\"name\":\"thread_name\",\"args\":{\"name\":\"stage " + std::to_string(one.pipeline_rank) +
-            ", " + (beside ? "beside" : detail::class_text(one)) + "\"}");
+            ", " + (beside ? "beside" : class_text(one)) + "\"}");
     for (const ActivitySpan& span : one.timeline) {
       const auto kind = static_cast<std::size_t>(span.activity);
       event("\"ph\":\"X\"," + where + std::to_string(2 * one.pipeline_rank + (span.beside ? 1 : 0)) +
