@@ -6,6 +6,7 @@
 #include "html_report.hpp"
 #include "options.hpp"
 #include "report.hpp"
+#include "simulation.hpp"
 
 #include <shardwright/io/write_text.hpp>
 #include <shardwright/plan/plan_text.hpp>
@@ -38,10 +39,19 @@ int run(const plan_example::Options& options) {
   }
   const plan_example::Study study = plan_example::study_of(options, options.json || !options.html.empty());
   const sw::Plan& found = study.best;
+  const bool simulates = options.simulate && found.found();
+  const plan_example::SimulatedPlan simulated =
+      simulates ? plan_example::simulate_plan(options, found) : plan_example::SimulatedPlan{};
   if (options.json)
-    std::cout << plan_example::plan_json(options, study);
+    std::cout << (simulates
+                      ? plan_example::with_simulation(plan_example::plan_json(options, study), simulated)
+                      : plan_example::plan_json(options, study));
   else if (found.found())
-    std::cout << plan_example::plan_report(options, study);
+    std::cout << plan_example::plan_report(options, study)
+              << (simulates ? plan_example::simulation_report(options, found, simulated) : std::string());
+  if (simulates)
+    for (const std::string& file : plan_example::write_timelines(options, found, simulated))
+      std::cerr << "wrote " << file << std::endl;
   if (!options.html.empty()) {
     sw::write_text(options.html, plan_example::html_report(options, study));
     std::cerr << "wrote " << options.html.string() << std::endl;

@@ -5,6 +5,7 @@
 
 #include "options.hpp"
 
+#include "simulation.hpp"
 #include "specifications.hpp"
 
 #include <command_line/checks.hpp>
@@ -174,6 +175,7 @@ constexpr const char* footer =
     "  plan --model mine.json --cluster h100x64 --tokens 4M --fix tp=8,pp=4 --json\n"
     "  plan --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --html report.html\n"
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --sweep bandwidth\n"
+    "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --simulate --straggler rank=5,factor=1.5\n"
     "  plan --evaluate data/published_runs.csv";
 
 } // namespace
@@ -183,7 +185,8 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
-  std::string model, cluster, tokens, fix, evaluate, svg, html, swept, precision = "bf16";
+  std::string model, cluster, tokens, fix, evaluate, svg, html, swept, trace, timeline, precision = "bf16";
+  std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
       ->type_name("NAME")
@@ -232,6 +235,33 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale; every browser shows it.")
       ->type_name("FILE")
       ->group("Output");
+  app.add_flag("--simulate", options.simulate, "Simulate a step of the plan, with shared links.")
+      ->group("Simulation");
+  app.add_option("--straggler", stragglers,
+                 "A slow chip such as rank=5,factor=2; link=3 slows its links. May be given several times.")
+      ->type_name("LIST")
+      ->allow_extra_args(false)
+      ->group("Simulation");
+  app.add_option("--oversubscription", options.simulation.oversubscription,
+                 "What the chips of a domain can send out, over what leaves it. Default: 1.")
+      ->check(real_from(1, true))
+      ->type_name("X")
+      ->group("Simulation");
+  app.add_option("--jitter", options.simulation.jitter,
+                 "Mean of what lengthens every pass of every chip, such as 0.01. Default: 0.")
+      ->check(real_from(0, true))
+      ->type_name("X")
+      ->group("Simulation");
+  app.add_option("--seed", options.simulation.seed, "Of the jitter. Default: 0.")
+      ->check(whole_from<std::int64_t>(0, 1LL << 62))
+      ->type_name("N")
+      ->group("Simulation");
+  app.add_option("--trace", trace, "Write the simulated step for ui.perfetto.dev.")
+      ->type_name("FILE")
+      ->group("Simulation");
+  app.add_option("--timeline-svg", timeline, "Write a drawing of the simulated step to scale.")
+      ->type_name("FILE")
+      ->group("Simulation");
   app.add_option("--evaluate", evaluate,
                  "Predict the runs of this CSV file instead, beside what was measured.")
       ->type_name("FILE")
@@ -244,17 +274,28 @@ ParseResult parse(int argc, const char* const* argv) {
     options.evaluate = evaluate;
     options.svg = svg;
     options.html = html;
+    options.trace = trace;
+    options.timeline_svg = timeline;
+    for (const std::string& word : stragglers)
+      options.simulation.stragglers.push_back(parse_straggler(word));
+    for (const char* name :
+         {"--straggler", "--oversubscription", "--jitter", "--seed", "--trace", "--timeline-svg"})
+      if (app.count(name) > 0 && !options.simulate)
+        throw UsageError(std::string(name) + " is about the simulated step: --simulate must be given");
     for (int i = 0; i < argc; ++i)
       options.command += (i == 0 ? "plan" : std::string(" ") + argv[i]);
     if (!evaluate.empty()) {
       for (const auto& [name, given] :
            {std::pair("--model", !model.empty()), std::pair("--cluster", !cluster.empty()),
             std::pair("--sweep", !swept.empty()), std::pair("--json", options.json),
-            std::pair("--html", !html.empty()), std::pair("--svg", !svg.empty())})
+            std::pair("--html", !html.empty()), std::pair("--svg", !svg.empty()),
+            std::pair("--simulate", options.simulate)})
         if (given)
           throw UsageError("--evaluate predicts the runs of a file and goes without " + std::string(name));
       return {std::move(options), std::string(), 0};
     }
+    if (!swept.empty() && options.simulate)
+      throw UsageError("--sweep prints a table and goes without --simulate");
     if (!swept.empty() && !(html.empty() && svg.empty()))
       throw UsageError(
           "--sweep prints a table and goes without --html and --svg (the page of --html has sweeps)");
@@ -278,6 +319,11 @@ ParseResult parse(int argc, const char* const* argv) {
     options.space = parse_fixed(fix);
     check_fixed(options);
     options.sweep = parse_sweep(swept, options.cluster);
+    for (const sw::Straggler& one : options.simulation.stragglers)
+      if (one.rank >= options.cluster.chips())
+        throw UsageError("--straggler needs a rank below " + std::to_string(options.cluster.chips()) +
+                         ", the chips of " + std::string(options.cluster.name) + ", but has " +
+                         std::to_string(one.rank));
   } catch (const std::exception& error) {
     return {std::nullopt, std::string("plan: ") + error.what(), 2};
   }

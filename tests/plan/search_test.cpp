@@ -59,44 +59,61 @@ std::vector<PlanConfiguration> all_plans(const ModelSpec& model, const ClusterSp
                   for (plan.chunks = interleaved ? 2 : 1; plan.chunks <= (interleaved ? most_chunks : 1);
                        ++plan.chunks)
                     if (problem_of(model, cluster, run, plan) == PlanProblem::none)
-                      out.push_back(plan);
+                      for (int order = 0; order < plan_order_count; ++order)
+                        for (const bool outside : {false, true}) {
+                          out.push_back(plan);
+                          out.back().order = static_cast<PlanOrder>(order);
+                          out.back().experts_outside = outside;
+                        }
                 }
       }
   return out;
 }
 
 /// The definition of what a search returns, over all plans.
-void compare_with_all(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
-                      double tolerance) {
-  double least = std::numeric_limits<double>::infinity();
-  const std::vector<PlanConfiguration> plans = all_plans(model, cluster, run);
-  for (const PlanConfiguration& plan : plans)
-    if (const StepCost cost = evaluate(model, cluster, run, plan); cost.problem == PlanProblem::none)
-      least = std::min(least, cost.step_seconds);
-  int simplest = most_complexity + 1;
-  double seconds = least;
-  for (const PlanConfiguration& plan : plans) {
+void compare_with_all(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run) {
+  struct Costed {
+    PlanConfiguration plan{};
+    double seconds = 0, bytes = 0;
+  };
+  std::vector<Costed> plans;
+  for (const PlanConfiguration& plan : all_plans(model, cluster, run)) {
     const StepCost cost = evaluate(model, cluster, run, plan);
-    if (cost.problem != PlanProblem::none || cost.step_seconds > least * (1 + tolerance))
-      continue;
-    if (complexity(plan) < simplest || (complexity(plan) == simplest && cost.step_seconds < seconds)) {
-      simplest = complexity(plan);
-      seconds = cost.step_seconds;
+    plans.push_back({plan, cost.step_seconds, cost.memory.total()});
+  }
+  const auto fits = [&](const Costed& one) { return one.bytes <= cluster.chip.memory_bytes; };
+  double least = std::numeric_limits<double>::infinity();
+  for (const Costed& one : plans)
+    if (fits(one))
+      least = std::min(least, one.seconds);
+  for (const double tolerance : {0.0, 0.02}) {
+    int simplest = most_complexity + 1;
+    double seconds = least;
+    for (const Costed& one : plans) {
+      if (!fits(one) || one.seconds > least * (1 + tolerance))
+        continue;
+      if (complexity(one.plan) < simplest || (complexity(one.plan) == simplest && one.seconds < seconds)) {
+        simplest = complexity(one.plan);
+        seconds = one.seconds;
+      }
     }
+    CAPTURE(model.name, cluster.chips(), run.sequences, tolerance, plans.size(), least, seconds, simplest);
+    const Plan found = search(model, cluster, run, {.tolerance = tolerance});
+    REQUIRE(found.found() == (simplest <= most_complexity));
+    if (!found.found()) {
+      REQUIRE(found.problem ==
+              (plans.empty() ? PlanProblem::batch_not_divisible : PlanProblem::out_of_memory));
+      double smallest = std::numeric_limits<double>::infinity();
+      for (const Costed& one : plans)
+        smallest = std::min(smallest, one.bytes);
+      REQUIRE((plans.empty() || smallest == found.cost.memory.total()));
+      continue;
+    }
+    REQUIRE(complexity(found.configuration) == simplest);
+    REQUIRE(found.cost.step_seconds == seconds);
+    REQUIRE(problem_of(model, cluster, run, found.configuration) == PlanProblem::none);
+    REQUIRE(found.evaluations < static_cast<std::int64_t>(plans.size()) + 1000);
   }
-  CAPTURE(model.name, cluster.chips(), run.sequences, tolerance, plans.size(), least, seconds, simplest);
-  const Plan found = search(model, cluster, run, {.tolerance = tolerance});
-  REQUIRE(found.found() == (simplest <= most_complexity));
-  if (!found.found()) {
-    REQUIRE(found.problem == (plans.empty() ? PlanProblem::batch_not_divisible : PlanProblem::out_of_memory));
-    for (const PlanConfiguration& plan : plans)
-      REQUIRE(evaluate(model, cluster, run, plan).memory.total() >= found.cost.memory.total());
-    return;
-  }
-  REQUIRE(complexity(found.configuration) == simplest);
-  REQUIRE(found.cost.step_seconds == seconds);
-  REQUIRE(problem_of(model, cluster, run, found.configuration) == PlanProblem::none);
-  REQUIRE(found.evaluations < static_cast<std::int64_t>(plans.size()) + 1000);
 }
 
 ClusterSpec small_cluster(std::int64_t chips, std::int64_t each, double scale_out, double memory) {
@@ -113,13 +130,25 @@ constexpr RunSpec small_batch{.sequences = 64, .sequence_length = 2048};
 
 } // namespace
 
-TEST_CASE("a search finds what trying every plan finds", "[search]") {
+TEST_CASE("a search finds what trying every plan in every order finds", "[search]") {
   for (const ModelSpec& model : {dense, experts})
-    for (const std::int64_t chips : {1, 6, 16, 32})
+    for (const std::int64_t chips : {1, 6, 16})
       for (const double memory : {14e9, 24e9, 80e9})
-        for (const double scale_out : {2e9, 50e9})
-          for (const double tolerance : {0.0, 0.02})
-            compare_with_all(model, small_cluster(chips, 8, scale_out, memory), {24, 2048}, tolerance);
+        for (const double scale_out : {2e9, 50e9}) {
+          if (chips < 16 && scale_out > 2e9)
+            continue;
+          compare_with_all(model, small_cluster(chips, chips == 16 ? 4 : 8, scale_out, memory), {24, 2048});
+        }
+  // Three levels, and a torus.
+  ClusterSpec nested = small_cluster(16, 2, 100e9, 80e9);
+  nested.domains[2] = {16, 4e9, 3.5e-6, 0};
+  nested.domains[1].chips = 8;
+  nested.domain_count = 3;
+  compare_with_all(experts, nested, {12, 2048});
+  ClusterSpec torus = cluster_of(chip::tpu_v5e, 16);
+  torus.domains[0].bandwidth /= 20;
+  torus.chip.memory_bytes = 60e9;
+  compare_with_all(experts, torus, {12, 2048});
 }
 
 TEST_CASE("what is settled stays as it is, and is searched for no better", "[search]") {
@@ -140,9 +169,11 @@ TEST_CASE("what is settled stays as it is, and is searched for no better", "[sea
                            .microbatch = 4,
                            .zero_stage = 2,
                            .schedule = PlanSchedule::interleaved,
-                           .recomputation = Recomputation::full});
-  REQUIRE(all.configuration ==
-          PlanConfiguration{2, 2, 2, 3, PlanSchedule::interleaved, 8, 4, 2, 4, Recomputation::full, true});
+                           .recomputation = Recomputation::full,
+                           .order = PlanOrder::usual,
+                           .experts_outside = true});
+  REQUIRE(all.configuration == PlanConfiguration{2, 2, 2, 3, PlanSchedule::interleaved, 8, 4, 2, 4,
+                                                 Recomputation::full, true, PlanOrder::usual, true});
   REQUIRE(search(experts, cluster, small_batch, {.tp = 3}).problem == PlanProblem::batch_not_divisible);
 }
 

@@ -5,6 +5,7 @@
 /// @brief One plan: the extents of the mesh, the schedule, what is sharded and what is recomputed.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/plan/plan_order.hpp>
 
 #include <cstdint>
 
@@ -25,10 +26,11 @@ enum class PlanSchedule : std::uint8_t {
 /// @brief What a backward pass computes again.
 enum class Recomputation : std::uint8_t { none, selective, full };
 
-/// @brief How a run is spread over chips; the mesh is, inner to outer, tp, cp, dp, pp.
+/// @brief How a run is spread over chips: the extents of the mesh, and the order in which its axes lie over
+/// the domains of the cluster.
 ///
-/// Experts lie over `ep` of the tp * cp * dp ranks of a stage, the innermost of dp * cp * tp first; what is
-/// left of these ranks shards or replicates the experts as data parallelism.
+/// Experts lie over `ep` of the tp * cp * dp ranks of a stage, the innermost ones first unless
+/// `experts_outside`; what is left of these ranks shards or replicates the experts as data parallelism.
 struct PlanConfiguration {
   int tp = 1;
   int cp = 1;
@@ -41,7 +43,22 @@ struct PlanConfiguration {
   int microbatch = 1; ///< Sequences per microbatch and data-parallel rank.
   Recomputation recomputation = Recomputation::none;
   bool sequence_parallel = true; ///< Norms and residuals are sharded over tp.
+  PlanOrder order = PlanOrder::usual;
+  bool experts_outside = false; ///< Copies of an expert are neighbours, rather than different experts.
 
+  [[nodiscard]] constexpr int extent(PlanAxis axis) const noexcept {
+    return axis == PlanAxis::tp ? tp : axis == PlanAxis::cp ? cp : axis == PlanAxis::dp ? dp : pp;
+  }
+  /// @brief Ranks between neighbours of an axis.
+  [[nodiscard]] constexpr double stride(PlanAxis axis) const noexcept {
+    double apart = 1;
+    for (const PlanAxis inner : axes_of(order)) {
+      if (inner == axis)
+        break;
+      apart *= extent(inner);
+    }
+    return apart;
+  }
   /// @brief Chips that it takes.
   [[nodiscard]] constexpr std::int64_t chips() const noexcept {
     return static_cast<std::int64_t>(tp) * cp * pp * dp;

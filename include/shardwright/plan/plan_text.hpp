@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/plan_configuration.hpp>
+#include <shardwright/plan/plan_order.hpp>
 #include <shardwright/plan/step_cost.hpp>
 
 #include <array>
@@ -45,7 +46,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return texts[static_cast<std::size_t>(problem)];
 }
 
-/// @brief "tp=8 pp=16 (1f1b) dp=64 ZeRO-1 microbatch=1", without axes of extent 1.
+/// @brief The axes of more than one rank, from inner to outer: "pp,tp,dp".
+[[nodiscard]] inline std::string order_text(const PlanConfiguration& plan) {
+  constexpr std::array<std::string_view, 4> names{"tp", "cp", "dp", "pp"};
+  std::string out;
+  for (const PlanAxis axis : axes_of(plan.order))
+    if (plan.extent(axis) > 1)
+      out += (out.empty() ? "" : ",") + std::string(names[static_cast<std::size_t>(axis)]);
+  return out;
+}
+
+/// @brief "tp=8 pp=16 (1f1b) dp=64 ZeRO-1 microbatch=1", without axes of extent 1; where the order of the
+/// axes is not the usual one, "order=pp,tp,dp" follows, from inner to outer.
 [[nodiscard]] inline std::string plan_text(const PlanConfiguration& plan) {
   std::string out;
   const auto axis = [&out](const char* name, int extent) {
@@ -64,6 +76,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
          "microbatch=" + std::to_string(plan.microbatch);
   if (plan.recomputation != Recomputation::none)
     out += " recomputation=" + std::string(recomputation_name(plan.recomputation));
+  if (plan.order != PlanOrder::usual)
+    out += " order=" + order_text(plan);
+  if (plan.experts_outside)
+    out += " experts=outside";
   return out;
 }
 

@@ -9,11 +9,13 @@
 #include <shardwright/plan/cluster_spec.hpp>
 #include <shardwright/plan/evaluate.hpp>
 #include <shardwright/plan/model_spec.hpp>
-#include <shardwright/plan/pipeline_shape.hpp>
 #include <shardwright/plan/plan_configuration.hpp>
+#include <shardwright/plan/plan_links.hpp>
 #include <shardwright/plan/run_spec.hpp>
+#include <shardwright/plan/search_orders.hpp>
 #include <shardwright/plan/search_space.hpp>
 #include <shardwright/plan/step_cost.hpp>
+#include <shardwright/plan/step_times.hpp>
 
 #include <algorithm>
 #include <array>
@@ -28,14 +30,14 @@ struct Plan {
   PlanProblem problem = PlanProblem::none; ///< Why there is no plan; `none` where there is one.
   PlanConfiguration configuration{};       ///< The plan, or the legal one that needs least memory.
   StepCost cost{};                         ///< Of the configuration.
-  std::int64_t evaluations = 0;            ///< Configurations that were costed.
+  std::int64_t evaluations = 0;            ///< Times that were computed, of plans and of bounds.
 
   [[nodiscard]] constexpr bool found() const noexcept { return problem == PlanProblem::none; }
 };
 
 namespace detail {
 
-/// Extents of the two innermost axes, and a time that no plan with them can beat.
+/// Extents of tp and cp, and a time that no plan with them can beat.
 struct SearchGroup {
   double floor_seconds = 0;
   int tp = 1;
@@ -58,13 +60,13 @@ struct SearchCandidate {
   PlanConfiguration plan{};
 };
 
-/// Where a search stands. A search may stop anywhere and go on later, so that a compiler can spread it over
-/// constants, each with a limit of its own on the operations that it takes.
+/// Where a search stands. It may stop between two numbers of stages and go on later, so that a compiler can
+/// spread it over constants, each with a limit of its own on the operations that it takes.
 struct SearchState {
-  int group = 0, stage = 0, expert = 0, batch = 0;
+  int group = 0, expert = 0, stage = 0;
   double best_seconds = std::numeric_limits<double>::infinity();
   std::array<SearchCandidate, most_complexity + 1> fastest{}; ///< By complexity.
-  SearchCandidate smallest{};                                 ///< In bytes, of those that were costed first.
+  SearchCandidate smallest{};                                 ///< In bytes, until anything fits.
   std::int64_t evaluations = 0;
   bool done = false;
 };
@@ -75,14 +77,16 @@ struct SearchState {
 
 /// The search of one model, cluster and run.
 ///
-/// Branch and bound. What a rank computes and what it sends in its layers depends on tp, cp, ep and the
-/// microbatch alone, however the other ranks are divided into stages and data ranks. This is the floor of a
-/// branch; branches above the best time found, and its tolerance, are left out.
+/// Branch and bound over tp and cp, then ep, stages, microbatches. Each branch is timed by `add_times` with
+/// the least that its open choices may add, part by part, so that whatever the cost model says of a choice
+/// holds for the bound; branches that nothing within the tolerance, or nothing simpler, can come from are
+/// left out.
 class PlanSearch {
 public:
   constexpr PlanSearch(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                        const SearchSpace& space)
       : model_(model), cluster_(cluster), run_(run), space_(space),
+        size_(model.heads > 0 ? size_of(model) : ModelSize{}),
         calibration_(calibration_of(cluster.chip.generation)) {}
 
   [[nodiscard]] constexpr SearchTables tables() const {
@@ -101,7 +105,12 @@ public:
             out.group_count == static_cast<int>(SearchTables::most_groups))
           continue;
         SearchGroup group{0, static_cast<int>(tp), static_cast<int>(cp)};
-        group.floor_seconds = floor_of_group(out, group);
+        PlanConfiguration plan = base(group); // the largest microbatch and ep that anything allows
+        plan.microbatch = static_cast<int>(run_.sequences);
+        plan.ep = std::max(1, model_.experts.count);
+        LayerTraffic traffic = least_traffic(plan);
+        traffic.expert = {}; // there may be none
+        group.floor_seconds = layers_floor(plan, computation_of(plan), traffic);
         ++out.evaluations;
         // Inserted in its place: std::sort takes more operations than compilers allow.
         int at = out.group_count++;
@@ -125,6 +134,13 @@ public:
         return;
       }
       visit(tables, state);
+      if (++state.stage == tables.stages.count) {
+        state.stage = 0;
+        if (++state.expert == tables.experts.count) {
+          state.expert = 0;
+          ++state.group;
+        }
+      }
     }
   }
 
@@ -152,211 +168,342 @@ public:
   }
 
 private:
+  /// What the plans with the same extents share, and those with the same microbatch.
+  struct Branch {
+    PlanConfiguration plan{};
+    PlanLinks least{}; ///< That no order betters.
+    SearchOrders orders{};
+    std::array<int, Divisors::most> batches{}; ///< That divide a rank's sequences, in ascending order.
+    int batch_count = 0;
+    RankComputation computed{};
+  };
+  /// How a pipeline fills where a bound is for several microbatches: as with the smallest of them.
+  struct Filling {
+    PlanConfiguration plan{};
+    PassCosts passes{};
+    bool own = true; ///< The microbatch is that of the branch.
+  };
+  /// Schedules that a bound is for.
+  enum class Kind : std::uint8_t { unpaired, paired, any };
+
   [[nodiscard]] constexpr double limit(const SearchState& state) const {
     return state.best_seconds * (1 + space_.tolerance);
   }
+  /// What a plan of this complexity must not exceed to be of use: there may be a simpler one within the
+  /// limit.
+  [[nodiscard]] constexpr double limit(const SearchState& state, int complexity) const {
+    double least = limit(state);
+    for (int i = 0; i <= complexity; ++i)
+      if (const double measure = state.fastest[static_cast<std::size_t>(i)].measure; measure > 0)
+        least = std::min(least, measure);
+    return least;
+  }
 
-  [[nodiscard]] constexpr PlanConfiguration base(int tp, int cp) const {
+  [[nodiscard]] constexpr PlanConfiguration base(const SearchGroup& group) const {
     PlanConfiguration plan;
-    plan.tp = tp;
-    plan.cp = cp;
-    plan.sequence_parallel = run_.sequence_length % (static_cast<std::int64_t>(tp) * cp) == 0;
-    plan.zero_stage = 1;
+    plan.tp = group.tp;
+    plan.cp = group.cp;
+    plan.dp = static_cast<int>(cluster_.chips() / (static_cast<std::int64_t>(plan.tp) * plan.cp));
+    plan.sequence_parallel = run_.sequence_length % (static_cast<std::int64_t>(plan.tp) * plan.cp) == 0;
     return plan;
   }
-
-  /// Time of what the layers compute and send, but for the traffic of experts.
-  [[nodiscard]] constexpr double floor_of(const StepCost& cost) const {
-    double hidden = 0;
-    for (const TrafficCost& one : cost.traffic)
-      hidden += one.hidden_seconds();
-    const double layers = cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds +
-                          cost.overhead_seconds - hidden * calibration_.shared.contention +
-                          cost.of(Traffic::tensor).exposed_seconds +
-                          cost.of(Traffic::context).exposed_seconds;
-    return layers * jitter_of(cost) * (1 - 1e-12);
-  }
-  [[nodiscard]] static constexpr double jitter_of(const StepCost& cost) {
-    return cost.step_seconds / (cost.step_seconds - cost.straggler_seconds);
+  [[nodiscard]] constexpr RankComputation computation_of(const PlanConfiguration& plan) const {
+    return rank_computation(model_, cluster_, run_, plan, calibration_);
   }
 
-  /// With the largest microbatch and expert parallelism that anything allows: both save time alone, but for
-  /// the traffic of experts, which is left out.
-  [[nodiscard]] constexpr double floor_of_group(const SearchTables& tables, const SearchGroup& group) const {
-    PlanConfiguration plan = base(group.tp, group.cp);
-    const std::int64_t others = cluster_.chips() / (static_cast<std::int64_t>(plan.tp) * plan.cp);
-    for (int i = 0; i < tables.stages.count; ++i)
-      if (const std::int64_t pp = tables.stages[i]; pp <= model_.layers && others % pp == 0)
-        plan.pp = static_cast<int>(pp);
-    plan.dp = static_cast<int>(others / plan.pp);
-    plan.microbatch = static_cast<int>(std::max<std::int64_t>(1, run_.sequences / plan.dp));
-    plan.ep = std::max(1, model_.experts.count);
-    plan.zero_stage = 0; // there may be fewer ranks than experts
-    return floor_of(evaluate(model_, cluster_, run_, plan, calibration_));
+  /// What a layer sends at least, in whatever order and with whatever schedule.
+  [[nodiscard]] constexpr LayerTraffic least_traffic(PlanConfiguration plan) const {
+    const SharedCalibration& shared = calibration_.shared;
+    const PlanLinks links = least_links(cluster_, plan, model_.experts.active, shared);
+    LayerTraffic least = layer_traffic(model_, cluster_, run_, plan, links, shared);
+    plan.pp = 2; // stages enough for every schedule
+    for (const PlanSchedule schedule : {PlanSchedule::dual_pipe, PlanSchedule::one_f_one_b}) {
+      plan.schedule = schedule;
+      const LayerTraffic other = layer_traffic(model_, cluster_, run_, plan, links, shared);
+      least = least_of(least, other);
+    }
+    return least;
   }
 
-  /// Takes one step of the odometer over pp, ep and microbatch, and tries all plans with these.
+  /// Time of what the layers compute and send in themselves, whatever the other ranks are divided into: dp
+  /// and pp share out layers and sequences.
+  [[nodiscard]] constexpr double layers_floor(const PlanConfiguration& plan, const RankComputation& computed,
+                                              const LayerTraffic& traffic) const {
+    const SharedCalibration& shared = calibration_.shared;
+    const double expert = model_.expert_layers();
+    const StagePass all = stage_pass({model_.layers - expert, expert, 1}, computed, traffic,
+                                     repeats_of(Recomputation::none), shared);
+    const double passes = static_cast<double>(run_.sequences) * plan.tp * plan.cp /
+                          (static_cast<double>(cluster_.chips()) * plan.microbatch);
+    return passes * all.seconds() *
+           (1 + shared.jitter * doublings_above_eight(static_cast<double>(cluster_.chips()))) * (1 - 1e-12);
+  }
+
+  /// Tries all plans with one tp, cp, ep and number of stages.
   constexpr void visit(const SearchTables& tables, SearchState& state) const {
-    const SearchGroup& group = tables.groups[static_cast<std::size_t>(state.group)];
-    PlanConfiguration plan = base(group.tp, group.cp);
-    const std::int64_t pp = tables.stages[state.stage];
-    const std::int64_t others = cluster_.chips() / (static_cast<std::int64_t>(plan.tp) * plan.cp);
-    const auto carry_stage = [&] {
-      state.expert = state.batch = 0;
-      if (++state.stage == tables.stages.count) {
-        state.stage = 0;
-        ++state.group;
-      }
-    };
+    PlanConfiguration plan = base(tables.groups[static_cast<std::size_t>(state.group)]);
+    const std::int64_t others = plan.dp, ep = tables.experts[state.expert], pp = tables.stages[state.stage];
     if (pp > model_.layers || others % pp != 0 || run_.sequences % (others / pp) != 0 ||
-        !allows(space_.pp, pp) || !allows(space_.dp, others / pp))
-      return carry_stage();
+        cluster_.chips() / pp % ep != 0 || !allows(space_.pp, pp) || !allows(space_.dp, others / pp) ||
+        !allows(space_.ep, ep))
+      return;
+    plan.ep = static_cast<int>(ep);
     plan.pp = static_cast<int>(pp);
     plan.dp = static_cast<int>(others / pp);
-    const std::int64_t ep = tables.experts[state.expert];
-    const auto carry_expert = [&] {
-      state.batch = 0;
-      if (++state.expert == tables.experts.count)
-        carry_stage();
-    };
-    if (cluster_.chips() / pp % ep != 0 || !allows(space_.ep, ep))
-      return carry_expert();
-    plan.ep = static_cast<int>(ep);
-    const std::int64_t batch = tables.batches[state.batch];
-    if (batch > run_.sequences / plan.dp)
-      return carry_expert();
-    plan.microbatch = static_cast<int>(batch);
-    bool larger = true;
-    if (run_.sequences / plan.dp % batch == 0 && allows(space_.microbatch, batch))
-      larger = try_all(plan, state);
-    if (++state.batch == tables.batches.count || !larger)
-      carry_expert();
+    plan.recomputation = space_.recomputation.value_or(Recomputation::none);
+    const std::int64_t each = run_.sequences / plan.dp;
+    Branch branch;
+    for (int i = 0; i < tables.batches.count && tables.batches[i] <= each; ++i)
+      if (each % tables.batches[i] == 0 && allows(space_.microbatch, tables.batches[i]))
+        branch.batches[static_cast<std::size_t>(branch.batch_count++)] = static_cast<int>(tables.batches[i]);
+    if (branch.batch_count == 0)
+      return;
+    plan.microbatch = branch.batches[0];
+    if (!settle_least(plan, state))
+      return;
+    branch.plan = plan;
+    branch.least = least_links(cluster_, plan, model_.experts.active, calibration_.shared);
+    try_batches(branch, 0, branch.batch_count, state);
+  }
+
+  /// Tries the microbatches from one to another; false where one does not fit, and so none above it.
+  ///
+  /// A larger microbatch takes less time for all of a step's layers, a smaller one for a pipeline to fill.
+  constexpr bool try_batches(Branch& branch, int from, int to, SearchState& state) const {
+    PlanConfiguration& plan = branch.plan;
+    plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
+    const bool one = to - from == 1;
+    Filling filling{plan, {}, one};
+    if (!one) {
+      filling.passes = least_pass(plan).passes;
+      plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
+    }
+    branch.computed = computation_of(plan);
+    const double most = limit(state, complexity(plan));
+    if (layers_floor(plan, branch.computed, least_traffic(plan)) > most ||
+        bound_of(branch, branch.least, Kind::any, filling, state) > most)
+      return true;
+    if (one)
+      return try_branch(branch, state);
+    const int middle = (from + to) / 2;
+    return try_batches(branch, from, middle, state) && try_batches(branch, middle, to, state);
+  }
+
+  /// The passes of a stage of average size, with the least traffic.
+  [[nodiscard]] constexpr StagePass least_pass(const PlanConfiguration& plan) const {
+    const double expert = static_cast<double>(model_.expert_layers()) / plan.pp;
+    return stage_pass({static_cast<double>(model_.layers) / plan.pp - expert, expert, 1.0 / plan.pp},
+                      computation_of(plan), least_traffic(plan), repeats_of(plan.recomputation),
+                      calibration_.shared);
   }
 
   /// The schedules that are not ruled out, with their numbers of chunks.
   template <class Function>
-  constexpr void for_each_schedule(const Function& function) const {
-    for (int kind = 0; kind < 8; ++kind) {
-      const auto schedule = static_cast<PlanSchedule>(kind);
-      const bool interleaved = schedule == PlanSchedule::interleaved;
-      if (space_.schedule && *space_.schedule != schedule)
+  constexpr void for_each_schedule(PlanConfiguration plan, const Function& function,
+                                   bool legal = true) const {
+    const auto microbatches = static_cast<int>(microbatches_of(run_, plan));
+    for (int kind = 0; kind < (plan.pp > 1 ? 8 : 1); ++kind) {
+      plan.schedule = plan.pp > 1 ? static_cast<PlanSchedule>(kind) : PlanSchedule::one_f_one_b;
+      const bool interleaved = plan.schedule == PlanSchedule::interleaved;
+      if ((plan.pp > 1 && space_.schedule && *space_.schedule != plan.schedule) ||
+          (legal && !rule_of(plan.schedule, plan.pp, microbatches).holds()))
         continue;
-      for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
-        if (!interleaved || allows(space_.chunks, chunks))
-          function(schedule, chunks);
+      for (plan.chunks = interleaved ? 2 : 1; plan.chunks <= (interleaved ? most_chunks : 1); ++plan.chunks)
+        if ((!interleaved || allows(space_.chunks, plan.chunks)) &&
+            model_.layers >= plan.pp * chunks_of(plan.schedule, plan.chunks))
+          function(plan);
     }
   }
 
-  /// Tries all plans with these extents; false where none fits, and so none with a larger microbatch.
-  ///
-  /// No schedule keeps less than 1F1B, so that what does not fit with it does not fit at all. Recomputation
-  /// takes time and saves memory: with each sharding and schedule, the first that fits is the fastest.
-  constexpr bool try_all(PlanConfiguration plan, SearchState& state) const {
-    std::uint64_t settled = 0; // one bit for each sharding and schedule
-    bool fits = false;
-    for (int kind = 0; kind < 3; ++kind) {
-      plan.recomputation = static_cast<Recomputation>(kind);
-      if (space_.recomputation && *space_.recomputation != plan.recomputation)
-        continue;
-      plan.schedule = PlanSchedule::one_f_one_b;
-      plan.chunks = 1;
-      plan.zero_stage = space_.zero_stage.value_or(2); // no other sends or updates less
-      StepCost least = cost_of(plan, state);
-      if (std::min(without_idling(least) + least_idling(plan, least),
-                   without_idling(least) - pairing_saves(plan, least)) > limit(state) * (1 + 1e-12))
-        return true;
-      keep(state.smallest, least.memory.total(), plan);
-      // What keeps less where a rank holds few parameters, or shares them with few.
-      for (const int other : {3, 1})
-        if (least.problem != PlanProblem::none && !space_.zero_stage && (other == 1 || plan.pp == 1)) {
-          plan.zero_stage = other;
-          least = cost_of(plan, state);
-          keep(state.smallest, least.memory.total(), plan);
-        }
-      if (least.problem != PlanProblem::none)
-        continue;
-      fits = true;
-      for (plan.zero_stage = 0; plan.zero_stage <= 3; ++plan.zero_stage)
-        if (allows(space_.zero_stage, plan.zero_stage))
-          try_schedules(plan, settled, state);
-    }
-    return fits;
+  [[nodiscard]] constexpr double memory_of(const PlanConfiguration& plan) const {
+    return memory_cost(model_, size_, run_, plan, kept_microbatches(run_, plan)).total();
   }
 
-  constexpr void try_schedules(PlanConfiguration plan, std::uint64_t& settled, SearchState& state) const {
+  /// Tries all plans of a branch; false where none fits, and so none with a larger microbatch.
+  constexpr bool try_branch(Branch& branch, SearchState& state) const {
+    if (!settle_least(branch.plan, state))
+      return false;
+    branch.orders.find(cluster_, branch.plan, model_.experts.active, calibration_.shared, space_);
+    const auto limit_now = [&] { return limit(state, complexity(branch.plan)); };
+    for (const Kind kind : {Kind::unpaired, Kind::paired}) {
+      if (bound_of(branch, branch.orders.least, kind, {}, state) > limit_now())
+        continue;
+      std::array<double, SearchOrders::most> bounds{};
+      for (std::size_t i = 0; i < static_cast<std::size_t>(branch.orders.count); ++i)
+        bounds[i] = bound_of(branch, branch.orders.links[i], kind, {}, state);
+      try_schedules(branch, bounds, kind, state);
+    }
+    return true;
+  }
+
+  /// Finds out what fits: the least recomputation, and the least stage of ZeRO, that any plan of the branch
+  /// has; false where none fits. Keeps what needs least as long as nothing has fitted. No schedule needs less
+  /// than 1F1B does.
+  constexpr bool settle_least(PlanConfiguration& settled, SearchState& state) const {
+    const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
+    PlanConfiguration plan = settled;
     plan.schedule = PlanSchedule::one_f_one_b;
     plan.chunks = 1;
-    const StepCost simple = cost_of(plan, state);
-    if (simple.problem != PlanProblem::none)
-      return;
-    const bool pipeline = plan.pp > 1;
-    const auto take = [&](const StepCost& cost, std::uint64_t bit) {
-      if ((settled & bit) != 0 || cost.problem != PlanProblem::none)
-        return;
-      settled |= bit;
-      keep(state.fastest[static_cast<std::size_t>(complexity(plan))], cost.step_seconds, plan);
-      state.best_seconds = std::min(state.best_seconds, cost.step_seconds);
-    };
-    const std::uint64_t first = std::uint64_t{1} << (16 * plan.zero_stage);
-    if (!pipeline || !space_.schedule || *space_.schedule == plan.schedule)
-      take(simple, first);
-    if (!pipeline)
-      return;
-    const double busy = without_idling(simple);
-    std::uint64_t bit = first;
-    for_each_schedule([&](PlanSchedule schedule, int chunks) {
-      bit *= 2;
-      plan.schedule = schedule;
-      plan.chunks = chunks;
-      if (schedule != PlanSchedule::one_f_one_b && (settled & bit) == 0 &&
-          (pairs(schedule) ? busy - pairing_saves(plan, simple) : busy + idling(plan, simple)) <=
-              limit(state) * (1 + 1e-12))
-        take(cost_of(plan, state), bit);
-    });
+    int recomputation = 3, stage = 4;
+    for (int kind = 0; kind < 3; ++kind)
+      for (int zero = 0; zero <= 3; ++zero) {
+        plan.recomputation = static_cast<Recomputation>(kind);
+        plan.zero_stage = zero;
+        if ((space_.recomputation && *space_.recomputation != plan.recomputation) ||
+            !allows(space_.zero_stage, zero))
+          continue;
+        if (!none && zero >= stage && recomputation <= kind)
+          continue;
+        if (memory_of(plan) <= cluster_.chip.memory_bytes) {
+          recomputation = std::min(recomputation, kind);
+          stage = std::min(stage, zero);
+        }
+        if (none)
+          for_each_schedule(plan, [&](const PlanConfiguration& scheduled) {
+            keep(state.smallest, memory_of(scheduled), scheduled);
+          });
+      }
+    if (stage == 4)
+      return false;
+    settled.recomputation = static_cast<Recomputation>(recomputation);
+    settled.zero_stage = stage;
+    return true;
   }
 
-  /// Time of a step less what depends on the schedule.
-  [[nodiscard]] constexpr double without_idling(const StepCost& cost) const {
-    const TrafficCost& sends = cost.of(Traffic::pipeline);
-    const double scheduled =
-        cost.bubble_seconds + sends.exposed_seconds + calibration_.shared.contention * sends.hidden_seconds();
-    return cost.step_seconds - scheduled * jitter_of(cost);
+  [[nodiscard]] static constexpr bool is(const PlanConfiguration& plan, Kind kind) {
+    return kind == Kind::any || pairs_passes(plan) == (kind == Kind::paired);
   }
-  /// Schedules that run a forward beside a backward hide the traffic of experts behind it.
-  [[nodiscard]] static constexpr bool pairs(PlanSchedule schedule) {
-    return schedule == PlanSchedule::dual_pipe || schedule == PlanSchedule::dual_pipe_v;
-  }
-  /// No more than this; infinitely negative without a pipeline.
-  [[nodiscard]] static constexpr double pairing_saves(const PlanConfiguration& plan, const StepCost& cost) {
-    return plan.pp == 1
-               ? -std::numeric_limits<double>::infinity()
-               : (cost.of(Traffic::expert).exposed_seconds + cost.imbalance_seconds) * jitter_of(cost);
-  }
-  /// Least time that a plan adds to that for its bubble; infinite where its schedule is not allowed.
-  [[nodiscard]] constexpr double idling(const PlanConfiguration& plan, const StepCost& cost) const {
-    const auto microbatches =
-        static_cast<int>(run_.sequences / (static_cast<std::int64_t>(plan.dp) * plan.microbatch));
-    const int chunks = chunks_of(plan.schedule, plan.chunks);
-    if (model_.layers < plan.pp * chunks || !rule_of(plan.schedule, plan.pp, microbatches).holds())
+
+  /// Less than any plan of the branch takes with schedules of a kind.
+  [[nodiscard]] constexpr double bound_of(const Branch& branch, const PlanLinks& links, Kind kind,
+                                          const Filling& filling, SearchState& state) const {
+    if (kind == Kind::paired && branch.plan.pp == 1)
       return std::numeric_limits<double>::infinity();
-    return pipeline_shape(plan.schedule, plan.pp, microbatches, chunks, cost.passes).bubble * jitter_of(cost);
-  }
-  [[nodiscard]] constexpr double least_idling(PlanConfiguration plan, const StepCost& cost) const {
-    if (plan.pp == 1)
-      return 0;
-    double least = std::numeric_limits<double>::infinity();
-    for_each_schedule([&](PlanSchedule schedule, int chunks) {
-      plan.schedule = schedule;
-      plan.chunks = chunks;
-      if (!pairs(schedule))
-        least = std::min(least, idling(plan, cost));
-    });
-    return least;
+    const SharedCalibration& shared = calibration_.shared;
+    PlanConfiguration plan = branch.plan;
+    LayerTraffic traffic;
+    int kinds = 0; // of schedules: one that does not pair, one that does
+    for_each_schedule(
+        plan,
+        [&](const PlanConfiguration& one) {
+          const int bit = pairs_passes(one) ? 2 : 1;
+          if (!is(one, kind) || (kinds & bit) != 0)
+            return;
+          const LayerTraffic other = layer_traffic(model_, cluster_, run_, one, links, shared);
+          traffic = kinds == 0 ? other : least_of(traffic, other);
+          kinds |= bit;
+        },
+        filling.own);
+    if (kinds == 0)
+      return std::numeric_limits<double>::infinity();
+    plan.schedule = PlanSchedule::one_f_one_b; // each stage on one rank, which is the least
+    const RankParameters held = rank_parameters(model_, size_, plan);
+    PlanLinks at_once = links; // a larger microbatch has fewer sends
+    if (!filling.own)
+      at_once.pipeline.latency_seconds = 0;
+    StepCost cost;
+    ++state.evaluations;
+    add_times(
+        cost, model_, run_, plan, shared, branch.computed, traffic,
+        [&](const PassCosts& passes) {
+          ScheduleTime least;
+          bool first = true;
+          for_each_schedule(
+              filling.own ? plan : filling.plan,
+              [&](const PlanConfiguration& one) {
+                if (!is(one, kind))
+                  return;
+                const ScheduleTime time =
+                    schedule_time(model_, run_, one, at_once, shared, filling.own ? passes : filling.passes);
+                least = first ? time : least_of(least, time);
+                first = false;
+              },
+              filling.own);
+          return least;
+        },
+        [&](double pass_seconds) {
+          ShardingTime least;
+          bool first = true;
+          for (int zero = branch.plan.zero_stage; zero <= 3; ++zero) {
+            if (!allows(space_.zero_stage, zero))
+              continue;
+            plan.zero_stage = zero;
+            const ShardingTime time = sharding_time(cluster_, run_, plan, held, links, shared, pass_seconds);
+            least = first ? time : least_of(least, time);
+            first = false;
+          }
+          return least;
+        });
+    return cost.step_seconds * (1 - 1e-12);
   }
 
-  constexpr StepCost cost_of(const PlanConfiguration& plan, SearchState& state) const {
-    ++state.evaluations;
-    return evaluate(model_, cluster_, run_, plan, calibration_);
+  /// Tries the schedules and shardings of a branch. Recomputation takes time and saves memory: with each of
+  /// these the first that fits is the fastest.
+  constexpr void try_schedules(const Branch& branch, const std::array<double, SearchOrders::most>& bounds,
+                               Kind kind, SearchState& state) const {
+    const SharedCalibration& shared = calibration_.shared;
+    const SearchOrders& orders = branch.orders;
+    for_each_schedule(branch.plan, [&](PlanConfiguration plan) {
+      if (!is(plan, kind))
+        return;
+      for (; plan.zero_stage <= 3; ++plan.zero_stage) {
+        if (!allows(space_.zero_stage, plan.zero_stage))
+          continue;
+        bool fitting = false; // found out when first needed
+        for (std::size_t i = 0; i < static_cast<std::size_t>(orders.count); ++i) {
+          orders.settle(plan, i);
+          if (bounds[i] > limit(state, complexity(plan)))
+            continue;
+          if (!fitting && !settle_recomputation(plan))
+            break;
+          fitting = true;
+          if (bounds[i] > limit(state, complexity(plan)))
+            continue;
+          StepCost cost;
+          ++state.evaluations;
+          add_times(
+              cost, model_, run_, plan, shared, branch.computed,
+              layer_traffic(model_, cluster_, run_, plan, orders.links[i], shared),
+              [&](const PassCosts& passes) {
+                return schedule_time(model_, run_, plan, orders.links[i], shared, passes);
+              },
+              [&](double pass_seconds) {
+                return sharding_time(cluster_, run_, plan, rank_parameters(model_, size_, plan),
+                                     orders.links[i], shared, pass_seconds);
+              });
+          keep(state.fastest[static_cast<std::size_t>(complexity(plan))], cost.step_seconds, plan);
+          state.best_seconds = std::min(state.best_seconds, cost.step_seconds);
+        }
+        plan.recomputation = branch.plan.recomputation;
+      }
+    });
+  }
+
+  /// Chooses the least recomputation that fits, if any does.
+  [[nodiscard]] constexpr bool settle_recomputation(PlanConfiguration& plan) const {
+    for (int kind = static_cast<int>(plan.recomputation); kind < 3; ++kind) {
+      plan.recomputation = static_cast<Recomputation>(kind);
+      if ((!space_.recomputation || *space_.recomputation == plan.recomputation) &&
+          memory_of(plan) <= cluster_.chip.memory_bytes)
+        return true;
+    }
+    return false;
+  }
+
+  /// The least of each part of two.
+  [[nodiscard]] static constexpr TrafficCost least_of(const TrafficCost& left, const TrafficCost& right) {
+    return {std::min(left.bytes, right.bytes), std::min(left.seconds, right.seconds),
+            std::min(left.exposed_seconds, right.exposed_seconds)};
+  }
+  [[nodiscard]] static constexpr LayerTraffic least_of(const LayerTraffic& left, const LayerTraffic& right) {
+    return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),
+            least_of(left.expert, right.expert)};
+  }
+  [[nodiscard]] static constexpr ScheduleTime least_of(const ScheduleTime& left, const ScheduleTime& right) {
+    return {std::min(left.bubble_seconds, right.bubble_seconds), least_of(left.sends, right.sends)};
+  }
+  [[nodiscard]] static constexpr ShardingTime least_of(const ShardingTime& left, const ShardingTime& right) {
+    return {least_of(left.data, right.data), std::min(left.optimizer_seconds, right.optimizer_seconds)};
   }
 
   static constexpr void keep(SearchCandidate& kept, double measure, const PlanConfiguration& plan) {
@@ -369,6 +516,7 @@ private:
   const ClusterSpec& cluster_;
   const RunSpec& run_;
   SearchSpace space_;
+  ModelSize size_;
   Calibration calibration_;
 };
 
@@ -377,8 +525,7 @@ private:
 /// @brief The best plan for a run of a model on a cluster: of all legal plans that fit into memory and are at
 /// most `space.tolerance` slower than the fastest one, the simplest.
 ///
-/// Legal is what `problem_of` allows. The mesh is laid over the domains from inner to outer in the order tp,
-/// cp, dp, pp; experts lie over the innermost ranks of a stage.
+/// Legal is what `problem_of` allows, in any order of the mesh's axes over the cluster's domains.
 [[nodiscard]] constexpr Plan search(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                     const SearchSpace& space = {}) {
   const detail::PlanSearch search(model, cluster, run, space);

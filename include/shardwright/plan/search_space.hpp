@@ -26,6 +26,8 @@ struct SearchSpace {
   std::optional<int> zero_stage{};
   std::optional<PlanSchedule> schedule{};
   std::optional<Recomputation> recomputation{};
+  std::optional<PlanOrder> order{};
+  std::optional<bool> experts_outside{};
   double tolerance = 0.01; ///< Plans that are slower by no more count as equal: the model cannot tell them.
 };
 
@@ -33,29 +35,33 @@ struct SearchSpace {
 inline constexpr int most_chunks = 4;
 
 /// @brief How much there is to understand in a plan: one for each axis and for recomputation, two for a
-/// pipeline, one to three for a schedule beyond GPipe and 1F1B, and the stage of ZeRO.
+/// pipeline, one to three for a schedule beyond GPipe and 1F1B, the stage of ZeRO, and one for an order of
+/// the mesh that is not the usual one.
 [[nodiscard]] constexpr int complexity(const PlanConfiguration& plan) noexcept {
   constexpr std::array<int, 8> of_schedule{0, 0, 1, 1, 1, 2, 3, 2};
   const int pipeline = plan.pp > 1 ? 2 + of_schedule[static_cast<std::size_t>(plan.schedule)] : 0;
   return (plan.tp > 1 ? 1 : 0) + (plan.cp > 1 ? 1 : 0) + (plan.ep > 1 ? 1 : 0) + pipeline + plan.zero_stage +
-         (plan.recomputation != Recomputation::none ? 1 : 0);
+         (plan.recomputation != Recomputation::none ? 1 : 0) +
+         (plan.order != PlanOrder::usual || plan.experts_outside ? 1 : 0);
 }
 /// @brief The highest complexity that there is.
-inline constexpr int most_complexity = 12;
+inline constexpr int most_complexity = 13;
 
 /// @brief Whether the first of two plans of one complexity and time comes first: lower extents, inner axes
 /// before outer ones.
 [[nodiscard]] constexpr bool comes_first(const PlanConfiguration& left, const PlanConfiguration& right) {
   const auto key = [](const PlanConfiguration& plan) {
-    return std::array<std::int64_t, 9>{plan.pp,
-                                       plan.cp,
-                                       plan.tp,
-                                       plan.ep,
-                                       plan.zero_stage,
-                                       static_cast<int>(plan.recomputation),
-                                       static_cast<int>(plan.schedule),
-                                       plan.chunks,
-                                       plan.microbatch};
+    return std::array<std::int64_t, 11>{plan.pp,
+                                        plan.cp,
+                                        plan.tp,
+                                        plan.ep,
+                                        plan.zero_stage,
+                                        static_cast<int>(plan.recomputation),
+                                        static_cast<int>(plan.schedule),
+                                        plan.chunks,
+                                        plan.microbatch,
+                                        plan.experts_outside ? 1 : 0,
+                                        static_cast<int>(plan.order)};
   };
   return key(left) < key(right);
 }
@@ -63,7 +69,8 @@ inline constexpr int most_complexity = 12;
 /// @brief The divisors of a number in ascending order; 256 at most, which is more than any number below two
 /// million has.
 struct Divisors {
-  std::array<std::int64_t, 256> values{};
+  static constexpr std::size_t most = 256;
+  std::array<std::int64_t, most> values{};
   int count = 0;
 
   [[nodiscard]] constexpr std::int64_t operator[](int index) const {

@@ -7,15 +7,14 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/calibration.hpp>
 #include <shardwright/plan/cluster_spec.hpp>
-#include <shardwright/plan/collective_time.hpp>
 #include <shardwright/plan/memory_cost.hpp>
 #include <shardwright/plan/model_spec.hpp>
 #include <shardwright/plan/plan_configuration.hpp>
+#include <shardwright/plan/plan_links.hpp>
 #include <shardwright/plan/run_spec.hpp>
 #include <shardwright/plan/step_cost.hpp>
 
 #include <algorithm>
-#include <cstddef>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -32,29 +31,10 @@ struct LayerTraffic {
   }
 };
 
-/// @brief How the groups of a plan lie in the domains of a cluster.
-[[nodiscard]] constexpr GroupLinks tensor_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                                const SharedCalibration& shared) noexcept {
-  return links_of(cluster, {static_cast<double>(plan.tp), 1}, {shared.scale_up, shared.scale_out});
-}
-[[nodiscard]] constexpr GroupLinks context_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                                 const SharedCalibration& shared) noexcept {
-  return links_of(cluster, {static_cast<double>(plan.cp), static_cast<double>(plan.tp)},
-                  {shared.scale_up, shared.scale_out});
-}
-[[nodiscard]] constexpr GroupLinks expert_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                                const SharedCalibration& shared) noexcept {
-  return links_of(cluster, {static_cast<double>(plan.ep), 1}, {shared.scale_up, shared.scale_out});
-}
-
-/// @brief The domain that the sends between stages pass: the innermost that holds two of them.
-[[nodiscard]] constexpr int send_domain(const ClusterSpec& cluster, const PlanConfiguration& plan) noexcept {
-  const double apart = static_cast<double>(plan.tp) * plan.cp * plan.dp;
-  int level = 0;
-  while (level + 1 < cluster.domain_count &&
-         static_cast<double>(cluster.domains[static_cast<std::size_t>(level)].chips) <= apart)
-    ++level;
-  return level;
+/// @brief Whether the schedule runs a forward beside a backward, which hides the traffic of experts.
+[[nodiscard]] constexpr bool pairs_passes(const PlanConfiguration& plan) noexcept {
+  return plan.pp > 1 &&
+         (plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v);
 }
 
 /// @brief The traffic of a layer, and how much of it nothing hides; a backward pass has as much, a recomputed
@@ -64,54 +44,48 @@ struct LayerTraffic {
 /// 2 b s h bytes, as many as two all-reduces); XLA splits products on a torus to overlap them. Context
 /// parallelism gathers keys and values. Experts receive and return each copy of a token, which DualPipe was
 /// made to hide (arXiv 2412.19437, section 3.2.1).
+/// @param links of the plan in the cluster.
 [[nodiscard]] constexpr LayerTraffic layer_traffic(const ModelSpec& model, const ClusterSpec& cluster,
                                                    const RunSpec& run, const PlanConfiguration& plan,
+                                                   const PlanLinks& links,
                                                    const SharedCalibration& shared) noexcept {
   const double t = plan.tp, residual = 2 * rank_tokens(run, plan) * model.hidden;
   LayerTraffic traffic;
   if (plan.tp > 1) {
-    const GroupLinks links = tensor_links(cluster, plan, shared);
     traffic.tensor.bytes = 4 * residual * (t - 1) / t;
-    traffic.tensor.seconds = 4 * gather_seconds(links, residual);
+    traffic.tensor.seconds = 4 * links.tensor.seconds(residual);
     const bool torus = cluster.domains[0].torus_dimensions > 0;
     traffic.tensor.exposed_seconds =
         traffic.tensor.seconds * (torus ? shared.torus_exposed : shared.tensor_exposed);
   }
   if (plan.cp > 1) {
-    const GroupLinks links = context_links(cluster, plan, shared);
     const double width = model.latent.used() ? model.latent.key_value_rank + model.latent.rotary_width
                                              : 2.0 * model.key_value_heads * model.width_per_head() / t;
     const double gathered = 2 * rank_tokens(run, plan) * plan.cp * width;
     traffic.context.bytes = gathered * (plan.cp - 1) / plan.cp;
-    traffic.context.seconds = gather_seconds(links, gathered);
+    traffic.context.seconds = links.context.seconds(gathered);
     traffic.context.exposed_seconds = traffic.context.seconds * shared.context_exposed;
   }
   if (plan.ep > 1) {
-    const GroupLinks links = expert_links(cluster, plan, shared);
     const double routed = residual / t * model.experts.active;
     traffic.expert.bytes = 2 * routed * (plan.ep - 1) / plan.ep;
-    traffic.expert.seconds = 2 * all_to_all_seconds(links, routed, model.experts.active);
-    const bool pairs = plan.pp > 1 && (plan.schedule == PlanSchedule::dual_pipe ||
-                                       plan.schedule == PlanSchedule::dual_pipe_v);
+    traffic.expert.seconds = 2 * links.expert.seconds(routed);
     traffic.expert.exposed_seconds =
-        traffic.expert.seconds * (pairs ? shared.paired_exposed : shared.expert_exposed);
+        traffic.expert.seconds * (pairs_passes(plan) ? shared.paired_exposed : shared.expert_exposed);
   }
   return traffic;
 }
 
-/// @brief Sends of activations and gradients between stages, which are a stage's ranks apart.
+/// @brief Sends of activations and gradients between stages.
 /// @param hops sends that the makespan waits for, of `pipeline_shape`.
-[[nodiscard]] constexpr TrafficCost send_traffic(const ModelSpec& model, const ClusterSpec& cluster,
-                                                 const RunSpec& run, const PlanConfiguration& plan,
+[[nodiscard]] constexpr TrafficCost send_traffic(const ModelSpec& model, const RunSpec& run,
+                                                 const PlanConfiguration& plan, const PlanLinks& links,
                                                  const SharedCalibration& shared, double microbatches,
                                                  int chunks, double hops) noexcept {
   if (plan.pp <= 1)
     return {};
-  const int level = send_domain(cluster, plan);
-  const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
-  const double bandwidth = domain.bandwidth * (level == 0 ? shared.scale_up : shared.scale_out);
   const double bytes = 2 * rank_tokens(run, plan) * model.hidden / (plan.sequence_parallel ? plan.tp : 1);
-  const double one = bytes / bandwidth + domain.latency_seconds, sends = 2 * microbatches * chunks;
+  const double one = links.pipeline.seconds(bytes), sends = 2 * microbatches * chunks;
   return {sends * bytes, sends * one, std::min(sends, hops * shared.send_exposed) * one};
 }
 
@@ -140,34 +114,32 @@ struct DataBytes {
   return data_each_microbatch(plan) ? 1 : 0.7;
 }
 
-/// @brief Calls `function(parameters, ranks, links)` for each group that shares parameters as data
-/// parallelism: of what is dense, and of experts.
-template <class Function>
-constexpr void for_each_data_group(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                   const RankParameters& held, const SharedCalibration& shared,
-                                   const Function& function) noexcept {
-  const auto visit = [&](double parameters, double ranks, double stride) {
-    if (ranks > 1 && parameters > 0)
-      function(parameters, ranks, links_of(cluster, {ranks, stride}, {shared.scale_up, shared.scale_out}));
-  };
-  visit(held.dense, static_cast<double>(plan.dp) * plan.cp, plan.tp);
-  visit(held.experts, static_cast<double>(plan.expert_dp()), plan.ep);
+/// @brief Seconds of what data parallelism moves at a time, of what is dense and of experts.
+struct DataSeconds {
+  double dense = 0;
+  double experts = 0;
+};
+[[nodiscard]] constexpr DataSeconds data_seconds(const PlanConfiguration& plan, const RankParameters& held,
+                                                 const PlanLinks& links, double per_parameter) noexcept {
+  const bool dense = static_cast<double>(plan.dp) * plan.cp > 1 && held.dense > 0;
+  const bool experts = plan.expert_dp() > 1 && held.experts > 0;
+  return {dense ? links.data.seconds(per_parameter * held.dense) : 0,
+          experts ? links.expert_data.seconds(per_parameter * held.experts) : 0};
 }
 
 /// @brief Gradients reduced and parameters gathered.
 /// @param pass_seconds of one microbatch on a rank: it hides what runs beside it.
-[[nodiscard]] constexpr TrafficCost data_traffic(const ClusterSpec& cluster, const RunSpec& run,
-                                                 const PlanConfiguration& plan, const RankParameters& held,
+[[nodiscard]] constexpr TrafficCost data_traffic(const RunSpec& run, const PlanConfiguration& plan,
+                                                 const RankParameters& held, const PlanLinks& links,
                                                  const SharedCalibration& shared, double microbatches,
                                                  double pass_seconds) noexcept {
   const DataBytes each = data_bytes(run, plan, shared);
   const double per_parameter = each.reduced + each.gathered;
-  double seconds = 0, bytes = 0;
-  for_each_data_group(cluster, plan, held, shared,
-                      [&](double parameters, double ranks, const GroupLinks& links) {
-                        bytes += per_parameter * parameters * (ranks - 1) / ranks;
-                        seconds += gather_seconds(links, per_parameter * parameters);
-                      });
+  const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 0; };
+  const double bytes = per_parameter * (held.dense * others(static_cast<double>(plan.dp) * plan.cp) +
+                                        held.experts * others(static_cast<double>(plan.expert_dp())));
+  const DataSeconds parts = data_seconds(plan, held, links, per_parameter);
+  const double seconds = parts.dense + parts.experts;
   const double beside = data_beside(plan) * pass_seconds;
   const double times = data_each_microbatch(plan) ? microbatches : 1;
   return {times * bytes, times * seconds, times * std::max(seconds * shared.data_exposed, seconds - beside)};

@@ -9,6 +9,7 @@
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/number_text.hpp>
 #include <shardwright/schedule/svg_palette.hpp>
+#include <shardwright/schedule/svg_text.hpp>
 #include <shardwright/schedule/timetable.hpp>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ struct DrawingText {
 namespace detail {
 
 /// Builds the text of one drawing; times become pixels with one scale for all timetables.
-class SvgDrawing {
+class SvgDrawing : private SvgText {
   static constexpr double left = 92;   // names of ranks
   static constexpr double right = 128; // figures of ranks
   static constexpr double top = 104;   // title and legend
@@ -83,29 +84,6 @@ public:
 
 private:
   [[nodiscard]] double x_of(double time) const { return left + time * scale_; }
-  [[nodiscard]] static std::string px(double value) { return number_text(value, 1); }
-
-  [[nodiscard]] static std::string escaped(std::string_view words) {
-    std::string out;
-    for (const char c : words)
-      out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-    return out;
-  }
-  void words(std::string_view kind, double x, double y, std::string_view what) {
-    out_ += "<text class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" +
-            escaped(what) + "</text>\n";
-  }
-  void box(std::string_view kind, double x, double y, double width, double height,
-           std::string_view tip = {}) {
-    out_ += "<rect class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\" width=\"" +
-            px(width) + "\" height=\"" + px(height) + "\"";
-    out_ += tip.empty() ? "/>\n" : "><title>" + escaped(tip) + "</title></rect>\n";
-  }
-  void line(std::string_view kind, double x1, double y1, double x2, double y2) {
-    out_ += "<path class=\"" + std::string(kind) + "\" d=\"M" + px(x1) + " " + px(y1) + "L" + px(x2) + " " +
-            px(y2) + "\"/>\n";
-  }
-
   [[nodiscard]] std::string class_of(const Action& action) const {
     const StagePlacement& placement = tables_.front().placement;
     return letter_of(action.pass) + std::to_string(placement.chunk_of(action.stage, action.microbatch));
@@ -271,7 +249,6 @@ private:
 
   std::span<const Timetable> tables_;
   const DrawingText& text_;
-  std::string out_;
   double span_ = 0;
   double scale_ = 1;
   double bottom_ = 0;
