@@ -60,7 +60,7 @@ struct StagePass {
   add(computed.head, layers.head);
   const double all = layers.dense + layers.expert;
   stage.overhead =
-      (all * shared.layer_seconds + layers.expert * shared.expert_seconds) * (3 + repeats.layer) / 3;
+      (all * shared.layer_seconds + layers.expert * computed.expert_overhead) * (3 + repeats.layer) / 3;
   stage.exposed = all * (traffic.tensor.exposed_seconds + traffic.context.exposed_seconds) +
                   layers.expert * traffic.expert.exposed_seconds;
   stage.passes.forward = f.matmul + f.attention + f.elementwise + stage.exposed + stage.overhead / 3;
