@@ -49,7 +49,9 @@ const std::vector<Parameter> parameters{
     {"tensor_exposed", &SharedCalibration::tensor_exposed, 0, 0.7, 0.25, 0.2, 1},
     {"torus_exposed", &SharedCalibration::torus_exposed, 0, 0.3, 0.5, 0.02, 1},
     {"jitter", &SharedCalibration::jitter, 0, 0.005, 0.5, 0.0005, 0.02},
-    {"expert_seconds", &SharedCalibration::expert_seconds, 0, 0.001, 0.7, 1e-5, 1e-2},
+    {"expert_seconds", &SharedCalibration::expert_seconds, 0, 0.004, 0.7, 1e-5, 2e-2},
+    {"coupled_host", &SharedCalibration::coupled_host, 0, 0.5, 0.4, 0.1, 1},
+    {"captured_share", &SharedCalibration::captured_share, 0, 0.3, 0.4, 0.02, 1},
 };
 
 double& value_of(Constants& constants, const Parameter& parameter) {

@@ -19,6 +19,13 @@ enum class ChipGeneration : std::uint8_t { ampere, hopper, blackwell, tpu, gener
 /// @brief Number format of the matrix products.
 enum class Precision : std::uint8_t { bf16, fp16, fp8, fp4 };
 
+/// @brief What launches a chip's kernels; layers of many small experts wait for it.
+enum class HostKind : std::uint8_t {
+  separate, ///< A CPU behind PCI Express, as in nodes of eight GPUs.
+  coupled,  ///< A CPU on the board that shares memory with the chip (Grace).
+  compiled  ///< None: the whole step is one program (XLA on a TPU).
+};
+
 /// @brief A chip by its data sheet: dense peaks in FLOP/s, memory in bytes and bytes/s.
 struct ChipSpec {
   std::string_view name{};
@@ -34,6 +41,13 @@ struct ChipSpec {
   int torus_dimensions = 0;       ///< Of the scale-up domain; 0 where a switch joins it.
   std::string_view source{};
   double sustained = 1; ///< Of the peaks, where the board's power is below the usual one.
+
+  /// @brief The generation's, and coupled where a rack is one domain of GPUs.
+  [[nodiscard]] constexpr HostKind host() const noexcept {
+    return generation == ChipGeneration::tpu ? HostKind::compiled
+           : scale_up_chips > 8              ? HostKind::coupled
+                                             : HostKind::separate;
+  }
 
   [[nodiscard]] constexpr double peak(Precision precision) const noexcept {
     const double eight = peak_fp8 > 0 ? peak_fp8 : peak_bf16;

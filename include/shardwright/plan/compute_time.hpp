@@ -28,6 +28,7 @@ struct RankComputation {
   ForwardSeconds dense_layer{};  ///< A layer with a dense feed-forward.
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
   ForwardSeconds head{};         ///< Logits and loss.
+  double expert_overhead = 0; ///< Seconds of both passes of a layer with experts in which nothing computes.
 };
 
 /// @brief Times of a rank.
@@ -84,7 +85,7 @@ struct RankComputation {
     common.elementwise += shared.score_bytes * tokens * s * a / t / (3 * memory);
   common.matmul = rows * attention_sides / rate;
 
-  RankComputation out{common, common, {}};
+  RankComputation out{common, common, {}, 0};
   const double f = model.feed_forward;
   out.dense_layer.matmul += rows * (sides(h, columns * f / t) + sides(f / t, h)) / rate;
   out.dense_layer.elementwise += shared.branch_bytes * tokens * (columns + 1) * f / t / 2 * traffic;
@@ -103,6 +104,12 @@ struct RankComputation {
          shared.routed_bytes * copies * h) *
         traffic;
   }
+  const HostKind host = chip.host();
+  out.expert_overhead = host == HostKind::compiled  ? 0
+                        : host == HostKind::coupled ? shared.expert_seconds * shared.coupled_host
+                                                    : shared.expert_seconds;
+  if (run.captured_experts)
+    out.expert_overhead *= shared.captured_share;
   out.head.matmul = rows * sides(h, model.vocabulary / t) / full_rate;
   out.head.elementwise = shared.logit_bytes * tokens * model.vocabulary / t / (3 * memory);
   return out;

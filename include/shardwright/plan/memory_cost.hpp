@@ -14,6 +14,7 @@
 #include <shardwright/plan/step_cost.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -86,24 +87,53 @@ struct StateBytes {
   return plan.schedule == PlanSchedule::dual_pipe && plan.pp > 1 ? 2 : 1;
 }
 
-/// @brief Parameters on the fullest rank, before data-parallel sharding.
+/// @brief Parameters on a rank, before data-parallel sharding.
 struct RankParameters {
   double dense = 0;   ///< Over tp and pp.
   double experts = 0; ///< Over ep and pp.
+
+  [[nodiscard]] constexpr double total() const noexcept { return dense + experts; }
 };
+
+/// @brief What a rank of the pipeline holds.
+struct StageShare {
+  int layers = 0;
+  bool ends = true; ///< The embedding or the output matrix; both where there is one stage.
+};
+
+/// @brief The stages that need most: those at the ends, and those between them.
+///
+/// Where the layers do not divide, the stages at the ends, which hold the embedding and the output matrix,
+/// are among those with a layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2; two must be.
+[[nodiscard]] constexpr std::array<StageShare, 2> fullest_stages(const ModelSpec& model,
+                                                                 const PlanConfiguration& plan) noexcept {
+  const int less = model.layers / plan.pp, missing = plan.pp - model.layers % plan.pp;
+  const int more = model.layers % plan.pp == 0 ? less : less + 1;
+  return {{{missing >= 2 ? less : more, true}, {plan.pp > 2 ? more : 0, false}}};
+}
+
 [[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
-                                                       const PlanConfiguration& plan) noexcept {
-  const double p = plan.pp, t = plan.tp;
-  const double layers = (model.layers + plan.pp - 1) / plan.pp;
+                                                       const PlanConfiguration& plan,
+                                                       const StageShare& stage) noexcept {
+  const double t = plan.tp, layers = stage.layers;
   const double expert_layers = std::min(layers, static_cast<double>(model.expert_layers()));
   const double dense_layers = std::max(0.0, layers - expert_layers);
-  // A stage at the end holds the embedding or the output matrix; one rank without a pipeline holds both.
-  const double ends = p > 1 ? std::max(size.embedding, size.head) : size.embedding + size.head;
+  const double ends = !stage.ends   ? 0
+                      : plan.pp > 1 ? std::max(size.embedding, size.head)
+                                    : size.embedding + size.head;
   const double layer = size.attention_per_layer / t + size.vectors_per_layer;
   const double copies = parameter_copies(plan);
   return {copies * (layers * layer + expert_layers * size.shared_per_layer / t +
                     dense_layers * size.dense_per_layer / t + ends / t),
           copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
+}
+/// @brief Of the rank that has most.
+[[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
+                                                       const PlanConfiguration& plan) noexcept {
+  const auto stages = fullest_stages(model, plan);
+  const RankParameters first = rank_parameters(model, size, plan, stages[0]);
+  const RankParameters other = rank_parameters(model, size, plan, stages[1]);
+  return other.total() > first.total() ? other : first;
 }
 
 /// @brief Memory of a configuration; `kept` microbatches are in flight on the fullest rank.
@@ -114,9 +144,9 @@ struct RankParameters {
 /// pipeline keeps all parameters and gradients of the step whole; 1.5 GB of runtime and communication
 /// buffers.
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
-                                               const RunSpec& run, const PlanConfiguration& plan,
-                                               double kept) noexcept {
-  const RankParameters held = rank_parameters(model, size, plan);
+                                               const RunSpec& run, const PlanConfiguration& plan, double kept,
+                                               const StageShare& stage) noexcept {
+  const RankParameters held = rank_parameters(model, size, plan, stage);
   const StateBytes dense =
       state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
   const StateBytes expert =
@@ -136,10 +166,11 @@ struct RankParameters {
   } else if (plan.zero_stage >= 3) {
     memory.parameters += 2 * run.optimizer.parameter_bytes * layer_parameters;
   }
-  const double layers = (model.layers + plan.pp - 1) / plan.pp;
-  memory.activations = kept * layers * activation_bytes_per_layer(model, run, plan);
+  const int most_layers = (model.layers + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
+  memory.activations = kept * most_layers * activation_bytes_per_layer(model, run, plan);
   const double tokens = rank_tokens(run, plan), h = model.hidden;
-  memory.logits = (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
+  memory.logits =
+      !stage.ends ? 0 : (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
   PlanConfiguration once = plan;
   once.recomputation = Recomputation::none;
   double working =
@@ -151,6 +182,17 @@ struct RankParameters {
   memory.buffers =
       1.5e9 + working + (plan.zero_stage >= 2 ? run.optimizer.gradient_bytes * layer_parameters : 0);
   return memory;
+}
+/// @brief Of the rank that needs most.
+[[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
+                                               const RunSpec& run, const PlanConfiguration& plan,
+                                               double kept) noexcept {
+  const auto stages = fullest_stages(model, plan);
+  const MemoryCost first = memory_cost(model, size, run, plan, kept, stages[0]);
+  if (stages[1].layers <= stages[0].layers)
+    return first;
+  const MemoryCost other = memory_cost(model, size, run, plan, kept, stages[1]);
+  return other.total() > first.total() ? other : first;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

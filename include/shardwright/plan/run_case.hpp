@@ -101,6 +101,15 @@ namespace detail {
                                                     : Recomputation::full;
 }
 
+/// NVIDIA's containers capture layers with experts on Blackwell since 26.06.
+[[nodiscard]] inline bool captures_experts(const PublishedRun& row, const ChipSpec& chip) {
+  constexpr std::string_view name = "container ";
+  const std::string_view notes = row.text("notes");
+  const std::size_t at = notes.find(name);
+  return chip.generation == ChipGeneration::blackwell && at != notes.npos &&
+         notes.substr(at + name.size(), 5) >= "26.06";
+}
+
 /// PyTorch FSDP: its own sources, and ZeRO-2 or 3 on GPUs that is not XLA's.
 [[nodiscard]] inline bool uses_plain_stack(const PublishedRun& row, int zero_stage, const ChipSpec& chip) {
   const auto names = [&](std::string_view word) {
@@ -146,6 +155,7 @@ namespace detail {
   out.run.sequences = *row.integer("global_batch_seqs");
   out.run.sequence_length = *row.integer("seq_len");
   out.run.precision = detail::precision_of(row.text("precision"));
+  out.run.captured_experts = detail::captures_experts(row, *chip);
   out.run.fused_attention = out.run.precision != Precision::fp16;
 
   if (chip->generation == ChipGeneration::tpu) // XLA's static shapes

@@ -32,7 +32,8 @@ struct RunSpec {
   OptimizerSpec optimizer{};
   double expert_capacity = 1; ///< Rows per expert over the mean load: 1 without padding, 1.25 is usual with.
   KernelStack stack = KernelStack::tuned;
-  bool fused_attention = true; ///< Scores never leave the chip's registers; false for runs before 2022.
+  bool captured_experts = false; ///< Layers with experts run from captured graphs, without the host.
+  bool fused_attention = true;   ///< Scores never leave the chip's registers; false for runs before 2022.
 
   [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return sequences * sequence_length; }
 };

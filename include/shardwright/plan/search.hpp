@@ -168,11 +168,21 @@ public:
   }
 
 private:
+  /// Schedules with their numbers of chunks.
+  struct Schedules {
+    struct One {
+      PlanSchedule schedule = PlanSchedule::one_f_one_b;
+      int chunks = 1;
+    };
+    std::array<One, 8 + most_chunks> plans{};
+    int count = 0;
+  };
   /// What the plans with the same extents share, and those with the same microbatch.
   struct Branch {
     PlanConfiguration plan{};
     PlanLinks least{}; ///< That no order betters.
     SearchOrders orders{};
+    Schedules schedules{};                     ///< That are allowed with these numbers.
     std::array<int, Divisors::most> batches{}; ///< That divide a rank's sequences, in ascending order.
     int batch_count = 0;
     RankComputation computed{};
@@ -258,35 +268,43 @@ private:
         branch.batches[static_cast<std::size_t>(branch.batch_count++)] = static_cast<int>(tables.batches[i]);
     if (branch.batch_count == 0)
       return;
-    plan.microbatch = branch.batches[0];
-    if (!settle_least(plan, state))
-      return;
     branch.plan = plan;
     branch.least = least_links(cluster_, plan, model_.experts.active, calibration_.shared);
-    try_batches(branch, 0, branch.batch_count, state);
+    if (rules_out(branch, 0, branch.batch_count, state))
+      return;
+    branch.plan.microbatch = branch.batches[0];
+    if (settle_least(branch.plan, state))
+      try_batches(branch, 0, branch.batch_count, state);
   }
 
   /// Tries the microbatches from one to another; false where one does not fit, and so none above it.
+  constexpr bool try_batches(Branch& branch, int from, int to, SearchState& state) const {
+    if (rules_out(branch, from, to, state))
+      return true;
+    if (to - from == 1)
+      return try_branch(branch, state);
+    const int middle = (from + to) / 2;
+    return try_batches(branch, from, middle, state) && try_batches(branch, middle, to, state);
+  }
+
+  /// Whether no plan with these microbatches can be of use; computes for the largest of them.
   ///
   /// A larger microbatch takes less time for all of a step's layers, a smaller one for a pipeline to fill.
-  constexpr bool try_batches(Branch& branch, int from, int to, SearchState& state) const {
+  constexpr bool rules_out(Branch& branch, int from, int to, SearchState& state) const {
     PlanConfiguration& plan = branch.plan;
     plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
     const bool one = to - from == 1;
+    find_schedules(branch.schedules, plan, one);
     Filling filling{plan, {}, one};
     if (!one) {
-      filling.passes = least_pass(plan).passes;
+      if (plan.pp > 1)
+        filling.passes = least_pass(plan).passes;
       plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
     }
     branch.computed = computation_of(plan);
     const double most = limit(state, complexity(plan));
-    if (layers_floor(plan, branch.computed, least_traffic(plan)) > most ||
-        bound_of(branch, branch.least, Kind::any, filling, state) > most)
-      return true;
-    if (one)
-      return try_branch(branch, state);
-    const int middle = (from + to) / 2;
-    return try_batches(branch, from, middle, state) && try_batches(branch, middle, to, state);
+    return layers_floor(plan, branch.computed, least_traffic(plan)) > most ||
+           bound_of(branch, branch.least, Kind::any, filling, state) > most;
   }
 
   /// The passes of a stage of average size, with the least traffic.
@@ -297,21 +315,35 @@ private:
                       calibration_.shared);
   }
 
-  /// The schedules that are not ruled out, with their numbers of chunks.
-  template <class Function>
-  constexpr void for_each_schedule(PlanConfiguration plan, const Function& function,
-                                   bool legal = true) const {
+  /// The schedules that are not ruled out, by the numbers of a plan unless only by the search's space.
+  constexpr void find_schedules(Schedules& out, PlanConfiguration plan, bool of_plan) const {
+    out.count = 0;
+    if (plan.pp == 1) {
+      out.plans[static_cast<std::size_t>(out.count++)] = {PlanSchedule::one_f_one_b, 1};
+      return;
+    }
     const auto microbatches = static_cast<int>(microbatches_of(run_, plan));
-    for (int kind = 0; kind < (plan.pp > 1 ? 8 : 1); ++kind) {
-      plan.schedule = plan.pp > 1 ? static_cast<PlanSchedule>(kind) : PlanSchedule::one_f_one_b;
+    for (int kind = 0; kind < 8; ++kind) {
+      plan.schedule = static_cast<PlanSchedule>(kind);
       const bool interleaved = plan.schedule == PlanSchedule::interleaved;
-      if ((plan.pp > 1 && space_.schedule && *space_.schedule != plan.schedule) ||
-          (legal && !rule_of(plan.schedule, plan.pp, microbatches).holds()))
+      if ((space_.schedule && *space_.schedule != plan.schedule) ||
+          (of_plan && !rule_of(plan.schedule, plan.pp, microbatches).holds()))
         continue;
-      for (plan.chunks = interleaved ? 2 : 1; plan.chunks <= (interleaved ? most_chunks : 1); ++plan.chunks)
-        if ((!interleaved || allows(space_.chunks, plan.chunks)) &&
-            model_.layers >= plan.pp * chunks_of(plan.schedule, plan.chunks))
-          function(plan);
+      for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
+        if ((!interleaved || allows(space_.chunks, chunks)) &&
+            model_.layers >= plan.pp * chunks_of(plan.schedule, chunks))
+          out.plans[static_cast<std::size_t>(out.count++)] = {plan.schedule, chunks};
+    }
+  }
+
+  template <class Function>
+  static constexpr void for_each(const Schedules& schedules, PlanConfiguration plan, Kind kind,
+                                 const Function& function) {
+    for (int i = 0; i < schedules.count; ++i) {
+      plan.schedule = schedules.plans[static_cast<std::size_t>(i)].schedule;
+      plan.chunks = schedules.plans[static_cast<std::size_t>(i)].chunks;
+      if (kind == Kind::any || pairs_passes(plan) == (kind == Kind::paired))
+        function(plan);
     }
   }
 
@@ -342,8 +374,9 @@ private:
   constexpr bool settle_least(PlanConfiguration& settled, SearchState& state) const {
     const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
     PlanConfiguration plan = settled;
-    plan.schedule = PlanSchedule::one_f_one_b;
-    plan.chunks = 1;
+    Schedules legal;
+    if (none)
+      find_schedules(legal, plan, true);
     int recomputation = 3, stage = 4;
     for (int kind = 0; kind < 3; ++kind)
       for (int zero = 0; zero <= 3; ++zero) {
@@ -359,7 +392,7 @@ private:
           stage = std::min(stage, zero);
         }
         if (none)
-          for_each_schedule(plan, [&](const PlanConfiguration& scheduled) {
+          for_each(legal, plan, Kind::any, [&](const PlanConfiguration& scheduled) {
             keep(state.smallest, memory_of(scheduled), scheduled);
           });
       }
@@ -368,10 +401,6 @@ private:
     settled.recomputation = static_cast<Recomputation>(recomputation);
     settled.zero_stage = stage;
     return true;
-  }
-
-  [[nodiscard]] static constexpr bool is(const PlanConfiguration& plan, Kind kind) {
-    return kind == Kind::any || pairs_passes(plan) == (kind == Kind::paired);
   }
 
   /// Less than any plan of the branch takes with schedules of a kind.
@@ -383,17 +412,14 @@ private:
     PlanConfiguration plan = branch.plan;
     LayerTraffic traffic;
     int kinds = 0; // of schedules: one that does not pair, one that does
-    for_each_schedule(
-        plan,
-        [&](const PlanConfiguration& one) {
-          const int bit = pairs_passes(one) ? 2 : 1;
-          if (!is(one, kind) || (kinds & bit) != 0)
-            return;
-          const LayerTraffic other = layer_traffic(model_, cluster_, run_, one, links, shared);
-          traffic = kinds == 0 ? other : least_of(traffic, other);
-          kinds |= bit;
-        },
-        filling.own);
+    for_each(branch.schedules, plan, kind, [&](const PlanConfiguration& one) {
+      const int bit = pairs_passes(one) ? 2 : 1;
+      if ((kinds & bit) != 0)
+        return;
+      const LayerTraffic other = layer_traffic(model_, cluster_, run_, one, links, shared);
+      traffic = kinds == 0 ? other : least_of(traffic, other);
+      kinds |= bit;
+    });
     if (kinds == 0)
       return std::numeric_limits<double>::infinity();
     plan.schedule = PlanSchedule::one_f_one_b; // each stage on one rank, which is the least
@@ -408,17 +434,13 @@ private:
         [&](const PassCosts& passes) {
           ScheduleTime least;
           bool first = true;
-          for_each_schedule(
-              filling.own ? plan : filling.plan,
-              [&](const PlanConfiguration& one) {
-                if (!is(one, kind))
-                  return;
+          for_each(
+              branch.schedules, filling.own ? plan : filling.plan, kind, [&](const PlanConfiguration& one) {
                 const ScheduleTime time =
                     schedule_time(model_, run_, one, at_once, shared, filling.own ? passes : filling.passes);
                 least = first ? time : least_of(least, time);
                 first = false;
-              },
-              filling.own);
+              });
           return least;
         },
         [&](double pass_seconds) {
@@ -443,9 +465,7 @@ private:
                                Kind kind, SearchState& state) const {
     const SharedCalibration& shared = calibration_.shared;
     const SearchOrders& orders = branch.orders;
-    for_each_schedule(branch.plan, [&](PlanConfiguration plan) {
-      if (!is(plan, kind))
-        return;
+    for_each(branch.schedules, branch.plan, kind, [&](PlanConfiguration plan) {
       for (; plan.zero_stage <= 3; ++plan.zero_stage) {
         if (!allows(space_.zero_stage, plan.zero_stage))
           continue;

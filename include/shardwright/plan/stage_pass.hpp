@@ -61,7 +61,7 @@ struct StagePass {
   add(computed.head, layers.head);
   const double all = layers.dense + layers.expert;
   stage.overhead =
-      (all * shared.layer_seconds + layers.expert * shared.expert_seconds) * (3 + repeats.layer) / 3;
+      (all * shared.layer_seconds + layers.expert * computed.expert_overhead) * (3 + repeats.layer) / 3;
   stage.traffic = {all * traffic.tensor, all * traffic.context, layers.expert * traffic.expert};
   const double sent = stage.traffic.exposed_seconds() + shared.contention * stage.traffic.hidden_seconds();
   stage.passes.forward = f.matmul + f.attention + f.elementwise + sent + stage.overhead / 3;

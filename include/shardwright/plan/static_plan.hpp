@@ -19,61 +19,78 @@
 #include <shardwright/schedule/zb_h2.hpp>
 #include <shardwright/schedule/zb_v.hpp>
 
+#include <cstddef>
 #include <tuple>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// So many evaluations stay below a million operations, the least limit of a constant among the compilers.
-inline constexpr std::int64_t evaluations_per_constant = 400;
+/// So many evaluations, and those between two places where a search may stop, stay below a million
+/// operations, the least limit of a constant among the compilers.
+inline constexpr std::int64_t evaluations_per_constant = 60;
 
-template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run>
-inline constexpr SearchTables static_tables = PlanSearch(model, cluster, run, {}).tables();
+template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, const SearchSpace& space>
+inline constexpr SearchTables static_tables = PlanSearch(model, cluster, run, space).tables();
 
-template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run>
+template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, const SearchSpace& space>
 [[nodiscard]] constexpr SearchState advanced(SearchState state) {
-  PlanSearch(model, cluster, run, {})
-      .advance(static_tables<model, cluster, run>, state, evaluations_per_constant);
+  PlanSearch(model, cluster, run, space)
+      .advance(static_tables<model, cluster, run, space>, state, evaluations_per_constant);
   return state;
 }
 
-template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, int step>
+template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, const SearchSpace& space,
+          int step>
 struct SearchStep {
   static constexpr SearchState state =
-      advanced<model, cluster, run>(SearchStep<model, cluster, run, step - 1>::state);
+      advanced<model, cluster, run, space>(SearchStep<model, cluster, run, space, step - 1>::state);
 };
-template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run>
-struct SearchStep<model, cluster, run, 0> {
+template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, const SearchSpace& space>
+struct SearchStep<model, cluster, run, space, 0> {
   static constexpr SearchState state{};
 };
 
-template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, int step>
+template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, const SearchSpace& space,
+          int step>
 [[nodiscard]] consteval Plan plan_from() {
-  if constexpr (SearchStep<model, cluster, run, step>::state.done)
-    return PlanSearch(model, cluster, run, {})
-        .result(static_tables<model, cluster, run>, SearchStep<model, cluster, run, step>::state);
+  if constexpr (SearchStep<model, cluster, run, space, step>::state.done)
+    return PlanSearch(model, cluster, run, space)
+        .result(static_tables<model, cluster, run, space>,
+                SearchStep<model, cluster, run, space, step>::state);
   else
-    return plan_from<model, cluster, run, step + 1>();
+    return plan_from<model, cluster, run, space, step + 1>();
 }
 
 } // namespace detail
 
+/// @brief What `plan` searches unless told otherwise: everything but the order of the axes, which is the
+/// usual one.
+inline constexpr SearchSpace usual_order{.order = PlanOrder::usual, .experts_outside = false};
+
 /// @brief The plan that `search` finds, as a constant: `constexpr Plan best = plan<model, cluster, run>();`.
 ///
 /// The specifications are objects of static storage that are constant. The search is spread over constants,
-/// so that compilers with their usual limits find plans of a thousand chips and more; it takes them seconds.
-template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run>
+/// so that compilers with their usual limits find plans of a thousand chips and more; it takes them seconds,
+/// of mixtures of experts half a minute. Other orders of the axes take them several times as long: they are
+/// left to `search` unless a space without `order` is given.
+template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+          const SearchSpace& space = usual_order>
 [[nodiscard]] consteval Plan plan() {
-  return detail::plan_from<model, cluster, run, 1>();
+  return detail::plan_from<model, cluster, run, space, 1>();
 }
 
 /// @brief The types that a plan names, for layers that instantiate them.
 template <PlanConfiguration configuration>
 struct PlanTypes {
-  /// Its mesh, major to minor, with extents in the type.
-  using Mesh = MeshShape<StaticExtent<axis::pp, configuration.pp>, StaticExtent<axis::dp, configuration.dp>,
-                         StaticExtent<axis::cp, configuration.cp>, StaticExtent<axis::tp, configuration.tp>>;
+  /// The axis of a place in its order, from inner to outer, with its extent.
+  template <std::size_t place>
+  using Extent =
+      StaticExtent<std::tuple_element_t<static_cast<std::size_t>(axes_of(configuration.order)[place]),
+                                        std::tuple<axis::tp, axis::cp, axis::dp, axis::pp>>,
+                   configuration.extent(axes_of(configuration.order)[place])>;
+  /// Its mesh, major to minor, with extents in the type: neighbours along the last axis are neighbours.
+  using Mesh = MeshShape<Extent<3>, Extent<2>, Extent<1>, Extent<0>>;
   /// What data-parallel ranks shard of parameters, gradients and optimizer state.
   using Zero = std::tuple_element_t<static_cast<std::size_t>(configuration.zero_stage),
                                     std::tuple<DataParallel, Zero1, Zero2, Zero3>>;

@@ -70,8 +70,9 @@ struct LayerTraffic {
     const double routed = residual / t * model.experts.active;
     traffic.expert.bytes = 2 * routed * (plan.ep - 1) / plan.ep;
     traffic.expert.seconds = 2 * links.expert.seconds(routed);
-    traffic.expert.exposed_seconds =
-        traffic.expert.seconds * (pairs_passes(plan) ? shared.paired_exposed : shared.expert_exposed);
+    traffic.expert.exposed_seconds = traffic.expert.seconds *
+                                     (pairs_passes(plan) ? shared.paired_exposed : shared.expert_exposed) *
+                                     (run.captured_experts ? shared.captured_share : 1);
   }
   return traffic;
 }
