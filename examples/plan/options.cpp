@@ -5,6 +5,7 @@
 
 #include "options.hpp"
 
+#include "simulation.hpp"
 #include "specifications.hpp"
 
 #include <command_line/checks.hpp>
@@ -14,6 +15,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <sstream>
@@ -27,18 +29,33 @@ namespace sw = shardwright;
 
 namespace {
 
-/// "62.9M" as a number.
+const std::vector<std::pair<std::string, sw::Resource>>& sweep_names() {
+  static const std::vector<std::pair<std::string, sw::Resource>> names{
+      {"bandwidth", sw::Resource::scale_out_bandwidth},
+      {"scale-up", sw::Resource::scale_up_bandwidth},
+      {"domain", sw::Resource::domain},
+      {"chips", sw::Resource::chips},
+      {"tokens", sw::Resource::tokens},
+      {"memory", sw::Resource::memory}};
+  return names;
+}
+
+/// "62.9M" or "4Mi" as a number.
 double parse_tokens(const std::string& word) {
-  double unit = 1;
+  double unit = 1, thousand = 1000;
   std::string digits = word;
+  if (digits.ends_with('i')) {
+    thousand = 1024;
+    digits.pop_back();
+  }
   if (!digits.empty())
     if (const std::size_t at = std::string("kMGT").find(digits.back()); at != std::string::npos) {
-      unit = std::pow(1000.0, static_cast<double>(at + 1));
+      unit = std::pow(thousand, static_cast<double>(at + 1));
       digits.pop_back();
     }
   const std::optional<double> number = real_number(digits);
   if (!number || *number <= 0 || *number * unit > 1e15)
-    throw UsageError("--tokens must be a number above 0 such as 4194304, 62.9M or 1.5G, but it is '" + word +
+    throw UsageError("--tokens must be a number above 0 such as 4194304, 62.9M or 4Mi, but it is '" + word +
                      "'");
   return *number * unit;
 }
@@ -63,7 +80,23 @@ Kind named(const std::string& value, int count, std::string_view (*name_of)(Kind
     if (names.back() == value)
       return static_cast<Kind>(i);
   }
-  throw UsageError("--fix must have one of " + joined(names, " or ") + ", but has '" + value + "'");
+  const std::string_view near = nearest(value, names);
+  throw UsageError("--fix must have one of " + joined(names, " or ") + ", but has '" + value + "'" +
+                   (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?"));
+}
+
+std::optional<sw::Resource> parse_sweep(const std::string& word, const sw::ClusterSpec& cluster) {
+  if (word.empty())
+    return {};
+  for (const auto& [name, resource] : sweep_names())
+    if (name == word) {
+      if (resource == sw::Resource::scale_out_bandwidth && cluster.domain_count < 2)
+        throw UsageError("--sweep bandwidth varies the network between domains, but " +
+                         std::string(cluster.name) +
+                         " is one domain (--sweep scale-up varies what joins it)");
+      return resource;
+    }
+  return {}; // the check of the option has ruled it out
 }
 
 sw::SearchSpace parse_fixed(const std::string& word) {
@@ -107,11 +140,42 @@ sw::SearchSpace parse_fixed(const std::string& word) {
   return space;
 }
 
+/// What is settled must be possible, each part for itself.
+void check_fixed(const Options& options) {
+  const auto divides = [](const std::optional<int>& value, const char* name, std::int64_t whole,
+                          const std::string& of) {
+    if (value && whole % *value != 0)
+      throw UsageError("--fix " + std::string(name) + "=" + std::to_string(*value) + ": " + name +
+                       " must divide the " + std::to_string(whole) + " " + of);
+  };
+  const sw::SearchSpace& fixed = options.space;
+  for (const auto& [name, value] : {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp),
+                                    std::pair("pp", fixed.pp), std::pair("dp", fixed.dp)})
+    divides(value, name, options.cluster.chips(), "chips of " + std::string(options.cluster.name));
+  divides(fixed.tp, "tp", options.model.heads, "heads of " + std::string(options.model.name));
+  divides(fixed.cp, "cp", options.run.sequence_length, "tokens of a sequence");
+  divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
+          "experts of " + std::string(options.model.name));
+  if (fixed.pp && *fixed.pp > options.model.layers)
+    throw UsageError("--fix pp=" + std::to_string(*fixed.pp) + ": pp must be at most the " +
+                     std::to_string(options.model.layers) + " layers of " + std::string(options.model.name));
+}
+
+std::vector<std::string> names_of_sweeps() {
+  std::vector<std::string> out;
+  for (const auto& [name, resource] : sweep_names())
+    out.push_back(name);
+  return out;
+}
+
 constexpr const char* footer =
     "Examples:\n"
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M\n"
     "  plan --model llama-3.1-405b --cluster h100x16384 --sequences 2048 --sequence 8192\n"
     "  plan --model mine.json --cluster h100x64 --tokens 4M --fix tp=8,pp=4 --json\n"
+    "  plan --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --html report.html\n"
+    "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --sweep bandwidth\n"
+    "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --simulate --straggler rank=5,factor=1.5\n"
     "  plan --evaluate data/published_runs.csv";
 
 } // namespace
@@ -121,16 +185,21 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
-  std::string model, cluster, tokens, fix, evaluate, svg, precision = "bf16";
-  std::int64_t sequences = 0, length = 4096;
+  std::string model, cluster, tokens, fix, evaluate, svg, html, swept, trace, timeline, precision = "bf16";
+  std::vector<std::string> stragglers;
+  std::int64_t sequences = 0, length = 4096, domain = 0;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
       ->type_name("NAME")
       ->group("Run");
   app.add_option("--cluster", cluster, "Such as h800x2048, or a JSON file.")->type_name("NAME")->group("Run");
-  app.add_option(
-         "--tokens", tokens,
-         "Tokens of a step, such as 62.9M: taken as the number of sequences within 0.5 % that has most "
-         "factors of two.")
+  app.add_option("--domain", domain, "Chips of a scale-up domain, instead of the chip's usual number.")
+      ->check(whole_from<std::int64_t>(1, 1LL << 30))
+      ->type_name("N")
+      ->group("Run");
+  app.add_option("--tokens", tokens,
+                 "Tokens of a step, such as 62.9M or 4Mi: taken as the number of sequences within 0.5 % that "
+                 "has most "
+                 "factors of two.")
       ->type_name("N")
       ->group("Run");
   app.add_option("--sequences", sequences, "Sequences of a step, instead of --tokens.")
@@ -145,15 +214,58 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(one_of({"bf16", "fp16", "fp8", "fp4"}))
       ->type_name("NAME")
       ->group("Run");
-  app.add_option("--fix", fix, "What is settled, such as tp=8,pp=16.")->type_name("LIST")->group("Run");
-  app.add_option("--evaluate", evaluate,
-                 "Predict the runs of this CSV file instead, beside what was measured.")
+  app.add_option(
+         "--fix", fix,
+         "What is settled, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and "
+         "recomputation.")
+      ->type_name("LIST")
+      ->group("Plan");
+  app.add_option(
+         "--sweep", swept,
+         "Vary bandwidth (between domains), scale-up (bandwidth inside them), domain, chips, tokens or "
+         "memory: the best plan at each, and where it needs no pipeline.")
+      ->check(one_of(names_of_sweeps()))
+      ->type_name("NAME")
+      ->group("Plan");
+  app.add_flag("--json", options.json, "Print JSON: all figures of the page.")->group("Output");
+  app.add_option("--html", html,
+                 "Write a page with charts, with nothing that it loads; every browser shows it.")
       ->type_name("FILE")
-      ->group("Run");
-  app.add_flag("--json", options.json, "Print JSON.")->group("Output");
+      ->group("Output");
   app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale; every browser shows it.")
       ->type_name("FILE")
       ->group("Output");
+  app.add_flag("--simulate", options.simulate, "Simulate a step of the plan, with shared links.")
+      ->group("Simulation");
+  app.add_option("--straggler", stragglers,
+                 "A slow chip such as rank=5,factor=2; link=3 slows its links. May be given several times.")
+      ->type_name("LIST")
+      ->allow_extra_args(false)
+      ->group("Simulation");
+  app.add_option("--oversubscription", options.simulation.oversubscription,
+                 "What the chips of a domain can send out, over what leaves it. Default: 1.")
+      ->check(real_from(1, true))
+      ->type_name("X")
+      ->group("Simulation");
+  app.add_option("--jitter", options.simulation.jitter,
+                 "Mean of what lengthens every pass of every chip, such as 0.01. Default: 0.")
+      ->check(real_from(0, true))
+      ->type_name("X")
+      ->group("Simulation");
+  app.add_option("--seed", options.simulation.seed, "Of the jitter. Default: 0.")
+      ->check(whole_from<std::int64_t>(0, 1LL << 62))
+      ->type_name("N")
+      ->group("Simulation");
+  app.add_option("--trace", trace, "Write the simulated step for ui.perfetto.dev.")
+      ->type_name("FILE")
+      ->group("Simulation");
+  app.add_option("--timeline-svg", timeline, "Write a drawing of the simulated step to scale.")
+      ->type_name("FILE")
+      ->group("Simulation");
+  app.add_option("--evaluate", evaluate,
+                 "Predict the runs of this CSV file instead, beside what was measured.")
+      ->type_name("FILE")
+      ->group("Published runs");
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
   app.footer(footer);
   try {
@@ -161,16 +273,43 @@ ParseResult parse(int argc, const char* const* argv) {
       return {std::nullopt, *std::move(help), 0};
     options.evaluate = evaluate;
     options.svg = svg;
-    if (!evaluate.empty())
+    options.html = html;
+    options.trace = trace;
+    options.timeline_svg = timeline;
+    for (const std::string& word : stragglers)
+      options.simulation.stragglers.push_back(parse_straggler(word));
+    for (const char* name :
+         {"--straggler", "--oversubscription", "--jitter", "--seed", "--trace", "--timeline-svg"})
+      if (app.count(name) > 0 && !options.simulate)
+        throw UsageError(std::string(name) + " is about the simulated step: --simulate must be given");
+    for (int i = 0; i < argc; ++i)
+      options.command += (i == 0 ? "plan" : std::string(" ") + argv[i]);
+    if (!evaluate.empty()) {
+      for (const auto& [name, given] :
+           {std::pair("--model", !model.empty()), std::pair("--cluster", !cluster.empty()),
+            std::pair("--sweep", !swept.empty()), std::pair("--json", options.json),
+            std::pair("--html", !html.empty()), std::pair("--svg", !svg.empty()),
+            std::pair("--simulate", options.simulate)})
+        if (given)
+          throw UsageError("--evaluate predicts the runs of a file and goes without " + std::string(name));
       return {std::move(options), std::string(), 0};
+    }
+    if (!swept.empty() && options.simulate)
+      throw UsageError("--sweep prints a table and goes without --simulate");
+    if (!swept.empty() && !(html.empty() && svg.empty()))
+      throw UsageError(
+          "--sweep prints a table and goes without --html and --svg (the page of --html has sweeps)");
     for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})
       if (value->empty())
         throw UsageError(std::string(name) + " must be given (--help has examples)");
     if ((sequences > 0) == !tokens.empty())
       throw UsageError("one of --tokens and --sequences must be given");
     options.model = read_model(model);
-    options.cluster = read_cluster(cluster);
+    options.cluster = read_cluster(cluster, domain);
     options.run.sequence_length = length;
+    if (!tokens.empty() && parse_tokens(tokens) < static_cast<double>(length))
+      throw UsageError("--tokens must be at least one sequence of " + std::to_string(length) +
+                       " tokens, but it is " + tokens + " (--sequence shortens a sequence)");
     options.run.sequences =
         sequences > 0 ? sequences : sequences_for(parse_tokens(tokens), static_cast<double>(length));
     options.run.precision = precision == "fp16"  ? sw::Precision::fp16
@@ -178,6 +317,13 @@ ParseResult parse(int argc, const char* const* argv) {
                             : precision == "fp4" ? sw::Precision::fp4
                                                  : sw::Precision::bf16;
     options.space = parse_fixed(fix);
+    check_fixed(options);
+    options.sweep = parse_sweep(swept, options.cluster);
+    for (const sw::Straggler& one : options.simulation.stragglers)
+      if (one.rank >= options.cluster.chips())
+        throw UsageError("--straggler needs a rank below " + std::to_string(options.cluster.chips()) +
+                         ", the chips of " + std::string(options.cluster.name) + ", but has " +
+                         std::to_string(one.rank));
   } catch (const std::exception& error) {
     return {std::nullopt, std::string("plan: ") + error.what(), 2};
   }

@@ -8,6 +8,8 @@
 #include <shardwright/plan/model_spec.hpp>
 #include <shardwright/plan/run_spec.hpp>
 #include <shardwright/plan/search_space.hpp>
+#include <shardwright/plan/situation.hpp>
+#include <shardwright/plan/step_simulation.hpp>
 
 #include <filesystem>
 #include <optional>
@@ -21,9 +23,16 @@ struct Options {
   shardwright::ClusterSpec cluster{};
   shardwright::RunSpec run{};
   shardwright::SearchSpace space{};
+  std::string command; ///< As it was typed.
   bool json = false;
-  std::filesystem::path svg;      ///< A drawing of the schedule, written where not empty.
-  std::filesystem::path evaluate; ///< A table of runs to evaluate instead of planning, where not empty.
+  std::optional<shardwright::Resource> sweep; ///< What to vary, instead of one plan.
+  std::filesystem::path svg;                  ///< A drawing of the schedule, written where not empty.
+  std::filesystem::path html;                 ///< A page with charts, written where not empty.
+  bool simulate = false;                      ///< Whether to simulate a step of the plan too.
+  shardwright::SimulationOptions simulation{};
+  std::filesystem::path trace;        ///< The simulated step as a trace, written where not empty.
+  std::filesystem::path timeline_svg; ///< The simulated step as a drawing, written where not empty.
+  std::filesystem::path evaluate;     ///< A table of runs to evaluate instead of planning, where not empty.
 };
 
 /// @brief Options, or a message and the code to end with: 0 after --help, 2 for a mistake.

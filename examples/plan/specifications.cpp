@@ -10,10 +10,12 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/plan/catalogue_names.hpp>
 #include <shardwright/plan/cluster_name.hpp>
+#include <shardwright/plan/situation.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <deque>
@@ -37,8 +39,10 @@ std::string_view kept_name(std::string name) {
 /// The fields of one object, each of which has to be read; what is left over is a mistake.
 class Fields {
 public:
-  Fields(const nlohmann::json& object, const std::string& text, std::string file, std::string where)
-      : object_(object), text_(text), file_(std::move(file)), where_(std::move(where)) {
+  /// @param from where in the text the object begins, so that mistakes in it are found there.
+  Fields(const nlohmann::json& object, const std::string& text, std::string file, std::string where,
+         std::size_t from = 0)
+      : object_(object), text_(text), file_(std::move(file)), where_(std::move(where)), from_(from) {
     if (!object_.is_object())
       fail(where_.empty() ? "the file" : where_, "must be an object, in braces");
   }
@@ -85,12 +89,9 @@ public:
       }
   }
   [[noreturn]] void fail(const std::string& name, const std::string& what) const {
-    const std::size_t at = text_.find('"' + name + '"');
-    const auto line =
-        1 +
-        std::count(text_.begin(),
-                   at == std::string::npos ? text_.begin() : text_.begin() + static_cast<std::ptrdiff_t>(at),
-                   '\n');
+    const std::size_t named = text_.find('"' + name + '"', from_);
+    const std::size_t at = named == std::string::npos ? from_ : named;
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n');
     throw sw::DataError(file_ + ", line " + std::to_string(line) + ": " +
                         (where_.empty() || where_ == name ? "" : where_ + ".") + name + " " + what);
   }
@@ -100,6 +101,7 @@ private:
   const std::string& text_;
   std::string file_;
   std::string where_;
+  std::size_t from_;
   std::vector<std::string> taken_;
 };
 
@@ -127,6 +129,18 @@ std::string known(const std::string& name, const std::vector<std::string>& names
   const std::string_view near = command_line::nearest(name, names);
   return near.empty() ? "take one of " + command_line::joined(names, " or ")
                       : "did you mean " + std::string(near) + "?";
+}
+
+/// Chips by their first words, as clusters name them.
+std::string known_chip(const std::string& name) {
+  std::vector<std::string> names;
+  for (const sw::ChipSpec& one : sw::chip_catalogue) {
+    names.emplace_back(one.name.substr(0, one.name.find_first_of("- ")));
+    std::transform(names.back().begin(), names.back().end(), names.back().begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  }
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return known(name, names);
 }
 
 } // namespace
@@ -168,7 +182,7 @@ sw::ModelSpec read_model(const std::string& name) {
   fields.number("window", model.window);
   fields.number("window_layers", model.window_layers);
   if (const nlohmann::json* inner = fields.take("latent")) {
-    Fields latent(*inner, text, name, "latent");
+    Fields latent(*inner, text, name, "latent", text.find("\"latent\""));
     latent.number("query_rank", model.latent.query_rank);
     latent.number("key_value_rank", model.latent.key_value_rank, 1);
     latent.number("plain_width", model.latent.plain_width, 1);
@@ -177,7 +191,7 @@ sw::ModelSpec read_model(const std::string& name) {
     latent.end();
   }
   if (const nlohmann::json* inner = fields.take("experts")) {
-    Fields experts(*inner, text, name, "experts");
+    Fields experts(*inner, text, name, "experts", text.find("\"experts\""));
     experts.number("count", model.experts.count, 1);
     experts.number("active", model.experts.active, 1);
     experts.number("width", model.experts.width, 1);
@@ -196,10 +210,18 @@ sw::ModelSpec read_model(const std::string& name) {
                                                           {"vocabulary", model.vocabulary}})
     if (value < 1)
       fields.fail(field, "must be given");
+  if (model.feed_forward < 1 && model.expert_layers() < model.layers)
+    fields.fail("feed_forward", "must be given for layers without experts");
+  if (model.head_width == 0 && !model.latent.used() && model.hidden % model.heads != 0)
+    fields.fail("heads", "must divide hidden, unless head_width is given");
+  if (model.heads % model.key_value_heads != 0)
+    fields.fail("key_value_heads", "must divide heads");
   return model;
 }
 
-sw::ClusterSpec read_cluster(const std::string& name) {
+namespace {
+
+sw::ClusterSpec known_cluster(const std::string& name) {
   if (!is_file(name)) {
     if (const auto cluster = sw::cluster_of_name(name)) {
       sw::ClusterSpec found = *cluster;
@@ -218,8 +240,7 @@ sw::ClusterSpec read_cluster(const std::string& name) {
   const std::string chip = fields.word("chip");
   const auto found = sw::chip_of_word(chip);
   if (!found)
-    fields.fail("chip", "must be of the catalogue, but it is '" + chip + "' (" +
-                            known(chip, names_of(sw::chip_catalogue)) + ")");
+    fields.fail("chip", "must be of the catalogue, but it is '" + chip + "' (" + known_chip(chip) + ")");
   sw::ClusterSpec cluster;
   cluster.name = kept_name(given.empty() ? name : given);
   cluster.chip = *found;
@@ -228,9 +249,11 @@ sw::ClusterSpec read_cluster(const std::string& name) {
   if (domains == nullptr || !domains->is_array() || domains->empty() ||
       domains->size() > sw::ClusterSpec::most_domains)
     fields.fail("domains", "must be a list of 1 to 4 objects, from the innermost domain to the cluster");
+  std::size_t at = text.find("\"domains\"");
   for (const nlohmann::json& one : *domains) {
+    at = text.find('{', at + 1); // there are no braces inside a domain
     sw::DomainSpec& domain = cluster.domains[static_cast<std::size_t>(cluster.domain_count++)];
-    Fields inner(one, text, name, "domains");
+    Fields inner(one, text, name, "domains", at == std::string::npos ? 0 : at);
     inner.number("chips", domain.chips, 1);
     inner.number("bandwidth", domain.bandwidth, 1);
     inner.number("latency_seconds", domain.latency_seconds);
@@ -245,6 +268,23 @@ sw::ClusterSpec read_cluster(const std::string& name) {
       inner.fail("bandwidth", "must be given, in bytes/s, one way and per chip");
   }
   fields.end();
+  return cluster;
+}
+
+} // namespace
+
+sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
+  sw::ClusterSpec cluster = known_cluster(name);
+  if (domain > 0)
+    cluster = sw::with_more(cluster, {}, sw::Resource::domain,
+                            static_cast<double>(domain) / static_cast<double>(cluster.domains[0].chips))
+                  .cluster;
+  const std::int64_t chips = cluster.chips(), each = cluster.domains[0].chips, over = chips % each;
+  if (over != 0)
+    throw sw::DataError("--cluster " + name + ": its chips must fill domains of " + std::to_string(each) +
+                        ", but there are " + std::to_string(chips) + " (take " +
+                        std::to_string(chips - over) + " or " + std::to_string(chips - over + each) +
+                        ", or tell the domains by --domain)");
   return cluster;
 }
 

@@ -7,6 +7,7 @@
 #include <shardwright/plan/cluster_spec.hpp>
 #include <shardwright/plan/model_spec.hpp>
 
+#include <cstdint>
 #include <string>
 
 namespace plan_example {
@@ -17,8 +18,9 @@ namespace plan_example {
 [[nodiscard]] shardwright::ModelSpec read_model(const std::string& name);
 
 /// @brief A cluster such as "h800x2048", or of a file: {"chip": "h100", "domains": [{"chips": 8, ...}]}.
-/// @throws shardwright::DataError naming file, line and field.
-[[nodiscard]] shardwright::ClusterSpec read_cluster(const std::string& name);
+/// @param domain chips of its innermost domains; 0 leaves them as they are.
+/// @throws shardwright::DataError naming file, line and field, and where chips do not fill whole domains.
+[[nodiscard]] shardwright::ClusterSpec read_cluster(const std::string& name, std::int64_t domain = 0);
 
 /// @brief A whole file.
 /// @throws shardwright::DataError where it can not be read.

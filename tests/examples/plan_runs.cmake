@@ -44,13 +44,36 @@ file(WRITE "${plan_files}/empty_domain.json" "{\"chip\": \"h100\", \"domains\": 
 shardwright_plan_run(
   empty_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/empty_domain.json" --sequences 8
   SAYS "empty_domain.json, line 2: domains.chips must be a whole number from 1")
+file(WRITE "${plan_files}/second_domain.json"
+     "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 8, \"bandwidth\": 1},\n {\"chips\": 12, \"bandwidth\": 1}]}\n")
+shardwright_plan_run(
+  second_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/second_domain.json" --sequences 8
+  SAYS "second_domain.json, line 3: domains.chips must be a multiple of those of the domain inside it")
+file(WRITE "${plan_files}/unknown_chip.json" "{\"chip\": \"h1000\", \"domains\": []}\n")
+shardwright_plan_run(
+  unknown_chip 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/unknown_chip.json" --sequences 8
+  SAYS "unknown_chip.json, line 1: chip must be of the catalogue, but it is 'h1000' .did you mean h100")
+file(WRITE "${plan_files}/no_width.json" "{\"layers\": 8, \"hidden\": 1024, \"heads\": 8, \"vocabulary\": 9}\n")
+shardwright_plan_run(
+  no_width 2 OPTIONS --model "${plan_files}/no_width.json" --cluster h100x8 --sequences 8
+  SAYS "no_width.json, line 1: feed_forward must be given")
+file(WRITE "${plan_files}/odd_heads.json"
+     "{\"layers\": 8, \"hidden\": 1024,\n \"heads\": 7, \"feed_forward\": 9, \"vocabulary\": 9}\n")
+shardwright_plan_run(
+  odd_heads 2 OPTIONS --model "${plan_files}/odd_heads.json" --cluster h100x8 --sequences 8
+  SAYS "odd_heads.json, line 2: heads must divide hidden, unless head_width is given")
+shardwright_plan_run(
+  sweep_and_page 2 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 16 --sweep chips --html page.html
+  SAYS "--sweep prints a table and goes without --html")
+shardwright_plan_run(
+  evaluate_and_model 2 OPTIONS --evaluate runs.csv --model llama-2-7b SAYS "goes without --model")
 shardwright_plan_run(
   unknown_model 2 OPTIONS --model deepseek-v4 --cluster h800x2048 --sequences 8 SAYS "did you mean deepseek-v3")
 shardwright_plan_run(
   cluster_of_zero 2 OPTIONS --model llama-2-7b --cluster h100x0 --sequences 8 SAYS "a number above 0")
 shardwright_plan_run(
   impossible_batch 1 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 7 --fix dp=8
-  SAYS "there is none .* 7 sequences .* the sequences of a step must divide into dp")
+  SAYS "there is no plan .* 7 sequences .* the sequences of a step must divide into dp")
 shardwright_plan_run(
   no_memory 1 OPTIONS --model deepseek-v3 --cluster h800x8 --sequences 8
   SAYS "a chip has too little memory .80 GB. the least is [0-9.]+ GB, with ")
@@ -61,4 +84,66 @@ shardwright_plan_run(
   SAYS "predicted [0-9.]+ s, measured [0-9.]+ s" "not compared:" "by source:" "by chip:" "all: [0-9]+ rows, median error")
 file(WRITE "${plan_files}/short.csv" "id,source,model,chip,n_chips\na,b,c,d\n")
 shardwright_plan_run(
-  short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "Runs, line 2: there must be 5 cells")
+  short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "short.csv: Runs, line 2: there must be 5 cells")
+
+# Sweeps, and what they need.
+shardwright_plan_run(
+  sweep_bandwidth 0 OPTIONS --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --sweep bandwidth --fix schedule=1f1b
+  SAYS "over bandwidth between domains" " GB/s +pp +s +MFU % +without +best plan" "\n +50 [*] +[0-9]+ +[0-9.]+ .*pp="
+       "no pipeline is needed from [0-9]+ GB/s on\n")
+shardwright_plan_run(
+  sweep_chips 0 OPTIONS --model llama-3.1-70b --cluster h100x64 --sequences 512 --sweep chips
+  SAYS "\n +chips +pp" "\n +4 +- .*a chip has too little memory" "\n +64 [*] +[0-9]" "\n1024 +[0-9]" "no pipeline is needed from [0-9]+ chips on")
+shardwright_plan_run(
+  sweep_json 0 OPTIONS --model llama-2-7b --cluster h100x64 --sequences 64 --sweep domain --json
+  SAYS "\"resource\": \"chips of a domain\"" "\"amount\": 8.0,.*\"mfu_causal\": 0[.][0-9]+")
+shardwright_plan_run(
+  sweep_one_domain 2 OPTIONS --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --sweep bandwidth
+  SAYS "--sweep bandwidth varies the network between domains, but tpu7x-pod is one domain .--sweep scale-up")
+shardwright_plan_run(
+  sweep_of_what 2 OPTIONS --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --sweep chip SAYS "did you mean chips")
+shardwright_plan_run(
+  sequences_that_divide 1 OPTIONS --model deepseek-v3 --cluster gb200x2016 --sequences 16384
+  SAYS "there is no plan .* 16384 sequences .* must divide .* .16128 sequences do.")
+shardwright_plan_run(
+  part_of_a_domain 2 OPTIONS --model deepseek-v3 --cluster gb200x2048 --sequences 16384
+  SAYS "--cluster gb200x2048: its chips must fill domains of 72, but there are 2048 .take 2016 or 2088")
+shardwright_plan_run(
+  own_domains 0 OPTIONS --model llama-2-7b --cluster gb200x256 --domain 64 --sequences 256 SAYS "plan    .*dp=")
+shardwright_plan_run(
+  less_than_a_sequence 2 OPTIONS --model llama-2-7b --cluster h100x8 --tokens 100
+  SAYS "--tokens must be at least one sequence of 4096 tokens, but it is 100")
+shardwright_plan_run(
+  fix_of_the_chips 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix pp=3
+  SAYS "--fix pp=3: pp must divide the 8 chips of h100x8")
+shardwright_plan_run(
+  fix_of_the_heads 2 OPTIONS --model gpt-oss-120b --cluster h100x24 --sequences 24 --fix tp=24
+  SAYS "--fix tp=24: tp must divide the 64 heads of gpt-oss-120b")
+shardwright_plan_run(
+  fix_of_the_schedule 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix schedule=zvb SAYS "did you mean zbv")
+shardwright_plan_run(
+  tokens_of_two 0 OPTIONS --model llama-2-7b --cluster h100x8 --tokens 4Mi SAYS "1024 sequences of 4096 tokens")
+shardwright_plan_run(
+  settled 0 OPTIONS --model llama-3.1-70b --cluster h100x256 --sequences 512 --fix pp=4 SAYS "pipeline ends:\n  pp is settled")
+
+# shardwright_plan_page(<name> [BROWSER] OPTIONS <word>...): the page of a run and its JSON say the same, as the page
+# was written; with BROWSER, as a browser shows it too.
+function(shardwright_plan_page name)
+  cmake_parse_arguments(page "BROWSER" "" "OPTIONS" ${ARGN})
+  set(command "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plan_page.py" $<TARGET_FILE:plan>)
+  shardwright_add_check(examples.plan.page.${name} LABEL examples COMMAND ${command} ${page_OPTIONS})
+  if(page_BROWSER)
+    shardwright_add_check(
+      examples.plan.page.${name}.browser LABEL examples COMMAND ${command} --browser ${page_OPTIONS})
+  endif()
+endfunction()
+
+shardwright_plan_page(dense OPTIONS --model llama-3.1-70b --cluster h100x1024 --sequences 512 --sequence 8192)
+shardwright_plan_page(experts BROWSER OPTIONS --model qwen3-235b-a22b --cluster h100x256 --sequences 1024)
+shardwright_plan_page(one_domain OPTIONS --model llama-2-70b --cluster v5px64 --sequences 256)
+shardwright_plan_page(no_memory BROWSER OPTIONS --model deepseek-v3 --cluster h800x64 --sequences 1024)
+shardwright_plan_page(impossible OPTIONS --model llama-2-7b --cluster h100x8 --sequences 7 --fix dp=8)
+file(WRITE "${plan_files}/hostile.json"
+     "{\"name\": \"<script>alert('x')</script>&\\\"<b>\", \"layers\": 16, \"hidden\": 2048, \"heads\": 16, \"feed_forward\": 8192, \"vocabulary\": 64000}\n")
+shardwright_plan_page(
+  hostile_name BROWSER OPTIONS --model "${plan_files}/hostile.json" --cluster h100x32 --sequences 256 --fix pp=4)

@@ -107,6 +107,17 @@ TEST_CASE("Planned and measured times are lanes of one drawing with one scale") 
   CHECK(svg.find(">time in ms</text>") != std::string::npos);
 }
 
+TEST_CASE("A drawing is as wide as it is asked to be") {
+  const sw::Timetable table = sw::planned_timetable(sw::make_schedule("1f1b", 4, 40));
+  for (const double width : {300.0, 810.0, 5000.0}) {
+    const std::string svg = drawn(table, {"t", "s", "1", width});
+    CHECK(balanced(svg));
+    CHECK(count_of(svg, "<rect class=\"lane\" x=\"92\" y=\"104\" width=\"" + sw::number_text(width, 1) +
+                            "\"") == 1);
+    CHECK(count_of(svg, "<title>B39, stage 3, ") == 1);
+  }
+}
+
 TEST_CASE("Words are escaped, and what can not be drawn is said") {
   const sw::Timetable table = sw::planned_timetable(sw::make_schedule("gpipe", 1, 1));
   CHECK(drawn(table, {"a < b & c", "s", "1"}).find("a &lt; b &amp; c") != std::string::npos);

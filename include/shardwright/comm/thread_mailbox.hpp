@@ -14,6 +14,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -35,12 +36,28 @@ struct ThreadMessage {
   }
 };
 
-/// Posted messages of a group that have not met their other side yet.
-template <class Deferred>
+/// Carries a message on the thread of the side that came second.
+struct CopyCarrier {
+  void operator()(const ThreadMessage& send, const ThreadMessage& receive) const {
+    for (CallTimes* times : {send.call.times, receive.call.times})
+      if (times != nullptr)
+        times->begin();
+    if (send.call.count > 0)
+      std::memcpy(receive.call.out, send.call.in, send.call.count * size_of(send.call.element));
+    for (CallTimes* times : {send.call.times, receive.call.times})
+      if (times != nullptr)
+        times->end();
+  }
+};
+
+/// Posted messages of a group that have not met their other side yet. `Carrier` moves the data of a pair; it
+/// does not throw.
+template <class Carrier>
 class BasicThreadMailbox {
 public:
-  explicit BasicThreadMailbox(int ranks)
-      : ranks_(static_cast<std::size_t>(ranks)), waiting_(2 * ranks_ * ranks_), points_(ranks_) {}
+  explicit BasicThreadMailbox(int ranks, Carrier carrier = {})
+      : ranks_(static_cast<std::size_t>(ranks)), carrier_(std::move(carrier)), waiting_(2 * ranks_ * ranks_),
+        points_(ranks_) {}
 
   /// Matches a message with the oldest one of the other side under the same tag, and copies; else keeps it.
   void post(ThreadMessage& message) {
@@ -118,17 +135,6 @@ private:
     return nullptr;
   }
 
-  static void copy(const CollectiveCall& send, const CollectiveCall& receive) {
-    for (CallTimes* times : {send.times, receive.times})
-      if (times != nullptr)
-        times->begin();
-    if (send.count > 0)
-      std::memcpy(receive.out, send.in, send.count * size_of(send.element));
-    for (CallTimes* times : {send.times, receive.times})
-      if (times != nullptr)
-        times->end();
-  }
-
   void deliver(ThreadMessage& send, ThreadMessage& receive) {
     // Nothing of a message may be touched after its state is set: its owner may reuse it from then on.
     const int from = send.rank;
@@ -144,7 +150,7 @@ private:
       send.mismatch = both;
       receive.mismatch = both;
     } else {
-      copy(send.call, receive.call);
+      carrier_(send, receive);
     }
     receive.state.store(state, std::memory_order_seq_cst);
     send.state.store(state, std::memory_order_seq_cst);
@@ -153,10 +159,11 @@ private:
   }
 
   const std::size_t ranks_;
+  Carrier carrier_;
   std::mutex mutex_;
   std::vector<ThreadMessage*> waiting_;
   std::vector<Point> points_;
 };
-using ThreadMailbox = BasicThreadMailbox<void>;
+using ThreadMailbox = BasicThreadMailbox<CopyCarrier>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -159,25 +159,15 @@ private:
 
   void abandon(Work& work) noexcept {
     const Return<Work> back(*this, free_works_, work);
-    member_.fail(dropped(work.call));
+    member_.fail(member_.dropped(work.call));
     // The buffers may be gone as soon as this returns; the worker leaves them as soon as it sees the failure.
     finish(work);
     work.error = nullptr;
   }
   void abandon(Letter& letter) noexcept {
     const Return<Letter> back(*this, free_letters_, letter);
-    member_.fail(dropped(letter.message.call));
+    member_.fail(member_.dropped(letter.message.call));
     member_.discard(letter.message, patience_);
-  }
-
-  [[nodiscard]] Failure dropped(const CollectiveCall& call) const {
-    Failure out;
-    out.kind = Failure::Kind::abandoned;
-    out.rank = member_.world_rank(member_.rank());
-    out.sentence = "Pending: a started call must be waited for, but the handle of " + describe(call, 0) +
-                   " was dropped (keep it, and call wait() once)";
-    out.unwinding = std::uncaught_exceptions() > 0;
-    return out;
   }
 
   /// The worker ends every call within the deadline, so this does too.

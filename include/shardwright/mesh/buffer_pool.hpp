@@ -5,6 +5,7 @@
 /// @brief The pool of device or host memory that a mesh's tensors share, so that a steady state allocates
 /// nothing.
 
+#include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/pool_block.hpp>
 
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -156,14 +158,19 @@ private:
   Buffer* buffer_ = nullptr;
 };
 
-/// The pool and the execution instance of one target on one rank.
+/// The pool, the execution instance and the device communicators of one target on one rank.
 template <class Target>
 class TargetResources final : public BufferPool {
 public:
   explicit TargetResources(MeshCore& core) : BufferPool(core), execution_(Target::make_execution_space()) {}
-  ~TargetResources() override { clear(); }
+  ~TargetResources() override {
+    groups_.clear();
+    clear();
+  }
 
   [[nodiscard]] const typename Target::execution_space& execution() const noexcept { return execution_; }
+  /// Communicators of device targets, made at their first use.
+  [[nodiscard]] std::vector<DeviceCommunicator>& groups() noexcept { return groups_; }
 
 private:
   void* allocate(std::size_t bytes) override {
@@ -172,6 +179,7 @@ private:
   void deallocate(void* data) noexcept override { Kokkos::kokkos_free<typename Target::memory_space>(data); }
 
   typename Target::execution_space execution_;
+  std::vector<DeviceCommunicator> groups_;
 };
 
 } // namespace detail

@@ -11,6 +11,7 @@
 #include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/prepared_call.hpp>
+#include <shardwright/mesh/target.hpp>
 
 #include <algorithm>
 #include <array>
@@ -102,6 +103,24 @@ public:
     return background_[static_cast<std::size_t>(purpose)][mask & wide_];
   }
 
+  /// The same groups for the blocks of a target. One of a device target is made at its first use, by its own
+  /// ranks over their host group.
+  template <class Where>
+  [[nodiscard]] CommunicatorOf<Where>& communicator(unsigned mask) {
+    if constexpr (Where::host_accessible)
+      return communicator(mask);
+    else
+      return device_group<Where>(0, mask & wide_, communicator(mask));
+  }
+  template <class Where>
+  [[nodiscard]] CommunicatorOf<Where>& background(unsigned mask, Background purpose) {
+    if constexpr (Where::host_accessible)
+      return background(mask, purpose);
+    else
+      return device_group<Where>(1 + static_cast<std::size_t>(purpose), mask & wide_,
+                                 background(mask, purpose));
+  }
+
   /// Whether those calls are noted; forgets the ones so far, of which none may be under way.
   void record_background(bool active) {
     background_calls_.clear();
@@ -168,6 +187,17 @@ private:
     const void* key;
     std::vector<TransitionStep> steps;
   };
+
+  template <class Where>
+  [[nodiscard]] DeviceCommunicator& device_group(std::size_t use, unsigned mask, HostCommunicator& ranks) {
+    TargetResources<Where>& own = resources<Where>();
+    if (own.groups().empty())
+      own.groups().resize(communicators_.size() * (1 + background_.size()));
+    DeviceCommunicator& group = own.groups()[use * communicators_.size() + mask];
+    if (!group.valid())
+      group = Where::connect(ranks, own.execution());
+    return group;
+  }
 
   [[nodiscard]] std::string text(const std::uint64_t* extents) const {
     std::string out;

@@ -4,7 +4,7 @@
 /// @file
 /// @brief The collectives that transitions of a mesh made before, ready to be issued again.
 
-#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/call.hpp>
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/layout_value.hpp>
 
@@ -19,7 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 struct PreparedCall {
   const void* step = nullptr; ///< The transition's only step on the mesh; null for an empty place.
   std::array<std::int64_t, max_tensor_rank> shape{};
-  HostCommunicator* group = nullptr;
+  unsigned mask = 0; ///< Axes of its group.
   CollectiveCall call{};
   std::vector<StridedBlock> blocks{}; ///< What the call refers to.
 };

@@ -4,9 +4,15 @@
 /// @file
 /// @brief Targets (where a tensor's blocks live and its kernels run) and the views of local blocks.
 
+#include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <Kokkos_Core.hpp>
+
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/mesh/cuda_target.hpp>
+#endif
 
 #include <concepts>
 #include <mutex>
@@ -38,20 +44,6 @@ struct HostTarget {
   }
 };
 
-#if defined(KOKKOS_ENABLE_CUDA)
-/// @brief The memory of an NVIDIA GPU, with kernels on a stream of the rank's own.
-struct CudaTarget {
-  using execution_space = Kokkos::Cuda;
-  using memory_space = Kokkos::CudaSpace;
-  static constexpr bool host_accessible = false;
-
-  /// @brief An instance with a new stream; copies share it, and the last one destroys it.
-  [[nodiscard]] static execution_space make_execution_space() {
-    return Kokkos::Experimental::partition_space(Kokkos::Cuda(), 1)[0];
-  }
-};
-#endif
-
 /// @brief Target of tensors that name none: host memory, one core per rank where the Serial backend is
 /// enabled.
 #if defined(KOKKOS_ENABLE_SERIAL)
@@ -60,7 +52,9 @@ using DefaultTarget = HostTarget<Kokkos::Serial>;
 using DefaultTarget = HostTarget<Kokkos::DefaultHostExecutionSpace>;
 #endif
 
-/// @brief An execution space, a memory space it reaches, and a maker of instances.
+/// @brief An execution space, a memory space it reaches, and a maker of instances. One whose memory host code
+/// does not reach makes communicators for it: `connect(group, execution)` is collective over a host group and
+/// gives a communicator of the same ranks, ordered with `execution`.
 template <class Type>
 concept Target = requires {
   typename Type::execution_space;
@@ -68,7 +62,15 @@ concept Target = requires {
   { Type::host_accessible } -> std::convertible_to<bool>;
   { Type::make_execution_space() } -> std::same_as<typename Type::execution_space>;
 }
-&&bool(Kokkos::SpaceAccessibility<typename Type::execution_space, typename Type::memory_space>::accessible);
+&&bool(Kokkos::SpaceAccessibility<typename Type::execution_space, typename Type::memory_space>::accessible) &&
+    (bool(Type::host_accessible) ||
+     requires(HostCommunicator group, const typename Type::execution_space& execution) {
+       { Type::connect(group, execution) } -> std::same_as<DeviceCommunicator>;
+     });
+
+/// @brief What carries the blocks of a target between ranks: its memory says which.
+template <Target Where>
+using CommunicatorOf = std::conditional_t<Where::host_accessible, HostCommunicator, DeviceCommunicator>;
 
 namespace detail {
 
@@ -80,6 +82,14 @@ void wait_for_kernels(const ExecutionSpace& execution) {
     execution.fence("sw::fence");
   else
     execution.fence();
+}
+
+/// What must happen between the kernels of an instance and a call that takes what they wrote: a host
+/// communicator reads memory at once, while one of a device target is ordered with the instance.
+template <class Where>
+void order_call_after(const typename Where::execution_space& execution) {
+  if constexpr (Where::host_accessible)
+    wait_for_kernels(execution);
 }
 
 template <class Element, int tensor_rank>

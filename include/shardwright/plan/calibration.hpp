@@ -35,7 +35,7 @@ struct SharedCalibration {
   double torus_exposed = 0.275;     ///< The same on a torus, where XLA splits products to overlap them.
   double jitter = 0.00452;          ///< Growth of the step per doubling of the chips above eight.
   double expert_seconds =
-      0.00374;                   ///< Of a layer with experts and a microbatch, for a separate host to launch.
+      0.00375;                   ///< Of a layer with experts and a microbatch, for a separate host to launch.
   double coupled_host = 0.604;   ///< Of this, what a host on the chip's board takes.
   double captured_share = 0.257; ///< Of this and of exposed all-to-alls, what captured graphs leave.
 

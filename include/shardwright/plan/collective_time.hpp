@@ -58,9 +58,14 @@ struct GroupLinks {
   double latency_seconds = 0;                                    ///< Sum of (D_i - 1) latencies.
   std::array<double, ClusterSpec::most_domains> members{};       ///< D_i.
   std::array<double, ClusterSpec::most_domains> bandwidth{};     ///< Bytes/s of a rank at level i.
+  std::array<double, ClusterSpec::most_domains> part{};          ///< Of a chip's links in the domain, used.
   std::array<int, ClusterSpec::most_domains> torus_dimensions{}; ///< That it lies along; 0 at a switch.
+  std::array<int, ClusterSpec::most_domains> domain{};           ///< Of the cluster, that level i is.
   int levels = 0;
 };
+
+/// @brief Share of a chip's bandwidth in every domain of a cluster that a transfer takes while it runs alone.
+using LinkShares = std::array<double, ClusterSpec::most_domains>;
 
 /// @brief How an axis lies on a torus of equal sides, whose dimensions fill one after the other.
 struct TorusSpan {
@@ -136,8 +141,11 @@ namespace detail {
       continue;
     const auto at = static_cast<std::size_t>(links.levels++);
     double rate = domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out);
+    links.part[at] = 1;
+    links.domain[at] = level;
     if (const int torus = domain.torus_dimensions; torus > 0) {
-      rate *= std::min(1.0, span.lines / torus);
+      links.part[at] = std::min(1.0, span.lines / torus);
+      rate *= links.part[at];
       links.torus_dimensions[at] = std::min(torus, span.dimensions);
     }
     links.members[at] = parts;
@@ -158,6 +166,42 @@ namespace detail {
   return bytes * links.per_byte + links.latency_seconds;
 }
 
+namespace detail {
+
+/// Seconds per byte that an all-to-all keeps the links of one level busy.
+[[nodiscard]] constexpr double all_to_all_per_byte_at(const GroupLinks& links, std::size_t level,
+                                                      int copies) noexcept {
+  const double parts = links.members[level];
+  double sent = (parts - 1) / parts;
+  if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
+    double absent = 1;
+    for (int copy = 0; copy < copies; ++copy)
+      absent *= 1 - 1 / parts;
+    sent *= parts * (1 - absent) / copies;
+  }
+  if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
+    double side = 1;
+    while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)
+      ++side;
+    sent *= std::max(1.0, dimensions * side / 4);
+  }
+  return sent / links.bandwidth[level];
+}
+
+/// What every level of a group takes of a chip's links, where the slowest level is busy all the time.
+template <class SecondsAt>
+[[nodiscard]] constexpr LinkShares shares_of(const GroupLinks& links, const SecondsAt& seconds_at) noexcept {
+  double slowest = 0;
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    slowest = std::max(slowest, seconds_at(level));
+  LinkShares shares{};
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    shares[static_cast<std::size_t>(links.domain[level])] = seconds_at(level) / slowest * links.part[level];
+  return shares;
+}
+
+} // namespace detail
+
 /// @brief Seconds per byte, latencies aside, of an all-to-all where each rank holds bytes for all ranks
 /// together.
 /// @param copies a rank's bytes go to at most so many domains of each level (tokens with so many experts).
@@ -166,23 +210,8 @@ namespace detail {
 /// line that the group lies along ("How To Scale Your Model", section 3).
 [[nodiscard]] constexpr double all_to_all_per_byte(const GroupLinks& links, int copies) noexcept {
   double seconds = 0;
-  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
-    const double parts = links.members[level];
-    double sent = (parts - 1) / parts;
-    if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
-      double absent = 1;
-      for (int copy = 0; copy < copies; ++copy)
-        absent *= 1 - 1 / parts;
-      sent *= parts * (1 - absent) / copies;
-    }
-    if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
-      double side = 1;
-      while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)
-        ++side;
-      sent *= std::max(1.0, dimensions * side / 4);
-    }
-    seconds = std::max(seconds, sent / links.bandwidth[level]);
-  }
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    seconds = std::max(seconds, detail::all_to_all_per_byte_at(links, level, copies));
   return seconds;
 }
 
@@ -190,6 +219,24 @@ namespace detail {
 [[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
                                                   int copies) noexcept {
   return bytes * all_to_all_per_byte(links, copies) + links.latency_seconds;
+}
+
+/// @brief What an all-gather or a reduce-scatter takes of a chip's links.
+[[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
+  double inside = 1;
+  std::array<double, ClusterSpec::most_domains> seconds{};
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
+    const double parts = links.members[level];
+    seconds[level] = (parts - 1) / (parts * inside * links.bandwidth[level]);
+    inside *= parts;
+  }
+  return detail::shares_of(links, [&](std::size_t level) { return seconds[level]; });
+}
+
+/// @brief What an all-to-all takes of a chip's links.
+[[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links, int copies) noexcept {
+  return detail::shares_of(
+      links, [&](std::size_t level) { return detail::all_to_all_per_byte_at(links, level, copies); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -103,8 +103,8 @@ struct StageShare {
 
 /// @brief The stages that need most: those at the ends, and those between them.
 ///
-/// Where the layers do not divide, the stages at the ends, which hold the embedding and the output matrix, are
-/// among those with a layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2; two must be.
+/// Where the layers do not divide, the stages at the ends, which hold the embedding and the output matrix,
+/// are among those with a layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2; two must be.
 [[nodiscard]] constexpr std::array<StageShare, 2> fullest_stages(const ModelSpec& model,
                                                                  const PlanConfiguration& plan) noexcept {
   const int less = model.layers / plan.pp, missing = plan.pp - model.layers % plan.pp;
@@ -169,7 +169,8 @@ struct StageShare {
   const int most_layers = (model.layers + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
   memory.activations = kept * most_layers * activation_bytes_per_layer(model, run, plan);
   const double tokens = rank_tokens(run, plan), h = model.hidden;
-  memory.logits = !stage.ends ? 0 : (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
+  memory.logits =
+      !stage.ends ? 0 : (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
   PlanConfiguration once = plan;
   once.recomputation = Recomputation::none;
   double working =

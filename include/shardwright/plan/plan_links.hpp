@@ -68,11 +68,11 @@ struct SplitGroups {
   return out;
 }
 
-/// A hop between neighbours, in the mean over all: of p ranks, k of which lie in a domain, p / k - 1 leave
-/// it.
-[[nodiscard]] constexpr LinkCost mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
-                                          const LinkEfficiency& efficiency) noexcept {
-  LinkCost out;
+/// Calls `function(level, share)` with the share of an axis's hops between neighbours that pass each domain:
+/// of p ranks, k of which lie in a domain, p / k - 1 leave it.
+template <class Function>
+constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
+                            const Function& function) noexcept {
   double inside = 1;
   for (int level = 0; level < cluster.domain_count && inside < axis.extent; ++level) {
     const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
@@ -80,10 +80,48 @@ struct SplitGroups {
         level + 1 == cluster.domain_count
             ? axis.extent
             : std::clamp(static_cast<double>(domain.chips) / axis.stride, inside, axis.extent);
-    const double share = (axis.extent / inside - axis.extent / held) / (axis.extent - 1);
+    function(level, (axis.extent / inside - axis.extent / held) / (axis.extent - 1));
+    inside = held;
+  }
+}
+
+/// A hop between neighbours, in the mean over all.
+[[nodiscard]] constexpr LinkCost mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
+                                          const LinkEfficiency& efficiency) noexcept {
+  LinkCost out;
+  for_each_hop(cluster, axis, [&](int level, double share) {
+    const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
     out.per_byte += share / (domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out));
     out.latency_seconds += share * domain.latency_seconds;
-    inside = held;
+  });
+  return out;
+}
+
+/// Makes something of every group of a plan: `gather` and `all_to_all` of ranks over axes, `hop` of an axis.
+template <class Out, class Gather, class AllToAll, class Hop>
+[[nodiscard]] constexpr Out of_plan_groups(const PlanConfiguration& plan, int copies, const Gather& gather,
+                                           const AllToAll& all_to_all, const Hop& hop) noexcept {
+  const auto along = [&plan](PlanAxis axis) {
+    return AxisGroup{static_cast<double>(plan.extent(axis)), plan.stride(axis)};
+  };
+  Out out;
+  if (plan.tp > 1)
+    out.tensor = gather({along(PlanAxis::tp)});
+  if (plan.cp > 1)
+    out.context = gather({along(PlanAxis::cp)});
+  if (plan.pp > 1)
+    out.pipeline = hop(along(PlanAxis::pp));
+  if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1)
+    out.data = plan.stride(PlanAxis::cp) < plan.stride(PlanAxis::dp)
+                   ? gather({along(PlanAxis::cp), along(PlanAxis::dp)})
+                   : gather({along(PlanAxis::dp), along(PlanAxis::cp)});
+  if (copies > 0) {
+    const auto copies_of_expert = static_cast<double>(plan.expert_dp());
+    const SplitGroups split = split_stage(plan, plan.experts_outside ? copies_of_expert : plan.ep);
+    if (plan.ep > 1)
+      out.expert = all_to_all(plan.experts_outside ? split.outer : split.inner);
+    if (copies_of_expert > 1)
+      out.expert_data = gather(plan.experts_outside ? split.inner : split.outer);
   }
   return out;
 }
@@ -95,38 +133,42 @@ struct SplitGroups {
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                              int copies, const SharedCalibration& shared) noexcept {
   const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
-  const auto along = [&plan](PlanAxis axis) {
-    return AxisGroup{static_cast<double>(plan.extent(axis)), plan.stride(axis)};
-  };
-  const auto gather = [&](const AxisGroups& group) {
-    const GroupLinks links = links_of(cluster, group, efficiency);
-    return LinkCost{links.per_byte, links.latency_seconds};
-  };
-  PlanLinks out;
-  if (plan.tp > 1)
-    out.tensor = gather({along(PlanAxis::tp)});
-  if (plan.cp > 1)
-    out.context = gather({along(PlanAxis::cp)});
-  if (plan.pp > 1)
-    out.pipeline = detail::mean_hop(cluster, along(PlanAxis::pp), efficiency);
-  if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1)
-    out.data = plan.stride(PlanAxis::cp) < plan.stride(PlanAxis::dp)
-                   ? gather({along(PlanAxis::cp), along(PlanAxis::dp)})
-                   : gather({along(PlanAxis::dp), along(PlanAxis::cp)});
-  if (copies > 0) {
-    const auto copies_of_expert = static_cast<double>(plan.expert_dp());
-    const detail::SplitGroups split =
-        detail::split_stage(plan, plan.experts_outside ? copies_of_expert : plan.ep);
-    const AxisGroups& spread = plan.experts_outside ? split.outer : split.inner;
-    const AxisGroups& copied = plan.experts_outside ? split.inner : split.outer;
-    if (plan.ep > 1) {
-      const GroupLinks links = links_of(cluster, spread, efficiency);
-      out.expert = {all_to_all_per_byte(links, copies), links.latency_seconds};
-    }
-    if (copies_of_expert > 1)
-      out.expert_data = gather(copied);
-  }
-  return out;
+  return detail::of_plan_groups<PlanLinks>(
+      plan, copies,
+      [&](const AxisGroups& group) {
+        const GroupLinks links = links_of(cluster, group, efficiency);
+        return LinkCost{links.per_byte, links.latency_seconds};
+      },
+      [&](const AxisGroups& group) {
+        const GroupLinks links = links_of(cluster, group, efficiency);
+        return LinkCost{all_to_all_per_byte(links, copies), links.latency_seconds};
+      },
+      [&](const AxisGroup& axis) { return detail::mean_hop(cluster, axis, efficiency); });
+}
+
+/// @brief What every kind of traffic of a plan takes of a chip's links.
+struct PlanShares {
+  LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, expert_data{};
+};
+[[nodiscard]] constexpr PlanShares plan_shares(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                               int copies, const SharedCalibration& shared) noexcept {
+  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
+  return detail::of_plan_groups<PlanShares>(
+      plan, copies,
+      [&](const AxisGroups& group) { return gather_shares(links_of(cluster, group, efficiency)); },
+      [&](const AxisGroups& group) {
+        return all_to_all_shares(links_of(cluster, group, efficiency), copies);
+      },
+      [&](const AxisGroup& axis) {
+        const double mean = detail::mean_hop(cluster, axis, efficiency).per_byte;
+        LinkShares out{};
+        detail::for_each_hop(cluster, axis, [&](int level, double share) {
+          const auto at = static_cast<std::size_t>(level);
+          out[at] = share / mean / cluster.domains[at].bandwidth /
+                    (level == 0 ? efficiency.scale_up : efficiency.scale_out);
+        });
+        return out;
+      });
 }
 
 /// @brief Links that no order of a plan's axes can better.

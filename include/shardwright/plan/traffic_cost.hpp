@@ -18,9 +18,17 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Bytes that a rank sends and seconds on the wire, of one layer's forward pass of one microbatch.
+/// @brief Bytes that a rank sends and seconds on the wire, of the forward pass of one microbatch through one
+/// layer or several.
 struct LayerTraffic {
   TrafficCost tensor{}, context{}, expert{};
+
+  [[nodiscard]] constexpr double exposed_seconds() const noexcept {
+    return tensor.exposed_seconds + context.exposed_seconds + expert.exposed_seconds;
+  }
+  [[nodiscard]] constexpr double hidden_seconds() const noexcept {
+    return tensor.hidden_seconds() + context.hidden_seconds() + expert.hidden_seconds();
+  }
 };
 
 /// @brief Whether the schedule runs a forward beside a backward, which hides the traffic of experts.
@@ -82,31 +90,59 @@ struct LayerTraffic {
   return {sends * bytes, sends * one, std::min(sends, hops * shared.send_exposed) * one};
 }
 
-/// @brief Gradients reduced and parameters gathered: once a step, or once a microbatch under ZeRO-3 without a
-/// pipeline. A reduction and two gathers under ZeRO-3 (1 + 2), a reduction and a gather under ZeRO-1 and 2,
-/// an all-reduce otherwise: arXiv 1910.02054, section 7.
+/// @brief Bytes per parameter that data parallelism moves: a reduction and two gathers under ZeRO-3 (1 + 2),
+/// a reduction and a gather under ZeRO-1 and 2, an all-reduce otherwise: arXiv 1910.02054, section 7.
+struct DataBytes {
+  double reduced = 0;
+  double gathered = 0;
+};
+[[nodiscard]] constexpr DataBytes data_bytes(const RunSpec& run, const PlanConfiguration& plan,
+                                             const SharedCalibration& shared) noexcept {
+  const double parameter = run.optimizer.parameter_bytes, gradient = shared.gradient_bytes;
+  return plan.zero_stage >= 3   ? DataBytes{gradient, 2 * parameter}
+         : plan.zero_stage >= 1 ? DataBytes{gradient, parameter}
+                                : DataBytes{2 * gradient, 0};
+}
+
+/// @brief Whether parameters are gathered and gradients reduced with every microbatch: ZeRO-3 without a
+/// pipeline. Else they are once a step.
+[[nodiscard]] constexpr bool data_each_microbatch(const PlanConfiguration& plan) noexcept {
+  return plan.zero_stage >= 3 && plan.pp == 1;
+}
+/// @brief Part of a microbatch's passes that data-parallel traffic may run beside. Backward passes are two
+/// thirds of a microbatch, and the first buckets must be filled.
+[[nodiscard]] constexpr double data_beside(const PlanConfiguration& plan) noexcept {
+  return data_each_microbatch(plan) ? 1 : 0.7;
+}
+
+/// @brief Seconds of what data parallelism moves at a time, of what is dense and of experts.
+struct DataSeconds {
+  double dense = 0;
+  double experts = 0;
+};
+[[nodiscard]] constexpr DataSeconds data_seconds(const PlanConfiguration& plan, const RankParameters& held,
+                                                 const PlanLinks& links, double per_parameter) noexcept {
+  const bool dense = static_cast<double>(plan.dp) * plan.cp > 1 && held.dense > 0;
+  const bool experts = plan.expert_dp() > 1 && held.experts > 0;
+  return {dense ? links.data.seconds(per_parameter * held.dense) : 0,
+          experts ? links.expert_data.seconds(per_parameter * held.experts) : 0};
+}
+
+/// @brief Gradients reduced and parameters gathered.
 /// @param pass_seconds of one microbatch on a rank: it hides what runs beside it.
 [[nodiscard]] constexpr TrafficCost data_traffic(const RunSpec& run, const PlanConfiguration& plan,
                                                  const RankParameters& held, const PlanLinks& links,
                                                  const SharedCalibration& shared, double microbatches,
                                                  double pass_seconds) noexcept {
-  const bool each_microbatch = plan.zero_stage >= 3 && plan.pp == 1;
-  const double parameter = run.optimizer.parameter_bytes, gradient = shared.gradient_bytes;
-  const double per_parameter = plan.zero_stage >= 3   ? 2 * parameter + gradient
-                               : plan.zero_stage >= 1 ? parameter + gradient
-                                                      : 2 * gradient;
-  double seconds = 0, bytes = 0;
-  const auto add = [&](double parameters, double ranks, const LinkCost& link) {
-    if (ranks <= 1 || parameters <= 0)
-      return;
-    bytes += per_parameter * parameters * (ranks - 1) / ranks;
-    seconds += link.seconds(per_parameter * parameters);
-  };
-  add(held.dense, static_cast<double>(plan.dp) * plan.cp, links.data);
-  add(held.experts, static_cast<double>(plan.expert_dp()), links.expert_data);
-  // Backward passes are two thirds of a microbatch, and the first buckets must be filled.
-  const double beside = each_microbatch ? pass_seconds : 0.7 * pass_seconds;
-  const double times = each_microbatch ? microbatches : 1;
+  const DataBytes each = data_bytes(run, plan, shared);
+  const double per_parameter = each.reduced + each.gathered;
+  const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 0; };
+  const double bytes = per_parameter * (held.dense * others(static_cast<double>(plan.dp) * plan.cp) +
+                                        held.experts * others(static_cast<double>(plan.expert_dp())));
+  const DataSeconds parts = data_seconds(plan, held, links, per_parameter);
+  const double seconds = parts.dense + parts.experts;
+  const double beside = data_beside(plan) * pass_seconds;
+  const double times = data_each_microbatch(plan) ? microbatches : 1;
   return {times * bytes, times * seconds, times * std::max(seconds * shared.data_exposed, seconds - beside)};
 }
 

@@ -9,6 +9,7 @@
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/number_text.hpp>
 #include <shardwright/schedule/svg_palette.hpp>
+#include <shardwright/schedule/svg_text.hpp>
 #include <shardwright/schedule/timetable.hpp>
 
 #include <algorithm>
@@ -26,12 +27,13 @@ struct DrawingText {
   std::string title;
   std::string subtitle;
   std::string time_unit = "1"; ///< What 1 on the time axis is, such as "ms".
+  double width = 0;            ///< Of the time axis in pixels; 0 takes what numbers in the boxes need.
 };
 
 namespace detail {
 
 /// Builds the text of one drawing; times become pixels with one scale for all timetables.
-class SvgDrawing {
+class SvgDrawing : private SvgText {
   static constexpr double left = 92;   // names of ranks
   static constexpr double right = 128; // figures of ranks
   static constexpr double top = 104;   // title and legend
@@ -65,7 +67,7 @@ public:
                             " steps, but it has " + std::to_string(boxes) +
                             " (draw fewer ranks or microbatches)");
     // Wide enough for numbers in the boxes, within what a screen can show.
-    scale_ = std::clamp(18 / shortest, 920 / span_, 2400 / span_);
+    scale_ = text_.width > 0 ? text_.width / span_ : std::clamp(18 / shortest, 920 / span_, 2400 / span_);
   }
 
   [[nodiscard]] std::string text() {
@@ -82,29 +84,6 @@ public:
 
 private:
   [[nodiscard]] double x_of(double time) const { return left + time * scale_; }
-  [[nodiscard]] static std::string px(double value) { return number_text(value, 1); }
-
-  [[nodiscard]] static std::string escaped(std::string_view words) {
-    std::string out;
-    for (const char c : words)
-      out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-    return out;
-  }
-  void words(std::string_view kind, double x, double y, std::string_view what) {
-    out_ += "<text class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" +
-            escaped(what) + "</text>\n";
-  }
-  void box(std::string_view kind, double x, double y, double width, double height,
-           std::string_view tip = {}) {
-    out_ += "<rect class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\" width=\"" +
-            px(width) + "\" height=\"" + px(height) + "\"";
-    out_ += tip.empty() ? "/>\n" : "><title>" + escaped(tip) + "</title></rect>\n";
-  }
-  void line(std::string_view kind, double x1, double y1, double x2, double y2) {
-    out_ += "<path class=\"" + std::string(kind) + "\" d=\"M" + px(x1) + " " + px(y1) + "L" + px(x2) + " " +
-            px(y2) + "\"/>\n";
-  }
-
   [[nodiscard]] std::string class_of(const Action& action) const {
     const StagePlacement& placement = tables_.front().placement;
     return letter_of(action.pass) + std::to_string(placement.chunk_of(action.stage, action.microbatch));
@@ -142,8 +121,9 @@ private:
     const int chunks = tables_.front().placement.chunks;
     for (int pass = 0; pass < 4; ++pass)
       for (int chunk = 0; uses_[static_cast<std::size_t>(pass)] && chunk < chunks; ++chunk)
-        out_ += "." + (letter_of(static_cast<Pass>(pass)) + std::to_string(chunk)) +
-                "{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}";
+        out_.append(".")
+            .append(letter_of(static_cast<Pass>(pass)) + std::to_string(chunk))
+            .append("{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}");
     out_ += "\n";
   }
 
@@ -249,10 +229,11 @@ private:
       const std::vector<KeptFrom> curve = tables_[i].kept(rank);
       const bool last = i + 1 == tables_.size();
       const auto y_of = [&](int count) { return base - memory * count / std::max(highest_, 1); };
-      std::string path = "M" + px(x_of(0)) + " " + px(base);
+      std::string path("M");
+      path.append(px(x_of(0))).append(" ").append(px(base));
       const KeptFrom* peak = &curve.front();
       for (const KeptFrom& point : curve) {
-        path += "H" + px(x_of(point.time)) + "V" + px(y_of(point.count));
+        path.append("H").append(px(x_of(point.time))).append("V").append(px(y_of(point.count)));
         peak = point.count > peak->count ? &point : peak;
       }
       if (last)
@@ -268,7 +249,6 @@ private:
 
   std::span<const Timetable> tables_;
   const DrawingText& text_;
-  std::string out_;
   double span_ = 0;
   double scale_ = 1;
   double bottom_ = 0;

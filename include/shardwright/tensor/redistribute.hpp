@@ -36,7 +36,7 @@ inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, 
   };
   place.step = nullptr; // in case that the blocks find no memory
   place.call = geometry.call(ElementType{}, nullptr, nullptr, blocks, SourceLocation{});
-  place.group = &core.communicator(geometry.mask());
+  place.mask = geometry.mask();
   place.shape = shape;
   place.step = bound.first;
   return place;
@@ -45,20 +45,18 @@ inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, 
 template <class From, class Destination>
 void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
   using Place = typename From::target;
-  if constexpr (Place::host_accessible) {
-    if (bound.effective == 1 && is_collective(bound.first->kind)) {
-      Extents shape{};
-      std::copy(from.shape().begin(), from.shape().end(), shape.begin());
-      const PreparedCall& ready = prepare_call(from.core(), bound, shape);
-      CollectiveCall call = ready.call;
-      call.element = element_type_of<typename From::value_type>();
-      call.in = from.data();
-      call.out = to.mutable_data();
-      call.where = where;
-      wait_for_kernels(from.execution());
-      ready.group->run(call);
-      return;
-    }
+  if (bound.effective == 1 && is_collective(bound.first->kind)) {
+    Extents shape{};
+    std::copy(from.shape().begin(), from.shape().end(), shape.begin());
+    const PreparedCall& ready = prepare_call(from.core(), bound, shape);
+    CollectiveCall call = ready.call;
+    call.element = element_type_of<typename From::value_type>();
+    call.in = from.data();
+    call.out = to.mutable_data();
+    call.where = where;
+    order_call_after<Place>(from.execution());
+    from.core().template communicator<Place>(ready.mask).run(call);
+    return;
   }
   TransitionRun<typename From::value_type, typename From::target>(from.resources(), bound, from.shape(),
                                                                   from.data(), to.mutable_data(), where)

@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,10 +46,8 @@ public:
     while (remaining_ > 0) {
       const Stage stage = prepare();
       if (is_collective(stage.geometry.step().kind)) {
-        check_reach(stage.geometry);
-        HostCommunicator& group = resources_->core().communicator(stage.geometry.mask());
-        wait_for_kernels(resources_->execution());
-        group.run(call(stage));
+        order_call_after<Target>(resources_->execution());
+        group_of(stage).run(call(stage));
       } else {
         run_local(stage);
       }
@@ -63,10 +60,8 @@ public:
     while (remaining_ > 0) {
       const Stage stage = prepare();
       if (is_collective(stage.geometry.step().kind)) {
-        check_reach(stage.geometry);
-        HostCommunicator& group = resources_->core().communicator(stage.geometry.mask());
-        wait_for_kernels(resources_->execution());
-        pending_.emplace(group.start(call(stage)));
+        order_call_after<Target>(resources_->execution());
+        pending_.emplace(group_of(stage).start(call(stage)));
         started_ = stage;
         return;
       }
@@ -112,6 +107,9 @@ private:
     return stage;
   }
 
+  [[nodiscard]] CommunicatorOf<Target>& group_of(const Stage& stage) {
+    return resources_->core().template communicator<Target>(stage.geometry.mask());
+  }
   CollectiveCall call(const Stage& stage) {
     const auto take_blocks = [this]() -> std::vector<StridedBlock>& {
       if (!blocks_)
@@ -142,15 +140,6 @@ private:
                          stage.destination);
     } else {
       fill_zero<Target>(resources_->execution(), stage.destination, geometry.count_after());
-    }
-  }
-
-  void check_reach(const StepGeometry& geometry) const {
-    if constexpr (!Target::host_accessible) {
-      throw InvalidArgument("redistribute: the mesh's communicator must reach the tensor's memory, but it "
-                            "carries host memory only and the "
-                            "tensor is on a device (use a host target, or a communicator for device memory)",
-                            {.operation = std::string(name_of(geometry.step().kind)), .where = where_});
     }
   }
 

@@ -13,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -51,7 +50,6 @@ public:
         ElementType{}, nullptr, nullptr, [this]() -> std::vector<StridedBlock>& { return blocks_; },
         SourceLocation::current());
     mask_ = geometry.mask();
-    group_ = &core.background(mask_, purpose);
     core_ = &core;
     purpose_ = purpose;
     before_ = geometry.count_before();
@@ -67,18 +65,14 @@ public:
   /// Issues a call of this kind on a communicator apart from the one that passes use.
   template <class Target>
   [[nodiscard]] Pending start(CollectiveCall ready) const {
-    if constexpr (!Target::host_accessible)
-      throw InvalidArgument("Parameter: the mesh's communicator must reach the tensor's memory, but it "
-                            "carries host memory only and the tensor is on a device (use a host target)",
-                            {.operation = std::string(name_of(call.operation))});
     const std::size_t larger = ready.operation == Operation::all_reduce
                                    ? ready.count
-                                   : ready.count * static_cast<std::size_t>(group_->size());
+                                   : ready.count * static_cast<std::size_t>(ranks());
     ready.times = core_->note_background(purpose_, larger * size_of(ready.element));
-    return group_->start(ready);
+    return core_->template background<Target>(mask_, purpose_).start(ready);
   }
 
-  [[nodiscard]] int ranks() const { return group_->size(); }
+  [[nodiscard]] int ranks() const { return core_->background(mask_, purpose_).size(); }
   [[nodiscard]] std::size_t count_before() const noexcept { return before_; }
   [[nodiscard]] std::size_t count_after() const noexcept { return after_; }
 
@@ -87,7 +81,6 @@ public:
 
 private:
   unsigned mask_ = 0;
-  HostCommunicator* group_ = nullptr;
   MeshCore* core_ = nullptr;
   Background purpose_{};
   std::size_t before_ = 0;

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the handles for host and for device memory share: a transport chosen at run time behind the
+/// typed operations.
+
+#include <shardwright/comm/communicator.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class Deferred>
+class BasicThreadWorld;
+
+} // namespace detail
+
+/// @brief What a handle asks of a transport; one virtual call per communication. `Self` is the interface that
+/// derives from it.
+template <class Self>
+class Transport {
+public:
+  virtual ~Transport() = default;
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+  [[nodiscard]] virtual int world_rank(int rank) const = 0;
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual std::chrono::nanoseconds deadline() const = 0;
+  virtual void run(const CollectiveCall& call) = 0;
+  [[nodiscard]] virtual Pending start(const CollectiveCall& call) = 0;
+  /// @brief Null for a negative colour.
+  [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
+                                                    SourceLocation where) = 0;
+  virtual void abort(const std::string& reason) = 0;
+  /// @brief Throws what a call would throw because the group has ended; waits for nothing.
+  virtual void require_alive(SourceLocation where) = 0;
+  /// @brief Waits on the host for the stream that the transport is bound to, if it is to one.
+  virtual void await_stream(SourceLocation) {}
+  /// @brief What the ranks share where all of the world are threads of this process; else null.
+  [[nodiscard]] virtual std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
+    return nullptr;
+  }
+};
+
+/// @brief The memory that a communicator's calls are about.
+struct HostMemory {};
+/// @brief Memory that kernels reach and host code need not.
+struct DeviceMemory {};
+
+namespace detail {
+
+template <class C>
+struct MemoryOf {
+  using type = HostMemory;
+};
+template <class C>
+requires requires { typename C::memory; }
+struct MemoryOf<C> {
+  using type = typename C::memory;
+};
+
+} // namespace detail
+
+/// @brief Memory that a communicator carries: its member type `memory`, else host memory.
+template <class C>
+using MemoryOf = typename detail::MemoryOf<C>::type;
+
+/// @brief A handle on a group of ranks; copies name the same group. `Self` derives from it, and `Interface`
+/// from Transport.
+template <class Self, class Interface>
+class CommunicatorHandle : public TypedOperations<Self> {
+public:
+  /// @brief A handle without a group: `valid()` is false and every use throws LifecycleError.
+  CommunicatorHandle() = default;
+  /// @brief Wraps a transport; null gives a handle without a group.
+  explicit CommunicatorHandle(std::shared_ptr<Interface> transport) : transport_(std::move(transport)) {}
+
+  /// @brief Whether the handle has a group.
+  [[nodiscard]] bool valid() const noexcept { return transport_ != nullptr; }
+  /// @brief This rank in the group, from 0.
+  [[nodiscard]] int rank() const { return transport().rank(); }
+  /// @brief Ranks in the group.
+  [[nodiscard]] int size() const { return transport().size(); }
+  /// @brief Rank in the world of a rank of this group.
+  [[nodiscard]] int world_rank(int rank) const { return transport().world_rank(rank); }
+  /// @brief This rank in the world.
+  [[nodiscard]] int world_rank() const { return world_rank(rank()); }
+  /// @brief Name of the group for messages, such as "world" or "dp,tp".
+  [[nodiscard]] std::string name() const { return transport_ ? transport_->name() : std::string(); }
+  /// @brief The longest time that a call may wait.
+  [[nodiscard]] std::chrono::nanoseconds deadline() const { return transport().deadline(); }
+
+  /// @brief Executes a call. @throws the typed errors of the transport.
+  void run(const CollectiveCall& call) { transport().run(call); }
+  /// @brief Starts a call; its buffers stay untouched until the Pending is waited for.
+  [[nodiscard]] Pending start(const CollectiveCall& call) { return transport().start(call); }
+
+  /// @brief Collective: the ranks of one colour form a group, ordered by key, then by rank; a negative colour
+  /// joins none.
+  [[nodiscard]] Self split(int colour, int key, std::string name = {},
+                           SourceLocation where = SourceLocation::current()) {
+    return Self(transport().split(colour, key, std::move(name), where));
+  }
+
+  /// @brief Collective over this whole group: the group of `ranks`, in that order; invalid on ranks outside
+  /// it.
+  ///
+  /// Different ranks may name different, disjoint lists in one call, so that all rows of a mesh form at once.
+  /// @throws InvalidArgument for a rank out of range or named twice.
+  [[nodiscard]] Self subgroup(std::span<const int> ranks, std::string name = {},
+                              SourceLocation where = SourceLocation::current()) {
+    check_list(ranks, where);
+    const auto own = std::find(ranks.begin(), ranks.end(), rank());
+    if (own == ranks.end())
+      return split(-1, 0, std::move(name), where);
+    const int colour = *std::min_element(ranks.begin(), ranks.end());
+    Self part = split(colour, static_cast<int>(own - ranks.begin()), std::move(name), where);
+    if (part.size() != static_cast<int>(ranks.size()))
+      throw CollectiveMismatch("subgroup: all " + std::to_string(ranks.size()) +
+                                   " ranks of the list must name the same list, but " +
+                                   std::to_string(part.size()) +
+                                   " did (compute the list from the mesh alone)",
+                               context(where));
+    return part;
+  }
+
+  /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
+  void abort(const std::string& reason) { transport().abort(reason); }
+  /// @brief Throws what a call would throw because the group has ended: a peer failed or left, or somebody
+  /// aborted. Waits for nothing.
+  void require_alive(SourceLocation where = SourceLocation::current()) { transport().require_alive(where); }
+  /// @brief What thread ranks share; null where ranks are processes. For transports that ranks of one process
+  /// use beside this one.
+  [[nodiscard]] std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
+    return transport().thread_world();
+  }
+
+protected:
+  ~CommunicatorHandle() = default;
+  CommunicatorHandle(const CommunicatorHandle&) = default;
+  CommunicatorHandle(CommunicatorHandle&&) noexcept = default;
+  CommunicatorHandle& operator=(const CommunicatorHandle&) = default;
+  CommunicatorHandle& operator=(CommunicatorHandle&&) noexcept = default;
+
+  [[nodiscard]] Interface& transport() const {
+    if (!transport_)
+      throw LifecycleError(std::string(Self::handle_name) +
+                           ": the handle must have a group (use what launch(), split() or subgroup() "
+                           "returned to a member)");
+    return *transport_;
+  }
+
+private:
+  [[nodiscard]] ErrorContext context(SourceLocation where) const {
+    return {world_rank(), name(), "split", 0, {}, where};
+  }
+
+  void check_list(std::span<const int> ranks, SourceLocation where) const {
+    const auto fail = [&](const std::string& sentence) {
+      throw InvalidArgument("subgroup: " + sentence, context(where));
+    };
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (ranks[i] < 0 || ranks[i] >= size())
+        fail("every rank must be at least 0 and below " + std::to_string(size()) + ", but " +
+             std::to_string(ranks[i]) + " was given (name ranks of this group)");
+      if (std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) !=
+          ranks.begin() + static_cast<std::ptrdiff_t>(i))
+        fail("every rank must be named once, but " + std::to_string(ranks[i]) +
+             " is named twice (remove one)");
+    }
+  }
+
+  std::shared_ptr<Interface> transport_;
+};
+
+namespace detail {
+
+/// Any communicator as a transport of an interface.
+template <class C, class Interface>
+class TransportOf final : public Interface {
+public:
+  explicit TransportOf(C communicator) : communicator_(std::move(communicator)) {}
+  [[nodiscard]] int rank() const noexcept override { return communicator_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return communicator_.size(); }
+  [[nodiscard]] int world_rank(int rank) const override { return communicator_.world_rank(rank); }
+  [[nodiscard]] std::string name() const override { return std::string(communicator_.name()); }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const override { return communicator_.deadline(); }
+  void run(const CollectiveCall& call) override { communicator_.run(call); }
+  [[nodiscard]] Pending start(const CollectiveCall& call) override { return communicator_.start(call); }
+  [[nodiscard]] std::shared_ptr<Interface> split(int colour, int key, std::string name,
+                                                 SourceLocation where) override {
+    return made_of(communicator_.split(colour, key, std::move(name), where));
+  }
+  void abort(const std::string& reason) override { communicator_.abort(reason); }
+  void require_alive(SourceLocation where) override {
+    if constexpr (requires { communicator_.require_alive(where); })
+      communicator_.require_alive(where);
+  }
+  void await_stream(SourceLocation where) override {
+    if constexpr (requires { communicator_.await_stream(where); })
+      communicator_.await_stream(where);
+  }
+  [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
+    if constexpr (requires { communicator_.shared_world().shared_from_this(); })
+      return communicator_.shared_world().shared_from_this();
+    else if constexpr (requires { communicator_.thread_world(); })
+      return communicator_.thread_world();
+    else
+      return nullptr;
+  }
+
+  /// Null for a handle without a group.
+  [[nodiscard]] static std::shared_ptr<Interface> made_of(C communicator) {
+    return communicator.valid() ? std::make_shared<TransportOf>(std::move(communicator)) : nullptr;
+  }
+
+private:
+  C communicator_;
+};
+
+} // namespace detail
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

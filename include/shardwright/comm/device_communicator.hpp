@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The communicator for device memory: any transport that is ordered with the execution instance of
+/// its rank.
+
+#include <shardwright/comm/communicator_handle.hpp>
+
+#include <concepts>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What DeviceCommunicator asks of a transport. It is bound to one execution instance (a stream), and
+/// no call waits for the device on the host.
+///
+/// 1. `run` begins after what the stream holds, and what comes on the stream later sees its results. It may
+///    wait on the host for other ranks to issue their part, within the deadline.
+/// 2. `start` begins after what the stream holds and runs beside what comes on it later; `Pending::wait`
+///    makes the stream, not the host, wait for the end; `ready` asks the device.
+/// 3. An error surfaces as a typed one, at the latest at the next call or the deadline.
+/// 4. Dropping a Pending makes the communicator fail, and the stream wait for what is under way.
+/// 5. `await_stream` waits on the host until everything on the stream is done. A fence would not end where a
+///    call on the stream cannot, because a peer is gone: this throws at the deadline of that call.
+class DeviceTransport : public Transport<DeviceTransport> {};
+
+/// @brief A handle on a group of ranks whose calls take device memory; copies name the same group and stream.
+class DeviceCommunicator : public CommunicatorHandle<DeviceCommunicator, DeviceTransport> {
+public:
+  static constexpr std::string_view handle_name = "DeviceCommunicator";
+  using memory = DeviceMemory;
+
+  using CommunicatorHandle::CommunicatorHandle;
+
+  /// @brief Waits on the host until everything on the rank's stream is done; the way to wait for a stream
+  /// that calls may lie on. @throws the error of a call that cannot end, at its deadline.
+  void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
+
+  /// @brief Wraps any communicator for device memory.
+  template <Communicator C>
+  requires(!std::derived_from<C, DeviceCommunicator>) DeviceCommunicator(
+      C communicator) // NOLINT(google-explicit-constructor): a run-time choice of transport
+      : CommunicatorHandle(detail::TransportOf<C, DeviceTransport>::made_of(std::move(communicator))) {
+    static_assert(std::is_same_v<MemoryOf<C>, DeviceMemory>,
+                  "DeviceCommunicator: the communicator must carry device memory, but this one carries host "
+                  "memory (make one with connect() of the target, or take the mesh's)");
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

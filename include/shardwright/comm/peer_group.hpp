@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The shared side of thread ranks that share a device: rounds, in which the ranks' calls meet, and
+/// the streams that do their work.
+
+#include <shardwright/comm/peer_runtime.hpp>
+#include <shardwright/comm/peer_work.hpp>
+#include <shardwright/comm/thread_group.hpp>
+#include <shardwright/comm/thread_mailbox.hpp>
+#include <shardwright/comm/thread_report.hpp>
+#include <shardwright/comm/thread_world.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// One side of a message in device memory.
+template <PeerRuntime Runtime>
+struct PeerMessage : ThreadMessage {
+  explicit PeerMessage(Runtime& runtime) : ready(runtime.make_event()), carried(runtime.make_event()) {}
+  typename Runtime::Event ready;   ///< What the side's stream held when the message was posted.
+  typename Runtime::Event carried; ///< The end of the copy.
+  std::string broken;              ///< What the device said where it failed; set before the state.
+};
+
+/// Notes the times of a call for whoever asks, in a stream's order.
+template <class Runtime>
+void note_begin(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
+  if (times != nullptr)
+    runtime.call(
+        stream, [](void* of) { static_cast<CallTimes*>(of)->begin(); }, times);
+}
+template <class Runtime>
+void note_end(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
+  if (times != nullptr)
+    runtime.call(
+        stream, [](void* of) { static_cast<CallTimes*>(of)->end(); }, times);
+}
+
+/// A group of thread ranks that share a device.
+///
+/// Collective number n of every rank belongs to round n. The rank that comes last launches the work of all on
+/// the group's stream, behind the ready events of all ranks, so the host never waits for the device; all of
+/// this under one mutex, so rounds are launched in their order, and a group that fails either launches a
+/// round for all or for none.
+template <PeerRuntime Runtime>
+class PeerGroup final : public GroupOfWorld {
+  using Stream = typename Runtime::Stream;
+  using Event = typename Runtime::Event;
+
+public:
+  /// Where the calls of one collective meet.
+  struct Round {
+    enum class State : std::uint8_t { open, launched, mismatched, clashing };
+    struct Part {
+      explicit Part(Runtime& runtime) : ready(runtime.make_event()) {}
+      CollectiveCall call{};
+      std::vector<StridedBlock> in_blocks, out_blocks;
+      Event ready;
+    };
+    Round(Runtime& runtime, int ranks) : slots(static_cast<std::size_t>(ranks)), done(runtime.make_event()) {
+      for (int rank = 0; rank < ranks; ++rank)
+        parts.emplace_back(runtime);
+    }
+    std::uint64_t sequence = 0;
+    std::vector<ThreadSlot> slots;
+    std::vector<Part> parts;
+    Event done;
+    std::optional<typename Runtime::Table> table;
+    bool reads_table = false;
+    int arrived = 0;
+    int left = 0;
+    std::string sentence; ///< Set before the state says so.
+    std::atomic<State> state{State::open};
+    Round* next = nullptr;
+
+    [[nodiscard]] bool over() const noexcept { return state.load(std::memory_order_seq_cst) != State::open; }
+  };
+
+  PeerGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name,
+            Runtime runtime)
+      : world_(std::move(world)), members_(std::move(members)), name_(world_->intern(name)),
+        runtime_(std::move(runtime)), stream_(runtime_.make_stream()),
+        ranks_(std::make_unique<Rank[]>(members_.size())),
+        mailbox_(static_cast<int>(members_.size()), Carrier{this}) {
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      incoming_.push_back(runtime_.make_stream());
+    world_->enter(this);
+  }
+  ~PeerGroup() override { world_->leave(this); }
+  PeerGroup(const PeerGroup&) = delete;
+  PeerGroup& operator=(const PeerGroup&) = delete;
+
+  [[nodiscard]] ThreadWorld& world() const noexcept { return *world_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+  [[nodiscard]] int world_rank(int rank) const { return members_.at(static_cast<std::size_t>(rank)); }
+  [[nodiscard]] const char* name() const noexcept { return name_; }
+  [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
+  [[nodiscard]] auto& mailbox() noexcept { return mailbox_; }
+
+  [[nodiscard]] std::vector<int> absent(std::uint64_t sequence) const override {
+    std::vector<int> out;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      if (ranks_[rank].entered.load(std::memory_order_seq_cst) < sequence)
+        out.push_back(members_[rank]);
+    return out;
+  }
+
+  /// The round of a rank's collective; null once the group has ended.
+  [[nodiscard]] Round* join(std::uint64_t sequence) {
+    const std::lock_guard lock(mutex_);
+    if (failure_)
+      return nullptr;
+    Round** at = &open_;
+    while (*at != nullptr && (*at)->sequence != sequence)
+      at = &(*at)->next;
+    if (*at == nullptr)
+      *at = fresh(sequence);
+    return *at;
+  }
+
+  /// Adds a rank's part, whose slot is filled and whose ready event is recorded; the last one launches. False
+  /// once the group has ended. @throws TransportError where the device fails.
+  template <class Member>
+  [[nodiscard]] bool arrive(Round& round, const Member& member) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_)
+        return false;
+      ranks_[static_cast<std::size_t>(member.rank())].entered.store(round.sequence,
+                                                                    std::memory_order_seq_cst);
+      if (++round.arrived < size())
+        return true;
+      const ThreadSlot* const slots = round.slots.data();
+      auto state = Round::State::launched;
+      if (world_->check() && !consistent(slots, size())) {
+        round.sentence = mismatch_sentence(member, slots, round.sequence);
+        state = Round::State::mismatched;
+      } else if (world_->check() && buffers_clash(slots, size())) {
+        round.sentence = clash_sentence(member, slots);
+        state = Round::State::clashing;
+      } else {
+        try {
+          launch(round);
+        } catch (const std::exception& error) {
+          close(broken(member.world_rank(member.rank()), error));
+          messages_over_.store(true, std::memory_order_seq_cst);
+          wake();
+          throw;
+        }
+      }
+      round.state.store(state, std::memory_order_seq_cst);
+    }
+    point_.notify();
+    return true;
+  }
+
+  /// Waits on the host until the last rank has come; false if that takes longer than the deadline.
+  [[nodiscard]] bool await(const Round& round, const Patience& patience) {
+    return point_.wait([&] { return round.over() || ended(); }, patience, world_->deadline());
+  }
+
+  /// A rank's stream is behind the round, or the round's sentence was read: nothing of it is needed any more.
+  void leave_round(Round& round) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (++round.left < size())
+      return;
+    Round** at = &open_;
+    while (*at != &round)
+      at = &(*at)->next;
+    *at = round.next;
+    round.next = spare_;
+    spare_ = &round;
+  }
+
+  void fail(const FailurePointer& failure) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      close(failure);
+      if (failure_->kind == Failure::Kind::left)
+        failure_ = failure;
+      messages_over_.store(true, std::memory_order_seq_cst);
+    }
+    wake();
+  }
+  void leave(int world_rank, const FailurePointer& failure) noexcept override {
+    const auto member = std::find(members_.begin(), members_.end(), world_rank);
+    if (member == members_.end())
+      return;
+    {
+      const std::lock_guard lock(mutex_);
+      close(failure);
+      ranks_[static_cast<std::size_t>(member - members_.begin())].left.store(true, std::memory_order_seq_cst);
+    }
+    wake();
+  }
+  /// Ends the group unless the round was launched in the meantime; true if it never will be.
+  [[nodiscard]] bool give_up(const Round& round, const FailurePointer& failure) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      if (round.over())
+        return false;
+      close(failure);
+      messages_over_.store(true, std::memory_order_seq_cst);
+    }
+    wake();
+    return true;
+  }
+  [[nodiscard]] bool ended() const noexcept { return closed_.load(std::memory_order_seq_cst); }
+  [[nodiscard]] bool ended_for(int peer) const noexcept {
+    return messages_over_.load(std::memory_order_seq_cst) ||
+           ranks_[static_cast<std::size_t>(peer)].left.load(std::memory_order_seq_cst);
+  }
+  [[nodiscard]] FailurePointer failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+private:
+  /// Copies a message on the stream of its receiver, behind what both sides' streams held.
+  struct Carrier {
+    PeerGroup* group;
+    void operator()(ThreadMessage& send, ThreadMessage& receive) const noexcept {
+      group->carry(static_cast<PeerMessage<Runtime>&>(send), static_cast<PeerMessage<Runtime>&>(receive));
+    }
+  };
+  struct alignas(128) Rank {
+    std::atomic<std::uint64_t> entered{0}; ///< The last collective that the rank has entered.
+    std::atomic<bool> left{false};
+  };
+
+  void carry(PeerMessage<Runtime>& send, PeerMessage<Runtime>& receive) noexcept {
+    try {
+      Stream& stream = incoming_[static_cast<std::size_t>(receive.rank)];
+      const std::lock_guard lock(carrying_); // senders to one rank share its stream
+      runtime_.wait(stream, send.ready);
+      runtime_.wait(stream, receive.ready);
+      note_begin(runtime_, stream, send.call.times);
+      note_begin(runtime_, stream, receive.call.times);
+      if (send.call.count > 0)
+        runtime_.copy(stream, receive.call.out, send.call.in, send.call.count * size_of(send.call.element));
+      note_end(runtime_, stream, send.call.times);
+      note_end(runtime_, stream, receive.call.times);
+      runtime_.record(send.carried, stream);
+      runtime_.record(receive.carried, stream);
+    } catch (const std::exception& error) {
+      send.broken = receive.broken = error.what();
+      fail(broken(world_rank(receive.rank), error));
+    }
+  }
+
+  [[nodiscard]] static FailurePointer broken(int rank, const std::exception& error) {
+    auto failure = std::make_shared<Failure>();
+    failure->rank = rank;
+    failure->sentence = error.what();
+    return failure;
+  }
+
+  /// A round that no work of the device reads any more.
+  [[nodiscard]] Round* fresh(std::uint64_t sequence) {
+    Round** at = &spare_;
+    while (*at != nullptr && (*at)->reads_table && !runtime_.done((*at)->done))
+      at = &(*at)->next;
+    Round* round = *at;
+    if (round != nullptr)
+      *at = round->next;
+    else
+      round = rounds_.emplace_back(std::make_unique<Round>(runtime_, size())).get();
+    round->sequence = sequence;
+    round->arrived = round->left = 0;
+    round->reads_table = false;
+    round->next = nullptr;
+    round->state.store(Round::State::open, std::memory_order_relaxed);
+    return round;
+  }
+
+  void launch(Round& round) {
+    for (auto& part : round.parts)
+      runtime_.wait(stream_, part.ready);
+    for (const ThreadSlot& slot : round.slots)
+      note_begin(runtime_, stream_, slot.call->times);
+    if (work_.build(round.slots.data(), size()))
+      launch_work(runtime_, stream_, work_, round.table, round.reads_table);
+    for (const ThreadSlot& slot : round.slots)
+      note_end(runtime_, stream_, slot.call->times);
+    runtime_.record(round.done, stream_);
+  }
+
+  /// Under the mutex: no round is launched from now on.
+  void close(const FailurePointer& failure) noexcept {
+    if (failure_)
+      return;
+    failure_ = failure;
+    closed_.store(true, std::memory_order_seq_cst);
+  }
+  void wake() noexcept {
+    point_.notify();
+    mailbox_.wake();
+  }
+
+  std::shared_ptr<ThreadWorld> world_;
+  std::vector<int> members_;
+  const char* name_;
+  Runtime runtime_;
+  Stream stream_;                ///< Of the collectives.
+  std::vector<Stream> incoming_; ///< Of the messages, by receiver.
+  std::mutex carrying_;
+  PeerWorkList work_;
+  std::unique_ptr<Rank[]> ranks_;
+  std::vector<std::unique_ptr<Round>> rounds_;
+  Round* open_ = nullptr;  ///< By number.
+  Round* spare_ = nullptr; ///< Rounds that all ranks have left.
+  BasicThreadMailbox<Carrier> mailbox_;
+  alignas(128) WaitPoint point_;
+  alignas(128) std::atomic<bool> closed_{false};
+  std::atomic<bool> messages_over_{false};
+  mutable std::mutex mutex_;
+  FailurePointer failure_;
+};
+
+/// Launches a work list on a stream; one that is too long goes through the table, which grows where needed.
+template <class Runtime>
+void launch_work(Runtime& runtime, typename Runtime::Stream& stream, PeerWorkList& work,
+                 std::optional<typename Runtime::Table>& table, bool& reads_table) {
+  const std::byte* entries = nullptr;
+  if (!work.fits()) {
+    const std::size_t bytes = work.entries().size() * sizeof(PeerEntry);
+    if (!table || table->bytes() < bytes)
+      table.emplace(runtime.make_table(bytes));
+    std::memcpy(table->host(), work.entries().data(), bytes);
+    runtime.upload(stream, *table, bytes);
+    entries = table->device();
+    reads_table = true;
+  }
+  work.launch(entries, [&](const auto& kernel, unsigned blocks, std::uint64_t tiles) {
+    runtime.launch(stream, kernel, blocks, tiles);
+  });
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

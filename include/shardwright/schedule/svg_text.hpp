@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The elements of an SVG drawing as text.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/schedule/number_text.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Text that drawings add their elements to; `kind` names a class of the style.
+class SvgText {
+protected:
+  [[nodiscard]] static std::string px(double value) { return number_text(value, 1); }
+
+  [[nodiscard]] static std::string escaped(std::string_view words) {
+    std::string out;
+    for (const char c : words)
+      out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+    return out;
+  }
+  void words(std::string_view kind, double x, double y, std::string_view what) {
+    out_ += "<text class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" +
+            escaped(what) + "</text>\n";
+  }
+  void box(std::string_view kind, double x, double y, double width, double height,
+           std::string_view tip = {}) {
+    out_ += "<rect class=\"" + std::string(kind) + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\" width=\"" +
+            px(width) + "\" height=\"" + px(height) + "\"";
+    out_ += tip.empty() ? "/>\n" : "><title>" + escaped(tip) + "</title></rect>\n";
+  }
+  void line(std::string_view kind, double x1, double y1, double x2, double y2) {
+    out_ += "<path class=\"" + std::string(kind) + "\" d=\"M" + px(x1) + " " + px(y1) + "L" + px(x2) + " " +
+            px(y2) + "\"/>\n";
+  }
+
+  std::string out_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/plan/link_network.hpp>
+
+#include <map>
+#include <vector>
+
+using namespace shardwright;
+using shardwright_test::Approx;
+
+namespace {
+
+/// Ends of all transfers, by number, once no more begin.
+std::map<int, double> ends_of(EventQueue& events, LinkNetwork& network) {
+  std::map<int, double> ends;
+  for (SimulationEvent event; events.take(event);)
+    if (network.end(event))
+      ends[event.subject] = event.time;
+  return ends;
+}
+
+} // namespace
+
+TEST_CASE("transfers on one link share it as they come and go", "[link_network]") {
+  EventQueue events;
+  LinkNetwork network(events, true);
+  const int link = network.add_link(1);
+  const int first = network.begin(0, 2, {{link, 1}});
+  const int second = network.begin(1, 2, {{link, 1}});
+  // The first has 1 left at 1 and half the link until 3; then the second has 1 left and all of it.
+  const auto ends = ends_of(events, network);
+  CHECK(ends.at(first) == Approx(3));
+  CHECK(ends.at(second) == Approx(4));
+}
+
+TEST_CASE("speeds are max-min fair", "[link_network]") {
+  // Bertsekas and Gallager's kind of example: one transfer over both links, two on the first, one on the
+  // second. The first link gives each of its three a third; the second leaves the last one two thirds.
+  EventQueue events;
+  LinkNetwork network(events, true);
+  const int left = network.add_link(1), right = network.add_link(1);
+  const int both = network.begin(0, 1, {{left, 1}, {right, 1}});
+  const int a = network.begin(0, 1, {{left, 1}});
+  const int b = network.begin(0, 1, {{left, 1}});
+  const int last = network.begin(0, 1, {{right, 1}});
+  const auto ends = ends_of(events, network);
+  CHECK(ends.at(last) == Approx(1.5));
+  CHECK(ends.at(both) == Approx(3));
+  CHECK(ends.at(a) == Approx(3));
+  CHECK(ends.at(b) == Approx(3));
+}
+
+TEST_CASE("a link with room for all slows none, and one that is slow slows its own", "[link_network]") {
+  EventQueue events;
+  LinkNetwork network(events, true);
+  const int wide = network.add_link(1), slow = network.add_link(0.25);
+  const int half = network.begin(0, 1, {{wide, 0.5}});
+  const int other = network.begin(0, 1, {{wide, 0.5}});
+  const int slowed = network.begin(0, 1, {{slow, 0.5}});
+  const auto ends = ends_of(events, network);
+  CHECK(ends.at(half) == 1); // to the bit
+  CHECK(ends.at(other) == 1);
+  CHECK(ends.at(slowed) == Approx(2));
+}
+
+TEST_CASE("what is left of a link goes to those that can take it", "[link_network]") {
+  EventQueue events;
+  LinkNetwork network(events, true);
+  const int shared = network.add_link(1), narrow = network.add_link(0.2);
+  const int held = network.begin(0, 1, {{shared, 1}, {narrow, 1}}); // at 0.2
+  const int free = network.begin(0, 0.8, {{shared, 1}});            // at 0.8, not at a half
+  const auto ends = ends_of(events, network);
+  CHECK(ends.at(free) == Approx(1));
+  CHECK(ends.at(held) == Approx(5));
+}
+
+TEST_CASE("without contention every transfer has its links for itself", "[link_network]") {
+  EventQueue events;
+  LinkNetwork network(events, false);
+  const int link = network.add_link(1), slow = network.add_link(0.5);
+  std::vector<int> all;
+  for (int i = 0; i < 5; ++i)
+    all.push_back(network.begin(i, 1, {{link, 1}}));
+  const int slowed = network.begin(0, 1, {{slow, 1}});
+  const auto ends = ends_of(events, network);
+  for (int i = 0; i < 5; ++i)
+    CHECK(ends.at(all[static_cast<std::size_t>(i)]) == i + 1);
+  CHECK(ends.at(slowed) == 2);
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A device runtime on the host: streams are threads and events real dependencies, or everything runs
+/// at once.
+
+#include <shardwright/comm/peer_kernels.hpp>
+#include <shardwright/comm/peer_runtime.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace shardwright_test {
+
+/// @brief Work that runs in order on a thread of its own, after random delays.
+class FakeQueue {
+public:
+  explicit FakeQueue(unsigned seed) : delays_(seed), thread_([this] { serve(); }) {}
+  ~FakeQueue() {
+    add(nullptr);
+    thread_.join();
+  }
+  FakeQueue(const FakeQueue&) = delete;
+  FakeQueue& operator=(const FakeQueue&) = delete;
+
+  void add(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back(std::move(work));
+    }
+    changed_.notify_one();
+  }
+
+private:
+  void serve() {
+    for (;;) {
+      std::function<void()> next;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return !work_.empty(); });
+        next = std::move(work_.front());
+        work_.pop_front();
+      }
+      if (!next)
+        return;
+      if (const unsigned delay = static_cast<unsigned>(delays_() % 16); delay > 12)
+        std::this_thread::sleep_for(std::chrono::microseconds(20 * delay));
+      else if (delay > 6)
+        std::this_thread::yield();
+      next();
+    }
+  }
+
+  std::mt19937 delays_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  std::thread thread_; // last, for it uses the rest
+};
+
+/// @brief Something that happens once.
+class FakeSignal {
+public:
+  void set() {
+    {
+      const std::lock_guard lock(mutex_);
+      set_ = true;
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return set_; });
+  }
+  [[nodiscard]] bool is_set() {
+    const std::lock_guard lock(mutex_);
+    return set_;
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+/// @brief What a runtime has been asked for, over all its copies.
+struct FakeCounts {
+  std::atomic<long> streams{0}, events{0}, tables{0}, memories{0}, launches{0}, copies{0};
+};
+
+/// @brief A PeerRuntime over host memory. Copies share their counts.
+class FakeRuntime {
+public:
+  static constexpr unsigned lanes = shardwright::detail::peer_lanes;
+
+  /// @brief A queue; null runs everything at once, on the thread that asks.
+  class Stream {
+  public:
+    Stream() = default;
+    explicit Stream(unsigned seed) : queue_(std::make_shared<FakeQueue>(seed)) {}
+    template <class Work>
+    void run(Work work) {
+      if (queue_)
+        queue_->add(std::move(work));
+      else
+        work();
+    }
+    /// @brief Waits on the host for what the stream holds.
+    void finish() {
+      auto all = std::make_shared<FakeSignal>();
+      run([all] { all->set(); });
+      all->wait();
+    }
+
+  private:
+    std::shared_ptr<FakeQueue> queue_;
+  };
+  using Event = std::shared_ptr<FakeSignal>;
+  class Table {
+  public:
+    explicit Table(std::size_t bytes)
+        : host_(bytes), device_(std::make_shared<std::vector<std::byte>>(bytes)) {}
+    std::byte* host() { return host_.data(); }
+    [[nodiscard]] const std::byte* device() const { return device_->data(); }
+    [[nodiscard]] std::size_t bytes() const { return host_.size(); }
+    [[nodiscard]] std::shared_ptr<std::vector<std::byte>> memory() const { return device_; }
+
+  private:
+    std::vector<std::byte> host_;
+    std::shared_ptr<std::vector<std::byte>> device_;
+  };
+
+  /// @brief At once.
+  FakeRuntime() = default;
+  /// @brief Asynchronous, with delays by seed.
+  explicit FakeRuntime(unsigned seed)
+      : asynchronous_(true), seeds_(std::make_shared<std::atomic<unsigned>>(seed)) {}
+
+  [[nodiscard]] Stream make_stream() {
+    ++counts_->streams;
+    return asynchronous_ ? Stream(seeds_->fetch_add(1)) : Stream();
+  }
+  [[nodiscard]] Event make_event() {
+    ++counts_->events;
+    return nullptr;
+  }
+  [[nodiscard]] Table make_table(std::size_t bytes) {
+    ++counts_->tables;
+    return Table(bytes);
+  }
+  /// @brief Memory of the device alone.
+  class Memory {
+  public:
+    explicit Memory(std::size_t bytes) : data_(std::make_shared<std::vector<std::byte>>(bytes)) {}
+    [[nodiscard]] std::byte* data() const { return data_->data(); }
+    [[nodiscard]] std::size_t bytes() const { return data_->size(); }
+
+  private:
+    std::shared_ptr<std::vector<std::byte>> data_;
+  };
+  [[nodiscard]] Memory make_memory(std::size_t bytes) {
+    ++counts_->memories;
+    return Memory(bytes);
+  }
+  void upload(Stream& stream, Table& table, std::size_t bytes) {
+    stream.run([to = table.memory(), from = table.host(), bytes] { std::memcpy(to->data(), from, bytes); });
+  }
+  void record(Event& event, Stream& stream) {
+    event = std::make_shared<FakeSignal>();
+    stream.run([signal = event] { signal->set(); });
+  }
+  void wait(Stream& stream, Event& event) {
+    if (event)
+      stream.run([signal = event] { signal->wait(); });
+  }
+  [[nodiscard]] bool done(Event& event) { return !event || event->is_set(); }
+  void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+    ++counts_->copies;
+    stream.run([to, from, bytes] { std::memcpy(to, from, bytes); });
+  }
+  template <class Kernel>
+  void launch(Stream& stream, const Kernel& kernel, unsigned blocks, std::uint64_t tiles) {
+    ++counts_->launches;
+    stream.run([kernel, blocks, tiles] {
+      for (unsigned block = 0; block < blocks; ++block)
+        for (std::uint64_t tile = 0; tile < tiles; ++tile)
+          for (unsigned lane = 0; lane < lanes; ++lane)
+            kernel(block, tile, lane);
+    });
+  }
+  void call(Stream& stream, void (*function)(void*), void* of) {
+    stream.run([function, of] { function(of); });
+  }
+
+  [[nodiscard]] const FakeCounts& counts() const noexcept { return *counts_; }
+
+private:
+  bool asynchronous_ = false;
+  std::shared_ptr<std::atomic<unsigned>> seeds_;
+  std::shared_ptr<FakeCounts> counts_ = std::make_shared<FakeCounts>();
+};
+
+static_assert(shardwright::PeerRuntime<FakeRuntime>);
+
+} // namespace shardwright_test

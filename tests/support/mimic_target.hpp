@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A target that is written like a GPU's and runs on the host: memory that counts as a device's, with
+/// communicators of the peer transport.
+
+#include "support/fake_runtime.hpp"
+
+#include <shardwright/comm/peer_transport.hpp>
+#include <shardwright/mesh/target.hpp>
+
+#include <Kokkos_Core.hpp>
+
+namespace shardwright_test {
+
+/// @brief The device path of the library on Kokkos::Serial, compared to the bit with the host's.
+struct MimicTarget {
+  using execution_space = Kokkos::Serial;
+  using memory_space = Kokkos::HostSpace;
+  static constexpr bool host_accessible = false;
+
+  [[nodiscard]] static execution_space make_execution_space() {
+    return shardwright::HostTarget<Kokkos::Serial>::make_execution_space();
+  }
+  [[nodiscard]] static shardwright::DeviceCommunicator connect(const shardwright::HostCommunicator& group,
+                                                               const execution_space&) {
+    // Kernels of the Serial backend have run when they return, and so has what the runtime does at once.
+    return shardwright::DeviceCommunicator(
+        shardwright::PeerTransport<FakeRuntime>::connect(group, FakeRuntime(), FakeRuntime::Stream()));
+  }
+};
+
+static_assert(shardwright::Target<MimicTarget>);
+
+} // namespace shardwright_test
