@@ -149,12 +149,13 @@ private:
     return schedule_of(plan, run);
   }
 
-  /// As evenly as whole layers allow; the rank of the head is the last to have one more.
+  /// As evenly as whole layers allow; the ranks with the embedding and the head are the last to have one
+  /// more.
   [[nodiscard]] double layers_of(int layers, int rank) const {
     const StagePlacement& placement = out_.schedule.placement();
-    const int head = placement.rank_of(placement.stages() - 1, 0);
-    const int turn = (rank + placement.ranks - (head + 1) % placement.ranks) % placement.ranks;
-    return layers / placement.ranks + (turn < layers % placement.ranks ? 1 : 0);
+    const int head = placement.rank_of(placement.stages() - 1, 0), ranks = placement.ranks;
+    const int turn = rank == head ? ranks - 1 : rank == 0 ? ranks - 2 : rank - 1;
+    return layers / ranks + (turn < layers % ranks ? 1 : 0);
   }
 
   [[nodiscard]] std::size_t link(const LinkShares& shares) {
