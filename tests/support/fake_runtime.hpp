@@ -99,7 +99,7 @@ private:
 
 /// @brief What a runtime has been asked for, over all its copies.
 struct FakeCounts {
-  std::atomic<long> streams{0}, events{0}, tables{0}, launches{0}, copies{0};
+  std::atomic<long> streams{0}, events{0}, tables{0}, memories{0}, launches{0}, copies{0};
   std::atomic<bool> broken{false};
 };
 
@@ -162,6 +162,20 @@ public:
   [[nodiscard]] Table make_table(std::size_t bytes) {
     ++counts_->tables;
     return Table(bytes);
+  }
+  /// @brief Memory of the device alone.
+  class Memory {
+  public:
+    explicit Memory(std::size_t bytes) : data_(std::make_shared<std::vector<std::byte>>(bytes)) {}
+    [[nodiscard]] std::byte* data() const { return data_->data(); }
+    [[nodiscard]] std::size_t bytes() const { return data_->size(); }
+
+  private:
+    std::shared_ptr<std::vector<std::byte>> data_;
+  };
+  [[nodiscard]] Memory make_memory(std::size_t bytes) {
+    ++counts_->memories;
+    return Memory(bytes);
   }
   void upload(Stream& stream, Table& table, std::size_t bytes) {
     stream.run([to = table.memory(), from = table.host(), bytes] { std::memcpy(to->data(), from, bytes); });

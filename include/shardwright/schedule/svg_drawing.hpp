@@ -26,6 +26,7 @@ struct DrawingText {
   std::string title;
   std::string subtitle;
   std::string time_unit = "1"; ///< What 1 on the time axis is, such as "ms".
+  double width = 0;            ///< Of the time axis in pixels; 0 takes what numbers in the boxes need.
 };
 
 namespace detail {
@@ -65,7 +66,7 @@ public:
                             " steps, but it has " + std::to_string(boxes) +
                             " (draw fewer ranks or microbatches)");
     // Wide enough for numbers in the boxes, within what a screen can show.
-    scale_ = std::clamp(18 / shortest, 920 / span_, 2400 / span_);
+    scale_ = text_.width > 0 ? text_.width / span_ : std::clamp(18 / shortest, 920 / span_, 2400 / span_);
   }
 
   [[nodiscard]] std::string text() {
@@ -142,8 +143,9 @@ private:
     const int chunks = tables_.front().placement.chunks;
     for (int pass = 0; pass < 4; ++pass)
       for (int chunk = 0; uses_[static_cast<std::size_t>(pass)] && chunk < chunks; ++chunk)
-        out_ += "." + (letter_of(static_cast<Pass>(pass)) + std::to_string(chunk)) +
-                "{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}";
+        out_.append(".")
+            .append(letter_of(static_cast<Pass>(pass)) + std::to_string(chunk))
+            .append("{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}");
     out_ += "\n";
   }
 
@@ -249,10 +251,11 @@ private:
       const std::vector<KeptFrom> curve = tables_[i].kept(rank);
       const bool last = i + 1 == tables_.size();
       const auto y_of = [&](int count) { return base - memory * count / std::max(highest_, 1); };
-      std::string path = "M" + px(x_of(0)) + " " + px(base);
+      std::string path("M");
+      path.append(px(x_of(0))).append(" ").append(px(base));
       const KeptFrom* peak = &curve.front();
       for (const KeptFrom& point : curve) {
-        path += "H" + px(x_of(point.time)) + "V" + px(y_of(point.count));
+        path.append("H").append(px(x_of(point.time))).append("V").append(px(y_of(point.count)));
         peak = point.count > peak->count ? &point : peak;
       }
       if (last)
