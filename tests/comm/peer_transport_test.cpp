@@ -14,9 +14,12 @@
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace sw = shardwright;
@@ -185,6 +188,101 @@ TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
             findings.expect(place.get(b)[0] == 60, "column, then row");
           }
         }) == "");
+}
+
+TEST_CASE("programs of random calls, kernels and waits give the bits of the host", "[comm]") {
+  for (const unsigned seed : {1u, 2u, 3u})
+    CHECK(on_ranks(4, [seed](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, FakeRuntime(100 * seed));
+            std::array<sw::HostCommunicator, 3> host{world, world.split(world.rank() / 2, 0, "row"),
+                                                     world.split(world.rank() % 2, 0, "column")};
+            std::array<sw::DeviceCommunicator, 3> device{place.comm, place.comm.split(world.rank() / 2, 0),
+                                                         place.comm.split(world.rank() % 2, 0)};
+            constexpr std::size_t count = 4 * 37;
+            struct Pair {
+              Numbers on_host;
+              shardwright_test::FakeBuffer<float> on_device;
+              sw::Pending pending{};
+              bool started = false;
+              void settle() {
+                if (std::exchange(started, false))
+                  pending.wait();
+              }
+            };
+            std::vector<Pair> pairs;
+            for (std::uint64_t i = 0; i < 6; ++i) {
+              Numbers numbers = communicator_suite::elements_of<float>(world.rank(), count, i);
+              pairs.push_back({numbers, place.put(numbers)});
+            }
+            std::mt19937 random(seed); // the same on all ranks
+            for (int step = 0; step < 120; ++step) {
+              const std::size_t from = random() % 6, to = (from + 1 + random() % 5) % 6, group = random() % 3;
+              Pair &in = pairs[from], &out = pairs[to];
+              in.settle();
+              out.settle();
+              sw::HostCommunicator& by_host = host[group];
+              sw::DeviceCommunicator& by_device = device[group];
+              const std::size_t part = count / static_cast<std::size_t>(by_host.size());
+              const bool starts = random() % 2 == 0;
+              const auto keep = [](Pair& pair, sw::Pending pending) {
+                pair.pending = std::move(pending);
+                pair.started = true;
+              };
+              switch (random() % 6) {
+              case 0:
+                by_host.all_reduce_in_place(out.on_host, sw::ReduceOp::average);
+                if (starts)
+                  keep(out, by_device.all_reduce_in_place_async(out.on_device, sw::ReduceOp::average));
+                else
+                  by_device.all_reduce_in_place(out.on_device, sw::ReduceOp::average);
+                break;
+              case 1:
+                by_host.all_to_all(in.on_host, out.on_host);
+                by_device.all_to_all(in.on_device, out.on_device);
+                break;
+              case 2: {
+                const std::span<const float> whole(in.on_device.data(), count);
+                const std::span<float> own(out.on_device.data(), part);
+                by_host.reduce_scatter(in.on_host, std::span<float>(out.on_host.data(), part));
+                if (starts)
+                  keep(out, by_device.reduce_scatter_async(whole, own));
+                else
+                  by_device.reduce_scatter(whole, own);
+                out.settle(); // the input is free again
+                break;
+              }
+              case 3:
+                by_host.all_gather_in_place(out.on_host);
+                if (starts)
+                  keep(out, by_device.all_gather_in_place_async(out.on_device));
+                else
+                  by_device.all_gather_in_place(out.on_device);
+                break;
+              case 4: {
+                const int size = by_host.size(), rank = by_host.rank();
+                sw::Pending sent = by_device.send_async(in.on_device, (rank + 1) % size, step);
+                by_device.receive(out.on_device, (rank + size - 1) % size, step);
+                sent.wait();
+                sent = by_host.send_async(in.on_host, (rank + 1) % size, step);
+                by_host.receive(out.on_host, (rank + size - 1) % size, step);
+                sent.wait();
+                break;
+              }
+              default: {
+                const auto halve = [](Numbers& numbers) {
+                  for (float& number : numbers)
+                    number *= 0.5f;
+                };
+                halve(out.on_host);
+                out.on_device.run(halve);
+              }
+              }
+            }
+            for (Pair& pair : pairs) {
+              pair.settle();
+              findings.expect(place.get(pair.on_device) == pair.on_host, "seed ", seed);
+            }
+          }) == "");
 }
 
 TEST_CASE("a steady sequence of device calls makes nothing new, long work lists included", "[comm]") {
