@@ -6,6 +6,7 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/launch.hpp>
 
 #include <algorithm>
@@ -504,6 +505,42 @@ TEST_CASE("handles and buffers may go while the device is at work", "[comm]") {
             gate->set();
           }
           findings.expect(true, "");
+        }) == "");
+}
+
+TEST_CASE("ranks that cannot share a device are told so when they connect", "[comm]") {
+  const auto errors = rank_outcomes::of(3, ample, [&](const sw::HostCommunicator& world) {
+    FakeRuntime runtime;
+    runtime.use_device(world.rank() == 2 ? 1 : 0);
+    const FakePlace place(world, runtime);
+  });
+  for (const auto& error : errors)
+    CHECK_THAT(text<sw::ConfigurationMismatch>(error),
+               ContainsSubstring("rank 2 is on device 1 and rank 0 on device 0"));
+
+  struct Processes final : sw::detail::DecoratedTransport {
+    using DecoratedTransport::DecoratedTransport;
+    std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
+      return std::make_shared<Processes>(std::move(part));
+    }
+    std::shared_ptr<sw::detail::ThreadWorld> thread_world() const override { return nullptr; }
+    void run(const sw::CollectiveCall& call) override { below().run(call); }
+    sw::Pending start(const sw::CollectiveCall& call) override { return below().start(call); }
+  };
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          sw::HostCommunicator processes(std::make_shared<Processes>(world));
+          std::string said;
+          try {
+            const FakePlace place(processes, FakeRuntime());
+          } catch (const sw::ConfigurationMismatch& error) {
+            said = error.what();
+          }
+          findings.expect(said.find("must be threads of one process") != std::string::npos, said);
+          FakePlace alone(processes.split(world.rank(), 0), FakeRuntime());
+          auto data = alone.put(Numbers(5, 2));
+          alone.comm.all_reduce_in_place(data);
+          findings.expect(alone.comm.world_rank() == world.rank() && alone.get(data) == Numbers(5, 2),
+                          "a process by itself");
         }) == "");
 }
 
