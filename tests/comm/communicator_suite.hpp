@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What every communicator must do, as checks that run on any world, in any memory, and throw where one
-/// fails.
+/// @brief What every communicator must do, as checks that run on any world, in any memory, and throw where
+/// one fails.
 
 #include <shardwright/comm/host_communicator.hpp>
 
@@ -338,8 +338,7 @@ void gather_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks,
   if (!all_contiguous)
     return;
   std::vector<E> whole(total);
-  std::copy(numbers.begin(), numbers.end(),
-            whole.begin() + static_cast<std::ptrdiff_t>(blocks[rank].offset));
+  std::copy(numbers.begin(), numbers.end(), whole.begin() + static_cast<std::ptrdiff_t>(blocks[rank].offset));
   auto placed = on.put(whole);
   comm.all_gather_in_place(placed, blocks);
   require(on.get(placed) == wanted, "all_gather in place");

@@ -55,7 +55,9 @@ bool comes_true(Holds holds) {
   return true;
 }
 
-Numbers of_rank(int rank, std::size_t count) { return communicator_suite::elements_of<float>(rank, count, 3); }
+Numbers of_rank(int rank, std::size_t count) {
+  return communicator_suite::elements_of<float>(rank, count, 3);
+}
 Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
   Numbers out(count);
   for (std::size_t i = 0; i < count; ++i)
@@ -72,11 +74,10 @@ TEST_CASE("thread ranks that share a device pass the communicator suite", "[comm
     for (const auto& part : communicator_suite::parts<FakePlace>()) {
       const bool asynchronous = ranks % 2 == 1; // streams are threads, of which larger groups have more
       INFO(part.name << " on " << ranks << " ranks, " << (asynchronous ? "asynchronous" : "at once"));
-      REQUIRE_NOTHROW(
-          sw::launch({.ranks = ranks, .deadline = ample}, [&](const sw::HostCommunicator& world) {
-            part.run(FakePlace(world, asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks))
-                                                   : FakeRuntime()));
-          }));
+      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample}, [&](const sw::HostCommunicator& world) {
+        part.run(
+            FakePlace(world, asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime()));
+      }));
     }
 }
 
@@ -120,31 +121,35 @@ TEST_CASE("a started call runs beside what the stream does next", "[comm]") {
             for (float& number : numbers)
               number *= 2;
           });
-          findings.expect(place.get(data) == sum_of(3, 500, 2), "the stream is behind the call after the wait");
+          findings.expect(place.get(data) == sum_of(3, 500, 2),
+                          "the stream is behind the call after the wait");
         }) == "");
 }
 
 TEST_CASE("messages follow the streams of both sides", "[comm]") {
-  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, FakeRuntime(8));
-          const int other = 1 - world.rank();
-          auto data = place.put(of_rank(world.rank(), 300)), got = place.put(Numbers(300));
-          const auto gate = gate_on(place);
-          data.run([](Numbers& numbers) {
-            for (float& number : numbers)
+  for (const int late : {0, 1})
+    CHECK(on_ranks(2, [late](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, FakeRuntime(8));
+            const int other = 1 - world.rank();
+            auto data = place.put(of_rank(world.rank(), 300)), got = place.put(Numbers(300));
+            const auto gate = world.rank() == late ? gate_on(place) : nullptr;
+            data.run([](Numbers& numbers) {
+              for (float& number : numbers)
+                number *= 2;
+            });
+            sw::Pending received = place.comm.receive_async(got, other);
+            place.comm.send(data, other);
+            data.run([](Numbers& numbers) { std::fill(numbers.begin(), numbers.end(), -1.0f); });
+            findings.expect(!received.ready(), "a message is carried before both streams have come to it");
+            world.barrier();
+            if (gate)
+              gate->set();
+            received.wait();
+            Numbers wanted = of_rank(other, 300);
+            for (float& number : wanted)
               number *= 2;
-          });
-          sw::Pending received = place.comm.receive_async(got, other);
-          place.comm.send(data, other);
-          data.run([](Numbers& numbers) { std::fill(numbers.begin(), numbers.end(), -1.0f); }); // behind the copy
-          findings.expect(!received.ready(), "a message is carried before it is written");
-          gate->set();
-          received.wait();
-          Numbers wanted = of_rank(other, 300);
-          for (float& number : wanted)
-            number *= 2;
-          findings.expect(place.get(got) == wanted, "the message holds what its sender wrote before it");
-        }) == "");
+            findings.expect(place.get(got) == wanted, "the message holds what its sender wrote before it");
+          }) == "");
 }
 
 TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
@@ -367,7 +372,8 @@ TEST_CASE("a dropped device call fails its group, before and after its peers hav
       }
       if (world.rank() == 0)
         dropped.store(true);
-      communicator_suite::require(comes_true([&] { return dropped.load(); }), "the other rank drops its call");
+      communicator_suite::require(comes_true([&] { return dropped.load(); }),
+                                  "the other rank drops its call");
       place.comm.barrier();
     });
     for (const auto& error : errors)

@@ -25,7 +25,8 @@ class FakeBuffer {
 public:
   FakeBuffer(FakeRuntime::Stream stream, std::vector<E> numbers)
       : stream_(std::move(stream)), memory_(std::make_shared<std::vector<E>>(numbers.size())) {
-    stream_.run([to = memory_, from = std::move(numbers)] { std::copy(from.begin(), from.end(), to->begin()); });
+    stream_.run(
+        [to = memory_, from = std::move(numbers)] { std::copy(from.begin(), from.end(), to->begin()); });
   }
   FakeBuffer(FakeBuffer&&) noexcept = default;
   FakeBuffer& operator=(FakeBuffer&&) = delete;

@@ -272,8 +272,9 @@ private:
 /// A collective is one meeting of the ranks on the host and one launch, by the rank that comes last, for all
 /// of them; a message is copied by a launch of the side that comes second. Reductions combine in the order of
 /// the host, to the bit. What each collective moves stands in peer_kernels.hpp. Waiting, deadlines and
-/// failures are those of thread ranks. A steady sequence of calls allocates nothing. CallTimes are noted by
-/// the device as it comes to them, after `run` and `wait` have returned.
+/// failures are those of thread ranks. A rank that is alone copies on its own stream, and its started calls
+/// are ready at once. A steady sequence of calls allocates nothing. CallTimes are noted by the device as it
+/// comes to them, after `run` and `wait` have returned.
 template <PeerRuntime Runtime>
 class PeerTransport final : public DeviceTransport,
                             public std::enable_shared_from_this<PeerTransport<Runtime>> {
