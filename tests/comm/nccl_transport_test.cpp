@@ -96,7 +96,7 @@ void check_that_1_is_late(const std::vector<std::exception_ptr>& errors) {
 
 void all_reduce_on(Rank& rank) {
   std::vector<float> data(10, 1.0F);
-  rank.comm.all_reduce_in_place(data);
+  rank.comm.all_reduce_in_place(std::span(data));
   rank.comm.await_stream();
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("an error that NCCL finds later surfaces where the host waits", "[comm
     if (world.rank() == 2)
       return std::this_thread::sleep_for(std::chrono::seconds(1)); // does not come to the next one
     std::vector<float> data(10, 1.0F);
-    sw::Pending pending = rank.comm.all_reduce_in_place_async(data);
+    sw::Pending pending = rank.comm.all_reduce_in_place_async(std::span(data));
     if (world.rank() == 0)
       rank.script->state = static_cast<int>(sw::detail::NcclResult::remote_error);
     pending.wait();
@@ -193,9 +193,9 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
               return std::this_thread::sleep_for(2 * brief);
             std::vector<float> data(10, 1.0F);
             if (started)
-              rank.comm.all_reduce_in_place_async(data).wait();
+              rank.comm.all_reduce_in_place_async(std::span(data)).wait();
             else
-              rank.comm.all_reduce_in_place(data);
+              rank.comm.all_reduce_in_place(std::span(data));
             rank.comm.await_stream();
           },
           brief);
@@ -221,7 +221,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
           Rank rank(world);
           rank.script->stuck = world.rank() == 0;
           std::vector<float> data(10, 1.0F);
-          rank.comm.all_reduce_in_place(data);
+          rank.comm.all_reduce_in_place(std::span(data));
           std::this_thread::sleep_for(2 * brief);
           rank.comm.await_stream();
         },
@@ -260,12 +260,12 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
           Rank rank(world);
           std::vector<float> data(4, 1.0F);
           if (world.rank() == 0) {
-            sw::Pending sent = rank.comm.send_async(data, 1, 7);
+            sw::Pending sent = rank.comm.send_async(std::span(data), 1, 7);
             std::this_thread::sleep_for(2 * brief);
             sent.wait();
           }
           if (world.rank() == 1)
-            rank.comm.receive(data, 0, 8);
+            rank.comm.receive(std::span(data), 0, 8);
           if (world.rank() == 2)
             std::this_thread::sleep_for(2 * brief);
         },
@@ -325,7 +325,7 @@ TEST_CASE("NCCL ranks that differ are told before data moves", "[comm][faults]")
       Rank rank(world, {.check = true});
       auto& own = data[static_cast<std::size_t>(world.rank())];
       own.assign(world.rank() == 2 ? 5 : 4, 1.0F);
-      rank.comm.all_reduce_in_place(own);
+      rank.comm.all_reduce_in_place(std::span(own));
     });
     for (const auto& error : errors) {
       const std::string text = rank_outcomes::text<sw::CollectiveMismatch>(error);
@@ -340,9 +340,9 @@ TEST_CASE("NCCL ranks that differ are told before data moves", "[comm][faults]")
       Rank rank(world);
       std::vector<float> data(world.rank() == 0 ? 5 : 4);
       if (world.rank() == 0)
-        rank.comm.send(data, 1, 3);
+        rank.comm.send(std::span(data), 1, 3);
       if (world.rank() == 1)
-        rank.comm.receive(data, 0, 3);
+        rank.comm.receive(std::span(data), 0, 3);
       rank.comm.barrier();
     });
     CHECK(shardwright_test::has(rank_outcomes::text<sw::CollectiveMismatch>(errors[1]),
@@ -368,7 +368,7 @@ TEST_CASE("an NCCL call that is dropped ends the group", "[comm][faults]") {
     Rank rank(world);
     std::vector<float> data(10, 1.0F);
     {
-      sw::Pending pending = rank.comm.all_reduce_in_place_async(data);
+      sw::Pending pending = rank.comm.all_reduce_in_place_async(std::span(data));
       if (world.rank() != 1)
         pending.wait();
     }
@@ -386,12 +386,12 @@ TEST_CASE("a steady sequence of NCCL calls makes no stream, event or memory", "[
     std::vector<float> data(24, 1.0F), part(12), whole(24);
     const std::vector<sw::StridedBlock> columns{{0, 4, 3, 6}, {3, 4, 3, 6}};
     const auto step = [&] {
-      sw::Pending started = rank.comm.all_reduce_in_place_async(data, sw::ReduceOp::average);
-      rank.comm.reduce_scatter(whole, part, columns);
-      rank.comm.all_gather(part, whole, columns);
+      sw::Pending started = rank.comm.all_reduce_in_place_async(std::span(data), sw::ReduceOp::average);
+      rank.comm.reduce_scatter(std::span(whole), std::span(part), columns);
+      rank.comm.all_gather(std::span(part), std::span(whole), columns);
       started.wait();
       const int other = 1 - world.rank();
-      sw::Pending sent = rank.comm.send_async(part, other, 1);
+      sw::Pending sent = rank.comm.send_async(std::span(part), other, 1);
       rank.comm.receive(std::span(whole).first(12), other, 1);
       sent.wait();
       rank.comm.await_stream();

@@ -53,29 +53,6 @@ public:
   }
 };
 
-/// @brief The memory that a communicator's calls are about.
-struct HostMemory {};
-/// @brief Memory that kernels reach and host code need not.
-struct DeviceMemory {};
-
-namespace detail {
-
-template <class C>
-struct MemoryOf {
-  using type = HostMemory;
-};
-template <class C>
-requires requires { typename C::memory; }
-struct MemoryOf<C> {
-  using type = typename C::memory;
-};
-
-} // namespace detail
-
-/// @brief Memory that a communicator carries: its member type `memory`, else host memory.
-template <class C>
-using MemoryOf = typename detail::MemoryOf<C>::type;
-
 /// @brief A handle on a group of ranks; copies name the same group. `Self` derives from it, and `Interface`
 /// from Transport.
 template <class Self, class Interface>
