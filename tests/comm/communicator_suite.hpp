@@ -632,7 +632,8 @@ void started_calls(Place on) {
     for (std::size_t c = 0; c < calls; ++c) {
       const std::vector<double> first = on.get(sums[c]), second = on.get(maxima[c]);
       for (std::size_t i = 0; i < first.size(); ++i)
-        require(is_reduced<Place>(first[i], exact<double>(comm.size(), i, c, sw::ReduceOp::sum)), "started sums");
+        require(is_reduced<Place>(first[i], exact<double>(comm.size(), i, c, sw::ReduceOp::sum)),
+                "started sums");
       for (std::size_t i = 0; i < second.size(); ++i)
         require(second[i] == exact<double>(comm.size(), i, c, sw::ReduceOp::maximum), "started maxima");
     }
