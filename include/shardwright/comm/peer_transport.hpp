@@ -338,11 +338,7 @@ public:
     while (!member_.group().runtime().done(*stream_event_))
       waiting.pause();
   }
-  void require_alive(SourceLocation where) override {
-    CollectiveCall call;
-    call.where = where;
-    member_.admit(call);
-  }
+  void require_alive(const CollectiveCall& call) override { member_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const override {
     return group_.thread_world();
   }
