@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/peer_kernels.hpp>
 #include <shardwright/comm/peer_runtime.hpp>
+#include <shardwright/core/error.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -56,9 +57,9 @@ private:
       }
       if (!next)
         return;
-      if (const unsigned delay = static_cast<unsigned>(delays_() % 16); delay > 12)
-        std::this_thread::sleep_for(std::chrono::microseconds(20 * delay));
-      else if (delay > 6)
+      if (const unsigned delay = static_cast<unsigned>(delays_() % 16); delay == 15)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      else if (delay > 8)
         std::this_thread::yield();
       next();
     }
@@ -99,6 +100,7 @@ private:
 /// @brief What a runtime has been asked for, over all its copies.
 struct FakeCounts {
   std::atomic<long> streams{0}, events{0}, tables{0}, memories{0}, launches{0}, copies{0};
+  std::atomic<bool> broken{false};
 };
 
 /// @brief A PeerRuntime over host memory. Copies share their counts.
@@ -194,6 +196,8 @@ public:
   template <class Kernel>
   void launch(Stream& stream, const Kernel& kernel, unsigned blocks, std::uint64_t tiles) {
     ++counts_->launches;
+    if (counts_->broken)
+      throw shardwright::TransportError(719, "the device fell off the bus");
     stream.run([kernel, blocks, tiles] {
       for (unsigned block = 0; block < blocks; ++block)
         for (std::uint64_t tile = 0; tile < tiles; ++tile)
@@ -205,10 +209,15 @@ public:
     stream.run([function, of] { function(of); });
   }
 
+  [[nodiscard]] int device() const noexcept { return device_; }
+  void use_device(int device) noexcept { device_ = device; }
+  /// @brief Every launch from now on fails, on all ranks that share the runtime.
+  void fail_launches() noexcept { counts_->broken = true; }
   [[nodiscard]] const FakeCounts& counts() const noexcept { return *counts_; }
 
 private:
   bool asynchronous_ = false;
+  int device_ = 0;
   std::shared_ptr<std::atomic<unsigned>> seeds_;
   std::shared_ptr<FakeCounts> counts_ = std::make_shared<FakeCounts>();
 };
