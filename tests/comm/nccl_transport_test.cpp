@@ -81,7 +81,7 @@ std::vector<std::exception_ptr> outcomes(Program program, std::chrono::milliseco
 /// Ranks 0 and 2 have found out that rank 1 did not come, or heard it from one another.
 void check_that_1_is_late(const std::vector<std::exception_ptr>& errors) {
   int late = 0;
-  for (const std::size_t rank : {0, 2}) {
+  for (const std::size_t rank : {0U, 2U}) {
     const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
     if (!shardwright_test::has(text, "but rank 1 did not come")) {
       CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
@@ -149,12 +149,47 @@ TEST_CASE("an NCCL call that fails is a typed error on its rank and wakes the ot
   }
 }
 
+TEST_CASE("an NCCL communicator that cannot form is a typed error on all ranks", "[comm][faults]") {
+  for (const bool identity : {true, false}) {
+    const auto errors = outcomes([&](sw::HostCommunicator world) {
+      auto script = std::make_shared<NcclScript>();
+      if (world.rank() == (identity ? 0 : 1))
+        (identity ? script->unique_id : script->init) = 2;
+      const Rank rank(world, {.check = false}, script);
+    });
+    const char* const function = identity ? "ncclGetUniqueId" : "ncclCommInitRankConfig";
+    CHECK(shardwright_test::has(rank_outcomes::text<sw::TransportError>(errors[identity ? 0 : 1]),
+                                std::string(function) + ": NCCL must succeed"));
+    for (const auto& error : errors)
+      CHECK(shardwright_test::has(rank_outcomes::text<sw::Error>(error), function));
+    check_leftovers();
+  }
+}
+
+TEST_CASE("an NCCL communicator that does not come to its end is aborted", "[comm][faults]") {
+  std::array<int, 3> aborts{};
+  const auto errors = outcomes(
+      [&](sw::HostCommunicator world) {
+        auto script = std::make_shared<NcclScript>();
+        {
+          Rank rank(world, {.check = false}, script);
+          all_reduce_on(rank);
+          script->never_ends = world.rank() == 1;
+        }
+        aborts[static_cast<std::size_t>(world.rank())] = script->aborts;
+      },
+      brief);
+  CHECK(errors[1] == nullptr); // a destructor throws nothing
+  CHECK(aborts[1] == 1);
+  check_leftovers();
+}
+
 TEST_CASE("an error that NCCL finds later surfaces where the host waits", "[comm][faults]") {
   const auto errors = outcomes([&](sw::HostCommunicator world) {
     Rank rank(world);
     all_reduce_on(rank);
     if (world.rank() == 2)
-      return std::this_thread::sleep_for(std::chrono::seconds(1)); // does not come to the next one
+      return std::this_thread::sleep_for(brief); // does not come to the next one
     std::vector<float> data(10, 1.0F);
     sw::Pending pending = rank.comm.all_reduce_in_place_async(std::span(data));
     if (world.rank() == 0)
@@ -180,40 +215,38 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
         brief);
     const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[1]);
     CHECK(shardwright_test::has(text, "must form its NCCL communicator within 0.4 s"));
-    for (const std::size_t rank : {0, 2})
+    for (const std::size_t rank : {0U, 2U})
       CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]), "must form its NCCL"));
   }
   SECTION("in the middle of a collective") {
-    for (const bool started : {false, true}) {
-      const auto errors = outcomes(
-          [&](sw::HostCommunicator world) {
-            Rank rank(world);
-            all_reduce_on(rank);
-            if (world.rank() == 1) // frozen: its host neither fails nor leaves
-              return std::this_thread::sleep_for(2 * brief);
-            std::vector<float> data(10, 1.0F);
-            if (started)
-              rank.comm.all_reduce_in_place_async(std::span(data)).wait();
-            else
-              rank.comm.all_reduce_in_place(std::span(data));
-            rank.comm.await_stream();
-          },
-          brief);
-      int late = 0;
-      for (const std::size_t rank : {0, 2}) {
-        const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
-        if (!shardwright_test::has(text, "all_reduce(sum, 10 float32) #2")) {
-          CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
-                                      "must be done on the GPU"));
-          continue;
-        }
-        ++late;
-        CHECK(shardwright_test::has(text, "must be done on the GPU within 0.4 s"));
-        const auto missing = rank_outcomes::as<sw::DeadlineExceeded>(errors[rank]).missing();
-        CHECK(std::find(missing.begin(), missing.end(), 1) != missing.end());
+    const auto errors = outcomes(
+        [&](sw::HostCommunicator world) {
+          Rank rank(world);
+          all_reduce_on(rank);
+          if (world.rank() == 1) // frozen: its host neither fails nor leaves
+            return std::this_thread::sleep_for(2 * brief);
+          std::vector<float> data(10, 1.0F);
+          if (world.rank() == 0)
+            rank.comm.all_reduce_in_place_async(std::span(data)).wait();
+          else
+            rank.comm.all_reduce_in_place(std::span(data));
+          rank.comm.await_stream();
+        },
+        brief);
+    int late = 0;
+    for (const std::size_t rank : {0U, 2U}) {
+      const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
+      if (!shardwright_test::has(text, "all_reduce(sum, 10 float32) #2")) {
+        CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
+                                    "must be done on the GPU"));
+        continue;
       }
-      CHECK(late >= 1);
+      ++late;
+      CHECK(shardwright_test::has(text, "must be done on the GPU within 0.4 s"));
+      const auto missing = rank_outcomes::as<sw::DeadlineExceeded>(errors[rank]).missing();
+      CHECK(std::find(missing.begin(), missing.end(), 1) != missing.end());
     }
+    CHECK(late >= 1);
   }
   SECTION("while NCCL connects at the first collective") {
     const auto errors = outcomes(
@@ -228,7 +261,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
         brief);
     CHECK(shardwright_test::has(rank_outcomes::text<sw::DeadlineExceeded>(errors[0]),
                                 "must be issued by all its ranks within 0.4 s"));
-    for (const std::size_t rank : {1, 2})
+    for (const std::size_t rank : {1U, 2U})
       CHECK(errors[rank] != nullptr);
   }
   SECTION("in a split") {
@@ -294,7 +327,7 @@ TEST_CASE("a rank that throws or leaves wakes those that wait on the GPU", "[com
             throw std::runtime_error("an all-reduce without all ranks has ended");
         },
         std::chrono::seconds(1));
-    for (const std::size_t rank : {0, 2})
+    for (const std::size_t rank : {0U, 2U})
       CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]), "rank 1 "));
     check_leftovers();
   }
@@ -312,7 +345,7 @@ TEST_CASE("abort wakes all ranks, and the communicator is over", "[comm][faults]
       shardwright_test::has(rank_outcomes::text<sw::LifecycleError>(errors[0]),
                             "must not be used after it has failed (end the program, or launch a new world); "
                             "it failed because enough"));
-  for (const std::size_t rank : {1, 2})
+  for (const std::size_t rank : {1U, 2U})
     CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
                                 "rank 0 called abort: enough"));
   check_leftovers();
@@ -375,7 +408,7 @@ TEST_CASE("an NCCL call that is dropped ends the group", "[comm][faults]") {
     all_reduce_on(rank);
   });
   CHECK(shardwright_test::has(rank_outcomes::text<sw::LifecycleError>(errors[1]), "was dropped"));
-  for (const std::size_t rank : {0, 2})
+  for (const std::size_t rank : {0U, 2U})
     CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]), "rank 1 called abort"));
   check_leftovers();
 }
