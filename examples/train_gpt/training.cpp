@@ -1,42 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Chooses among the compiled trainings; where train_as is not defined, so that no file compiles the
-/// others' models.
+/// @brief Chooses among the compiled trainings.
 
 #include "training.hpp"
 
-#include <shardwright/core/element.hpp>
-#include <shardwright/layout/zero.hpp>
+#include <shardwright/core/error.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace train_gpt {
+namespace {
+
+using Entry = std::pair<TrainingKind, CompiledTraining::Function>;
+
+std::vector<Entry>& compiled() {
+  static std::vector<Entry> entries;
+  return entries;
+}
+
+} // namespace
+
+CompiledTraining::CompiledTraining(TrainingKind kind, Function function) {
+  compiled().emplace_back(kind, function);
+}
 
 RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                 const shardwright::ByteDataset& dataset, bool quiet) {
-  namespace sw = shardwright;
-  if (options.ring)
-    return train_as<float, sw::DataParallel, sw::RingContext>(world, options, dataset, quiet);
-  switch (options.precision) {
-  case Precision::fp64:
-    return train_as<double, sw::DataParallel>(world, options, dataset, quiet);
-  case Precision::bf16:
-    return options.zero == 3 ? train_as<sw::bfloat16, sw::Zero3>(world, options, dataset, quiet)
-                             : train_as<sw::bfloat16, sw::DataParallel>(world, options, dataset, quiet);
-  case Precision::fp16:
-    return train_as<sw::float16, sw::DataParallel>(world, options, dataset, quiet);
-  case Precision::fp32:
-    break;
-  }
-  switch (options.zero) {
-  case 1:
-    return train_as<float, sw::Zero1>(world, options, dataset, quiet);
-  case 2:
-    return train_as<float, sw::Zero2>(world, options, dataset, quiet);
-  case 3:
-    return train_as<float, sw::Zero3>(world, options, dataset, quiet);
-  default:
-    return train_as<float, sw::DataParallel>(world, options, dataset, quiet);
-  }
+  const TrainingKind kind{options.precision, options.zero, options.ring};
+  const auto found = std::find_if(compiled().begin(), compiled().end(),
+                                  [&](const Entry& entry) { return entry.first == kind; });
+  if (found == compiled().end())
+    throw shardwright::InvalidArgument(
+        "train_gpt: this build must hold the training that the options name, but --precision " +
+        std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
+        (kind.ring ? " and --context ring" : "") +
+        " was left out (configure the build with -DTRAIN_GPT_TRAININGS=all, and build it again)");
+  return found->second(world, options, dataset, quiet);
 }
 
 } // namespace train_gpt

@@ -40,13 +40,31 @@ struct RunResult {
 };
 
 /// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`, and attention
-/// over cp by `Context`. Collective; rank 0 reports unless `quiet`. Each choice that train() names is
-/// compiled in a file of its own.
+/// over cp by `Context`. Collective; rank 0 reports unless `quiet`.
 template <class Element, class Zero, class Context = shardwright::AllToAllContext>
 [[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
-/// @brief The precision and the sharding that the options name.
+/// @brief What tells one compiled training from another.
+struct TrainingKind {
+  Precision precision = Precision::fp32;
+  int zero = 0;
+  bool ring = false;
+
+  friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
+};
+
+/// @brief One object of it stands in each training_<name>.cpp, and makes the training known to train(); which
+/// of these files a build holds is its TRAIN_GPT_TRAININGS.
+class CompiledTraining {
+public:
+  using Function = RunResult (*)(const shardwright::HostCommunicator&, const Options&,
+                                 const shardwright::ByteDataset&, bool);
+  CompiledTraining(TrainingKind kind, Function function);
+};
+
+/// @brief Runs the training that the options name.
+/// @throws InvalidArgument where the build leaves it out.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const shardwright::ByteDataset& dataset, bool quiet);
 

@@ -5,5 +5,7 @@
 
 #include "trainer.hpp"
 
-template train_gpt::RunResult train_gpt::train_as<shardwright::bfloat16, shardwright::Zero3>(
-    const shardwright::HostCommunicator&, const Options&, const shardwright::ByteDataset&, bool);
+namespace sw = shardwright;
+
+static const train_gpt::CompiledTraining compiled({train_gpt::Precision::bf16, 3, false},
+                                                  &train_gpt::train_as<sw::bfloat16, sw::Zero3>);

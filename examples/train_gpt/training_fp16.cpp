@@ -5,5 +5,7 @@
 
 #include "trainer.hpp"
 
-template train_gpt::RunResult train_gpt::train_as<shardwright::float16, shardwright::DataParallel>(
-    const shardwright::HostCommunicator&, const Options&, const shardwright::ByteDataset&, bool);
+namespace sw = shardwright;
+
+static const train_gpt::CompiledTraining compiled({train_gpt::Precision::fp16, 0, false},
+                                                  &train_gpt::train_as<sw::float16, sw::DataParallel>);

@@ -5,6 +5,7 @@
 
 #include "trainer.hpp"
 
-template train_gpt::RunResult
-train_gpt::train_as<float, shardwright::DataParallel>(const shardwright::HostCommunicator&, const Options&,
-                                                      const shardwright::ByteDataset&, bool);
+namespace sw = shardwright;
+
+static const train_gpt::CompiledTraining compiled({train_gpt::Precision::fp32, 0, false},
+                                                  &train_gpt::train_as<float, sw::DataParallel>);

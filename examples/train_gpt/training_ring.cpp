@@ -5,5 +5,8 @@
 
 #include "trainer.hpp"
 
-template train_gpt::RunResult train_gpt::train_as<float, shardwright::DataParallel, shardwright::RingContext>(
-    const shardwright::HostCommunicator&, const Options&, const shardwright::ByteDataset&, bool);
+namespace sw = shardwright;
+
+static const train_gpt::CompiledTraining
+    compiled({train_gpt::Precision::fp32, 0, true},
+             &train_gpt::train_as<float, sw::DataParallel, sw::RingContext>);

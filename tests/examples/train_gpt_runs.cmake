@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short runs of train_gpt as its users start it, right and wrong ones.
 
-# shardwright_train_gpt_run(<name> <exit code> [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS <regex>...] SAYS <regex>... OPTIONS
-# <word>...): on MPI ranks where RANKS is given.
+# shardwright_train_gpt_run(<name> <exit code> [TRAINING <name>] [RANKS <n>] [FRESH <directory>] [FILE <path>] [HOLDS <regex>...] SAYS <regex>... OPTIONS
+# <word>...): on MPI ranks where RANKS is given; not where the build leaves the TRAINING out (TRAIN_GPT_TRAININGS).
 function(shardwright_train_gpt_run name exit)
-  cmake_parse_arguments(run "" "RANKS;FILE;FRESH" "HOLDS;SAYS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(run "" "TRAINING;RANKS;FILE;FRESH" "HOLDS;SAYS;OPTIONS" ${ARGN})
+  if(run_TRAINING
+     AND NOT TRAIN_GPT_TRAININGS STREQUAL "all"
+     AND NOT run_TRAINING IN_LIST TRAIN_GPT_TRAININGS)
+    return()
+  endif()
   set(command $<TARGET_FILE:train_gpt> ${run_OPTIONS})
   if(run_RANKS)
     set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${run_RANKS} ${MPIEXEC_PREFLAGS} ${command}
@@ -34,27 +39,27 @@ shardwright_train_gpt_run(
   SAYS "131392 parameters on dp=2,tp=2" "validation loss [0-9.]+ nats per byte" "--- sample ---"
        "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 shardwright_train_gpt_run(
-  verify_double 0 OPTIONS ${tiny} --steps 4 --mesh tp=2 --accumulation 2 --tied --precision fp64 --verify
+  verify_double 0 TRAINING fp64 OPTIONS ${tiny} --steps 4 --mesh tp=2 --accumulation 2 --tied --precision fp64 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-08 is allowed")
 # The memory that was predicted and the pool's peak differ by less than 3%.
 set(predicted "memory at its fullest +pp 0 +pp 1" "  in all +[0-9.]+ [KM]iB +[0-9.]+ [KM]iB"
     "memory: at most [0-9.]+ [KM]iB measured on a rank, [+-][0-2][.][0-9][0-9]% from the prediction")
 shardwright_train_gpt_run(
-  verify_bf16 0 OPTIONS ${tiny} --steps 6 --mesh pp=2,dp=2,tp=2 --sequence-parallel --microbatches 2 --tied --precision bf16
+  verify_bf16 0 TRAINING bf16 OPTIONS ${tiny} --steps 6 --mesh pp=2,dp=2,tp=2 --sequence-parallel --microbatches 2 --tied --precision bf16
   --verify --sample 8
   SAYS "--- sample ---" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 4e-03 is allowed")
 shardwright_train_gpt_run(
-  verify_bf16_zero3 0 OPTIONS ${tiny} --steps 6 --mesh dp=2,cp=2 --zero 3 --recompute selective --precision bf16 --verify
+  verify_bf16_zero3 0 TRAINING bf16_zero3 OPTIONS ${tiny} --steps 6 --mesh dp=2,cp=2 --zero 3 --recompute selective --precision bf16 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 4e-03 is allowed")
 shardwright_train_gpt_run(
-  verify_fp16 0 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --accumulation 2 --precision fp16 --verify
+  verify_fp16 0 TRAINING fp16 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --accumulation 2 --precision fp16 --verify
   SAYS "verify: passed: losses differ by [0-9.e+-]+ relative at most, 5e-04 is allowed")
 shardwright_train_gpt_run(
   verify_recompute 0 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbh1 --sequence-parallel --recompute full:1
   --dropout 0.1 --verify
   SAYS ${predicted} "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 shardwright_train_gpt_run(
-  memory_zero3 0 OPTIONS ${tiny} --steps 3 --mesh pp=2,dp=2 --zero 3 --recompute selective SAYS ${predicted})
+  memory_zero3 0 TRAINING zero3 OPTIONS ${tiny} --steps 3 --mesh pp=2,dp=2 --zero 3 --recompute selective SAYS ${predicted})
 foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
   shardwright_train_gpt_run(
     verify_${schedule} 0 OPTIONS ${any_batch} --batch 8 --steps 4 --layers 4 --mesh pp=2,dp=2,tp=2 --schedule ${schedule}
@@ -104,6 +109,11 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   slow_link 0 OPTIONS ${tiny} --steps 2 --mesh dp=2 --link-latency 100 --link-bandwidth 0.1
   SAYS "dp reductions all_reduce +[0-9]+ calls, [0-9.]+ [KM]iB: exposed [0-9.]+ ms")
+if(NOT TRAIN_GPT_TRAININGS STREQUAL "all" AND NOT "zero1" IN_LIST TRAIN_GPT_TRAININGS)
+  shardwright_train_gpt_run(
+    left_out 1 OPTIONS ${tiny} --steps 1 --mesh dp=2 --zero 1
+    SAYS "--precision fp32 with --zero 1 was left out \\(configure the build with -DTRAIN_GPT_TRAININGS=all")
+endif()
 shardwright_train_gpt_run(
   data_missing 1 OPTIONS --data /nowhere/at/all --steps 1 SAYS "train_gpt: Data: /nowhere/at/all must exist")
 shardwright_train_gpt_run(

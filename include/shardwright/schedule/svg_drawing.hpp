@@ -142,8 +142,9 @@ private:
     const int chunks = tables_.front().placement.chunks;
     for (int pass = 0; pass < 4; ++pass)
       for (int chunk = 0; uses_[static_cast<std::size_t>(pass)] && chunk < chunks; ++chunk)
-        out_ += "." + (letter_of(static_cast<Pass>(pass)) + std::to_string(chunk)) +
-                "{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}";
+        out_.append(".")
+            .append(letter_of(static_cast<Pass>(pass)) + std::to_string(chunk))
+            .append("{fill:" + colour_of(static_cast<Pass>(pass), chunk, chunks).text() + "}");
     out_ += "\n";
   }
 
@@ -249,10 +250,11 @@ private:
       const std::vector<KeptFrom> curve = tables_[i].kept(rank);
       const bool last = i + 1 == tables_.size();
       const auto y_of = [&](int count) { return base - memory * count / std::max(highest_, 1); };
-      std::string path = "M" + px(x_of(0)) + " " + px(base);
+      std::string path("M");
+      path.append(px(x_of(0))).append(" ").append(px(base));
       const KeptFrom* peak = &curve.front();
       for (const KeptFrom& point : curve) {
-        path += "H" + px(x_of(point.time)) + "V" + px(y_of(point.count));
+        path.append("H").append(px(x_of(point.time))).append("V").append(px(y_of(point.count)));
         peak = point.count > peak->count ? &point : peak;
       }
       if (last)
