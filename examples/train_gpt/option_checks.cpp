@@ -286,16 +286,18 @@ void settle_schedule(const Options& options, const IsGiven& given) {
 static void check_target(const Options& options) {
   if (options.target == Device::host) {
     if (options.cuda_graph)
-      throw UsageError("--cuda-graph is of --target cuda, but the target is host (add --target cuda, or leave "
-                       "--cuda-graph out)");
+      throw UsageError(
+          "--cuda-graph is of --target cuda, but the target is host (add --target cuda, or leave "
+          "--cuda-graph out)");
     return;
   }
   const bool compiled =
       !options.ring && ((options.precision == Precision::fp32 && options.zero == 0) ||
                         (options.precision == Precision::bf16 && (options.zero == 0 || options.zero == 3)));
   if (!compiled)
-    throw UsageError("--target cuda is for --precision fp32 with --zero 0, or bf16 with --zero 0 or 3, and for "
-                     "--context all-to-all in this program (leave the others out)");
+    throw UsageError(
+        "--target cuda is for --precision fp32 with --zero 0, or bf16 with --zero 0 or 3, and for "
+        "--context all-to-all in this program (leave the others out)");
   if (options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--target cuda needs --sequence-parallel with tp=" + text(options.extent("tp")) +
                      " in this program (add it, or leave tp out)");

@@ -46,10 +46,8 @@ std::string preset_table() {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> table{
-      {"tiny", {2, 64, 4, 2, 192, 64, 256}},
-      {"small", {4, 192, 6, 2, 512, 128, 256}},
-      {"base", {6, 512, 8, 4, 1408, 256, 256}},
-      {"large", {12, 768, 12, 4, 2048, 512, 256}},
+      {"tiny", {2, 64, 4, 2, 192, 64, 256}},          {"small", {4, 192, 6, 2, 512, 128, 256}},
+      {"base", {6, 512, 8, 4, 1408, 256, 256}},       {"large", {12, 768, 12, 4, 2048, 512, 256}},
       {"gpt2", {12, 768, 12, 12, 2048, 1024, 50304}}, // 124 million parameters with --tied
   };
   return table;
@@ -89,13 +87,13 @@ std::string Options::configuration_text() const {
   out << "--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--layers " << size.layers << "\n--d-model "
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
-      << "\n--target " << name_of(target)
-      << "\n--cuda-graph " << cuda_graph << "\n--tied " << tied << "\n--precision " << name_of(precision) << "\n--sequence-parallel "
-      << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero
-      << "\n--batch " << batch << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation
-      << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed "
-      << seed << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
-      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--target " << name_of(target) << "\n--cuda-graph " << cuda_graph << "\n--tied " << tied
+      << "\n--precision " << name_of(precision) << "\n--sequence-parallel " << sequence_parallel
+      << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero << "\n--batch " << batch
+      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
+      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
+      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
+      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
       << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
       << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
       << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
@@ -197,10 +195,10 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->check(one_of({"auto", "threads", "mpi"}))
       ->type_name("NAME")
       ->group("Ranks");
-  app.add_option(
-         "--target", target,
-         "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, and takes "
-         "--precision fp32, or bf16 with --zero 0 or 3. Default: host.")
+  app.add_option("--target", target,
+                 "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, "
+                 "and takes "
+                 "--precision fp32, or bf16 with --zero 0 or 3. Default: host.")
       ->check(one_of({"host", "cuda"}))
       ->type_name("NAME")
       ->group("Ranks");

@@ -141,7 +141,8 @@ public:
       }
     }
     if (options_.steps > 1 && options_.validate_every == 0) {
-      result.pool_allocations = static_cast<std::int64_t>(mesh_.template pool_statistics<Target>().allocations - allocations);
+      result.pool_allocations =
+          static_cast<std::int64_t>(mesh_.template pool_statistics<Target>().allocations - allocations);
     }
     const std::string memory = measured_memory();
     if (options_.records()) {
@@ -263,7 +264,8 @@ private:
     return report_of(step, device.summary, !device.taken,
                      device.taken ? std::string() : "loss or gradients were not finite");
   }
-  /// Repeats the step that ended the run, which has changed nothing, with a look at each rank's own gradients.
+  /// Repeats the step that ended the run, which has changed nothing, with a look at each rank's own
+  /// gradients.
   [[noreturn]] void end_run(std::int64_t step, const sw::DeviceStepReport& device) {
     while (device_->reports.pending() > 0)
       static_cast<void>(device_->reports.take());
@@ -534,7 +536,8 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
   if constexpr (!sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> &&
                 Target::host_accessible)
     if (!options.sequence_parallel)
-      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element, Target>(world, options, dataset, quiet)
+      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element, Target>(world, options, dataset,
+                                                                                quiet)
           .run();
   return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element, Target>(world, options, dataset, quiet)
       .run();
