@@ -282,6 +282,30 @@ void settle_schedule(const Options& options, const IsGiven& given) {
   }
 }
 
+/// What is compiled for a device is fewer trainings.
+static void check_target(const Options& options) {
+  if (options.target == Device::host) {
+    if (options.cuda_graph)
+      throw UsageError(
+          "--cuda-graph is of --target cuda, but the target is host (add --target cuda, or leave "
+          "--cuda-graph out)");
+    return;
+  }
+  const bool compiled =
+      !options.ring && ((options.precision == Precision::fp32 && options.zero == 0) ||
+                        (options.precision == Precision::bf16 && (options.zero == 0 || options.zero == 3)));
+  if (!compiled)
+    throw UsageError(
+        "--target cuda is for --precision fp32 with --zero 0, or bf16 with --zero 0 or 3, and for "
+        "--context all-to-all in this program (leave the others out)");
+  if (options.extent("tp") > 1 && !options.sequence_parallel)
+    throw UsageError("--target cuda needs --sequence-parallel with tp=" + text(options.extent("tp")) +
+                     " in this program (add it, or leave tp out)");
+  if (options.cuda_graph && options.dropout > 0)
+    throw UsageError("--cuda-graph replays one step, but --dropout " + text(options.dropout) +
+                     " needs other random numbers in each (leave one of them out)");
+}
+
 void settle_training(Options& options, const IsGiven& given) {
   const std::string precision(name_of(options.precision));
   const bool compiled = options.zero == 0 || options.precision == Precision::fp32 ||
@@ -293,6 +317,7 @@ void settle_training(Options& options, const IsGiven& given) {
   if (is_narrow(options.precision) && options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--precision " + precision + " needs --sequence-parallel with tp=" +
                      text(options.extent("tp")) + " in this program (add it, or leave tp out)");
+  check_target(options);
   if (options.ring && options.extent("cp") == 1)
     throw UsageError("--context ring is attention over the ranks of cp, but the mesh " + options.mesh_text() +
                      " has cp=1 (leave it out, or give a mesh with cp such as --mesh cp=2)");

@@ -46,10 +46,9 @@ std::string preset_table() {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> table{
-      {"tiny", {2, 64, 4, 2, 192, 64, 256}},
-      {"small", {4, 192, 6, 2, 512, 128, 256}},
-      {"base", {6, 512, 8, 4, 1408, 256, 256}},
-      {"large", {12, 768, 12, 4, 2048, 512, 256}},
+      {"tiny", {2, 64, 4, 2, 192, 64, 256}},          {"small", {4, 192, 6, 2, 512, 128, 256}},
+      {"base", {6, 512, 8, 4, 1408, 256, 256}},       {"large", {12, 768, 12, 4, 2048, 512, 256}},
+      {"gpt2", {12, 768, 12, 12, 2048, 1024, 50304}}, // 124 million parameters with --tied
   };
   return table;
 }
@@ -88,12 +87,13 @@ std::string Options::configuration_text() const {
   out << "--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--layers " << size.layers << "\n--d-model "
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
-      << "\n--tied " << tied << "\n--precision " << name_of(precision) << "\n--sequence-parallel "
-      << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero
-      << "\n--batch " << batch << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation
-      << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed "
-      << seed << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
-      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--target " << name_of(target) << "\n--cuda-graph " << cuda_graph << "\n--tied " << tied
+      << "\n--precision " << name_of(precision) << "\n--sequence-parallel " << sequence_parallel
+      << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero << "\n--batch " << batch
+      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
+      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
+      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
+      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
       << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
       << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
       << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
@@ -115,6 +115,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::vector<std::string> data;
   std::string mesh;
   std::string transport = "auto";
+  std::string target = "host";
   std::string precision = "fp32";
   std::string recompute = "none";
   std::string context = "all-to-all";
@@ -194,6 +195,17 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->check(one_of({"auto", "threads", "mpi"}))
       ->type_name("NAME")
       ->group("Ranks");
+  app.add_option("--target", target,
+                 "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, "
+                 "and takes "
+                 "--precision fp32, or bf16 with --zero 0 or 3. Default: host.")
+      ->check(one_of({"host", "cuda"}))
+      ->type_name("NAME")
+      ->group("Ranks");
+  app.add_flag("--cuda-graph", options.cuda_graph,
+               "Capture the third step on the GPU as a CUDA graph and replay it. One rank, or ranks that are "
+               "processes; without dropout.")
+      ->group("Ranks");
   real("--deadline", options.deadline_seconds, 0, false,
        "Seconds that a rank waits for the others before it ends with an error that names who is missing.",
        "Ranks");
@@ -217,7 +229,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   whole("--hidden", chosen.hidden, 1, "Width of the feed-forward block. Default: the model's.", "Model");
   whole("--sequence", chosen.sequence, 2, "Tokens of a sample. Default: the model's.", "Model");
   whole("--vocabulary", chosen.vocabulary, 256,
-        "Tokens; 256 bytes, and more only to divide by tp. Default: 256.", "Model");
+        "Tokens; 256 bytes, and more only to divide by tp or for the size. Default: the model's.", "Model");
   app.add_flag("--tied", options.tied, "Use one table for the embedding and the output head.")
       ->group("Model");
   app.add_option(
@@ -350,6 +362,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     for (const Precision each : {Precision::fp32, Precision::fp64, Precision::bf16, Precision::fp16})
       if (precision == name_of(each))
         options.precision = each;
+    options.target = target == "cuda" ? Device::cuda : Device::host;
     options.metrics = metrics;
     options.tensorboard = tensorboard;
     options.non_finite = non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;

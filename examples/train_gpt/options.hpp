@@ -62,6 +62,14 @@ enum class Precision : std::uint8_t { fp32, fp64, bf16, fp16 };
   return precision == Precision::bf16 || precision == Precision::fp16;
 }
 
+/// @brief Where tensors lie and kernels run.
+enum class Device : std::uint8_t { host, cuda };
+
+/// @brief As it is written after --target.
+[[nodiscard]] constexpr std::string_view name_of(Device device) noexcept {
+  return device == Device::cuda ? "cuda" : "host";
+}
+
 /// @brief What the ranks are.
 enum class Transport : std::uint8_t { automatic, threads, mpi };
 
@@ -71,6 +79,8 @@ struct Options {
   std::vector<MeshAxis> mesh;
   int ranks = 1;
   Transport transport = Transport::automatic;
+  Device target = Device::host;
+  bool cuda_graph = false; ///< Capture a step on a GPU, and replay it.
   double deadline_seconds = 120;
 
   std::string model = "small";

@@ -4,6 +4,7 @@
 /// @file
 /// @brief The training loop of train_gpt over any mesh, layouts and element type.
 
+#include "device_steps.hpp"
 #include "final_parameters.hpp"
 #include "run_monitor.hpp"
 #include "schedules.hpp"
@@ -64,12 +65,14 @@ inline sw::DecoderConfig decoder_config(const Options& options) {
 
 /// @brief This rank's stages of a decoder with their data, optimizer and reports. One rank of pp holds all of
 /// it in one stage.
-template <class Layouts, class Element>
+template <class Layouts, class Element, class Target = sw::DefaultTarget>
 class Trainer {
-  using Model = sw::DecoderPipeline<Layouts, Element>;
+  using Model = sw::DecoderPipeline<Layouts, Element, Target>;
   using Stage = typename Model::Stage;
   using Ids = typename Stage::Ids;
   using Batch = typename Stage::Batch;
+  static constexpr bool on_host = Target::host_accessible;
+  struct Nothing {};
   /// Only the narrow range of float16 needs it.
   static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
   /// Random numbers of the sample, apart from those of any parameter.
@@ -98,12 +101,14 @@ public:
         optimizer_(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
         rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
     batches_.reserve(plan_.accumulation());
+    if constexpr (!on_host)
+      device_.emplace(mesh_, shape_of_ids(plan_.microbatch()), plan_.accumulation(), graph_obstacle());
   }
 
   RunResult run() {
     RunResult result;
     result.steps.reserve(static_cast<std::size_t>(options_.steps));
-    const double matrix_rate = sw::measure_matrix_rate<Element>(whole_.world());
+    const double matrix_rate = sw::measure_matrix_rate<Element, Target>(whole_.world());
     const auto& config = model_.config();
     const double tokens = static_cast<double>(options_.batch) * static_cast<double>(config.sequence);
     RunMonitor monitor(options_, {tokens, config.flops_per_token(), matrix_rate}, reports_, clock_);
@@ -119,22 +124,25 @@ public:
     std::size_t allocations = 0;
     for (std::int64_t step = 0; step < options_.steps; ++step) {
       monitor.begin_step();
-      const StepReport report = train_step(step);
-      monitor.end_step(report);
-      result.steps.push_back({report.loss, report.gradient_norm});
+      const bool looks = looks_after(step);
+      if (const std::optional<StepReport> report = train_step(step))
+        note(*report, monitor, result);
+      if (looks)
+        settle(monitor, result);
       //! [replicas]
       if (options_.check_replicas > 0 && (step + 1) % options_.check_replicas == 0)
         sw::require_equal_replicas(model_, whole_.world(), step + 1);
       //! [replicas]
       if (step == 1)
-        allocations = mesh_.pool_statistics().allocations;
+        allocations = mesh_.template pool_statistics<Target>().allocations;
       if (options_.validate_every > 0 && (step + 1) % options_.validate_every == 0 &&
           step + 1 < options_.steps) {
         monitor.validation(step + 1, validate());
       }
     }
     if (options_.steps > 1 && options_.validate_every == 0) {
-      result.pool_allocations = static_cast<std::int64_t>(mesh_.pool_statistics().allocations - allocations);
+      result.pool_allocations =
+          static_cast<std::int64_t>(mesh_.template pool_statistics<Target>().allocations - allocations);
     }
     const std::string memory = measured_memory();
     if (options_.records()) {
@@ -145,7 +153,7 @@ public:
     }
     result.validation_loss = validate();
     monitor.validation(options_.steps, result.validation_loss);
-    result.seconds = monitor.finish(whole_.world(), mesh_.pool_statistics().peak_bytes);
+    result.seconds = monitor.finish(whole_.world(), mesh_.template pool_statistics<Target>().peak_bytes);
     if (reports_)
       std::printf("%s\n", memory.c_str());
     if (options_.sample > 0)
@@ -169,7 +177,7 @@ private:
   /// to the pool for an error.
   sw::MemoryTable announce_memory() const {
     const sw::MemoryTable own = predicted_memory(whole_.coordinate<pp>(), mesh_.rank());
-    mesh_.set_memory_note(sw::memory_text(std::array{sw::NamedMemory{"this rank", own}}));
+    mesh_.template set_memory_note<Target>(sw::memory_text(std::array{sw::NamedMemory{"this rank", own}}));
     if (reports_) {
       constexpr int most = 8;
       std::vector<sw::NamedMemory> ranks;
@@ -182,7 +190,7 @@ private:
   /// The line that compares the pools' peaks with the predictions; the rank that is furthest off stands for
   /// all. Collective.
   [[nodiscard]] std::string measured_memory() const {
-    const sw::PoolStatistics& pool = mesh_.pool_statistics();
+    const sw::PoolStatistics& pool = mesh_.template pool_statistics<Target>();
     const std::array<double, 2> own{static_cast<double>(pool.peak_bytes),
                                     static_cast<double>(memory_.total())};
     std::vector<double> all(own.size() * static_cast<std::size_t>(whole_.size()));
@@ -201,24 +209,147 @@ private:
     return line;
   }
 
-  StepReport train_step(std::int64_t step) {
+  /// Whether the host looks at the parameters after a step, or at nothing more.
+  [[nodiscard]] bool looks_after(std::int64_t step) const {
+    const auto due = [&](std::int64_t every) { return every > 0 && (step + 1) % every == 0; };
+    return step + 1 == options_.steps || due(options_.check_replicas) || due(options_.validate_every);
+  }
+  static void note(const StepReport& report, RunMonitor& monitor, RunResult& result) {
+    monitor.end_step(report);
+    result.steps.push_back({report.loss, report.gradient_norm});
+  }
+  /// Waits for the steps that are still under way.
+  void settle([[maybe_unused]] RunMonitor& monitor, [[maybe_unused]] RunResult& result) {
+    if constexpr (!on_host)
+      while (device_->reports.pending() > 0) {
+        monitor.begin_step();
+        note(take_report(), monitor, result);
+      }
+  }
+
+  /// Carries out a step on the host, or sends it off to a device. What is known of a step by then: of a
+  /// device, of the one before.
+  [[nodiscard]] std::optional<StepReport> train_step(std::int64_t step) {
+    if constexpr (on_host)
+      return host_step(step);
+    else
+      return device_step(step);
+  }
+
+  //! [device_step]
+  [[nodiscard]] std::optional<StepReport> device_step(std::int64_t step) {
+    upload_batches(step);
+    optimizer_.template set_learning_rate<Target>(mesh_, rate_(step));
+    const sw::StepMode mode = device_->graph.step([&] {
+      device_->summary.emplace(gradients());
+      static_cast<void>(guard_.admit(model_, accumulator_, *device_->summary, step + 1));
+      optimizer_.step(model_, *device_->summary);
+      accumulator_.restart();
+    });
+    device_->reports.append(*device_->summary);
+    device_->reported.push_back(step);
+    // The host stays one step ahead of the device.
+    std::optional<StepReport> before;
+    if (device_->reports.pending() > 1)
+      before.emplace(take_report());
+    if (mode == sw::StepMode::captured)
+      device_->note = "captured as a CUDA graph, which later steps replay";
+    else if (options_.cuda_graph && !device_->told && !device_->graph.obstacle().empty())
+      device_->note = "not captured: " + device_->graph.obstacle();
+    device_->told = device_->told || !device_->note.empty();
+    return before;
+  }
+  //! [device_step]
+
+  [[nodiscard]] StepReport take_report() {
+    const sw::DeviceStepReport device = device_->reports.take();
+    const std::int64_t step = device_->reported.front();
+    device_->reported.pop_front();
+    if (device.halted)
+      end_run(step, device);
+    std::string note = std::exchange(device_->note, {});
+    if (!device.taken)
+      note += (note.empty() ? "" : "; ") + std::string("loss or gradients were not finite");
+    return report_of(step, device.summary, !device.taken, std::move(note));
+  }
+  /// Repeats the step that ended the run, which has changed nothing, with a look at each rank's own
+  /// gradients.
+  [[noreturn]] void end_run(std::int64_t step, const sw::DeviceStepReport& device) {
+    while (device_->reports.pending() > 0)
+      static_cast<void>(device_->reports.take());
+    accumulator_.restart();
+    const sw::WatchRawGradients<Model> watch(model_);
+    upload_batches(step);
+    static_cast<void>(gradients().read());
+    guard_.end_run(model_, accumulator_, step + 1, device.skipped);
+  }
+  /// Brings the batches of a step to where its kernels read them.
+  void upload_batches(std::int64_t step) {
+    batches_.clear();
+    std::size_t at = 0;
+    for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass) {
+      Ids& ids = device_->tokens[2 * pass];
+      Ids& targets = device_->tokens[2 * pass + 1];
+      read_training(step, pass, plan_.microbatch());
+      for (Ids* part : {&ids, &targets}) {
+        copy_part(part == &ids ? whole_ids_ : whole_targets_, *part, device_->uploads->half().data() + at);
+        device_->uploads->upload(at, *part);
+        at += part->local_size();
+      }
+      batches_.push_back({ids.share(), targets.share(), origin_of(step, pass)});
+    }
+    device_->uploads->flip();
+  }
+  /// Why steps are not captured.
+  [[nodiscard]] std::string graph_obstacle() const {
+    if (!options_.cuda_graph)
+      return "not asked for";
+    if (whole_.size() > 1 && whole_.world().thread_world() != nullptr)
+      return "thread ranks meet on the host in their collectives, which a CUDA graph cannot hold (start the "
+             "ranks as processes, or run one rank)";
+    return {};
+  }
+
+  [[nodiscard]] StepReport report_of(std::int64_t step, const sw::GradientSummary& summary, bool skipped,
+                                     std::string note) const {
+    StepReport report;
+    report.skipped = skipped;
+    report.note = std::move(note);
+    report.step = step + 1;
+    report.loss = summary.loss.value;
+    report.gradient_norm = summary.gradient_norm;
+    report.learning_rate = rate_(step);
+    report.tokens = summary.tokens;
+    return report;
+  }
+
+  [[nodiscard]] sw::BatchOrigin origin_of(std::int64_t step, std::size_t pass) const {
+    return {static_cast<std::uint64_t>(step), plan_.rows(pass, 0).begin};
+  }
+  /// The tokens of this data rank of a pass.
+  void read_training(std::int64_t step, std::size_t pass, std::size_t rows) {
+    make_room(rows);
+    dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), whole_ids_,
+                      whole_targets_);
+  }
+
+  StepReport host_step(std::int64_t step) {
     batches_.clear();
     //! [set_scale]
     if (scales_loss)
       model_.set_loss_scale(loss_scale_.scale());
     //! [set_scale]
-    for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass)
-      add_batch(
-          [&](std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
-            dataset_.training(static_cast<std::uint64_t>(step), plan_.rows(pass, data_rank()), ids, targets);
-          },
-          {static_cast<std::uint64_t>(step), plan_.rows(pass, 0).begin});
-    StepReport report;
+    for (std::size_t pass = 0; pass < plan_.accumulation(); ++pass) {
+      read_training(step, pass, plan_.microbatch());
+      push_batch(plan_.microbatch(), origin_of(step, pass));
+    }
+    bool skipped = false;
+    std::string note;
     //! [guard]
     sw::GradientSummary summary = gradients();
     if (lowers_loss_scale(summary)) {
-      report.skipped = true;
-      report.note =
+      skipped = true;
+      note =
           "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_.scale().exponent());
     } else {
       std::optional<sw::WatchRawGradients<Model>> watch;
@@ -228,30 +359,24 @@ private:
         watch.emplace(model_);
         summary = gradients();
         if (summary.finite())
-          report.note = "not finite at first, but when repeated (look for a faulty machine)";
+          note = "not finite at first, but when repeated (look for a faulty machine)";
       }
-      report.skipped = !guard_.admit(model_, accumulator_, summary, step + 1);
-      if (report.skipped)
-        report.note = guard_.sentence();
+      skipped = !guard_.admit(model_, accumulator_, summary, step + 1);
+      if (skipped)
+        note = guard_.sentence();
       else
         optimizer_.step(model_, summary, rate_(step));
     }
     accumulator_.restart();
     //! [guard]
-    report.step = step + 1;
-    report.loss = summary.loss.value;
-    report.gradient_norm = summary.gradient_norm;
-    report.learning_rate = rate_(step);
-    report.tokens = summary.tokens;
-    return report;
+    return report_of(step, summary, skipped, std::move(note));
   }
 
   /// Forwards and backwards of the batches, and the reductions.
-  [[nodiscard]] sw::GradientSummary gradients() {
+  [[nodiscard]] typename sw::GradAccumulator<Model>::Summary gradients() {
     if (options_.records())
       mesh_.record_background(true);
-    const auto sum = runner_.run(batches_);
-    accumulator_.add(sum.loss, sum.tokens);
+    accumulator_.add(runner_.run(batches_));
     return accumulator_.finish();
   }
 
@@ -275,7 +400,8 @@ private:
         });
       sum += runner_.evaluate(batches_);
     }
-    return sw::mean_over_mesh(mesh_, sum.loss, sum.tokens, whole_.world()).value;
+    const auto total = sum.read();
+    return sw::mean_over_mesh(mesh_, total.loss, total.tokens, whole_.world()).value;
   }
 
   /// Continues the prompt one byte at a time. Every data rank generates the same text: random numbers are
@@ -302,8 +428,9 @@ private:
         const auto scores = sw::redistribute<Whole>(last.scores(std::move(in), batch, saved));
         const std::size_t place = sw::row_of<typename Layouts::Order>(
             shown - 1, static_cast<std::int64_t>(sequence), mesh_.extent<cp>());
-        const auto* row = scores.data() + place * vocabulary;
-        next[0] = static_cast<std::uint8_t>(draw(row, weights, static_cast<std::uint64_t>(i)));
+        const auto values = sw::local_values(scores);
+        next[0] = static_cast<std::uint8_t>(
+            draw(values.data() + place * vocabulary, weights, static_cast<std::uint64_t>(i)));
       });
       stages.broadcast(next, last_rank);
       text.push_back(static_cast<char>(next[0]));
@@ -344,32 +471,48 @@ private:
   }
   /// Adds a microbatch of `rows` sequences per data rank, which `fill` writes.
   template <class Fill>
-  void add_batch(std::size_t rows, Fill fill, const sw::BatchOrigin& origin = {}) {
-    const typename Ids::Shape shape{static_cast<std::int64_t>(rows) * options_.data_ranks(),
-                                    model_.config().sequence};
-    Ids ids(mesh_, shape);
-    Ids targets(mesh_, shape);
+  void add_batch(std::size_t rows, Fill fill) {
+    make_room(rows);
+    fill(std::span(whole_ids_), std::span(whole_targets_));
+    push_batch(rows);
+  }
+  void make_room(std::size_t rows) {
     const std::size_t tokens = rows * static_cast<std::size_t>(model_.config().sequence);
     whole_ids_.resize(tokens);
     whole_targets_.resize(tokens);
-    fill(std::span(whole_ids_), std::span(whole_targets_));
-    copy_part(whole_ids_, ids);
-    copy_part(whole_targets_, targets);
+  }
+  [[nodiscard]] typename Ids::Shape shape_of_ids(std::size_t rows) const {
+    return {static_cast<std::int64_t>(rows) * options_.data_ranks(), model_.config().sequence};
+  }
+  /// A microbatch of the tokens that were read.
+  void push_batch(std::size_t rows, const sw::BatchOrigin& origin = {}) {
+    Ids ids(mesh_, shape_of_ids(rows));
+    Ids targets(mesh_, shape_of_ids(rows));
+    set_part(whole_ids_, ids);
+    set_part(whole_targets_, targets);
     batches_.push_back({ids.share(), targets.share(), origin});
   }
+  void set_part(const std::vector<std::int32_t>& whole, Ids& part) {
+    if constexpr (on_host) {
+      copy_part(whole, part, part.mutable_data());
+    } else {
+      part_.resize(part.local_size());
+      copy_part(whole, part, part_.data());
+      sw::set_local_values(part, part_);
+    }
+  }
   /// This rank's positions of the sequences of its data rank.
-  static void copy_part(const std::vector<std::int32_t>& whole, Ids& part) {
+  static void copy_part(const std::vector<std::int32_t>& whole, const Ids& part, std::int32_t* to) {
     const sw::TokenRuns runs = part.positions().runs();
     const std::int32_t* from = whole.data();
-    std::int32_t* to = part.mutable_data();
     for (std::int64_t row = 0; row < part.local_shape()[0]; ++row, from += part.shape()[1]) {
       to = std::copy_n(from + runs.first, runs.split, to);
       to = std::copy_n(from + runs.second, runs.rows - runs.split, to);
     }
   }
   template <class Fill>
-  void add_batch(Fill fill, const sw::BatchOrigin& origin = {}) {
-    add_batch(plan_.microbatch(), fill, origin);
+  void add_batch(Fill fill) {
+    add_batch(plan_.microbatch(), fill);
   }
 
   std::shared_ptr<sw::CommunicationClock> clock_;
@@ -390,16 +533,22 @@ private:
   sw::WarmupCosine rate_;
   std::vector<Batch> batches_;
   std::vector<std::int32_t> whole_ids_, whole_targets_; // of one microbatch of a data rank
+  std::vector<std::int32_t> part_;                      // of this rank, on its way to a device
+  std::conditional_t<on_host, Nothing, std::optional<DeviceSteps<Target, Ids>>> device_;
 };
 
-template <class Element, class Zero, class Context>
+template <class Element, class Zero, class Context, class Target>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
-  // One set of layouts for narrow elements and for the ring, which is the other one where tp is 1.
-  if constexpr (!sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext>)
+  // One set of layouts for narrow elements, the ring and devices, which is the other one where tp is 1.
+  if constexpr (!sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> &&
+                Target::host_accessible)
     if (!options.sequence_parallel)
-      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element>(world, options, dataset, quiet).run();
+      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element, Target>(world, options, dataset,
+                                                                                quiet)
+          .run();
+  return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element, Target>(world, options, dataset, quiet)
+      .run();
 }
 
 } // namespace train_gpt

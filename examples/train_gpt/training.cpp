@@ -30,9 +30,15 @@ CompiledTraining::CompiledTraining(TrainingKind kind, Function function) {
 
 RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                 const shardwright::ByteDataset& dataset, bool quiet) {
-  const TrainingKind kind{options.precision, options.zero, options.ring};
+  const TrainingKind kind{options.precision, options.zero, options.ring, options.target};
   const auto found = std::find_if(compiled().begin(), compiled().end(),
                                   [&](const Entry& entry) { return entry.first == kind; });
+  if (found == compiled().end() && kind.target == Device::cuda)
+    throw shardwright::InvalidArgument(
+        "train_gpt: --target cuda must be compiled in, but this build has no CUDA or leaves the training out "
+        "(set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && "
+        "cmake "
+        "--build --preset cuda)");
   if (found == compiled().end())
     throw shardwright::InvalidArgument(
         "train_gpt: this build must hold the training that the options name, but --precision " +

@@ -8,6 +8,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/io/byte_dataset.hpp>
+#include <shardwright/mesh/target.hpp>
 #include <shardwright/nn/context.hpp>
 
 #include <cstdint>
@@ -40,8 +41,9 @@ struct RunResult {
 };
 
 /// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`, and attention
-/// over cp by `Context`. Collective; rank 0 reports unless `quiet`.
-template <class Element, class Zero, class Context = shardwright::AllToAllContext>
+/// over cp by `Context`, on a target. Collective; rank 0 reports unless `quiet`.
+template <class Element, class Zero, class Context = shardwright::AllToAllContext,
+          class Target = shardwright::DefaultTarget>
 [[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
@@ -50,6 +52,7 @@ struct TrainingKind {
   Precision precision = Precision::fp32;
   int zero = 0;
   bool ring = false;
+  Device target = Device::host;
 
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };

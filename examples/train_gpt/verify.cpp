@@ -72,6 +72,12 @@ Options on_one_rank(Options options) {
   options.sequence_parallel = false;
   options.zero = 0;
   options.ring = false;
+  if (options.target == Device::cuda) {
+    // The arithmetic of a GPU is compared with that of the host at its best.
+    options.target = Device::host;
+    options.cuda_graph = false;
+    options.precision = Precision::fp32;
+  }
   options.metrics.clear();
   options.tensorboard.clear();
   options.check_replicas = 0;
@@ -92,7 +98,10 @@ int report_differences(std::ostream& out, const Options& options, const RunResul
   Difference validation;
   validation.take(run.validation_loss, one.validation_loss, 0);
 
-  out << "verify: " << options.mesh_text() << " against one rank, largest differences\n";
+  out << "verify: " << options.mesh_text()
+      << (options.target == Device::cuda ? " on the GPU against one rank of the host in fp32"
+                                         : " against one rank")
+      << ", largest differences\n";
   char heading[128];
   std::snprintf(heading, sizeof heading, "  %-28s %12s %12s\n", "quantity", "absolute", "relative");
   out << heading;

@@ -11,6 +11,7 @@
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
@@ -110,13 +111,12 @@ inline bool is_masked(const Problem& problem, int step, std::int64_t row, std::i
   return random_word(problem, step, row, 1 + position) % share == 0;
 }
 
-/// @brief Fills this rank's part of a microbatch that starts at `first_row` of the step's batch.
+/// @brief Writes this rank's part of a microbatch that starts at `first_row` of the step's batch.
 template <class Ids>
-void fill_batch(const Problem& problem, int step, std::int64_t first_row, Ids& ids, Ids& targets) {
+void write_batch(const Problem& problem, int step, std::int64_t first_row, const Ids& ids, std::int32_t* id,
+                 std::int32_t* target) {
   const std::int64_t offset = ids.local_offset()[0];
   const sw::TokenRuns runs = ids.positions().runs();
-  std::int32_t* id = ids.mutable_data();
-  std::int32_t* target = targets.mutable_data();
   for (std::int64_t i = 0; i < ids.local_shape()[0]; ++i) {
     const std::int64_t row = first_row + offset + i;
     for (std::size_t at = 0; at < runs.rows; ++at) {
@@ -127,11 +127,17 @@ void fill_batch(const Problem& problem, int step, std::int64_t first_row, Ids& i
   }
 }
 
+/// @brief Fills this rank's part of a microbatch in host memory.
+template <class Ids>
+void fill_batch(const Problem& problem, int step, std::int64_t first_row, Ids& ids, Ids& targets) {
+  write_batch(problem, step, first_row, ids, ids.mutable_data(), targets.mutable_data());
+}
+
 /// @brief All elements of a tensor, in double, on every rank. Collective.
 template <class Tensor>
 [[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
-  const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
-  return {all.data(), all.data() + all.local_size()};
+  const auto all = sw::local_values(sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor));
+  return {all.begin(), all.end()};
 }
 
 /// @brief Called on every rank after each step, with what the rank's pool has done so far.

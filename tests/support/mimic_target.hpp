@@ -12,6 +12,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <cstdint>
+
 namespace shardwright_test {
 
 /// @brief The device path of the library on Kokkos::Serial, compared to the bit with the host's.
@@ -23,6 +25,12 @@ struct MimicTarget {
   [[nodiscard]] static execution_space make_execution_space() {
     return shardwright::HostTarget<Kokkos::Serial>::make_execution_space();
   }
+  /// @brief How often this thread has waited for the device so far.
+  [[nodiscard]] static std::int64_t& host_waits() {
+    thread_local std::int64_t waits = 0;
+    return waits;
+  }
+  static void note_host_wait() { ++host_waits(); }
   [[nodiscard]] static shardwright::DeviceCommunicator connect(const shardwright::HostCommunicator& group,
                                                                const execution_space&) {
     // Kernels of the Serial backend have run when they return, and so has what the runtime does at once.

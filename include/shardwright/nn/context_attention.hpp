@@ -36,9 +36,9 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
     if (ranks > 1 && shape.tokens() > 0) {
       const AxisBinding binding = bind_axes(qkv.core(), L::axes);
       const int axis = binding.mesh_axis[static_cast<std::size_t>(L::value.shard(1)[0])];
-      return RingAttention<std::remove_const_t<E>, Target>(qkv.resources(),
-                                                           qkv.core().communicator(1u << axis), positions,
-                                                           shape, attention_scale(heads), where);
+      return RingAttention<std::remove_const_t<E>, Target>(
+          qkv.resources(), qkv.core().template communicator<Target>(1u << axis), positions, shape,
+          attention_scale(heads), where);
     }
   }
   return std::nullopt;

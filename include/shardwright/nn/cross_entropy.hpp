@@ -12,6 +12,7 @@
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scalars.hpp>
+#include <shardwright/train/device_loss.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_scale.hpp>
 
@@ -36,7 +37,14 @@ struct CrossEntropy {
     tokens.value += other.tokens.value;
     return *this;
   }
+  /// @brief Itself: what DeviceLoss::read gives where the sums are a device's.
+  [[nodiscard]] const CrossEntropy& read() const noexcept { return *this; }
 };
+
+/// @brief Where the loss of a target's kernels is: on the host, or in the device's memory.
+template <LayoutType Targets, class Target>
+using CrossEntropyOn = std::conditional_t<bool(Target::host_accessible), CrossEntropy<Targets>,
+                                          DeviceLoss<ReduceAllLayout<Sum, Targets>, Target>>;
 
 namespace detail {
 
@@ -72,16 +80,20 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 }
 
 template <LayoutType I, class Element, class Target, class Id>
-[[nodiscard]] CrossEntropy<I> sum_of_losses(const RowStatistics<I, Element, Target>& rows,
-                                            const ShardedTensor<I, Id, Target>& targets) {
+[[nodiscard]] CrossEntropyOn<I, Target> sum_of_losses(const RowStatistics<I, Element, Target>& rows,
+                                                      const ShardedTensor<I, Id, Target>& targets) {
   const auto& execution = targets.execution();
   ShardedTensor<I, Element, Target> losses(targets.resources(), targets.shape());
   kernels::cross_entropy_loss(execution, flat(rows.maximum), flat(rows.sum), flat(rows.target_score),
                               flat(targets), mutable_flat(losses));
   Scalars<2, Target> totals(targets.resources());
   kernels::sum_losses(execution, flat(losses), flat(targets), totals.view());
-  const auto host = totals.read();
-  return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
+  if constexpr (Target::host_accessible) {
+    const auto host = totals.read();
+    return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
+  } else {
+    return CrossEntropyOn<I, Target>(std::move(totals));
+  }
 }
 
 } // namespace detail
@@ -92,8 +104,8 @@ template <LayoutType I, class Element, class Target, class Id>
 /// Partial<Sum>, over the axes that shard the vocabulary (Shoeybi et al., arXiv 1909.08053, section 3).
 /// @param scores [..., vocabulary] @param targets int32 [...]
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
-[[nodiscard]] CrossEntropy<I> cross_entropy(const ShardedTensor<L, E, Target>& scores,
-                                            const ShardedTensor<I, Id, Target>& targets) {
+[[nodiscard]] CrossEntropyOn<I, Target> cross_entropy(const ShardedTensor<L, E, Target>& scores,
+                                                      const ShardedTensor<I, Id, Target>& targets) {
   return detail::sum_of_losses(detail::row_statistics(scores, targets), targets);
 }
 
@@ -101,9 +113,9 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 /// tokens. Statistics and loss of narrow scores are floats.
 /// @param scale multiplies the gradient and not the loss
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
-[[nodiscard]] CrossEntropy<I> cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
-                                                          const ShardedTensor<I, Id, Target>& targets,
-                                                          LossScale scale = {}) {
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
+                            const ShardedTensor<I, Id, Target>& targets, LossScale scale = {}) {
   const auto rows = detail::row_statistics(scores, targets);
   constexpr std::size_t last = L::tensor_rank - 1;
   kernels::cross_entropy_backward(scores.execution(), scores.mutable_local_matrix(),

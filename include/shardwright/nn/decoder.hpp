@@ -42,8 +42,8 @@ public:
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return whole_.config(); }
   /// @brief The factor on the loss's gradient, which GradAccumulator takes back.
-  [[nodiscard]] LossScale loss_scale() const noexcept { return whole_.loss_scale(); }
-  void set_loss_scale(LossScale scale) noexcept { whole_.set_loss_scale(scale); }
+  [[nodiscard]] const LossScaleOn<Target>& loss_scale() const noexcept { return whole_.loss_scale(); }
+  void set_loss_scale(LossScaleOn<Target> scale) { whole_.set_loss_scale(std::move(scale)); }
 
   /// @brief One microbatch: the summed loss of its tokens, and its gradients added to the parameters' slots.
   ///

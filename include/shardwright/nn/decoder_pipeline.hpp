@@ -61,8 +61,10 @@ public:
 
   [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
   /// @brief The factor on the loss's gradient, which GradAccumulator takes back; the same on all ranks.
-  [[nodiscard]] LossScale loss_scale() const noexcept { return stages_.front()->loss_scale(); }
-  void set_loss_scale(LossScale scale) noexcept {
+  [[nodiscard]] const LossScaleOn<Target>& loss_scale() const noexcept {
+    return stages_.front()->loss_scale();
+  }
+  void set_loss_scale(const LossScaleOn<Target>& scale) {
     for (const auto& stage : stages_)
       stage->set_loss_scale(scale);
   }

@@ -5,6 +5,7 @@
 /// @brief Neighbouring layers of a decoder, with the embedding before or the head after them: forward, input
 /// gradient and weight gradient as passes of their own over the state of one microbatch.
 
+#include <shardwright/core/error.hpp>
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/decoder_layer.hpp>
@@ -13,6 +14,7 @@
 #include <shardwright/nn/token_tensor.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -64,7 +66,7 @@ public:
     typename Ids::Handle ids, targets;
     BatchOrigin origin{}; ///< What dropout is keyed by.
   };
-  using Loss = CrossEntropy<typename Layouts::Ids>;
+  using Loss = CrossEntropyOn<typename Layouts::Ids, Target>;
   /// @brief Scores of the next token, [batch, sequence, vocabulary]; of narrow elements, their sums in float.
   using Scores = ShardedTensor<Logits, MainElement<Element>, Target>;
   /// @brief The embedding, or the head.
@@ -117,8 +119,16 @@ public:
   [[nodiscard]] const std::shared_ptr<Table>& head() const noexcept { return head_; }
 
   /// @brief The factor on the loss's gradient, which all gradients of a step have: the same on all stages.
-  [[nodiscard]] LossScale loss_scale() const noexcept { return loss_scale_; }
-  void set_loss_scale(LossScale scale) noexcept { loss_scale_ = scale; }
+  [[nodiscard]] const LossScaleOn<Target>& loss_scale() const noexcept { return loss_scale_; }
+  /// @throws InvalidArgument for a scale that a device changes where elements are not narrow.
+  void set_loss_scale(LossScaleOn<Target> scale) {
+    if constexpr (!Target::host_accessible && !is_narrow<Element>)
+      if (scale.dynamic())
+        throw InvalidArgument(
+            "DecoderStage: a loss scale that the device changes must be for narrow elements, "
+            "whose range needs one (leave it out, or use bfloat16 or float16)");
+    loss_scale_ = std::move(scale);
+  }
 
   /// @brief Memory for what another stage hands over of a microbatch.
   [[nodiscard]] Boundary make_input(const Batch& batch) const {
@@ -135,8 +145,11 @@ public:
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
     Scores scores = head_scores(saved);
-    loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_);
-    saved.scores_gradient.emplace(convert<Element>(std::move(scores)));
+    if constexpr (Target::host_accessible)
+      loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_);
+    else
+      loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_.fixed());
+    saved.scores_gradient.emplace(narrowed(std::move(scores)));
     return std::nullopt;
   }
 
@@ -298,6 +311,13 @@ private:
     return out;
   }
 
+  [[nodiscard]] Tensor<Logits> narrowed(Scores scores) const {
+    if constexpr (!Target::host_accessible && is_narrow<Element>)
+      if (loss_scale_.dynamic())
+        return detail::scale_and_narrow<Element>(std::move(scores), loss_scale_);
+    return convert<Element>(std::move(scores));
+  }
+
   [[nodiscard]] Boundary head_input_gradient(Saved& saved) {
     const Use use(*this, head_unit(), true);
     return rms_norm_gradient(redistribute<Residual>(matmul(*saved.scores_gradient, head_->weight())),
@@ -356,7 +376,7 @@ private:
 
   DecoderConfig config_;
   DecoderPart part_;
-  LossScale loss_scale_;
+  LossScaleOn<Target> loss_scale_;
   RotaryTable<Element, Target> rotary_;
   std::shared_ptr<Table> embedding_;
   std::vector<Layer> layers_;

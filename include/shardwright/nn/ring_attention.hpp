@@ -41,19 +41,11 @@ class RingAttention {
   static constexpr int gradients_tag = 1;
 
 public:
-  RingAttention(TargetResources<Target>& resources, HostCommunicator& ranks,
+  RingAttention(TargetResources<Target>& resources, CommunicatorOf<Target>& ranks,
                 const TokenPositions<ZigZagOrder>& positions, const kernels::AttentionShape& shape,
                 double scale, SourceLocation where)
       : resources_(&resources), ranks_(&ranks), positions_(positions), shape_(shape), scale_(scale),
-        where_(where) {
-    if constexpr (!Target::host_accessible) {
-      throw InvalidArgument(
-          "attention: the mesh's communicator must reach the keys and values, but it carries "
-          "host memory only and they are on a device (use a host target, or a communicator "
-          "for device memory)",
-          {.operation = "attention", .where = where});
-    }
-  }
+        where_(where) {}
 
   /// Blocks are merged in the order of the steps: this rank's keys, then those of the ranks before it.
   void forward(const ConstRows& qkv, const Rows& out, const Vector& log_sum_exp) {
@@ -170,12 +162,12 @@ private:
   }
   template <class Tensor>
   [[nodiscard]] Pending send(const Tensor& from, int tag) {
-    wait_for_kernels(execution());
+    order_call_after<Target>(execution());
     return ranks_->send_async(std::span(from.data(), from.local_size()), rank_at(1), tag, where_);
   }
   template <class Tensor>
   [[nodiscard]] Pending receive(Tensor& to, int tag) {
-    wait_for_kernels(execution());
+    order_call_after<Target>(execution());
     return ranks_->receive_async(std::span(to.mutable_data(), to.local_size()), rank_at(-1), tag, where_);
   }
   [[nodiscard]] Hop pass_on(const Buffer& keys, Buffer& next) {
@@ -184,7 +176,7 @@ private:
   }
 
   TargetResources<Target>* resources_;
-  HostCommunicator* ranks_;
+  CommunicatorOf<Target>* ranks_;
   TokenPositions<ZigZagOrder> positions_;
   kernels::AttentionShape shape_;
   double scale_;

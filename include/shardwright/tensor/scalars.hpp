@@ -5,9 +5,8 @@
 /// @brief A few numbers that kernels write in a target's memory and the host then reads.
 
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <array>
 #include <cstddef>
@@ -24,20 +23,15 @@ public:
 
   /// Where kernels write.
   [[nodiscard]] VectorView<Number, Target> view() { return values_.mutable_local(); }
+  /// Where they read.
+  [[nodiscard]] VectorView<const Number, Target> values() const { return values_.local(); }
 
-  /// The numbers, once the kernels issued so far are done.
+  [[nodiscard]] TargetResources<Target>& resources() const { return values_.resources(); }
+
+  /// The numbers, once the kernels issued so far are done: waits for them.
   [[nodiscard]] std::array<Number, count> read() const {
     std::array<Number, count> host{};
-    wait_for_kernels(values_.execution());
-    if constexpr (Target::host_accessible) {
-      for (std::size_t i = 0; i < count; ++i)
-        host[i] = values_.data()[i];
-    } else {
-      const Kokkos::View<Number*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> to(host.data(),
-                                                                                                 count);
-      Kokkos::deep_copy(values_.execution(), to, values_.local());
-      wait_for_kernels(values_.execution());
-    }
+    copy_to_host<Target>(values_.execution(), values_.data(), host.data(), count);
     return host;
   }
 

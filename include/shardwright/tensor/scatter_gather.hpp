@@ -6,10 +6,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-
-#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <array>
@@ -101,37 +100,36 @@ inline void require_root(const char* operation, const MeshCore& core, int root, 
                      core, where);
 }
 
-/// Contiguous host elements to the memory of a target, and back; both wait.
-template <class Target, class Element>
-void copy_to_target(const typename Target::execution_space& execution, const Element* from, Element* to,
-                    std::size_t count) {
-  if constexpr (Target::host_accessible) {
-    std::copy_n(from, count, to);
-  } else {
-    using Host = Kokkos::View<const Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    Kokkos::deep_copy(execution, VectorView<Element, Target>(to, count), Host(from, count));
-    wait_for_kernels(execution);
-  }
-}
-template <class Target, class Element>
-void copy_to_host(const typename Target::execution_space& execution, const Element* from, Element* to,
-                  std::size_t count) {
-  wait_for_kernels(execution);
-  if constexpr (Target::host_accessible) {
-    std::copy_n(from, count, to);
-  } else {
-    using Host = Kokkos::View<Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    Kokkos::deep_copy(execution, Host(to, count), VectorView<const Element, Target>(from, count));
-    wait_for_kernels(execution);
-  }
+} // namespace detail
+
+/// @brief This rank's block on the host, row-major: an explicit copy, which waits for the kernels that make
+/// the block. Not collective.
+template <class L, class E, class Target>
+[[nodiscard]] std::vector<std::remove_const_t<E>> local_values(const ShardedTensor<L, E, Target>& tensor) {
+  std::vector<std::remove_const_t<E>> values(tensor.local_size());
+  detail::copy_to_host<Target>(tensor.execution(), tensor.data(), values.data(), values.size());
+  return values;
 }
 
-} // namespace detail
+/// @brief Fills this rank's block from the host, row-major: an explicit copy, which waits. Not collective.
+/// @throws InvalidArgument where the values are not as many as the block has elements.
+template <class L, class E, class Target, class Data>
+void set_local_values(ShardedTensor<L, E, Target>& tensor, const Data& values,
+                      SourceLocation where = SourceLocation::current()) {
+  if (std::size(values) != tensor.local_size())
+    detail::reject_operation("set_local_values",
+                             "the values must be the " + std::to_string(tensor.local_size()) +
+                                 " elements of this rank's block, but they are " +
+                                 std::to_string(std::size(values)) + " (take the sizes from local_shape())",
+                             tensor.core(), where);
+  detail::copy_to_target<Target>(tensor.execution(), std::data(values), tensor.mutable_data(),
+                                 tensor.local_size());
+}
 
 /// @brief A tensor from the whole of it on one rank: every rank receives its block.
 ///
 /// Collective over the mesh. The root packs and sends one block after another; no other rank holds more than
-/// its block.
+/// its block. Blocks travel between hosts; a block on a device is copied there explicitly, and waited for.
 /// @param data row-major, `shape` elements on the root; ignored elsewhere
 /// @throws InvalidArgument where the data's size is not the shape's or the root is not a rank.
 template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
@@ -178,7 +176,7 @@ template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
 /// @brief The whole tensor, row-major, on one rank; an empty vector on the others.
 ///
 /// Collective over the mesh. One replica of every block is sent; no rank but the root holds more than its
-/// block.
+/// block. Blocks travel between hosts; one on a device is copied to its host explicitly, and waited for.
 /// @throws InvalidArgument where the root is not a rank of the mesh.
 template <class L, class E, class Target>
 [[nodiscard]] std::vector<std::remove_const_t<E>> gather(const ShardedTensor<L, E, Target>& tensor, int root,
@@ -210,7 +208,7 @@ template <class L, class E, class Target>
         detail::copy_to_host<Target>(tensor.execution(), tensor.data(), packed.data(), packed.size());
         from = packed.data();
       } else {
-        detail::wait_for_kernels(tensor.execution());
+        detail::wait_for_kernels(tensor.execution()); // the host's communicator reads now
       }
       world.send(std::span(from, tensor.local_size()), root, detail::gather_tag, where);
       return whole;

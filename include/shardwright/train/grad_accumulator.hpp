@@ -9,29 +9,23 @@
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/scalars.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_scale.hpp>
 #include <shardwright/train/parameter.hpp>
+#include <shardwright/train/reach.hpp>
+#include <shardwright/train/step_record.hpp>
+#include <shardwright/train/step_totals.hpp>
 
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief What a finished step knows; the same on every rank.
-struct GradientSummary {
-  MeanLoss loss;            ///< Sum of token losses over the global number of tokens.
-  std::int64_t tokens = 0;  ///< Valid tokens of the global batch.
-  double gradient_norm = 0; ///< Norm of the gradient of the mean loss, every element counted once.
-  GradientScale scale{1}; ///< The gradients are those of the scaled, summed loss; this makes them the mean's.
-
-  /// @brief Whether loss and gradients are numbers.
-  [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
-};
 
 namespace detail {
 
@@ -43,7 +37,7 @@ struct VisitsAnything {
 
 /// The factor on a model's loss; 1 for models without one.
 template <class Model>
-[[nodiscard]] LossScale loss_scale_of(const Model& model) {
+[[nodiscard]] LossScaleOn<typename Model::target> loss_scale_of(const Model& model) {
   if constexpr (requires { model.loss_scale(); })
     return model.loss_scale();
   else
@@ -66,9 +60,18 @@ concept ParameterSet = requires(Model& model) {
 /// different tokens, and divides once, by the number of valid tokens of the global batch (definition: token
 /// losses {4} and {1,1,1} in two microbatches give 1.75, not the 2.5 of averaged means). A model's
 /// `loss_scale()`, which its gradients hold, is taken back by the summary's scale.
+///
+/// On a device all sums stay in its memory and the host waits for nothing: `add` takes the model's loss as it
+/// is, and `finish` gives a DeviceSummary.
 template <ParameterSet Model>
 class GradAccumulator {
+  using Target = typename Model::target;
+  static constexpr bool on_host = Target::host_accessible;
+
 public:
+  /// @brief What finish() gives.
+  using Summary = std::conditional_t<on_host, GradientSummary, DeviceSummary<Target>>;
+
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; those of the
   /// parameters' mesh where none are given.
   explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
@@ -78,16 +81,26 @@ public:
   /// after finish().
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
-    static_cast<void>(detail::LossOverTokens<Model, L>{});
-    if (finished_)
-      throw LifecycleError(
-          "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
-    if (microbatches_ == 0)
-      loss_scale_ = detail::loss_scale_of(*model_);
+    static_assert(on_host, "GradAccumulator: the sums of a model on a device must be handed on as they are, "
+                           "in the device's memory (call add(sums) with what the model returned)");
+    open_microbatch<L>();
     loss_ += loss.value;
     tokens_ += tokens.value;
-    contributes_ = &detail::counts_once<L>;
-    ++microbatches_;
+  }
+
+  /// @brief The same with both sums in one, as models return them.
+  template <class Sums>
+  requires requires(const Sums& sums) {
+    typename Sums::layout;
+    sums.read();
+  }
+  void add(const Sums& sums) {
+    if constexpr (on_host) {
+      add(sums.loss, sums.tokens);
+    } else {
+      open_microbatch<typename Sums::layout>();
+      device_.add(sums);
+    }
   }
 
   /// @brief Anything but a sum with its count: a sentence.
@@ -105,7 +118,7 @@ public:
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
   /// @throws LifecycleError before any add(), on a second call, or where a parameter has no gradient;
   /// @throws InvalidArgument where no rank has a valid token.
-  [[nodiscard]] GradientSummary finish() {
+  [[nodiscard]] Summary finish() {
     if (finished_)
       throw LifecycleError(
           "GradAccumulator: finish() must be called once in a step (call restart() for the next)");
@@ -124,19 +137,27 @@ public:
       core = &parameter.stored().core();
     });
     const bool once = core != nullptr && contributes_(*core);
-    std::array<double, 3> totals{once ? loss_ : 0, once ? static_cast<double>(tokens_) : 0,
-                                 squares ? squares->read()[0] : 0};
-    detail::sum_over_ranks(ranks_.valid() ? ranks_ : core->world(), totals);
-    if (totals[1] <= 0) {
-      throw InvalidArgument(
-          "GradAccumulator: the global batch must have at least one valid token (all targets are masked)");
+    if constexpr (on_host) {
+      std::array<double, 3> totals{once ? loss_ : 0, once ? static_cast<double>(tokens_) : 0,
+                                   squares ? squares->read()[0] : 0};
+      detail::sum_over_ranks(ranks_.valid() ? ranks_ : core->world(), totals);
+      detail::require_tokens(totals[1]);
+      GradientSummary summary;
+      summary.loss.value = totals[0] / totals[1];
+      summary.tokens = static_cast<std::int64_t>(totals[1]);
+      summary.scale = GradientScale(summary.tokens, loss_scale_);
+      summary.gradient_norm = std::sqrt(totals[2]) * summary.scale.factor();
+      return summary;
+    } else {
+      if (core == nullptr)
+        throw InvalidArgument(
+            "GradAccumulator: every rank on a device must hold a parameter, but this one holds "
+            "none (use fewer stages, or other layers for them)");
+      const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core->world();
+      if (ranks.size() > 1 && !group_)
+        group_.emplace(detail::reach<Target>(*core, ranks));
+      return device_.finish(group_ ? &*group_ : nullptr, *squares, once, loss_scale_);
     }
-    GradientSummary summary;
-    summary.loss.value = totals[0] / totals[1];
-    summary.tokens = static_cast<std::int64_t>(totals[1]);
-    summary.scale = GradientScale(summary.tokens, loss_scale_);
-    summary.gradient_norm = std::sqrt(totals[2]) * summary.scale.factor();
-    return summary;
   }
 
   /// @brief Forgets the step's losses and gradients and opens the next step.
@@ -144,17 +165,37 @@ public:
     model_->for_each_parameter([](auto& parameter) { parameter.drop_gradient(); });
     loss_ = 0;
     tokens_ = 0;
+    if constexpr (!on_host)
+      device_.restart();
     microbatches_ = 0;
     finished_ = false;
   }
 
-  /// @brief The sum of this rank's token losses since the last restart.
-  [[nodiscard]] double local_loss() const noexcept { return loss_; }
+  /// @brief The sum of this rank's token losses since the last restart; on a device, waits for it.
+  [[nodiscard]] double local_loss() const {
+    if constexpr (on_host)
+      return loss_;
+    else
+      return device_.local_loss();
+  }
   /// @brief Microbatches added since the last restart.
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 
 private:
-  using Totals = detail::Scalars<1, typename Model::target>;
+  using Totals = detail::Scalars<1, Target>;
+  struct Nothing {};
+
+  template <LayoutType L>
+  void open_microbatch() {
+    static_cast<void>(detail::LossOverTokens<Model, L>{});
+    if (finished_)
+      throw LifecycleError(
+          "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
+    if (microbatches_ == 0)
+      loss_scale_ = detail::loss_scale_of(*model_);
+    contributes_ = &detail::counts_once<L>;
+    ++microbatches_;
+  }
 
   /// Adds the squares of the elements that this rank counts.
   template <class P>
@@ -179,7 +220,9 @@ private:
   double loss_ = 0;
   std::int64_t tokens_ = 0;
   int microbatches_ = 0;
-  LossScale loss_scale_;
+  LossScaleOn<Target> loss_scale_;
+  std::conditional_t<on_host, Nothing, detail::StepTotals<Target>> device_;
+  std::optional<CommunicatorOf<Target>> group_; // of a device, over all ranks
   bool finished_ = false;
   bool (*contributes_)(const detail::MeshCore&) = nullptr;
 };

@@ -119,7 +119,7 @@ private:
     bucket->out = call.operation == Operation::all_reduce ? bucket->in : memory_of(call.count);
     call.in = bucket->in.data();
     call.out = bucket->out.data();
-    wait_for_kernels(resources_->execution());
+    order_call_after<Target>(resources_->execution());
     bucket->pending.emplace(collective.start<Target>(call));
     started_.push_back(std::move(bucket));
     while (started_.size() - first_ > most_buckets_under_way)
@@ -156,7 +156,7 @@ private:
       }
       call.in_blocks = bucket.blocks;
     }
-    wait_for_kernels(resources_->execution());
+    order_call_after<Target>(resources_->execution()); // before the host writes to what goes back to the pool
     for (Entry& entry : bucket.entries)
       entry.memory = BufferHandle();
   }

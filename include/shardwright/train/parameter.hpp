@@ -18,6 +18,7 @@
 #include <shardwright/train/bucket_collective.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/gradient_buckets.hpp>
+#include <shardwright/train/reach.hpp>
 
 #include <array>
 #include <memory>
@@ -126,7 +127,7 @@ public:
     call.element = element_type_of<Element>();
     call.in = stored_.data();
     call.out = gathered_->mutable_data();
-    detail::wait_for_kernels(stored_.execution());
+    detail::order_call_after<Target>(stored_.execution());
     arriving_.emplace(gather_.template start<Target>(call));
   }
   /// @brief Waits for the weights.
@@ -196,7 +197,10 @@ public:
   /// @brief How many stages of this rank add to the gradient; each gives a last pass once in a step.
   void set_contributors(int stages) noexcept { contributors_ = stages; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
-  void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
+  void set_copies(HostCommunicator ranks) {
+    copies_ = std::move(ranks);
+    reached_copies_ = {};
+  }
   /// @brief Those ranks; without a group where there are none.
   [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
   /// @brief Whether this rank's copy is the one that stands for all.
@@ -273,7 +277,9 @@ public:
       throw LifecycleError(
           "Parameter " + name_ +
           ": the weights must not be updated while they are gathered (release() them first)");
-    if constexpr (has_master) {
+    if constexpr (!Target::host_accessible) {
+      update_in_place(change);
+    } else if constexpr (has_master) {
       change(*master_);
       stored_ = redistribute<stored_layout>(convert<Element>(*master_));
     } else {
@@ -299,6 +305,30 @@ private:
       return redistribute<state_layout>(weights.clone());
     else
       return std::nullopt;
+  }
+
+  /// As update_weights, into the memory that the stored weights have: captured kernels find them there in
+  /// every step.
+  template <class Change>
+  void update_in_place(Change& change) {
+    using Back = Transition<state_layout, stored_layout>;
+    const bool trivial = detail::bind_transition<Back>(stored_.core()).trivial();
+    if constexpr (has_master) {
+      change(*master_);
+      if (trivial)
+        kernels::copy(stored_.execution(), master_->local_matrix(), stored_.mutable_local_matrix());
+      else
+        redistribute_into(convert<Element>(*master_), stored_);
+    } else if (trivial) {
+      auto whole = redistribute<state_layout>(std::move(stored_));
+      change(whole);
+      stored_ = redistribute<stored_layout>(std::move(whole));
+    } else {
+      ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
+      redistribute_into(stored_, slice);
+      change(slice);
+      redistribute_into(slice, stored_);
+    }
   }
 
   /// Sends the raw gradient on its way, if there is one.
@@ -363,15 +393,11 @@ private:
   }
 
   void sum_over_copies() {
-    if constexpr (Target::host_accessible) {
-      detail::wait_for_kernels(gradient_->execution());
-      copies_.all_reduce_in_place(
-          std::span<main_element>(gradient_->mutable_data(), gradient_->local_size()));
-    } else {
-      throw InvalidArgument("Parameter " + name_ +
-                            ": copies of other stages must lie in host memory, which their communicator "
-                            "reaches (use a host target)");
-    }
+    if (!reached_copies_.valid())
+      reached_copies_ = detail::reach<Target>(stored_.core(), copies_);
+    detail::order_call_after<Target>(gradient_->execution());
+    reached_copies_.all_reduce_in_place(
+        std::span<main_element>(gradient_->mutable_data(), gradient_->local_size()));
   }
 
   std::string name_;
@@ -386,6 +412,7 @@ private:
   std::optional<GradientTensor> gradient_;
   std::optional<State> state_;
   HostCommunicator copies_;
+  CommunicatorOf<Target> reached_copies_; // the same, for the memory of gradients
   int contributors_ = 1;
   int contributions_ = 0;
   bool watched_ = false;

@@ -25,18 +25,18 @@ template <class Boundary>
 class PipelineMessages {
   using Element = typename Boundary::value_type;
   using Kind = PipelineMessage::Kind;
-  static_assert(
-      Boundary::target::host_accessible,
-      "PipelineRunner: what stages hand over must lie in host memory, which the communicator of the "
-      "pipeline reaches (use a host target)");
+  using Target = typename Boundary::target;
 
 public:
-  PipelineMessages(HostCommunicator ranks, const PipelinePlan& plan, int sends_in_flight,
-                   TimelineRecorder& recorder)
-      : ranks_(std::move(ranks)), inputs_(plan.slots), channels_(plan.channels), recorder_(recorder) {
+  PipelineMessages(const PipelinePlan& plan, int sends_in_flight, TimelineRecorder& recorder)
+      : inputs_(plan.slots), channels_(plan.channels), recorder_(recorder) {
     for (Channel& channel : channels_)
       channel.sends.resize(static_cast<std::size_t>(std::max(sends_in_flight, 1)));
   }
+
+  /// Gives the ranks of the pipeline, whose calls reach the memory of the messages.
+  void connect(CommunicatorOf<Target> ranks) { ranks_ = std::move(ranks); }
+  [[nodiscard]] bool connected() const noexcept { return ranks_.valid(); }
 
   /// Names the line of the program that the messages are for.
   void called_from(SourceLocation where) noexcept { where_ = where; }
@@ -48,7 +48,7 @@ public:
       return;
     Input& input = inputs_[planned.input.slot];
     input.tensor.emplace(memory());
-    wait_for_kernels(input.tensor->execution());
+    order_call_after<Target>(input.tensor->execution());
     input.receive =
         ranks_.receive_async(std::span<Element>(input.tensor->mutable_data(), input.tensor->local_size()),
                              planned.input.peer, planned.input.tag, where_);
@@ -77,7 +77,7 @@ public:
       wait_for_oldest(channel, planned.action);
     Outgoing& outgoing = channel.sends[(channel.oldest + channel.count++) % channel.sends.size()];
     outgoing.tensor = std::move(out);
-    wait_for_kernels(outgoing.tensor->execution());
+    order_call_after<Target>(outgoing.tensor->execution());
     outgoing.send =
         ranks_.send_async(std::span<const Element>(outgoing.tensor->data(), outgoing.tensor->local_size()),
                           planned.output.peer, planned.output.tag, where_);
@@ -121,7 +121,7 @@ private:
     pending.wait();
   }
 
-  HostCommunicator ranks_;
+  CommunicatorOf<Target> ranks_;
   std::vector<Input> inputs_;
   std::vector<Channel> channels_;
   TimelineRecorder& recorder_;

@@ -15,6 +15,7 @@
 #include <shardwright/train/pipeline_plan.hpp>
 #include <shardwright/train/pipeline_stage.hpp>
 #include <shardwright/train/pipeline_timeline.hpp>
+#include <shardwright/train/reach.hpp>
 #include <shardwright/train/saved_states.hpp>
 
 #include <algorithm>
@@ -62,7 +63,7 @@ public:
   PipelineRunner(HostCommunicator ranks, S schedule, std::vector<Stage*> chunks, PipelineOptions options = {})
       : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),
         plan_(checked_plan()), recorder_(options.record, 8 * plan_.steps.size() + 64),
-        messages_(ranks_, plan_, schedule_.window().sends_in_flight, recorder_),
+        messages_(plan_, schedule_.window().sends_in_flight, recorder_),
         saved_(plan_.chunks, plan_.microbatches) {
     static_cast<void>(carries_loss<Loss, S>);
   }
@@ -74,7 +75,7 @@ public:
   /// @throws InvalidArgument for another number of microbatches; LifecycleError after a run that threw; the
   /// typed errors of the communicators.
   [[nodiscard]] Loss run(std::span<const Batch> batches, SourceLocation where = SourceLocation::current()) {
-    begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
+    begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches, where);
     Loss loss{};
     std::size_t posted = 0;
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -92,7 +93,7 @@ public:
   template <class AtLast>
   void run_forwards(std::span<const Batch> batches, AtLast at_last,
                     SourceLocation where = SourceLocation::current()) {
-    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches.size(), where);
+    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches, where);
     Loss unused{};
     const std::size_t count = plan_.forwards_of(static_cast<int>(batches.size()));
     std::size_t posted = 0;
@@ -185,15 +186,18 @@ private:
     return batches[static_cast<std::size_t>(planned.action.microbatch)];
   }
 
-  void begin(bool fits, std::size_t given, SourceLocation where) {
+  void begin(bool fits, std::span<const Batch> batches, SourceLocation where) {
     if (!fits)
       throw InvalidArgument("PipelineRunner: the microbatches must be the schedule's " +
-                            std::to_string(plan_.microbatches) + ", but " + std::to_string(given) +
+                            std::to_string(plan_.microbatches) + ", but " + std::to_string(batches.size()) +
                             " were given (make a schedule for their number)");
     if (running_)
       throw LifecycleError("PipelineRunner: a runner must not be used after a run that threw (end the "
                            "program, or launch a new world)");
     running_ = true;
+    if (!messages_.connected() && !batches.empty())
+      messages_.connect(detail::reach<typename Boundary::target>(
+          chunks_.front()->make_input(batches.front()).core(), ranks_));
     messages_.called_from(where);
     saved_.reset_peak();
     recorder_.restart(ranks_);

@@ -7,9 +7,11 @@
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/odd_ranks.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/non_finite.hpp>
+#include <shardwright/train/step_record.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -100,11 +102,46 @@ template <ParameterSet Model>
   return out;
 }
 
+namespace detail {
+
+/// What a guard remembers on a device.
+struct GuardState {
+  std::int64_t in_a_row = 0;
+  std::int32_t halted = 0;
+};
+
+/// The verdict on a step, where the optimizer's kernels look. After a step that ends the run none is taken
+/// any more, so that parameters and optimizer stay as that step found them until the host has heard of it.
+struct JudgeStep {
+  GuardState* guard;
+  StepRecord* record;
+  std::int64_t most_in_a_row;
+  bool stops;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    if (record->finite != 0) {
+      guard->in_a_row = 0;
+    } else if (record->overflowed == 0 && guard->halted == 0) {
+      ++guard->in_a_row;
+      if (stops || guard->in_a_row == most_in_a_row)
+        guard->halted = 1;
+    }
+    if (guard->halted != 0)
+      record->take = 0;
+    record->halted = guard->halted;
+    record->skipped = guard->in_a_row;
+  }
+};
+
+} // namespace detail
+
 /// @brief Lets finite steps pass and deals with the others by choice; all ranks decide alike, because the
 /// loss and the norm of a GradientSummary are the same on all.
 ///
 /// A finite step costs nothing. Dynamic loss scaling uses it as it is: choose `skip`, and lower the scale
 /// where `admit` gives false.
+///
+/// On a device the verdict falls there and the host hears of it with the step's report: a step that is not
+/// finite is not taken, and where the run must stop, none after it is. Then `end_run` throws.
 class StepGuard {
 public:
   /// @param ranks all ranks that hold a part of the model
@@ -124,17 +161,41 @@ public:
       in_a_row_ = 0;
       return true;
     }
-    places_ = find_non_finite(model, ranks_, accumulator.local_loss());
     ++skipped_;
-    const bool too_many = ++in_a_row_ == most_in_a_row_;
-    if (choice_ == NonFinite::stop || too_many)
-      throw NonFiniteStep("step " + std::to_string(step) + ": " + sentence() +
-                              (choice_ == NonFinite::skip
-                                   ? ", the last of " + std::to_string(in_a_row_) + " skipped steps in a row"
-                                   : std::string()) +
-                              " (lower the learning rate, lengthen its warm-up, or look at the batch)",
-                          places_, {ranks_.world_rank(), ranks_.name(), "non-finite check"});
+    if (++in_a_row_ == most_in_a_row_ || choice_ == NonFinite::stop)
+      end_run(model, accumulator, step, in_a_row_);
+    places_ = find_non_finite(model, ranks_, accumulator.local_loss());
     return false;
+  }
+
+  /// @brief The same on a device, which decides: always true. Nothing waits.
+  template <ParameterSet Model, class Target>
+  [[nodiscard]] bool admit(Model&, const GradAccumulator<Model>&, const DeviceSummary<Target>& summary,
+                           std::int64_t) {
+    if (!device_state_) {
+      device_state_ = detail::BufferHandle(summary.resources().take(sizeof(detail::GuardState)));
+      detail::run_once("sw::guard_start", summary.execution(),
+                       detail::StoreKernel<detail::GuardState>{device_state(), {}});
+    }
+    detail::run_once(
+        "sw::guard", summary.execution(),
+        detail::JudgeStep{device_state(), summary.record(), most_in_a_row_, choice_ == NonFinite::stop});
+    return true;
+  }
+
+  /// @brief Ends the run because of a step that is not finite, and says where: the gradients must be those of
+  /// that step. Collective over the ranks; reads the gradients and waits.
+  /// @param in_a_row skipped steps up to this one
+  template <ParameterSet Model>
+  [[noreturn]] void end_run(Model& model, const GradAccumulator<Model>& accumulator, std::int64_t step,
+                            std::int64_t in_a_row) {
+    places_ = find_non_finite(model, ranks_, accumulator.local_loss());
+    throw NonFiniteStep("step " + std::to_string(step) + ": " + sentence() +
+                            (choice_ == NonFinite::skip
+                                 ? ", the last of " + std::to_string(in_a_row) + " skipped steps in a row"
+                                 : std::string()) +
+                            " (lower the learning rate, lengthen its warm-up, or look at the batch)",
+                        places_, {ranks_.world_rank(), ranks_.name(), "non-finite check"});
   }
 
   /// @brief What was not finite in a step, in words: the loss, and then the parameters that the backward pass
@@ -150,18 +211,23 @@ public:
       out += "; and " + std::to_string(places_.size() - shown) + " more";
     return places_.empty() ? out + "their sums over all ranks alone" : out;
   }
-  /// @brief Steps that were not admitted.
+  /// @brief Steps that were not admitted, on the host.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
   /// @brief Where the last of them was not finite.
   [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
 
 private:
+  [[nodiscard]] detail::GuardState* device_state() const {
+    return static_cast<detail::GuardState*>(device_state_.data());
+  }
+
   NonFinite choice_;
   HostCommunicator ranks_;
   std::int64_t most_in_a_row_;
   std::int64_t in_a_row_ = 0;
   std::int64_t skipped_ = 0;
   std::vector<NonFinitePlace> places_;
+  detail::BufferHandle device_state_; // of the device whose steps it admits
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief CUDA graphs of the stream of one rank, for StepGraph.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/mesh/target.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#if defined(KOKKOS_ENABLE_CUDA)
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Captures what one rank's thread enqueues on its stream, and on the streams that it joins with it by
+/// events; other ranks of the process are not touched.
+///
+/// Kernels, copies in pinned memory and NCCL's calls can be captured. Collectives of thread ranks cannot:
+/// their ranks meet on the host in each call.
+class CudaGraphs {
+  struct DestroyGraph {
+    void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
+  };
+  struct DestroyExecutable {
+    void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
+  };
+
+public:
+  using Captured = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+  using Replayable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExecutable>;
+
+  explicit CudaGraphs(const CudaTarget::execution_space& execution) : execution_(execution) {}
+
+  void begin() {
+    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  [[nodiscard]] std::optional<Captured> end() {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(stream(), &graph) != cudaSuccess || graph == nullptr) {
+      static_cast<void>(cudaGetLastError()); // told by the missing graph
+      return std::nullopt;
+    }
+    return Captured(graph);
+  }
+  void discard() { static_cast<void>(end()); }
+  [[nodiscard]] Replayable instantiate(Captured captured) {
+    cudaGraphExec_t graph = nullptr;
+    check(cudaGraphInstantiate(&graph, captured.get(), 0), "cudaGraphInstantiate");
+    return Replayable(graph);
+  }
+  [[nodiscard]] bool update(Replayable& replayable, Captured& captured) {
+    cudaGraphExecUpdateResultInfo result{};
+    if (cudaGraphExecUpdate(replayable.get(), captured.get(), &result) == cudaSuccess)
+      return true;
+    static_cast<void>(cudaGetLastError()); // another shape: the caller instantiates
+    return false;
+  }
+  void launch(Replayable& replayable) {
+    check(cudaGraphLaunch(replayable.get(), stream()), "cudaGraphLaunch");
+  }
+
+private:
+  [[nodiscard]] cudaStream_t stream() const { return execution_.cuda_stream(); }
+  static void check(cudaError_t code, const char* call) {
+    if (code != cudaSuccess)
+      throw TransportError(static_cast<int>(code), std::string(call) +
+                                                       ": CUDA must accept the call, but said '" +
+                                                       cudaGetErrorString(code) + "' (run without capture)");
+  }
+
+  CudaTarget::execution_space execution_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
+
+#endif

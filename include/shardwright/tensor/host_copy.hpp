@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Explicit copies between the host and a target's memory.
+
+#include <shardwright/mesh/target.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The host waits for what a device target's stream holds. Only explicit copies and reads do; a target may
+/// count them.
+template <class Target>
+void wait_for_device(const typename Target::execution_space& execution) {
+  if constexpr (requires { Target::note_host_wait(); })
+    Target::note_host_wait();
+  wait_for_kernels(execution);
+}
+
+/// Contiguous host elements to the memory of a target, and back; both wait.
+template <class Target, class Element>
+void copy_to_target(const typename Target::execution_space& execution, const Element* from, Element* to,
+                    std::size_t count) {
+  if constexpr (Target::host_accessible) {
+    std::copy_n(from, count, to);
+  } else {
+    using Host = Kokkos::View<const Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Kokkos::deep_copy(execution, VectorView<Element, Target>(to, count), Host(from, count));
+    wait_for_device<Target>(execution);
+  }
+}
+template <class Target, class Element>
+void copy_to_host(const typename Target::execution_space& execution, const Element* from, Element* to,
+                  std::size_t count) {
+  if constexpr (Target::host_accessible) {
+    wait_for_kernels(execution);
+    std::copy_n(from, count, to);
+  } else {
+    using Host = Kokkos::View<Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Kokkos::deep_copy(execution, Host(to, count), VectorView<const Element, Target>(from, count));
+    wait_for_device<Target>(execution);
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

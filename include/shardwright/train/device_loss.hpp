@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Loss sums and token counts that stay in a device's memory, where the next kernels find them.
+
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/scalars.hpp>
+#include <shardwright/train/loss.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// A sum of losses and a number of tokens, or nothing.
+template <class Target>
+class DeviceSums {
+public:
+  DeviceSums() = default;
+  explicit DeviceSums(Scalars<2, Target> sums) : sums_(std::move(sums)) {}
+
+  /// Adds on the device, in the order of the calls.
+  DeviceSums& operator+=(const DeviceSums& other) {
+    if (!other.sums_)
+      return *this;
+    const auto& execution = other.sums_->resources().execution();
+    if (!sums_) {
+      sums_.emplace(other.sums_->resources());
+      kernels::copy(execution, other.sums_->values(), sums_->view());
+    } else {
+      kernels::add(execution, sums_->values(), other.sums_->values(), sums_->view());
+    }
+    return *this;
+  }
+
+  /// Loss and tokens for kernels; null for nothing.
+  [[nodiscard]] const double* data() const { return sums_ ? sums_->values().data() : nullptr; }
+  /// The same on the host; waits for the device.
+  [[nodiscard]] std::array<double, 2> numbers() const {
+    return sums_ ? sums_->read() : std::array<double, 2>{};
+  }
+
+private:
+  std::optional<Scalars<2, Target>> sums_;
+};
+
+} // namespace detail
+
+/// @brief A LossSum with its TokenCount.
+template <LayoutType L>
+struct CountedLoss {
+  LossSum<L> loss;
+  TokenCount<L> tokens;
+};
+
+/// @brief A LossSum with its TokenCount in the memory of a device; move-only.
+template <LayoutType L, class Target>
+class DeviceLoss : public detail::DeviceSums<Target> {
+public:
+  using layout = L;
+  DeviceLoss() = default; ///< No loss and no tokens.
+  explicit DeviceLoss(detail::Scalars<2, Target> sums) : detail::DeviceSums<Target>(std::move(sums)) {}
+
+  /// @brief The numbers, once the device has them: waits for it.
+  [[nodiscard]] CountedLoss<L> read() const {
+    const std::array<double, 2> host = this->numbers();
+    return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

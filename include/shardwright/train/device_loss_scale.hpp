@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Dynamic loss scaling on a device: the scale, its rule and what reads it stay in the device's
+/// memory.
+
+#include <shardwright/tensor/device_value.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/loss_scale.hpp>
+#include <shardwright/train/step_record.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// DynamicLossScale in a device's memory.
+struct LossScaleState {
+  std::int32_t exponent = 0;
+  std::int64_t good_steps = 0;
+  std::int64_t overflows = 0;
+};
+
+/// The exponent of a loss scale, where kernels read it: the device's, or the host's where there is none.
+struct LossExponent {
+  const LossScaleState* state = nullptr;
+  int fixed = 0;
+  SHARDWRIGHT_FUNCTION int value() const { return state == nullptr ? fixed : state->exponent; }
+};
+
+/// DynamicLossScale::update; what overflowed is not finite, so that no optimizer takes it, and no guard
+/// counts it where there is a smaller scale to try.
+struct UpdateLossScale {
+  LossScaleState* state;
+  StepRecord* record;
+  LossScaleOptions options;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    const bool finite = record->finite != 0;
+    state->good_steps = finite ? state->good_steps + 1 : 0;
+    state->overflows += finite ? 0 : 1;
+    if (!finite) {
+      if (state->exponent > options.least_exponent) {
+        --state->exponent;
+        record->overflowed = 1;
+      }
+    } else if (state->good_steps == options.growth_steps) {
+      if (state->exponent < options.most_exponent)
+        ++state->exponent;
+      state->good_steps = 0;
+    }
+  }
+};
+
+/// out = x times the scale, narrowed once.
+template <class To, class From>
+struct ScaleAndNarrow {
+  const From* x;
+  To* out;
+  LossExponent exponent;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    out[i] = static_cast<To>(x[i] * static_cast<From>(std::ldexp(1.0, exponent.value())));
+  }
+};
+
+} // namespace detail
+
+/// @brief What a model on a device multiplies its gradients with: a LossScale of the host, or one that a
+/// DynamicDeviceLossScale changes in the device's memory. Copies name the same one.
+template <class Target>
+class DeviceLossScale {
+public:
+  DeviceLossScale(LossScale fixed = {})
+      : fixed_(fixed) {} // NOLINT(google-explicit-constructor): the constant
+  explicit DeviceLossScale(std::shared_ptr<detail::DeviceValue<detail::LossScaleState, Target>> state)
+      : state_(std::move(state)) {}
+
+  /// @brief Where kernels read it.
+  [[nodiscard]] detail::LossExponent exponent() const {
+    return {state_ ? state_->get() : nullptr, fixed_.exponent()};
+  }
+  /// @brief Whether the device changes it.
+  [[nodiscard]] bool dynamic() const noexcept { return state_ != nullptr; }
+  /// @brief That of the host; 1 where the device changes it.
+  [[nodiscard]] LossScale fixed() const noexcept { return fixed_; }
+
+  friend bool operator==(const DeviceLossScale&, const DeviceLossScale&) = default;
+
+private:
+  LossScale fixed_;
+  std::shared_ptr<detail::DeviceValue<detail::LossScaleState, Target>> state_;
+};
+
+/// @brief The factor on the loss's gradient of a model on a target.
+template <class Target>
+using LossScaleOn = std::conditional_t<bool(Target::host_accessible), LossScale, DeviceLossScale<Target>>;
+
+/// @brief DynamicLossScale for a model on a device: the same rule, which runs there. `scale()` is handed to
+/// the model once; the host never knows its value.
+template <class Target>
+class DynamicDeviceLossScale {
+public:
+  template <class Mesh>
+  explicit DynamicDeviceLossScale(const Mesh& mesh, LossScaleOptions options = {})
+      : options_(options), state_(std::make_shared<detail::DeviceValue<detail::LossScaleState, Target>>(
+                               mesh.core().template resources<Target>(),
+                               detail::LossScaleState{options.initial_exponent, 0, 0})) {}
+
+  [[nodiscard]] DeviceLossScale<Target> scale() const { return DeviceLossScale<Target>(state_); }
+  /// @brief Takes note of a finished step, which the optimizer then does not take if it overflowed.
+  void update(const DeviceSummary<Target>& summary) {
+    detail::run_once("sw::loss_scale", summary.execution(),
+                     detail::UpdateLossScale{state_->get(), summary.record(), options_});
+  }
+  /// @brief Steps that overflowed; waits for the device.
+  [[nodiscard]] std::int64_t overflows() const { return state_->read().overflows; }
+
+private:
+  LossScaleOptions options_;
+  std::shared_ptr<detail::DeviceValue<detail::LossScaleState, Target>> state_;
+};
+
+namespace detail {
+
+/// A gradient in the element of activations, times the scale.
+template <class To, LayoutType L, class From, class Target>
+[[nodiscard]] ShardedTensor<L, To, Target> scale_and_narrow(ShardedTensor<L, From, Target>&& gradient,
+                                                            const DeviceLossScale<Target>& scale) {
+  ShardedTensor<L, To, Target> out(gradient.resources(), gradient.shape());
+  kernels::detail::run("sw::narrow", gradient.execution(), gradient.local_size(),
+                       ScaleAndNarrow<To, From>{gradient.data(), out.mutable_data(), scale.exponent()});
+  return out;
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Captures the work that a step of training enqueues, and replays it step after step.
+
+#include <shardwright/core/error.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A step could not be captured, and part of it has been enqueued: the run cannot go on.
+class CaptureFailed : public Error {
+public:
+  using Error::Error;
+};
+
+/// @brief What captures and replays the work of a stream: CudaGraphs (mesh/cuda_graphs.hpp).
+///
+/// Between `begin` and `end` what is enqueued does not run. `end` gives nothing where the capture is of no
+/// use; `update` puts newly captured work into what is replayed, where both have one shape.
+template <class Type>
+concept StepCapture = requires(Type& capture, typename Type::Captured captured,
+                               typename Type::Replayable replayable) {
+  capture.begin();
+  { capture.end() } -> std::same_as<std::optional<typename Type::Captured>>;
+  capture.discard();
+  { capture.instantiate(std::move(captured)) } -> std::same_as<typename Type::Replayable>;
+  { capture.update(replayable, captured) } -> std::same_as<bool>;
+  capture.launch(replayable);
+};
+
+/// @brief How a step was carried out.
+enum class StepMode : std::uint8_t {
+  plain,    ///< Its work was enqueued, call by call.
+  captured, ///< It was captured, and replayed for the first time.
+  replayed,
+};
+
+/// @brief Carries out the steps of a training: the first ones call by call, so that memory, communicators and
+/// optimizer state are made; then one that is captured; then replays of it, each a single call of the host.
+///
+/// What a step enqueues must be the same in all steps, at the same places in memory; what changes (batches,
+/// the learning rate) is written to fixed places before. The step must leave the host's objects as it finds
+/// them, for a replay does not touch them.
+template <StepCapture Capture>
+class StepGraph {
+public:
+  /// @param obstacle why steps cannot be captured here, a sentence, or nothing: then all are plain
+  /// @param warm_up plain steps at the beginning
+  explicit StepGraph(Capture capture, std::string obstacle = {}, int warm_up = 2)
+      : capture_(std::move(capture)), obstacle_(std::move(obstacle)), warm_up_(warm_up) {}
+
+  /// @brief Carries out one step, which `enqueue()` enqueues.
+  ///
+  /// A capture that comes to nothing is no error: the step runs call by call, and obstacle() says why.
+  /// @throws CaptureFailed where `enqueue` throws in a capture.
+  template <class Enqueue>
+  StepMode step(Enqueue&& enqueue) {
+    if (!obstacle_.empty() || steps_ < warm_up_) {
+      ++steps_;
+      enqueue();
+      return StepMode::plain;
+    }
+    ++steps_;
+    if (replayable_ && current_) {
+      capture_.launch(*replayable_);
+      return StepMode::replayed;
+    }
+    capture_.begin();
+    try {
+      enqueue();
+    } catch (const std::exception& cause) {
+      capture_.discard();
+      throw CaptureFailed(std::string("StepGraph: a step that is captured must only enqueue work, but it "
+                                      "ended with: ") +
+                          cause.what() + " (run without capture)");
+    }
+    std::optional<typename Capture::Captured> captured = capture_.end();
+    if (!captured) {
+      obstacle_ =
+          "StepGraph: the step could not be captured, as something in it waits for the device or uses "
+          "another stream; it runs call by call";
+      enqueue();
+      return StepMode::plain;
+    }
+    if (!replayable_ || !capture_.update(*replayable_, *captured))
+      replayable_.emplace(capture_.instantiate(*std::move(captured)));
+    current_ = true;
+    capture_.launch(*replayable_);
+    return StepMode::captured;
+  }
+
+  /// @brief Has the next step captured anew: for other batches, or after memory has moved.
+  void invalidate() noexcept { current_ = false; }
+  /// @brief Why steps are not captured; empty where they are, or will be.
+  [[nodiscard]] const std::string& obstacle() const noexcept { return obstacle_; }
+
+private:
+  Capture capture_;
+  std::string obstacle_;
+  int warm_up_;
+  std::int64_t steps_ = 0;
+  std::optional<typename Capture::Replayable> replayable_;
+  bool current_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

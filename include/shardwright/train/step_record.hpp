@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a finished step knows: as numbers of the host, or as a record in a device's memory that
+/// kernels read.
+
+#include <shardwright/tensor/device_value.hpp>
+#include <shardwright/train/loss.hpp>
+#include <shardwright/train/loss_scale.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A finished step in a device's memory; the same on every rank.
+struct StepRecord {
+  double loss = 0;                ///< Mean over the tokens.
+  double tokens = 0;              ///< Valid tokens of the global batch.
+  double gradient_norm = 0;       ///< Of the gradient of the mean loss.
+  double scale = 0;               ///< GradientScale::factor, before clipping.
+  std::int32_t loss_exponent = 0; ///< Of the loss scale that the gradients hold.
+  std::int32_t finite = 0;        ///< Whether loss and norm are numbers.
+  std::int32_t overflowed = 0;    ///< Whether a smaller loss scale is tried instead.
+  std::int32_t take = 0;          ///< Whether the optimizer takes the step.
+  std::int32_t halted = 0;        ///< Whether a StepGuard lets no step pass any more.
+  std::int64_t skipped = 0;       ///< Steps in a row that a StepGuard has not let pass, up to this one.
+};
+
+/// @brief What a finished step knows; the same on every rank.
+struct GradientSummary {
+  MeanLoss loss;            ///< Sum of token losses over the global number of tokens.
+  std::int64_t tokens = 0;  ///< Valid tokens of the global batch.
+  double gradient_norm = 0; ///< Norm of the gradient of the mean loss, every element counted once.
+  GradientScale scale{1}; ///< The gradients are those of the scaled, summed loss; this makes them the mean's.
+
+  /// @brief Whether loss and gradients are numbers.
+  [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
+  /// @brief Itself: what DeviceSummary::read gives where the step is a device's.
+  [[nodiscard]] const GradientSummary& read() const noexcept { return *this; }
+};
+
+namespace detail {
+
+/// @throws InvalidArgument for a batch without tokens.
+inline void require_tokens(double tokens) {
+  if (tokens <= 0)
+    throw InvalidArgument(
+        "GradAccumulator: the global batch must have at least one valid token (all targets are masked)");
+}
+
+[[nodiscard]] inline GradientSummary summary_of(const StepRecord& record) {
+  require_tokens(record.tokens);
+  GradientSummary out;
+  out.loss.value = record.loss;
+  out.tokens = static_cast<std::int64_t>(record.tokens);
+  out.gradient_norm = record.gradient_norm;
+  out.scale = GradientScale(out.tokens, LossScale::power_of_two(record.loss_exponent));
+  return out;
+}
+
+} // namespace detail
+
+/// @brief What a finished step on a device knows, as a handle of its StepRecord, which kernels of later
+/// operations read. The accumulator's next step writes over it, in the order of the stream.
+template <class Target>
+class DeviceSummary {
+public:
+  explicit DeviceSummary(const detail::DeviceValue<StepRecord, Target>& record) : record_(&record) {}
+
+  [[nodiscard]] StepRecord* record() const { return record_->get(); }
+  [[nodiscard]] detail::TargetResources<Target>& resources() const { return record_->resources(); }
+  [[nodiscard]] const typename Target::execution_space& execution() const { return record_->execution(); }
+
+  /// @brief The numbers, once the device has them: waits for it (StepReports does not).
+  /// @throws InvalidArgument where no rank had a valid token.
+  [[nodiscard]] GradientSummary read() const { return detail::summary_of(record_->read()); }
+
+private:
+  const detail::DeviceValue<StepRecord, Target>* record_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The sums of one step on a device: loss, tokens and squares of the gradient, reduced and turned into
+/// a StepRecord without the host.
+
+#include <shardwright/tensor/scalars.hpp>
+#include <shardwright/train/device_loss.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/step_record.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Puts the sums of a rank side by side, for one reduction; a null `loss` counts nothing.
+struct CollectTotals {
+  const double* loss; // and tokens
+  const double* squares;
+  double* totals;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    totals[0] = loss == nullptr ? 0 : loss[0];
+    totals[1] = loss == nullptr ? 0 : loss[1];
+    totals[2] = *squares;
+  }
+};
+
+/// The arithmetic of GradAccumulator::finish and GradientScale, operation for operation.
+struct SummarizeTotals {
+  const double* totals;
+  StepRecord* record;
+  LossExponent exponent;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    const int loss_exponent = exponent.value();
+    const double factor = 1 / totals[1] / std::ldexp(1.0, loss_exponent);
+    record->loss = totals[0] / totals[1];
+    record->tokens = totals[1];
+    record->gradient_norm = std::sqrt(totals[2]) * factor;
+    record->scale = factor;
+    record->loss_exponent = loss_exponent;
+    // x - x is 0 for a finite number alone.
+    const bool finite =
+        record->loss - record->loss == 0 && record->gradient_norm - record->gradient_norm == 0;
+    record->finite = finite ? 1 : 0;
+    record->overflowed = 0;
+    record->take = record->finite;
+    record->halted = 0;
+  }
+};
+
+/// Adds the losses of microbatches, in their order, and finishes the step.
+template <class Target>
+class StepTotals {
+public:
+  void add(const DeviceSums<Target>& sums) { sums_ += sums; }
+
+  /// The reduced step. Collective over `ranks`; null for one rank alone.
+  template <class Ranks>
+  [[nodiscard]] DeviceSummary<Target> finish(Ranks* ranks, const Scalars<1, Target>& squares, bool counts,
+                                             const DeviceLossScale<Target>& scale) {
+    TargetResources<Target>& resources = squares.resources();
+    const auto& execution = resources.execution();
+    if (!totals_) {
+      totals_.emplace(resources);
+      record_.emplace(resources);
+    }
+    double* const totals = totals_->view().data();
+    run_once("sw::collect", execution,
+             CollectTotals{counts ? sums_.data() : nullptr, squares.values().data(), totals});
+    if (ranks != nullptr)
+      ranks->all_reduce_in_place(std::span<double>(totals, 3));
+    run_once("sw::summarize", execution, SummarizeTotals{totals, record_->get(), scale.exponent()});
+    return DeviceSummary<Target>(*record_);
+  }
+
+  /// The sum of this rank's token losses; waits for the device.
+  [[nodiscard]] double local_loss() const { return sums_.numbers()[0]; }
+  void restart() { sums_ = {}; }
+
+private:
+  DeviceSums<Target> sums_;
+  // At one place in all steps, where captured kernels find them.
+  std::optional<Scalars<3, Target>> totals_;
+  std::optional<DeviceValue<StepRecord, Target>> record_;
+};
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI
