@@ -78,8 +78,8 @@ void run_attention_forward(const char* operation, const Execution& execution,
     run("sw::attention", execution, shape.tokens() * shape.heads(),
         AttentionForwardRow<Element>{row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block, false,
                                      row.scale});
-    run("sw::round", execution, sums.rows,
-        RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
+    run_lanes("sw::round", execution, sums.rows,
+              RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
   } else {
     run("sw::attention", execution, shape.tokens() * shape.heads(), row);
   }
@@ -108,8 +108,8 @@ void run_attention_backward(const char* operation, const Execution& execution,
         {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
          KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale},
         workspace);
-    run("sw::round", execution, sums.rows,
-        RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
+    run_lanes("sw::round", execution, sums.rows,
+              RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
   } else {
     run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
     run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
