@@ -9,6 +9,8 @@
 
 #include <barrier>
 #include <cstddef>
+#include <cstring>
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -25,11 +27,39 @@ public:
   [[nodiscard]] unsigned char* shared() const { return shared_; }
   void barrier() const { barrier_->arrive_and_wait(); }
 
+  /// Copies arrive when they are waited for and not before.
+  void copy_16_bytes(void* to, const void* from, bool inside) const {
+    copies_.push_back({to, inside ? from : nullptr});
+  }
+  void end_copies() const { groups_.push_back(copies_.size()); }
+  template <int under_way>
+  void wait_for_copies() const {
+    while (groups_.size() > under_way) {
+      const std::size_t count = groups_.front();
+      for (std::size_t i = 0; i < count; ++i) {
+        if (copies_[i].from == nullptr)
+          std::memset(copies_[i].to, 0, 16);
+        else
+          std::memcpy(copies_[i].to, copies_[i].from, 16);
+      }
+      copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(count));
+      groups_.pop_front();
+      for (std::size_t& end : groups_)
+        end -= count;
+    }
+  }
+
 private:
   std::size_t index_;
   unsigned warp_;
   unsigned char* shared_;
   std::barrier<>* barrier_;
+  struct Copy {
+    void* to;
+    const void* from;
+  };
+  mutable std::vector<Copy> copies_;
+  mutable std::deque<std::size_t> groups_; // ends in copies_
 };
 static_assert(shardwright::kernels::detail::KernelBlock<HostBlock>);
 

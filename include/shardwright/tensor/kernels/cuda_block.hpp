@@ -28,6 +28,17 @@ struct CudaBlock {
     return shardwright_shared_memory;
   }
   __device__ void barrier() const { __syncthreads(); }
+  __device__ void copy_16_bytes(void* to, const void* from, bool inside) const {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     static_cast<unsigned>(__cvta_generic_to_shared(to))),
+                 "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+  }
+  __device__ void end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <int under_way>
+  __device__ void wait_for_copies() const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(under_way) : "memory");
+  }
 };
 
 template <class Functor>
