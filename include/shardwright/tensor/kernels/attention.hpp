@@ -126,6 +126,14 @@ void run_attention_forward(const char* operation, const Execution& execution,
   }
 }
 
+template <class Execution, class Element>
+void run_attention_backward_rows(const Execution& execution, const AttentionBackwardQuery<Element>& query) {
+  const AttentionShape& shape = query.shape;
+  run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
+  run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
+      AttentionBackwardKey<Element>{query});
+}
+
 template <class Execution, class Element, class Out, class Work>
 void run_attention_backward(const char* operation, const Execution& execution,
                             const AttentionBackwardQuery<Element, Out>& query, const Work& workspace) {
@@ -157,17 +165,13 @@ void run_attention_backward(const char* operation, const Execution& execution,
       require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
       const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
                                     query.d_qkv.columns};
-      run_attention_backward<Execution, Element, Number>(
-          operation, execution,
-          {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
-           KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale},
-          workspace);
+      run_attention_backward_rows<Execution, Element>(
+          execution, {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
+                      KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale});
       run_lanes("sw::round", execution, sums.rows,
                 RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
     } else {
-      run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
-      run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
-          AttentionBackwardKey<Element>{query});
+      run_attention_backward_rows<Execution, Element>(execution, query);
     }
   }
 }

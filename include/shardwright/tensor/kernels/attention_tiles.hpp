@@ -34,7 +34,7 @@ inline constexpr float tiles_infinity = std::numeric_limits<float>::infinity();
 inline constexpr float tiles_log2e = 1.4426950408889634f;
 
 struct Larger {
-  SHARDWRIGHT_FUNCTION float operator()(float a, float b) const { return a > b ? a : b; }
+  SHARDWRIGHT_FUNCTION float operator()(float a, float b) const { return std::fmax(a, b); }
 };
 struct Plus {
   SHARDWRIGHT_FUNCTION float operator()(float a, float b) const { return a + b; }

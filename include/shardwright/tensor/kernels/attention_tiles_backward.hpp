@@ -320,6 +320,11 @@ struct AttentionBackwardKeyTiles {
   }
 
 private:
+  /// Neighbours in shared memory.
+  struct alignas(8) FloatPair {
+    float v[2];
+  };
+
   /// Scores become probabilities P, and gradients of probabilities P (dP - dots): rows are keys, columns
   /// queries, whose shifts and dots are in shared memory.
   SHARDWRIGHT_FUNCTION void score_gradients(Registers<float, part / 2>& scores,
@@ -328,13 +333,17 @@ private:
                                             std::uint32_t first_row) const {
     const float factor = a.scale * tiles_log2e;
     each_thread([&](unsigned thread) {
-      SHARDWRIGHT_UNROLL for (int i = 0; i < part / 2; ++i) {
-        const unsigned column =
-            8 * static_cast<unsigned>(i / 4) + thread % 4 * 2 + static_cast<unsigned>(i % 2);
-        const bool visible = first_row + column >= sees(thread, i % 4 / 2);
-        const float weight = visible ? fast_exp2(scores(thread, i) * factor - shift[column]) : 0.0f;
-        scores(thread, i) = weight;
-        slopes(thread, i) = visible ? weight * (slopes(thread, i) - shift[queries + column]) : 0.0f;
+      SHARDWRIGHT_UNROLL for (int pair = 0; pair < part / 4; ++pair) {
+        const unsigned column = 8 * static_cast<unsigned>(pair / 2) + thread % 4 * 2;
+        const auto shifts = *reinterpret_cast<const FloatPair*>(shift + column);
+        const auto row_dots = *reinterpret_cast<const FloatPair*>(shift + queries + column);
+        SHARDWRIGHT_UNROLL for (int k = 0; k < 2; ++k) {
+          const int i = 2 * pair + k;
+          const bool visible = first_row + column + static_cast<unsigned>(k) >= sees(thread, pair % 2);
+          const float weight = visible ? fast_exp2(scores(thread, i) * factor - shifts.v[k]) : 0.0f;
+          scores(thread, i) = weight;
+          slopes(thread, i) = visible ? weight * (slopes(thread, i) - row_dots.v[k]) : 0.0f;
+        }
       }
     });
   }

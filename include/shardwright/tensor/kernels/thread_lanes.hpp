@@ -10,7 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
@@ -23,6 +23,37 @@ struct LaneMask {
   bool v[count];
 };
 
+/// Two numbers as narrow elements in one word, the first in the lower half: rounded as the element rounds,
+/// though a device has one NaN alone.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t word;
+  if constexpr (std::is_same_v<Element, bfloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+#else
+  return Element(first).bits() | static_cast<std::uint32_t>(Element(second).bits()) << 16;
+#endif
+}
+
+/// Half 0 or 1 of a word of two narrow elements.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<Element, float16>) {
+    float number;
+    asm("cvt.f32.f16 %0, %1;"
+        : "=f"(number)
+        : "h"(static_cast<std::uint16_t>(half == 0 ? word : word >> 16)));
+    return number;
+  }
+#endif
+  return Element::from_bits(static_cast<std::uint16_t>(half == 0 ? word : word >> 16));
+}
+
 /// Neighbouring numbers of one thread, moved by one instruction where their address allows it.
 template <class Number, std::size_t size>
 struct ThreadGroup {
@@ -34,9 +65,15 @@ struct ThreadGroup {
                                                Number filler = Number(0)) {
     ThreadGroup out;
     if (count >= size && is_aligned(from)) {
-      const Memory<Element> memory = *reinterpret_cast<const Memory<Element>*>(from);
-      for (std::size_t i = 0; i < size; ++i)
-        out.v[i] = static_cast<Number>(memory.v[i]);
+      if constexpr (in_words<Element>) {
+        const Words words = bits_at<Words>(from);
+        for (std::size_t i = 0; i < size; ++i)
+          out.v[i] = unpacked<Element>(words.v[i / 2], static_cast<int>(i % 2));
+      } else {
+        const Memory<Element> memory = bits_at<Memory<Element>>(from);
+        for (std::size_t i = 0; i < size; ++i)
+          out.v[i] = static_cast<Number>(memory.v[i]);
+      }
     } else {
       for (std::size_t i = 0; i < size; ++i)
         out.v[i] = i < count ? static_cast<Number>(from[i]) : filler;
@@ -46,10 +83,17 @@ struct ThreadGroup {
   template <class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t count) const {
     if (count >= size && is_aligned(to)) {
-      Memory<Element> memory;
-      for (std::size_t i = 0; i < size; ++i)
-        memory.v[i] = static_cast<Element>(v[i]);
-      *reinterpret_cast<Memory<Element>*>(to) = memory;
+      if constexpr (in_words<Element>) {
+        Words words;
+        for (std::size_t i = 0; i < size; i += 2)
+          words.v[i / 2] = packed_pair<Element>(v[i], v[i + 1]);
+        put_bits(to, words);
+      } else {
+        Memory<Element> memory;
+        for (std::size_t i = 0; i < size; ++i)
+          memory.v[i] = static_cast<Element>(v[i]);
+        put_bits(to, memory);
+      }
     } else {
       for (std::size_t i = 0; i < size; ++i)
         if (i < count)
@@ -58,6 +102,32 @@ struct ThreadGroup {
   }
 
 private:
+  /// One access of as many bytes as Bits has, at its alignment.
+  template <class Bits, class Element>
+  SHARDWRIGHT_FUNCTION static Bits bits_at(const Element* from) {
+#if defined(__CUDA_ARCH__)
+    return *reinterpret_cast<const Bits*>(from);
+#else
+    Bits bits;
+    __builtin_memcpy(&bits, from, sizeof bits);
+    return bits;
+#endif
+  }
+  template <class Bits, class Element>
+  SHARDWRIGHT_FUNCTION static void put_bits(Element* to, const Bits& bits) {
+#if defined(__CUDA_ARCH__)
+    *reinterpret_cast<Bits*>(to) = bits;
+#else
+    __builtin_memcpy(static_cast<void*>(to), &bits, sizeof bits);
+#endif
+  }
+
+  /// Narrow elements in twos, as the instructions that round them have them.
+  struct alignas(size * 2 > 16 ? 16 : size * 2) Words {
+    std::uint32_t v[(size + 1) / 2];
+  };
+  template <class Element>
+  static constexpr bool in_words = is_narrow<Element>&& std::is_same_v<Number, float>&& size % 2 == 0;
   template <class Element>
   struct alignas(size * sizeof(Element) > 16 ? 16 : size * sizeof(Element)) Memory {
     Element v[size];

@@ -76,27 +76,6 @@ SHARDWRIGHT_FUNCTION inline void combine_rows(Registers<float, count>& registers
   }
 }
 
-/// Two numbers as narrow elements in one word, the first in the lower half.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
-#if defined(__CUDA_ARCH__)
-  std::uint32_t word;
-  if constexpr (std::is_same_v<Element, bfloat16>)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  return word;
-#else
-  return Element(first).bits() | static_cast<std::uint32_t>(Element(second).bits()) << 16;
-#endif
-}
-
-/// Half 0 or 1 of a word of two narrow elements.
-template <class Element>
-SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
-  return Element::from_bits(static_cast<std::uint16_t>(half == 0 ? word : word >> 16));
-}
-
 /// 2^x with results below the normal range as zero.
 SHARDWRIGHT_FUNCTION inline float fast_exp2(float x) {
 #if defined(__CUDA_ARCH__)
