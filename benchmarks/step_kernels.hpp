@@ -145,7 +145,7 @@ public:
       kernels::rotary_backward(e, d_fused, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     });
     linear_backward("qkv", sum, d_fused, d_x);
-    add("d_embedding", "embedding", 1, 0, t * d * (f + 2 * main),
+    add("d_embedding", "embedding", 1, 0, t * d * f + vocabulary * d * main,
         [=] { kernels::embedding_backward(e, ids, d_x, 0, d_table); });
 
     std::size_t parameters = 2 * s.vocabulary * s.width + (2 * s.layers + 1) * s.width;

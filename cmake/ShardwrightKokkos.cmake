@@ -162,7 +162,7 @@ function(shardwright_fetch_kokkos cuda)
   message(STATUS "shardwright: no Kokkos is installed, so release ${SHARDWRIGHT_KOKKOS_VERSION} is built along "
                  "(FETCHCONTENT_SOURCE_DIR_KOKKOS names a source tree to take instead)")
   # What the Kokkos project writes into the cache is taken back below.
-  shardwright_remember_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING)
+  shardwright_remember_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING CMAKE_CXX_EXTENSIONS)
   set(CMAKE_CXX_STANDARD 20)
   set(CMAKE_CXX_EXTENSIONS OFF)
   FetchContent_Declare(
@@ -172,7 +172,7 @@ function(shardwright_fetch_kokkos cuda)
     DOWNLOAD_EXTRACT_TIMESTAMP FALSE
     SYSTEM)
   FetchContent_MakeAvailable(kokkos)
-  shardwright_restore_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING)
+  shardwright_restore_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING CMAKE_CXX_EXTENSIONS)
 endfunction()
 
 # Defines the target shardwright::kokkos, or stops with what to do. With `cuda` a Kokkos that is built along gets its Cuda

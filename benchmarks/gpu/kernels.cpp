@@ -6,8 +6,9 @@
 #include "device.hpp"
 #include "parts.hpp"
 
-#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <string>
 
 namespace gpu {
 
@@ -37,8 +38,9 @@ void measure_kernels(const Options& options, const Rates& rates, Report& report)
       report.add({"kernels", kernel.name, 100 * share, "% of the copy rate", 80});
     } else {
       std::printf(" %9s %9.1f\n", "", 1e-12 * flops);
-      report.add({"kernels", kernel.name, 1e-12 * flops, "TFLOP/s"});
-      report.add({"kernels", kernel.name + ", share", 100 * flops / rates.bfloat, "% of the matrix rate"});
+      report.add(
+          {"kernels", kernel.name, 1e-12 * flops,
+           "TFLOP/s, " + std::to_string(std::lround(100 * flops / rates.bfloat)) + "% of the matrix rate"});
     }
   }
   std::printf("\n");
