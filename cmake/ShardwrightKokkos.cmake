@@ -191,10 +191,17 @@ macro(shardwright_find_kokkos cuda)
         if(_shardwright_kokkos_found)
           # With separable_compilation a package that has the Cuda backend puts no launcher before the compilations of a
           # project whose compiler is not nvcc_wrapper; kokkos_compilation(TARGET ...) does so for single targets.
-          shardwright_remember_cache(CMAKE_CXX_EXTENSIONS)
+          unset(_shardwright_extensions)
+          if(DEFINED CMAKE_CXX_EXTENSIONS)
+            set(_shardwright_extensions "${CMAKE_CXX_EXTENSIONS}")
+          endif()
+          set(CMAKE_CXX_EXTENSIONS OFF) # or the package would write that into the cache
           find_package(Kokkos CONFIG REQUIRED QUIET OPTIONAL_COMPONENTS separable_compilation
                        PATHS "${_shardwright_kokkos_directory}" NO_DEFAULT_PATH)
-          shardwright_restore_cache(CMAKE_CXX_EXTENSIONS)
+          unset(CMAKE_CXX_EXTENSIONS)
+          if(DEFINED _shardwright_extensions)
+            set(CMAKE_CXX_EXTENSIONS "${_shardwright_extensions}")
+          endif()
           add_library(shardwright::kokkos INTERFACE IMPORTED)
           target_link_libraries(shardwright::kokkos INTERFACE Kokkos::kokkos)
           message(STATUS "shardwright: Kokkos ${Kokkos_VERSION}, ${_shardwright_kokkos_directory}")
