@@ -73,19 +73,25 @@ void measure_collectives(const Options& options, const Rates& rates, Report& rep
     auto& group = mesh.core().communicator<Device>(1u);
     const Execution& execution = mesh.execution<Device>();
     const std::size_t most = options.most_bytes / sizeof(float);
-    const Buffer in("in", most), out("out", most);
+    const auto buffer = [&](const char* name) {
+      return Buffer(Kokkos::view_alloc(std::string(name), Kokkos::WithoutInitializing), most);
+    };
+    const Buffer in = buffer("in"), out = buffer("out");
     for (const Kind& kind : kinds) {
       for (const std::size_t bytes : sizes_between(options.least_bytes, options.most_bytes)) {
         const double copied = copied_bytes(kind, bytes, options.ranks);
         const std::size_t elements = bytes / sizeof(float);
-        // Sums that are made in place grow with each call; a hundred of them stay finite from 1e-20.
-        sw::kernels::fill_normal(execution, in, {{0}, {most}}, {9, static_cast<std::uint64_t>(world.rank())},
-                                 0.0, 1e-20);
         const auto call = [&] { run(kind, group, {in.data(), elements}, {out.data(), elements}); };
-        call();
         std::vector<double> times;
-        for (int turn = 0; turn < options.turns; ++turn)
-          times.push_back(timer.seconds(world, execution, calls_of(static_cast<std::size_t>(copied)), call));
+        for (int turn = -1; turn < options.turns; ++turn) {
+          // A hundred sums that are made in place, each four times the last, stay finite from 1e-30.
+          sw::kernels::fill_normal(execution, in, {{0}, {most}},
+                                   {9, static_cast<std::uint64_t>(world.rank())}, 0.0, 1e-30);
+          const double seconds =
+              timer.seconds(world, execution, calls_of(static_cast<std::size_t>(copied)), call);
+          if (turn >= 0) // the first one warms up
+            times.push_back(seconds);
+        }
         if (world.rank() != 0)
           continue;
         const double seconds = median(times);

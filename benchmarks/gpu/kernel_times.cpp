@@ -57,7 +57,8 @@ void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
       continue;
     const auto* const kernel = reinterpret_cast<const KernelRecord*>(record);
-    recorded[kernel->name] += 1e-9 * static_cast<double>(kernel->end - kernel->start);
+    recorded[kernel->name == nullptr ? "" : kernel->name] +=
+        1e-9 * static_cast<double>(kernel->end - kernel->start);
   }
   std::free(buffer);
 }
@@ -105,9 +106,9 @@ std::string_view kind_of_kernel(std::string_view name) {
       {"matrix products", {"gemm", "nvjet", "cutlass", "xmma", "cublas", "matmul", "splitk"}},
       {"optimizer", {"adam", "multi_tensor", "optimizer", "sumofsquares", "sum_of_squares", "step_totals"}},
       {"loss", {"crossentropy", "cross_entropy", "nll", "softmax", "logsoftmax", "sumlosses"}},
-      {"embedding", {"embedding"}},
+      {"embedding", {"embedding", "indexselect", "vectorized_gather"}},
       {"norms", {"norm"}},
-      {"rotary and SwiGLU", {"rotary", "swiglu", "silu", "cat"}},
+      {"rotary and SwiGLU", {"rotary", "swiglu", "silu", "catarray"}},
       {"fused by a compiler", {"triton"}},
       {"copies and fills", {"copy", "memset", "memcpy", "fill"}},
       {"elementwise", {"elementwise", "reduce"}},
