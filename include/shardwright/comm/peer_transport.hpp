@@ -282,14 +282,13 @@ class PeerTransport final : public DeviceTransport,
 
 public:
   /// @brief Collective over `group`, whose ranks are threads of this process; each gives its stream.
-  /// @throws ConfigurationMismatch where the ranks are processes.
+  /// @throws ConfigurationMismatch where the ranks are processes, or their streams are on several devices.
   [[nodiscard]] static std::shared_ptr<PeerTransport> connect(HostCommunicator group, Runtime runtime,
                                                               Stream stream) {
     std::shared_ptr<detail::ThreadWorld> world = group.thread_world();
     if (group.size() == 1) {
-      if (!world) // a process: a world of its own, in which the rank has its number
-        world = std::make_shared<detail::ThreadWorld>(group.world_rank() + 1,
-                                                      LaunchOptions{.deadline = group.deadline()});
+      if (!world) // a process: nobody else is in its world
+        world = std::make_shared<detail::ThreadWorld>(1, LaunchOptions{.deadline = group.deadline()});
       auto own = make_group(group, std::move(world), std::move(runtime));
       return std::make_shared<PeerTransport>(std::move(group), std::move(own), std::move(stream));
     }
@@ -298,6 +297,7 @@ public:
           "connect: ranks that share a device through peer kernels must be threads of one process, but those "
           "of this group are processes (use NCCL, or start the ranks as threads)",
           {group.world_rank(), group.name(), "connect", 0, {}, {}});
+    require_one_device(group, runtime);
     std::shared_ptr<detail::PeerGroup<Runtime>> shared;
     if (group.rank() == 0)
       shared = make_group(group, std::move(world), std::move(runtime));
@@ -338,16 +338,27 @@ public:
     while (!member_.group().runtime().done(*stream_event_))
       waiting.pause();
   }
-  void require_alive(SourceLocation where) override {
-    CollectiveCall call;
-    call.where = where;
-    member_.admit(call);
-  }
+  void require_alive(const CollectiveCall& call) override { member_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const override {
     return group_.thread_world();
   }
 
 private:
+  static void require_one_device(HostCommunicator& group, const Runtime& runtime) {
+    const std::array<int, 1> own{runtime.device()};
+    std::vector<int> all(static_cast<std::size_t>(group.size()));
+    group.all_gather(own, all);
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw ConfigurationMismatch(
+            "connect: thread ranks of one group must share a device, but rank " +
+                std::to_string(group.world_rank(static_cast<int>(rank))) + " is on device " +
+                std::to_string(all[rank]) + " and rank " + std::to_string(group.world_rank(0)) +
+                " on device " + std::to_string(all[0]) +
+                " (start a process for each device, which NCCL connects, or give all threads one device)",
+            {group.world_rank(), group.name(), "connect", 0, {}, {}});
+  }
+
   [[nodiscard]] static std::shared_ptr<detail::PeerGroup<Runtime>>
   make_group(const HostCommunicator& group, std::shared_ptr<detail::ThreadWorld> world, Runtime runtime) {
     std::vector<int> members;
