@@ -83,7 +83,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
 
 /// Lane-wise a where the mask is set, else b.
 template <class Mask, class Value>
-SHARDWRIGHT_FUNCTION inline Value chosen(const Mask& mask, const Value& a, const Value& b) {
+SHARDWRIGHT_FUNCTION inline Value chosen(Mask mask, Value a, Value b) {
   return mask ? a : b;
 }
 

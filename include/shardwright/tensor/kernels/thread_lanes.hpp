@@ -235,8 +235,8 @@ struct ThreadLanes {
 
 /// Lane-wise a where the mask is set, else b.
 template <std::size_t count, class Number>
-SHARDWRIGHT_FUNCTION inline ThreadLanes<Number>
-chosen(const LaneMask<count>& mask, const ThreadLanes<Number>& a, const ThreadLanes<Number>& b) {
+SHARDWRIGHT_FUNCTION inline ThreadLanes<Number> chosen(LaneMask<count> mask, ThreadLanes<Number> a,
+                                                       ThreadLanes<Number> b) {
   return ThreadLanes<Number>::each([&](std::size_t i) { return mask.v[i] ? a.v[i] : b.v[i]; });
 }
 
