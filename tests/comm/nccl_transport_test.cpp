@@ -81,7 +81,7 @@ std::vector<std::exception_ptr> outcomes(Program program, std::chrono::milliseco
 /// Ranks 0 and 2 have found out that rank 1 did not come, or heard it from one another.
 void check_that_1_is_late(const std::vector<std::exception_ptr>& errors) {
   int late = 0;
-  for (const std::size_t rank : {0, 2}) {
+  for (const std::size_t rank : {0U, 2U}) {
     const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
     if (!shardwright_test::has(text, "but rank 1 did not come")) {
       CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
@@ -149,6 +149,41 @@ TEST_CASE("an NCCL call that fails is a typed error on its rank and wakes the ot
   }
 }
 
+TEST_CASE("an NCCL communicator that cannot form is a typed error on all ranks", "[comm][faults]") {
+  for (const bool identity : {true, false}) {
+    const auto errors = outcomes([&](sw::HostCommunicator world) {
+      auto script = std::make_shared<NcclScript>();
+      if (world.rank() == (identity ? 0 : 1))
+        (identity ? script->unique_id : script->init) = 2;
+      const Rank rank(world, {.check = false}, script);
+    });
+    const char* const function = identity ? "ncclGetUniqueId" : "ncclCommInitRankConfig";
+    CHECK(shardwright_test::has(rank_outcomes::text<sw::TransportError>(errors[identity ? 0 : 1]),
+                                std::string(function) + ": NCCL must succeed"));
+    for (const auto& error : errors)
+      CHECK(shardwright_test::has(rank_outcomes::text<sw::Error>(error), function));
+    check_leftovers();
+  }
+}
+
+TEST_CASE("an NCCL communicator that does not come to its end is aborted", "[comm][faults]") {
+  std::array<int, 3> aborts{};
+  const auto errors = outcomes(
+      [&](sw::HostCommunicator world) {
+        auto script = std::make_shared<NcclScript>();
+        {
+          Rank rank(world, {.check = false}, script);
+          all_reduce_on(rank);
+          script->never_ends = world.rank() == 1;
+        }
+        aborts[static_cast<std::size_t>(world.rank())] = script->aborts;
+      },
+      brief);
+  CHECK(errors[1] == nullptr); // a destructor throws nothing
+  CHECK(aborts[1] == 1);
+  check_leftovers();
+}
+
 TEST_CASE("an error that NCCL finds later surfaces where the host waits", "[comm][faults]") {
   const auto errors = outcomes([&](sw::HostCommunicator world) {
     Rank rank(world);
@@ -180,7 +215,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
         brief);
     const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[1]);
     CHECK(shardwright_test::has(text, "must form its NCCL communicator within 0.4 s"));
-    for (const std::size_t rank : {0, 2})
+    for (const std::size_t rank : {0U, 2U})
       CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]), "must form its NCCL"));
   }
   SECTION("in the middle of a collective") {
@@ -200,7 +235,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
           },
           brief);
       int late = 0;
-      for (const std::size_t rank : {0, 2}) {
+      for (const std::size_t rank : {0U, 2U}) {
         const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
         if (!shardwright_test::has(text, "all_reduce(sum, 10 float32) #2")) {
           CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
@@ -228,7 +263,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults]")
         brief);
     CHECK(shardwright_test::has(rank_outcomes::text<sw::DeadlineExceeded>(errors[0]),
                                 "must be issued by all its ranks within 0.4 s"));
-    for (const std::size_t rank : {1, 2})
+    for (const std::size_t rank : {1U, 2U})
       CHECK(errors[rank] != nullptr);
   }
   SECTION("in a split") {
@@ -294,7 +329,7 @@ TEST_CASE("a rank that throws or leaves wakes those that wait on the GPU", "[com
             throw std::runtime_error("an all-reduce without all ranks has ended");
         },
         std::chrono::seconds(1));
-    for (const std::size_t rank : {0, 2})
+    for (const std::size_t rank : {0U, 2U})
       CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]), "rank 1 "));
     check_leftovers();
   }
@@ -312,7 +347,7 @@ TEST_CASE("abort wakes all ranks, and the communicator is over", "[comm][faults]
       shardwright_test::has(rank_outcomes::text<sw::LifecycleError>(errors[0]),
                             "must not be used after it has failed (end the program, or launch a new world); "
                             "it failed because enough"));
-  for (const std::size_t rank : {1, 2})
+  for (const std::size_t rank : {1U, 2U})
     CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
                                 "rank 0 called abort: enough"));
   check_leftovers();
@@ -375,7 +410,7 @@ TEST_CASE("an NCCL call that is dropped ends the group", "[comm][faults]") {
     all_reduce_on(rank);
   });
   CHECK(shardwright_test::has(rank_outcomes::text<sw::LifecycleError>(errors[1]), "was dropped"));
-  for (const std::size_t rank : {0, 2})
+  for (const std::size_t rank : {0U, 2U})
     CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]), "rank 1 called abort"));
   check_leftovers();
 }

@@ -33,13 +33,14 @@ namespace shardwright_test {
 struct NcclScript {
   using Result = shardwright::detail::NcclResult;
 
-  std::atomic<int> unique_id{0};  ///< Result of unique_id.
-  std::atomic<int> init{0};       ///< Result of init.
-  std::atomic<int> group_end{0};  ///< Result of the next group that holds operations.
-  std::atomic<int> state{0};      ///< What every communicator reports from now on.
-  std::atomic<bool> stuck{false}; ///< Groups are never enqueued, as if a peer did not connect.
-  std::atomic<int> device{-1};    ///< Number of the GPU; -1: one of its own.
-  std::atomic<int> polls{2};      ///< Questions that are answered by in_progress.
+  std::atomic<int> unique_id{0};       ///< Result of unique_id.
+  std::atomic<int> init{0};            ///< Result of init.
+  std::atomic<int> group_end{0};       ///< Result of the next group that holds operations.
+  std::atomic<int> state{0};           ///< What every communicator reports from now on.
+  std::atomic<bool> never_ends{false}; ///< finalize does not come to its end.
+  std::atomic<bool> stuck{false};      ///< Groups are never enqueued, as if a peer did not connect.
+  std::atomic<int> device{-1};         ///< Number of the GPU; -1: one of its own.
+  std::atomic<int> polls{2};           ///< Questions that are answered by in_progress.
   std::atomic<int> operations{0}, reductions{0}, broadcasts{0}, messages{0}, aborts{0}, finalized{0};
 };
 
@@ -143,7 +144,7 @@ public:
       enqueue();
       break;
     case Phase::finalizing:
-      if (kernels_ > 0)
+      if (kernels_ > 0 || script_->never_ends)
         return Result::in_progress;
       finalized_ = true;
       break;

@@ -220,7 +220,8 @@ private:
       note_begin(runtime_, stream_, call.times);
     }
     if (copies) {
-      runtime_.copy(stream_, call.out, turn.diverted->memory.data(), bytes_in(turn.diverted->header));
+      if (call.count > 0)
+        runtime_.copy(stream_, call.out, turn.diverted->memory.data(), bytes_in(turn.diverted->header));
       drop(*turn.diverted); // what uses the memory next is behind the copy on this stream
     } else if (!turn.issued) {
       turn.issued = true;
