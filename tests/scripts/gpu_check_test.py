@@ -120,6 +120,32 @@ while [ "$1" != --json ]; do shift; done; cp "{build}/figures.json" "$2" """)
     expect("the report", (build / "report.md").read_text().count("\n| "), len(check.rows) + 2)
 
 
+def building(build, tools, kokkos):
+    program(kokkos / "bin" / "nvcc_wrapper", "exit 1")
+    program(tools / "nvcc", "exit 0")
+    program(tools / "cmake", """case "$*" in
+*--preset*) echo '-- shardwright: the example train_gpt needs CLI11 and nlohmann-json, and is left out';;
+*cuda_training*) echo 'a.hpp(7): error: no such thing'; echo 'ninja: build stopped'; exit 1;;
+esac""")
+    os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    os.environ["KOKKOS_CUDA_ROOT"] = str(kokkos)
+    check = check_in(build)
+    rows = results(check, lambda: expect("a build with an error", check.compile(), False))
+    expect("a program that compiles", rows["build cuda_kernels"][0], "passed")
+    expect("one that does not", (rows["build cuda_training"][0], rows["build cuda_training"][3]),
+           ("failed", "a.hpp(7): error: no such thing"))
+    expect("one whose libraries are not here", rows["build train_gpt"][0], "skipped")
+    del os.environ["KOKKOS_CUDA_ROOT"]
+    os.environ.pop("KOKKOS_SOURCE", None)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        try:
+            check.compile()
+            sys.exit("without a Kokkos nothing can be built, but it went on")
+        except SystemExit as end:
+            expect("without a Kokkos", end.code, 77)
+    expect("what is missing has a name", "KOKKOS_CUDA_ROOT" in said.getvalue(), True)
+
+
 def without_gpu(build):
     check = check_in(build)
     rows = results(check, check.skipped_without_gpu)
@@ -136,6 +162,7 @@ def main():
         sanitizer(folder / "sanitizer", folder / "tools")
         benchmarks(folder / "benchmarks")
         without_gpu(folder / "without")
+        building(folder / "building", folder / "more_tools", folder / "kokkos")
     print("gpu_check: what it makes of programs is right")
 
 
