@@ -3,12 +3,16 @@
 """Trains the model of train_gpt in PyTorch, one step for every line "step" on standard input.
 
 A benchmark starts it once, reads the line that begins with "ready", and then alternates its own steps with this one's:
-for each line "step" that it writes, one training step runs here and its seconds come back as a line. "quit", or the end
-of the input, ends the process. A line "error: ..." says why there is no peer.
+for each line "step" or "steps N" that it writes, one or N training steps run here and their seconds come back as a line.
+"profile N" traces N steps and answers with a line "SECONDS NAME" for every kernel, seconds per step, and a line "end".
+"quit", or the end of the input, ends the process. A line "error: ..." says why there is no peer.
 
 The model is a decoder after Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU, no biases. The step is
 forward, backward, clipping by the global norm and AdamW, in the way PyTorch's own documentation recommends for speed:
 fused projections, F.scaled_dot_product_attention, fused AdamW, gradients set to None.
+
+--precision bf16 is what train_gpt means by it: parameters, activations and their gradients in bfloat16, and float masters
+with float gradients for the optimizer. autocast is PyTorch's own way: parameters in float, products in bfloat16.
 """
 
 import argparse
@@ -30,7 +34,8 @@ def arguments():
     parser.add_argument("--batch", type=int, default=8, help="sequences of a step")
     parser.add_argument("--microbatch", type=int, default=0, help="sequences of one pass (default: the batch)")
     parser.add_argument("--tied", action="store_true", help="one table for embedding and output head")
-    parser.add_argument("--precision", choices=["fp32", "fp64"], default="fp32")
+    parser.add_argument("--precision", choices=["fp32", "fp64", "bf16", "autocast"], default="fp32")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="run the model through torch.compile")
     parser.add_argument("--separate", action="store_true", help="do not fuse the q, k, v and the gate, up projections")
@@ -62,6 +67,9 @@ try:
     from torch import nn
 except Exception as error:  # a damaged installation raises more than ImportError
     print(f"error: PyTorch can not be imported ({error})", flush=True)
+    sys.exit(3)
+if OPTIONS.device == "cuda" and not torch.cuda.is_available():
+    print(f"error: this PyTorch ({torch.__version__}) finds no CUDA device", flush=True)
     sys.exit(3)
 
 
@@ -162,9 +170,14 @@ class Trainer:
         torch.manual_seed(options.seed)
         torch.set_num_threads(options.threads)
         torch.set_default_dtype(torch.float64 if options.precision == "fp64" else torch.float32)
-        self.model = Model(options)
-        matrices = [p for p in self.model.parameters() if p.dim() >= 2]
-        vectors = [p for p in self.model.parameters() if p.dim() < 2]
+        self.model = Model(options).to(options.device)
+        self.masters = None
+        parameters = list(self.model.parameters())
+        if options.precision == "bf16":
+            self.masters = parameters = [p.detach().clone().requires_grad_() for p in parameters]
+            self.model.bfloat16()
+        matrices = [p for p in parameters if p.dim() >= 2]
+        vectors = [p for p in parameters if p.dim() < 2]
         groups = [
             {"params": matrices, "weight_decay": options.weight_decay},
             {"params": vectors, "weight_decay": 0.0},
@@ -177,22 +190,65 @@ class Trainer:
         self.forward = torch.compile(self.model) if options.compile else self.model
         self.generator = torch.Generator().manual_seed(options.seed)
 
-    def step(self):
-        """One training step on fresh random tokens; returns its seconds, without those of drawing the tokens."""
+    def draw(self):
+        shape = (self.options.batch, self.options.sequence + 1)
+        return torch.randint(self.options.vocabulary, shape, generator=self.generator).to(self.options.device)
+
+    def enqueue(self, tokens):
+        """One training step; returns the loss, which a GPU may still be computing."""
         options = self.options
-        shape = (options.batch, options.sequence + 1)
-        tokens = torch.randint(options.vocabulary, shape, generator=self.generator)
-        begin = time.perf_counter()
         for first in range(0, options.batch, options.microbatch):
             part = tokens[first : first + options.microbatch]
-            loss = self.forward(part[:, :-1], part[:, 1:]) / (options.batch * options.sequence)
+            with torch.autocast(options.device, torch.bfloat16, enabled=options.precision == "autocast"):
+                loss = self.forward(part[:, :-1], part[:, 1:]) / (options.batch * options.sequence)
             loss.backward()
+        parameters = list(self.model.parameters())
+        if self.masters:
+            for master, parameter in zip(self.masters, parameters):
+                master.grad = torch.empty_like(master)
+            torch._foreach_copy_([m.grad for m in self.masters], [p.grad for p in parameters])
         if options.clip > 0:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
+            torch.nn.utils.clip_grad_norm_(self.masters or parameters, options.clip)
         self.optimizer.step()
+        if self.masters:
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, self.masters)
         self.optimizer.zero_grad(set_to_none=True)
-        self.loss = float(loss.detach())
+        self.model.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def steps(self, count):
+        """Training steps on random tokens; returns their seconds, without those of drawing the tokens."""
+        tokens = self.draw()
+        self.wait()
+        begin = time.perf_counter()
+        for _ in range(count):
+            loss = self.enqueue(tokens)
+        self.loss = float(loss)
+        self.wait()
         return time.perf_counter() - begin
+
+    def step(self):
+        return self.steps(1)
+
+    def wait(self):
+        if self.options.device == "cuda":
+            torch.cuda.synchronize()
+
+    def profile(self, count):
+        """Seconds of every kernel of one step, by name; on the CPU those of every operation."""
+        activity = torch.profiler.ProfilerActivity
+        on_gpu = self.options.device == "cuda"
+        with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]) as trace:
+            self.steps(count)
+        seconds = {}
+        for event in trace.events():
+            if getattr(event, "is_user_annotation", False):
+                continue  # a range around kernels that are listed themselves
+            if on_gpu == (event.device_type == torch.autograd.DeviceType.CUDA):
+                spent = event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
+                seconds[event.name] = seconds.get(event.name, 0.0) + 1e-6 * spent / count
+        return seconds
 
 
 def main():
@@ -202,7 +258,7 @@ def main():
     parameters = sum(p.numel() for p in trainer.model.parameters())
     print(
         f"ready torch {torch.__version__} threads {torch.get_num_threads()} parameters {parameters} "
-        f"fused_adamw {int(trainer.fused)} compiled {int(OPTIONS.compile)}",
+        f"fused_adamw {int(trainer.fused)} compiled {int(OPTIONS.compile)} precision {OPTIONS.precision}",
         flush=True,
     )
     if OPTIONS.steps > 0:
@@ -211,13 +267,17 @@ def main():
         print(f"median {median:.6f} s, {OPTIONS.batch * OPTIONS.sequence / median:.0f} tokens/s, loss {trainer.loss:.4f}")
         return 0
     for line in sys.stdin:
-        command = line.strip()
+        command, _, count = line.strip().partition(" ")
         if command == "quit":
             break
-        if command == "step":
-            print(f"{trainer.step():.9f}", flush=True)
+        if command in ("step", "steps"):
+            print(f"{trainer.steps(int(count or 1)):.9f}", flush=True)
+        elif command == "profile":
+            for name, seconds in trainer.profile(int(count or 1)).items():
+                print(f"{seconds:.9f} {' '.join(name.split())}")
+            print("end", flush=True)
         elif command:
-            print(f"error: unknown command '{command}' (write step or quit)", flush=True)
+            print(f"error: unknown command '{command}' (write step, steps N, profile N or quit)", flush=True)
             return 2
     return 0
 

@@ -92,18 +92,77 @@ function(shardwright_find_plain_kokkos found_var)
   set(${found_var} TRUE PARENT_SCOPE)
 endfunction()
 
-# A function, so that what the Kokkos project sets stays in here.
-function(shardwright_fetch_kokkos)
+# What a Kokkos package or project writes into the cache is taken back.
+macro(shardwright_remember_cache)
+  foreach(_shardwright_name IN ITEMS ${ARGN})
+    unset(_shardwright_${_shardwright_name}_before)
+    if(DEFINED CACHE{${_shardwright_name}})
+      set(_shardwright_${_shardwright_name}_before "$CACHE{${_shardwright_name}}")
+    endif()
+  endforeach()
+endmacro()
+macro(shardwright_restore_cache)
+  foreach(_shardwright_name IN ITEMS ${ARGN})
+    if(DEFINED _shardwright_${_shardwright_name}_before)
+      set_property(CACHE ${_shardwright_name} PROPERTY VALUE "${_shardwright_${_shardwright_name}_before}")
+    else()
+      unset(${_shardwright_name} CACHE)
+    endif()
+  endforeach()
+endmacro()
+
+# The GPU that a Kokkos built along is compiled for, unless a Kokkos_ARCH_<name> says so: SHARDWRIGHT_CUDA_ARCHITECTURE,
+# a compute capability such as 90, else that of the first GPU here, else 80, whose code newer GPUs translate at start.
+function(shardwright_choose_cuda_architecture)
+  get_cmake_property(names CACHE_VARIABLES)
+  list(FILTER names INCLUDE REGEX "^Kokkos_ARCH_(VOLTA|TURING|AMPERE|ADA|HOPPER|BLACKWELL)[0-9]+$")
+  foreach(name IN LISTS names)
+    if(${name})
+      return()
+    endif()
+  endforeach()
+  set(capability "${SHARDWRIGHT_CUDA_ARCHITECTURE}")
+  if(NOT capability)
+    execute_process(
+      COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE capability ERROR_QUIET
+      RESULT_VARIABLE result)
+    string(REGEX MATCH "^[0-9]+[.][0-9]" capability "${capability}")
+    string(REPLACE "." "" capability "${capability}")
+    if(NOT result EQUAL 0 OR NOT capability)
+      set(capability 80)
+    endif()
+  endif()
+  set(known VOLTA70 VOLTA72 TURING75 AMPERE80 AMPERE86 AMPERE87 ADA89 HOPPER90 BLACKWELL100 BLACKWELL120)
+  list(FILTER known INCLUDE REGEX "[A-Z]${capability}$")
+  if(NOT known)
+    message(FATAL_ERROR "shardwright: SHARDWRIGHT_CUDA_ARCHITECTURE must be a compute capability such as 80 or 90, but is "
+                        "'${capability}' (or set the Kokkos_ARCH_<name> that Kokkos knows for it).")
+  endif()
+  message(STATUS "shardwright: Kokkos is built for compute capability ${capability}")
+  set(Kokkos_ARCH_${known} ON CACHE BOOL "Chosen by shardwright" FORCE)
+endfunction()
+
+# A function, so that what the Kokkos project sets stays in here. With `cuda` Kokkos gets its Cuda backend.
+function(shardwright_fetch_kokkos cuda)
   include(FetchContent)
+  if(cuda)
+    execute_process(
+      COMMAND "${CMAKE_CXX_COMPILER}" --version OUTPUT_VARIABLE compiler ERROR_VARIABLE compiler RESULT_VARIABLE result)
+    if(NOT compiler MATCHES "nvcc|Cuda compiler driver|NVIDIA" AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      # The Kokkos project would put a launcher before every compilation of the surrounding one.
+      message(FATAL_ERROR "shardwright: to build Kokkos along with its Cuda backend, the C++ compiler of the project must take "
+                          "CUDA, but is ${CMAKE_CXX_COMPILER} (configure with -DCMAKE_CXX_COMPILER=KOKKOS/bin/nvcc_wrapper, or "
+                          "install Kokkos first and name it with Kokkos_ROOT).")
+    endif()
+    shardwright_choose_cuda_architecture()
+    foreach(name IN ITEMS CUDA SERIAL)
+      set(Kokkos_ENABLE_${name} ON CACHE BOOL "Needed by shardwright's component CUDA")
+    endforeach()
+  endif()
   message(STATUS "shardwright: no Kokkos is installed, so release ${SHARDWRIGHT_KOKKOS_VERSION} is built along "
                  "(FETCHCONTENT_SOURCE_DIR_KOKKOS names a source tree to take instead)")
   # What the Kokkos project writes into the cache is taken back below.
-  set(settings CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING)
-  foreach(name IN LISTS settings)
-    if(DEFINED CACHE{${name}})
-      set(${name}_before "$CACHE{${name}}")
-    endif()
-  endforeach()
+  shardwright_remember_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING CMAKE_CXX_EXTENSIONS)
   set(CMAKE_CXX_STANDARD 20)
   set(CMAKE_CXX_EXTENSIONS OFF)
   FetchContent_Declare(
@@ -113,17 +172,12 @@ function(shardwright_fetch_kokkos)
     DOWNLOAD_EXTRACT_TIMESTAMP FALSE
     SYSTEM)
   FetchContent_MakeAvailable(kokkos)
-  foreach(name IN LISTS settings)
-    if(DEFINED ${name}_before)
-      set_property(CACHE ${name} PROPERTY VALUE "${${name}_before}")
-    else()
-      unset(${name} CACHE)
-    endif()
-  endforeach()
+  shardwright_restore_cache(CMAKE_BUILD_TYPE BUILD_SHARED_LIBS BUILD_TESTING CMAKE_CXX_EXTENSIONS)
 endfunction()
 
-# Defines the target shardwright::kokkos, or stops with what to do.
-macro(shardwright_find_kokkos)
+# Defines the target shardwright::kokkos, or stops with what to do. With `cuda` a Kokkos that is built along gets its Cuda
+# backend.
+macro(shardwright_find_kokkos cuda)
   if(NOT TARGET shardwright::kokkos)
     if(TARGET Kokkos::kokkos)
       add_library(shardwright::kokkos INTERFACE IMPORTED)
@@ -135,7 +189,19 @@ macro(shardwright_find_kokkos)
         shardwright_probe_kokkos_package(_shardwright_kokkos_found _shardwright_kokkos_directory
                                          _shardwright_kokkos_reason)
         if(_shardwright_kokkos_found)
-          find_package(Kokkos CONFIG REQUIRED QUIET PATHS "${_shardwright_kokkos_directory}" NO_DEFAULT_PATH)
+          # With separable_compilation a package that has the Cuda backend puts no launcher before the compilations of a
+          # project whose compiler is not nvcc_wrapper; kokkos_compilation(TARGET ...) does so for single targets.
+          unset(_shardwright_extensions)
+          if(DEFINED CMAKE_CXX_EXTENSIONS)
+            set(_shardwright_extensions "${CMAKE_CXX_EXTENSIONS}")
+          endif()
+          set(CMAKE_CXX_EXTENSIONS OFF) # or the package would write that into the cache
+          find_package(Kokkos CONFIG REQUIRED QUIET OPTIONAL_COMPONENTS separable_compilation
+                       PATHS "${_shardwright_kokkos_directory}" NO_DEFAULT_PATH)
+          unset(CMAKE_CXX_EXTENSIONS)
+          if(DEFINED _shardwright_extensions)
+            set(CMAKE_CXX_EXTENSIONS "${_shardwright_extensions}")
+          endif()
           add_library(shardwright::kokkos INTERFACE IMPORTED)
           target_link_libraries(shardwright::kokkos INTERFACE Kokkos::kokkos)
           message(STATUS "shardwright: Kokkos ${Kokkos_VERSION}, ${_shardwright_kokkos_directory}")
@@ -149,7 +215,7 @@ macro(shardwright_find_kokkos)
         endif()
       endif()
       if(NOT _shardwright_kokkos_found)
-        shardwright_fetch_kokkos()
+        shardwright_fetch_kokkos(${cuda})
         add_library(shardwright::kokkos INTERFACE IMPORTED)
         target_link_libraries(shardwright::kokkos INTERFACE Kokkos::kokkos)
       endif()

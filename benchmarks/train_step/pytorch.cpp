@@ -73,10 +73,25 @@ PyTorchPeer::PyTorchPeer(const std::string& python, const std::string& script,
 
 PyTorchPeer::~PyTorchPeer() = default;
 
-double PyTorchPeer::step() {
-  std::fputs("step\n", process_->to);
+void PyTorchPeer::ask(const std::string& command) {
+  std::fputs((command + "\n").c_str(), process_->to);
   std::fflush(process_->to);
+}
+
+double PyTorchPeer::steps(int count) {
+  ask("steps " + std::to_string(count));
   return std::strtod(read_line().c_str(), nullptr);
+}
+
+std::map<std::string, double> PyTorchPeer::profile(int count) {
+  ask("profile " + std::to_string(count));
+  std::map<std::string, double> seconds;
+  for (std::string line = read_line(); line != "end"; line = read_line()) {
+    const std::size_t space = line.find(' ');
+    if (space != std::string::npos) // other lines are warnings of libraries
+      seconds[line.substr(space + 1)] += std::strtod(line.c_str(), nullptr);
+  }
+  return seconds;
 }
 
 std::string PyTorchPeer::read_line() {

@@ -4,6 +4,7 @@
 /// @file
 /// @brief A PyTorch process that runs one training step whenever it is asked to.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,13 +23,18 @@ public:
   PyTorchPeer& operator=(const PyTorchPeer&) = delete;
 
   /// @brief Runs one step and returns its seconds.
-  [[nodiscard]] double step();
+  [[nodiscard]] double step() { return steps(1); }
+  /// @brief Runs steps one after the other and returns the seconds of all.
+  [[nodiscard]] double steps(int count);
+  /// @brief Traces steps: the seconds per step of every kernel, by name.
+  [[nodiscard]] std::map<std::string, double> profile(int count);
   /// @brief What the peer said of itself, such as its version.
   [[nodiscard]] const std::string& description() const noexcept { return description_; }
 
 private:
   struct Process;
   std::string read_line();
+  void ask(const std::string& command);
   std::unique_ptr<Process> process_;
   std::string description_;
 };

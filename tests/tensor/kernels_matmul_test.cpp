@@ -26,6 +26,92 @@ Matrix<double> reference(const Matrix<Element>& a, bool ta, const Matrix<Element
   return out;
 }
 
+/// A library of column-major products, as the documentation of cuBLAS defines them: by loops.
+struct FakeLibrary {
+  struct Plan {
+    std::size_t number;
+  };
+  std::size_t planned = 0;
+  std::size_t last_used = 0;
+
+  Plan plan(const kernels::detail::GemmProblem&) { return {++planned}; }
+  bool multiply(const kernels::detail::GemmProblem& p, const Plan& plan,
+                const kernels::detail::GemmOperands& operands) {
+    last_used = plan.number;
+    switch (p.factors) {
+    case sw::ElementType::float64:
+      return run<double, double>(p, operands);
+    case sw::ElementType::float32:
+      return run<float, float>(p, operands);
+    case sw::ElementType::bfloat16:
+      return p.result == sw::ElementType::float32 ? run<sw::bfloat16, float>(p, operands)
+                                                  : run<sw::bfloat16, sw::bfloat16>(p, operands);
+    case sw::ElementType::float16:
+      return p.result == sw::ElementType::float32 ? run<sw::float16, float>(p, operands)
+                                                  : run<sw::float16, sw::float16>(p, operands);
+    default:
+      return false;
+    }
+  }
+
+private:
+  template <class Element, class Out>
+  static bool run(const kernels::detail::GemmProblem& p, const kernels::detail::GemmOperands& o) {
+    const auto at = [](const void* data, std::int64_t i, std::int64_t j, std::int64_t ld) {
+      return static_cast<double>(static_cast<const Element*>(data)[i + j * ld]);
+    };
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      for (std::int64_t i = 0; i < p.m; ++i) {
+        double sum = 0;
+        for (std::int64_t l = 0; l < p.k; ++l)
+          sum += (p.transpose_a ? at(o.a, l, i, p.lda) : at(o.a, i, l, p.lda)) *
+                 (p.transpose_b ? at(o.b, j, l, p.ldb) : at(o.b, l, j, p.ldb));
+        Out& c = static_cast<Out*>(o.c)[i + j * p.ldc];
+        c = static_cast<Out>(o.alpha * sum + (o.beta == 0 ? 0.0 : o.beta * static_cast<double>(c)));
+      }
+    }
+    return true;
+  }
+};
+
+/// A block of rows of a wider matrix, in the element asked for.
+template <class Element>
+auto rows_of(const Matrix<Element>& wide, std::size_t columns) {
+  return Kokkos::subview(wide, Kokkos::ALL, std::make_pair(std::size_t(3), 3 + columns));
+}
+
+template <class Element, class Out = Element>
+void check_column_major(bool ta, bool tb, double beta, double limit) {
+  constexpr std::size_t m = 5, n = 7, k = 4;
+  const auto wide_a = random_matrix<Element>(ta ? k : m, 12, 1);
+  const auto wide_b = random_matrix<Element>(tb ? n : k, 13, 2);
+  const auto wide_c = random_matrix<Out>(m, 14, 3);
+  Matrix<Element> a("a", ta ? k : m, ta ? m : k), b("b", tb ? n : k, tb ? k : n);
+  Matrix<Out> c("c", m, n), untouched = copy_of(wide_c);
+  Kokkos::deep_copy(a, rows_of(wide_a, a.extent(1)));
+  Kokkos::deep_copy(b, rows_of(wide_b, b.extent(1)));
+  Kokkos::deep_copy(c, rows_of(wide_c, n));
+  Matrix<double> expected("expected", m, n);
+  for (std::size_t i = 0; i < m; ++i) {
+    for (std::size_t j = 0; j < n; ++j) {
+      for (std::size_t l = 0; l < k; ++l)
+        expected(i, j) +=
+            1.5 * static_cast<double>(ta ? a(l, i) : a(i, l)) * static_cast<double>(tb ? b(j, l) : b(l, j));
+      expected(i, j) += beta * static_cast<double>(c(i, j));
+    }
+  }
+  const auto [problem, operands] = kernels::detail::column_major<Element, Out>(
+      m, n, k, 1.5, {wide_a.data() + 3, 12, ta}, {wide_b.data() + 3, 13, tb}, beta, wide_c.data() + 3, 14,
+      false);
+  kernels::detail::GemmPlans<FakeLibrary> plans(FakeLibrary{});
+  REQUIRE(plans.multiply(problem, operands));
+  Kokkos::deep_copy(c, rows_of(wide_c, n));
+  REQUIRE(largest_difference(c, expected) < limit);
+  // Nothing beside the block is written.
+  Kokkos::deep_copy(rows_of(untouched, n), c);
+  REQUIRE(largest_difference(wide_c, untouched) == 0);
+}
+
 /// Every implementation of the product, on one problem.
 template <class Element>
 void check_all(std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, double alpha, double beta) {
@@ -115,4 +201,42 @@ TEST_CASE("Shapes that do not fit are refused", "[kernels]") {
   REQUIRE_NOTHROW(multiply(random_matrix<float>(4, 5, 3)));
   REQUIRE_THROWS_AS(multiply(random_matrix<float>(5, 5, 3)), sw::InvalidArgument);
   REQUIRE_THROWS_AS(multiply(random_matrix<float>(4, 6, 3)), sw::InvalidArgument);
+}
+
+TEST_CASE("A product is asked for column-major with its types, strides and transposes") {
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      for (const double beta : {0.0, 1.0}) {
+        check_column_major<double>(ta, tb, beta, 1e-12);
+        check_column_major<float>(ta, tb, beta, 1e-5);
+        check_column_major<sw::bfloat16>(ta, tb, beta, 0.1);
+        check_column_major<sw::bfloat16, float>(ta, tb, beta, 1e-5);
+        check_column_major<sw::float16>(ta, tb, beta, 0.02);
+        check_column_major<sw::float16, float>(ta, tb, beta, 1e-5);
+      }
+    }
+  }
+}
+
+TEST_CASE("Products of one shape share a plan, others have their own") {
+  using kernels::detail::GemmCompute;
+  alignas(256) static float memory[512] = {};
+  kernels::detail::GemmPlans<FakeLibrary> plans(FakeLibrary{});
+  const auto multiply = [&](std::size_t m, float* c, double beta, bool tf32) {
+    const auto [problem, operands] = kernels::detail::column_major<float, float>(
+        m, 4, 4, 1.0, {memory, 4, false}, {memory, 4, false}, beta, c, 4, tf32);
+    REQUIRE(problem.compute == (tf32 ? GemmCompute::tf32 : GemmCompute::float32));
+    REQUIRE(plans.multiply(problem, operands));
+    return plans.library().last_used;
+  };
+  REQUIRE(multiply(4, memory + 256, 0, false) == 1);
+  REQUIRE(multiply(8, memory + 256, 0, false) == 2);
+  REQUIRE(multiply(4, memory + 256, 1, false) == 1); // alpha and beta are no part of the shape
+  REQUIRE(multiply(4, memory + 256, 0, true) == 3);
+  REQUIRE(multiply(4, memory + 257, 0, false) == 4); // another alignment
+  REQUIRE(plans.size() == 4);
+  REQUIRE(kernels::detail::alignment_of(memory) == 256);
+  REQUIRE(kernels::detail::alignment_of(memory + 257) == 4);
+  REQUIRE(kernels::detail::gemm_compute<double>(true) == GemmCompute::float64);
+  REQUIRE(kernels::detail::gemm_compute<sw::bfloat16>(true) == GemmCompute::float32);
 }

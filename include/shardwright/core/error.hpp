@@ -124,6 +124,19 @@ private:
   int code_;
 };
 
+/// @brief A device's runtime or a library on it (CUDA, cuBLAS) reported an error code.
+class DeviceError : public Error {
+public:
+  DeviceError(int code, const std::string& sentence, ErrorContext context = {})
+      : Error(sentence, std::move(context)), code_(code) {}
+
+  /// @brief The library's own code.
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+private:
+  int code_;
+};
+
 /// @brief Input data is empty, short, unreadable or out of its range.
 class DataError : public Error {
 public:

@@ -44,12 +44,12 @@ struct Relu {
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     const Lanes<Element> zero{};
-    return x < zero ? zero : x; // this way round a NaN stays
+    return chosen(x < zero, zero, x); // this way round a NaN stays
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
     const Lanes<Element> zero{};
-    return x <= zero ? zero : broadcast(Element(1));
+    return chosen(x <= zero, zero, broadcast(Element(1)));
   }
 };
 

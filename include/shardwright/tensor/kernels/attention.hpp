@@ -8,10 +8,16 @@
 #include <shardwright/tensor/kernels/attention_device.hpp>
 #include <shardwright/tensor/kernels/attention_host.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
+#include <shardwright/tensor/kernels/attention_tiles.hpp>
+#include <shardwright/tensor/kernels/attention_tiles_backward.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/narrow_rows.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/tensor/kernels/cuda_block.hpp>
+#endif
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
@@ -59,6 +65,30 @@ void require_workspace(const char* operation, const Work& workspace, std::size_t
           "the workspace is too small (see attention_forward_workspace and attention_backward_workspace).");
 }
 
+/// Whether a launch is one of tiles on tensor cores.
+template <class Element, class Execution>
+[[nodiscard]] constexpr bool runs_in_tiles(const AttentionShape& shape) {
+  return BlockLauncher<Execution>::available && is_narrow<Element> && has_tiles(shape);
+}
+
+/// Copies of tiles move 16 bytes at a time.
+template <class Element>
+void require_tiles(const char* operation, const MatrixSpan<Element>& rows) {
+  require(reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride * sizeof(Element) % 16 == 0,
+          operation, "rows must begin at multiples of 16 bytes on this device (use contiguous buffers).");
+}
+
+template <class Execution, template <class, class, int> class Tiles, class Element, class Out, class... More>
+void run_tiles(const Execution& execution, const AttentionShape& shape, const auto& members, More... more) {
+  const auto start = [&](const auto& functor) {
+    BlockLauncher<Execution>::run(execution, functor.blocks(), functor.shared_bytes, functor);
+  };
+  if (shape.head_dim <= 64)
+    start(Tiles<Element, Out, 64>{members, more...});
+  else
+    start(Tiles<Element, Out, 128>{members, more...});
+}
+
 template <class Execution, class Element, class Out, class Work>
 void run_attention_forward(const char* operation, const Execution& execution,
                            const AttentionForwardRow<Element, Out>& row, const Work& workspace) {
@@ -72,17 +102,36 @@ void run_attention_forward(const char* operation, const Execution& execution,
     run("sw::attention", execution, workers,
         AttentionForward<Element, Out>{row.qkv, row.key_values, row.out, row.log_sum_exp, shape, row.block,
                                        row.merge, row.scale, workspace.data(), workers});
-  } else if constexpr (sums_apart<Execution, Out>) {
-    require_workspace(operation, workspace, shape.tokens() * shape.output_width());
-    const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
-    run("sw::attention", execution, shape.tokens() * shape.heads(),
-        AttentionForwardRow<Element>{row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block, false,
-                                     row.scale});
-    run("sw::round", execution, sums.rows,
-        RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
   } else {
-    run("sw::attention", execution, shape.tokens() * shape.heads(), row);
+    if constexpr (runs_in_tiles<Element, Execution>({})) {
+      if (runs_in_tiles<Element, Execution>(shape)) {
+        require(row.scale > 0, operation, "the scale must be positive on this device.");
+        require_tiles(operation, row.qkv);
+        require_tiles(operation, row.key_values.tokens);
+        run_tiles<Execution, AttentionForwardTiles, Element, Out>(execution, shape, row);
+        return;
+      }
+    }
+    if constexpr (sums_apart<Execution, Out>) {
+      require_workspace(operation, workspace, shape.tokens() * shape.output_width());
+      const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
+      run("sw::attention", execution, shape.tokens() * shape.heads(),
+          AttentionForwardRow<Element>{row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block,
+                                       false, row.scale});
+      run_lanes("sw::round", execution, sums.rows,
+                RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
+    } else {
+      run("sw::attention", execution, shape.tokens() * shape.heads(), row);
+    }
   }
+}
+
+template <class Execution, class Element>
+void run_attention_backward_rows(const Execution& execution, const AttentionBackwardQuery<Element>& query) {
+  const AttentionShape& shape = query.shape;
+  run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
+  run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
+      AttentionBackwardKey<Element>{query});
 }
 
 template <class Execution, class Element, class Out, class Work>
@@ -99,21 +148,31 @@ void run_attention_backward(const char* operation, const Execution& execution,
         AttentionBackward<Element, Out>{query.qkv, query.key_values, query.out, query.log_sum_exp,
                                         query.d_out, query.d_qkv, query.d_key_values, shape, query.block,
                                         query.merge, query.scale, workspace.data(), workers});
-  } else if constexpr (sums_apart<Execution, Out>) {
-    require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
-    const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
-                                  query.d_qkv.columns};
-    run_attention_backward<Execution, Element, Number>(
-        operation, execution,
-        {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
-         KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale},
-        workspace);
-    run("sw::round", execution, sums.rows,
-        RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
   } else {
-    run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
-    run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
-        AttentionBackwardKey<Element>{query});
+    if constexpr (runs_in_tiles<Element, Execution>({})) {
+      if (runs_in_tiles<Element, Execution>(shape)) {
+        require_tiles(operation, query.qkv);
+        require_tiles(operation, query.key_values.tokens);
+        require_tiles(operation, query.d_out);
+        require_workspace(operation, workspace, shape.tokens() * shape.heads());
+        float* const dots = workspace.data();
+        run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, query, dots);
+        run_tiles<Execution, AttentionBackwardKeyTiles, Element, Out>(execution, shape, query, dots);
+        return;
+      }
+    }
+    if constexpr (sums_apart<Execution, Out>) {
+      require_workspace(operation, workspace, shape.tokens() * shape.qkv_width());
+      const MatrixSpan<Number> sums{workspace.data(), query.d_qkv.rows, query.d_qkv.columns,
+                                    query.d_qkv.columns};
+      run_attention_backward_rows<Execution, Element>(
+          execution, {query.qkv, query.key_values, query.out, query.log_sum_exp, query.d_out, sums,
+                      KeyValueSpan<Number>::fused(sums, shape), shape, query.block, false, query.scale});
+      run_lanes("sw::round", execution, sums.rows,
+                RoundRows<Out>{sums.data, sums.columns, 0, query.d_qkv.data, query.d_qkv.stride});
+    } else {
+      run_attention_backward_rows<Execution, Element>(execution, query);
+    }
   }
 }
 
@@ -123,6 +182,8 @@ void run_attention_backward(const char* operation, const Execution& execution,
 template <class Element, class Execution>
 [[nodiscard]] std::size_t attention_forward_workspace(const Execution& execution,
                                                       const AttentionShape& shape) {
+  if (detail::runs_in_tiles<Element, Execution>(shape))
+    return 0;
   if constexpr (!detail::runs_on_host<Execution>)
     return is_narrow<Element> ? shape.tokens() * shape.output_width() : 0;
   return detail::attention_workers(execution, shape) *
@@ -133,6 +194,8 @@ template <class Element, class Execution>
 template <class Element, class Execution>
 [[nodiscard]] std::size_t attention_backward_workspace(const Execution& execution,
                                                        const AttentionShape& shape) {
+  if (detail::runs_in_tiles<Element, Execution>(shape))
+    return shape.tokens() * shape.heads();
   if constexpr (!detail::runs_on_host<Execution>)
     return is_narrow<Element> ? shape.tokens() * shape.qkv_width() : 0;
   return detail::attention_workers(execution, shape) *

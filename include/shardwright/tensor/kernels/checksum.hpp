@@ -32,14 +32,16 @@ struct ChecksumBlocks {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     const std::size_t end = block_end(block, reduce_block, count);
     std::uint64_t sum = 0;
-    for (std::size_t i = block * reduce_block; i < end; ++i) {
+    for (std::size_t i = block * reduce_block + lane_number(); i < end; i += lane_threads) {
       BitsOf<sizeof(Element)> bits{};
       static_assert(sizeof bits == sizeof(Element));
       memcpy(&bits, x + i, sizeof bits);
       // A product with an odd number keeps places apart that the bits of small elements would bring together.
       sum += shardwright::detail::mixed(i * 0x9e3779b97f4a7c15u, bits);
     }
-    partial[block] = sum;
+    sum = over_threads(sum, PlusLanes{});
+    if (first_lane())
+      partial[block] = sum;
   }
 };
 

@@ -32,7 +32,9 @@ struct RowMaximum {
     for_chunks<Number>(0, logits.columns, [row, filler, &best](auto chunk, std::size_t c) {
       best = larger(chunk.load_or(row + c, filler), best);
     });
-    maximum[i] = largest_of<Number>(best);
+    const Number largest = largest_of<Number>(best);
+    if (first_lane())
+      maximum[i] = largest;
   }
 };
 
@@ -53,7 +55,10 @@ struct RowExponentials {
     for_chunks<Number>(0, logits.columns, [row, shift, &total](auto chunk, std::size_t c) {
       total += chunk.keep(exp_of_nonpositive<Number>(chunk.load(row + c) - shift), Number(0));
     });
-    sum[i] = sum_of<Number>(total);
+    const Number whole = sum_of<Number>(total);
+    if (!first_lane())
+      return;
+    sum[i] = whole;
     const std::int64_t target = targets[i] - first_id;
     const bool here = targets[i] >= 0 && target >= 0 && target < static_cast<std::int64_t>(logits.columns);
     target_logit[i] = here ? static_cast<Number>(row[target]) : Number(0);
@@ -73,7 +78,7 @@ struct TokenLoss {
   }
 };
 
-/// Losses in result[0] and unmasked tokens in result[1]; one pass, tokens in order.
+/// Losses in result[0] and unmasked tokens in result[1]; one pass, in the order of tokens and lanes.
 template <class Element>
 struct SumLosses {
   const Element* loss;
@@ -85,10 +90,14 @@ struct SumLosses {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     double losses = 0.0;
     double tokens = 0.0;
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = lane_number(); i < count; i += lane_threads) {
       losses += static_cast<double>(loss[i]);
       tokens += targets[i] < 0 ? 0.0 : 1.0;
     }
+    losses = over_threads(losses, PlusLanes{});
+    tokens = over_threads(tokens, PlusLanes{});
+    if (!first_lane())
+      return;
     result[0] = add ? result[0] + losses : losses;
     result[1] = add ? result[1] + tokens : tokens;
   }
@@ -107,8 +116,8 @@ struct LogitGradient {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     Element* row = logits.row(i);
     if (targets[i] < 0) {
-      for (std::size_t c = 0; c < logits.columns; ++c)
-        row[c] = Element(0);
+      for_chunks<Number>(0, logits.columns,
+                         [row](auto chunk, std::size_t c) { chunk.store(row + c, Lanes<Number>{}); });
       return;
     }
     const Number shift = maximum[i];
@@ -116,10 +125,12 @@ struct LogitGradient {
     const std::int64_t target = targets[i] - first_id;
     const bool here = target >= 0 && target < static_cast<std::int64_t>(logits.columns);
     const Number target_logit = here ? static_cast<Number>(row[target]) : Number(0);
+    sync_lanes(); // all have read what one overwrites
     for_chunks<Number>(0, logits.columns, [row, shift, factor](auto chunk, std::size_t c) {
       chunk.store(row + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
     });
-    if (!here)
+    sync_lanes();
+    if (!here || !first_lane())
       return;
     // A probability near 1 must not be rounded before the difference.
     if constexpr (is_narrow<Element>)
@@ -149,10 +160,10 @@ void cross_entropy_row_max(const Execution& execution, const Logits& logits, con
   detail::require(row_max.extent(0) == logits.extent(0), "cross_entropy_row_max",
                   "the result must have one element per row of logits.");
   const auto in = detail::span_of(logits);
-  detail::run("sw::row_max", execution, in.rows,
-              detail::RowMaximum<Element>{{in.data, in.rows, in.columns, in.stride},
-                                          row_max.data(),
-                                          -std::numeric_limits<MainElement<Element>>::infinity()});
+  detail::run_lanes("sw::row_max", execution, in.rows,
+                    detail::RowMaximum<Element>{{in.data, in.rows, in.columns, in.stride},
+                                                row_max.data(),
+                                                -std::numeric_limits<MainElement<Element>>::infinity()});
 }
 
 /// @brief row_sum = sum over the block of exp(logit - row_max); target_logit = the target's logit, or 0
@@ -169,13 +180,13 @@ void cross_entropy_row_sums(const Execution& execution, const Logits& logits, co
   using Element = typename Logits::non_const_value_type;
   detail::require_rows("cross_entropy_row_sums", targets, logits, row_max, row_sum, target_logit);
   const auto in = detail::span_of(logits);
-  detail::run("sw::row_sums", execution, in.rows,
-              detail::RowExponentials<Element>{{in.data, in.rows, in.columns, in.stride},
-                                               row_max.data(),
-                                               targets.data(),
-                                               first_id,
-                                               row_sum.data(),
-                                               target_logit.data()});
+  detail::run_lanes("sw::row_sums", execution, in.rows,
+                    detail::RowExponentials<Element>{{in.data, in.rows, in.columns, in.stride},
+                                                     row_max.data(),
+                                                     targets.data(),
+                                                     first_id,
+                                                     row_sum.data(),
+                                                     target_logit.data()});
 }
 
 /// @brief loss = log(row_sum) + row_max - target_logit per token, with values over all blocks; 0 for masked
@@ -191,7 +202,7 @@ void cross_entropy_loss(const Execution& execution, const Max& row_max, const Su
                                          loss.data()});
 }
 
-/// @brief result[0] (+)= sum of the losses, result[1] (+)= number of unmasked tokens; double, tokens in
+/// @brief result[0] (+)= sum of the losses, result[1] (+)= number of unmasked tokens; double, in a fixed
 /// order.
 /// @param loss    [tokens]
 /// @param result  double [2]
@@ -204,8 +215,9 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
                 "sum_losses: the result must be double.");
   detail::require_rows("sum_losses", targets, loss);
   detail::require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
-  detail::run("sw::sum_losses", execution, 1,
-              detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add});
+  detail::run_lanes(
+      "sw::sum_losses", execution, 1,
+      detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add});
 }
 
 /// @brief In place: logits become scale * (softmax - one-hot of the target); rows of masked tokens become
@@ -217,10 +229,10 @@ void cross_entropy_backward(const Execution& execution, const Logits& logits, co
                             const Sum& row_sum, const Targets& targets, std::int64_t first_id, double scale) {
   using Element = typename Logits::value_type;
   detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
-  detail::run("sw::d_logits", execution, logits.extent(0),
-              detail::LogitGradient<Element>{detail::span_of(logits), row_max.data(), row_sum.data(),
-                                             targets.data(), first_id,
-                                             static_cast<MainElement<Element>>(scale)});
+  detail::run_lanes("sw::d_logits", execution, logits.extent(0),
+                    detail::LogitGradient<Element>{detail::span_of(logits), row_max.data(), row_sum.data(),
+                                                   targets.data(), first_id,
+                                                   static_cast<MainElement<Element>>(scale)});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -28,9 +28,9 @@ struct Elementwise {
 template <class Element, class Execution, class Operation>
 void run_elementwise(const char* label, const Execution& execution, std::size_t count,
                      const Operation& operation) {
-  const std::size_t grain = grain_of<Execution>(4096);
-  run(label, execution, blocks_of(count, grain),
-      Elementwise<MainElement<Element>, Operation>{operation, count, grain});
+  const std::size_t grain = lane_grain_of<Execution>(4096);
+  run_lanes(label, execution, blocks_of(count, grain),
+            Elementwise<MainElement<Element>, Operation>{operation, count, grain});
 }
 
 template <class Element>
@@ -54,7 +54,7 @@ struct ConvertElements {
     if constexpr (std::is_same_v<MainElement<To>, MainElement<From>>) {
       for_chunks<MainElement<To>>(block * grain, end, *this);
     } else {
-      for (std::size_t i = block * grain; i < end; ++i)
+      for (std::size_t i = block * grain + lane_number(); i < end; i += lane_threads)
         to[i] = static_cast<To>(from[i]);
     }
   }
@@ -126,9 +126,9 @@ void copy(const Execution& execution, const From& from, const To& to) {
   const auto target = detail::flat_span_of(to, "copy");
   detail::require(source.size == target.size, "copy", "both views must have the same size.");
   using Functor = detail::ConvertElements<typename To::value_type, typename From::non_const_value_type>;
-  const std::size_t grain = detail::grain_of<Execution>(4096);
-  detail::run("sw::copy", execution, detail::blocks_of(target.size, grain),
-              Functor{target.data, source.data, target.size, grain});
+  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
+  detail::run_lanes("sw::copy", execution, detail::blocks_of(target.size, grain),
+                    Functor{target.data, source.data, target.size, grain});
 }
 
 /// @brief out = a + b on contiguous views of equal size; `out` may be `a` or `b`.

@@ -52,10 +52,11 @@ void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues
                      const AttentionShape& shape) {
   using Element = typename KeyValues::value_type;
   detail::require_key_values("pack_key_values", shape, qkv, key_values);
-  detail::run("sw::pack_kv", execution, shape.tokens(),
-              detail::CopyKeyValues<Element, false>{
-                  detail::KeyValueSpan<const Element>::fused(detail::constant(detail::span_of(qkv)), shape),
-                  detail::KeyValueSpan<Element>::packed(detail::span_of(key_values), shape), shape});
+  detail::run_lanes(
+      "sw::pack_kv", execution, shape.tokens(),
+      detail::CopyKeyValues<Element, false>{
+          detail::KeyValueSpan<const Element>::fused(detail::constant(detail::span_of(qkv)), shape),
+          detail::KeyValueSpan<Element>::packed(detail::span_of(key_values), shape), shape});
 }
 
 /// @brief Adds `key_values` to the keys and values of a fused buffer of `shape`.
@@ -64,7 +65,7 @@ void add_key_values(const Execution& execution, const KeyValues& key_values, con
                     const AttentionShape& shape) {
   using Element = typename Qkv::value_type;
   detail::require_key_values("add_key_values", shape, qkv, key_values);
-  detail::run(
+  detail::run_lanes(
       "sw::add_kv", execution, shape.tokens(),
       detail::CopyKeyValues<Element, true>{
           detail::KeyValueSpan<const Element>::packed(detail::constant(detail::span_of(key_values)), shape),

@@ -2,22 +2,30 @@
 #pragma once
 
 /// @file
-/// @brief Explicit vector lanes for kernel bodies: as wide as the instruction set on the host, one lane on a
-/// device. Lanes hold numbers of arithmetic; elements of two bytes are widened by loads and rounded by
-/// stores.
+/// @brief Explicit vector lanes for kernel bodies: a register is as wide as the instruction set on the host,
+/// and as a warp on a device. Lanes hold numbers of arithmetic; elements of two bytes are widened by loads
+/// and rounded by stores.
+///
+/// A kernel with lanes is started by run_lanes, so that a device has a whole warp for each call: all its
+/// threads run the body, each with its own numbers of every register. What a body does beside registers must
+/// be the same in every thread; what must happen once is for the first_lane(), and memory that another thread
+/// wrote may be read after sync_lanes().
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
+#include <shardwright/tensor/kernels/thread_lanes.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-// The device pass of a CUDA compiler and compilers without vector extensions use one lane; the loops stay the
-// same.
-#if defined(__CUDA_ARCH__) || !defined(__GNUC__)
+// Compilers without vector extensions use one lane; the loops stay the same.
+#if defined(__CUDA_ARCH__)
+#define SHARDWRIGHT_LANE_BYTES 32 // of one thread
+#elif !defined(__GNUC__)
 #define SHARDWRIGHT_LANE_BYTES 0
 #elif defined(__AVX512F__)
 #define SHARDWRIGHT_LANE_BYTES 64
@@ -40,14 +48,19 @@ struct Vector<Number, 1> {
 template <class Element>
 using IntegerOf = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::int64_t>;
 
-/// Lanes that fit into one register.
+/// Lanes that fit into one register; on a device, those of one thread.
 template <class Element>
 inline constexpr std::size_t lane_count = SHARDWRIGHT_LANE_BYTES > sizeof(Element)
                                               ? SHARDWRIGHT_LANE_BYTES / sizeof(Element)
                                               : 1;
 
+#if defined(__CUDA_ARCH__)
+template <class Element, std::size_t = lane_count<Element>>
+using Lanes = ThreadLanes<Element>;
+#else
 template <class Element, std::size_t count = lane_count<Element>>
 using Lanes = typename Vector<Element, count>::type;
+#endif
 
 /// Same bits, another type of the same size.
 template <class To, class From>
@@ -61,8 +74,105 @@ SHARDWRIGHT_FUNCTION inline To as_bits(const From& from) {
 /// All lanes equal.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline Lanes<Element> broadcast(Element value) {
+#if defined(__CUDA_ARCH__)
+  return Lanes<Element>::all(value);
+#else
   return value - Lanes<Element>{}; // keeps the sign of zero, unlike an addition
+#endif
 }
+
+/// Lane-wise a where the mask is set, else b.
+template <class Mask, class Value>
+SHARDWRIGHT_FUNCTION inline Value chosen(Mask mask, Value a, Value b) {
+  return mask ? a : b;
+}
+
+/// This thread's number in its warp; 0 on the host, where one call has the whole register.
+SHARDWRIGHT_FUNCTION inline unsigned lane_number() {
+#if defined(__CUDA_ARCH__)
+  unsigned lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+#else
+  return 0;
+#endif
+}
+
+/// Threads that run a body together.
+#if defined(__CUDA_ARCH__)
+inline constexpr std::size_t lane_threads = warp_threads;
+#else
+inline constexpr std::size_t lane_threads = 1;
+#endif
+
+/// Whether this thread is the one for what must happen once.
+SHARDWRIGHT_FUNCTION inline bool first_lane() { return lane_number() == 0; }
+
+/// What any thread of the warp wrote before, all of them see after.
+SHARDWRIGHT_FUNCTION inline void sync_lanes() {
+#if defined(__CUDA_ARCH__)
+  __syncwarp();
+#endif
+}
+
+/// Combines one number of each thread, always in the same order; all threads get the result.
+template <class Number, class Combine>
+SHARDWRIGHT_FUNCTION inline Number over_threads(Number number, Combine combine) {
+#if defined(__CUDA_ARCH__)
+  for (int distance = 16; distance > 0; distance /= 2)
+    number = combine(number, __shfl_xor_sync(0xffffffffu, number, distance));
+#else
+  (void)combine;
+#endif
+  return number;
+}
+
+#if defined(__CUDA_ARCH__)
+
+/// The numbers as they are read again after a store to elements.
+template <class Element, std::size_t, class Number>
+SHARDWRIGHT_FUNCTION inline ThreadLanes<Number> stored_lanes(const ThreadLanes<Number>& lanes) {
+  return ThreadLanes<Number>::each(
+      [&](std::size_t i) { return static_cast<Number>(static_cast<Element>(lanes.v[i])); });
+}
+
+/// The first `length` lanes of a warp's register.
+template <class Number, class Length>
+struct WarpChunk : Length {
+  static constexpr std::size_t width = ThreadLanes<Number>::register_width;
+
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+    return load_or(from, Number(0));
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number filler) const {
+    return Lanes<Number>::load(from, lane_number(), this->length, filler);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
+    lanes.store(to, lane_number(), this->length);
+  }
+  SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number filler) const {
+    const std::size_t thread = lane_number();
+    return Lanes<Number>::each([&](std::size_t i) {
+      return Lanes<Number>::position(thread, i) < this->length ? lanes.v[i] : filler;
+    });
+  }
+};
+template <class Number>
+struct WholeLength {
+  static constexpr std::size_t length = ThreadLanes<Number>::register_width;
+};
+struct TailLength {
+  std::size_t length;
+};
+template <class Number>
+using WholeChunk = WarpChunk<Number, WholeLength<Number>>;
+template <class Number>
+using TailChunk = WarpChunk<Number, TailLength>;
+
+#else
 
 /// `count` elements from memory, as numbers of arithmetic.
 template <class Element, std::size_t count>
@@ -112,7 +222,6 @@ stored_lanes(Lanes<MainElement<Element>, count> lanes) {
 template <class Number>
 struct WholeChunk {
   static constexpr std::size_t width = lane_count<Number>;
-  static constexpr std::size_t count() { return width; }
 
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
@@ -136,7 +245,6 @@ template <class Number>
 struct TailChunk {
   std::size_t length; // 1 .. lane_count - 1
 
-  SHARDWRIGHT_FUNCTION std::size_t count() const { return length; }
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
     return load_or(from, Number(0));
@@ -164,37 +272,27 @@ struct TailChunk {
   }
 };
 
+#endif
+
 /// Calls body(chunk, first index) over [begin, end): whole registers, then the rest.
 template <class Number, class Body>
 SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body) {
-  constexpr std::size_t width = lane_count<Number>;
+  constexpr std::size_t width = WholeChunk<Number>::width;
   std::size_t i = begin;
   for (; i + width <= end; i += width)
     body(WholeChunk<Number>{}, i);
-  if (i < end)
-    body(TailChunk<Number>{end - i}, i);
+  if (i < end) {
+    TailChunk<Number> tail;
+    tail.length = end - i;
+    body(tail, i);
+  }
 }
 
 /// Lane-wise larger value; a NaN in `b` is dropped, so compare against a running maximum with the new values
 /// first.
 template <class Value>
 SHARDWRIGHT_FUNCTION inline Value larger(Value a, Value b) {
-  return a > b ? a : b;
-}
-
-/// Combines the lanes by halves, always in the same order.
-template <class Element, std::size_t count, class Combine>
-SHARDWRIGHT_FUNCTION inline Element fold(typename Vector<Element, count>::type lanes, Combine combine) {
-  if constexpr (count == 1) {
-    return lanes;
-  } else {
-    using Half = typename Vector<Element, count / 2>::type;
-    Half low;
-    Half high;
-    __builtin_memcpy(&low, &lanes, sizeof(Half));
-    __builtin_memcpy(&high, reinterpret_cast<const char*>(&lanes) + sizeof(Half), sizeof(Half));
-    return fold<Element, count / 2>(combine(low, high), combine);
-  }
+  return chosen(a > b, a, b);
 }
 
 struct PlusLanes {
@@ -211,6 +309,28 @@ struct LargerLanes {
   }
 };
 
+/// Combines the lanes by halves, always in the same order.
+template <class Element, std::size_t count, class Combine>
+SHARDWRIGHT_FUNCTION inline Element fold(Lanes<Element, count> lanes, Combine combine) {
+#if defined(__CUDA_ARCH__)
+  for (std::size_t half = count / 2; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i)
+      lanes.v[i] = combine(lanes.v[i], lanes.v[i + half]);
+  return over_threads(lanes.v[0], combine);
+#else
+  if constexpr (count == 1) {
+    return lanes;
+  } else {
+    using Half = typename Vector<Element, count / 2>::type;
+    Half low;
+    Half high;
+    __builtin_memcpy(&low, &lanes, sizeof(Half));
+    __builtin_memcpy(&high, reinterpret_cast<const char*>(&lanes) + sizeof(Half), sizeof(Half));
+    return fold<Element, count / 2>(combine(low, high), combine);
+  }
+#endif
+}
+
 /// Sum of all lanes.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline Element sum_of(Lanes<Element> lanes) {
@@ -226,6 +346,9 @@ SHARDWRIGHT_FUNCTION inline Element largest_of(Lanes<Element> lanes) {
 /// As many elements as a register has lanes of double, converted.
 template <class Element, class Wide = double>
 SHARDWRIGHT_FUNCTION inline Lanes<Wide> load_as_double(const Element* from) {
+#if defined(__CUDA_ARCH__)
+  return Lanes<Wide>::each([from](std::size_t i) { return static_cast<Wide>(from[i]); });
+#else
   if constexpr (lane_count<Wide> == 1) {
     return static_cast<Wide>(*from);
   } else {
@@ -235,6 +358,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Wide> load_as_double(const Element* from) {
     else
       return __builtin_convertvector(numbers, Lanes<Wide>);
   }
+#endif
 }
 
 #undef SHARDWRIGHT_LANE_BYTES

@@ -6,6 +6,7 @@
 /// instance.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -92,6 +93,29 @@ void run(const char* label, const Execution& execution, std::size_t count, const
     return;
   Kokkos::parallel_for(
       label, Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>>(execution, 0, count), functor);
+}
+
+/// A functor whose every call a warp makes together.
+template <class Functor>
+struct WarpCalls {
+  Functor functor;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t thread) const { functor(thread / warp_threads); }
+};
+
+/// As run, for a functor with lanes: on a device, a warp makes each call.
+template <class Execution, class Functor>
+void run_lanes(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
+  if constexpr (runs_on_host<Execution>)
+    run(label, execution, count, functor);
+  else // the backend gives neighbouring indices to neighbouring threads, in blocks of whole warps
+    run(label, execution, count * warp_threads, WarpCalls<Functor>{functor});
+}
+
+/// Elements of a row that one functor call with lanes handles. On a device few: the processors are many, and
+/// what is read by different warps is in flight together.
+template <class Execution>
+constexpr std::size_t lane_grain_of(std::size_t on_host) {
+  return runs_on_host<Execution> ? on_host : 512;
 }
 
 /// Elements or rows that one functor call handles: enough to use the lanes on the host, one on a device.

@@ -2,12 +2,16 @@
 #pragma once
 
 /// @file
-/// @brief Local matrix product: the host BLAS where there is one, else register tiles.
+/// @brief Local matrix product: the host's BLAS or cuBLAS where there is one, else our own kernels.
 
 #include <shardwright/core/element.hpp>
+#include <shardwright/tensor/kernels/gemm_problem.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/product.hpp>
 #include <shardwright/tensor/kernels/widened_product.hpp>
+#if defined(KOKKOS_ENABLE_CUDA) && defined(SHARDWRIGHT_WITH_CUBLAS)
+#include <shardwright/tensor/kernels/cuda_gemm.hpp>
+#endif
 
 #include <cstddef>
 #include <type_traits>
@@ -17,10 +21,30 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 /// @brief Whether a factor of a matrix product is taken as it is or transposed.
 enum class Transpose : bool { no, yes };
 
+namespace detail {
+
+/// By the device's library; else, and for the few problems that it has no kernel for, one element per thread.
+template <class Execution, class Element, class Out>
+void device_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
+                    MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
+                    MainElement<Element> beta, Out* c, std::size_t c_stride) {
+  if constexpr (LibraryGemm<Execution>::available && RealElement<Element>) {
+    const auto [problem, operands] = column_major(m, n, k, static_cast<double>(alpha), a, b,
+                                                  static_cast<double>(beta), c, c_stride, tf32_choice());
+    if (k != 0 && LibraryGemm<Execution>::multiply(execution, problem, operands))
+      return;
+  }
+  run_product(execution, Product<Element, Out>::of(m, n, k, alpha, a, b, beta, c, c_stride));
+}
+
+} // namespace detail
+
 /// @brief C = alpha op(A) op(B) + beta C with row-major matrices; beta = 0 ignores what C held.
 ///
-/// On host memory this is the BLAS on the calling thread (see use_single_threaded_blas); without a BLAS, and
-/// on a device, Kokkos kernels. Cost: 2 m n k floating-point operations.
+/// On host memory this is the BLAS on the calling thread (see use_single_threaded_blas), on an NVIDIA GPU
+/// cuBLAS in the order of the stream, in full precision unless use_tf32 says otherwise; without them Kokkos
+/// kernels. The first product of a shape on a stream plans it, the first of all takes 32 MiB for a workspace:
+/// run what is to be captured in a graph once before. Cost: 2 m n k floating-point operations.
 ///
 /// Products of narrow elements are sums of floats, rounded once where C is narrow too. On the host, blocks of
 /// the factors are widened first; the thread keeps up to 3 MB for them.
@@ -57,8 +81,7 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   const detail::Factor<Element> first{left.data, left.stride, ta};
   const detail::Factor<Element> second{right.data, right.stride, tb};
   if constexpr (!detail::runs_on_host<Execution>)
-    detail::run_product(
-        execution, detail::Product<Element, Out>::of(m, n, k, by, first, second, keep, out.data, out.stride));
+    detail::device_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
   else if constexpr (is_narrow<Element>)
     detail::widened_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
   else

@@ -13,7 +13,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Elements that share one partial sum; the same on every target, so that the order is.
+/// Elements that share one partial sum.
 inline constexpr std::size_t reduce_block = 8192;
 
 template <class Element>
@@ -43,6 +43,30 @@ struct SquareBlocks {
   }
 };
 
+/// The same where a call has a warp: each thread sums its own numbers of the block.
+template <class Element>
+struct SquareBlocksOfWarps {
+  using Number = MainElement<Element>;
+  const Element* x;
+  std::size_t count;
+  double* partial;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    double sum = 0.0;
+    for_chunks<Number>(block * reduce_block, block_end(block, reduce_block, count),
+                       [from = x, &sum](auto chunk, std::size_t i) {
+                         const Lanes<Number> lanes = chunk.load(from + i);
+                         Number numbers[lane_count<Number>];
+                         __builtin_memcpy(numbers, &lanes, sizeof(lanes));
+                         for (const Number number : numbers)
+                           sum += static_cast<double>(number) * static_cast<double>(number);
+                       });
+    sum = over_threads(sum, PlusLanes{});
+    if (first_lane())
+      partial[block] = sum;
+  }
+};
+
 template <class Element>
 struct NonfiniteBlocks {
   const Element* x;
@@ -53,9 +77,11 @@ struct NonfiniteBlocks {
     const std::size_t end = block_end(block, reduce_block, count);
     std::size_t found = 0;
     // x - x is 0 for a finite number and NaN for an infinite one or a NaN.
-    for (std::size_t i = block * reduce_block; i < end; ++i)
+    for (std::size_t i = block * reduce_block + lane_number(); i < end; i += lane_threads)
       found += x[i] - x[i] == MainElement<Element>(0) ? 0u : 1u;
-    partial[block] = static_cast<double>(found);
+    found = over_threads(found, PlusLanes{});
+    if (first_lane())
+      partial[block] = static_cast<double>(found);
   }
 };
 
@@ -66,10 +92,12 @@ struct SumInOrder {
   Number* result;
   bool add;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    Number sum = add ? *result : Number(0);
-    for (std::size_t i = 0; i < count; ++i)
+    Number sum = add && first_lane() ? *result : Number(0);
+    for (std::size_t i = lane_number(); i < count; i += lane_threads)
       sum += partial[i];
-    *result = sum;
+    sum = over_threads(sum, PlusLanes{});
+    if (first_lane())
+      *result = sum;
   }
 };
 
@@ -82,9 +110,9 @@ void run_reduction(const char* operation, const Execution& execution, const X& x
   const std::size_t blocks = blocks_of(all.size, reduce_block);
   require(result.extent(0) >= 1, operation, "the result must have one element.");
   require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
-  run(operation, execution, blocks, Blocks<Element>{all.data, all.size, workspace.data()});
-  run("sw::sum_order", execution, 1,
-      SumInOrder<typename Work::value_type>{workspace.data(), blocks, result.data(), add});
+  run_lanes(operation, execution, blocks, Blocks<Element>{all.data, all.size, workspace.data()});
+  run_lanes("sw::sum_order", execution, 1,
+            SumInOrder<typename Work::value_type>{workspace.data(), blocks, result.data(), add});
 }
 
 } // namespace detail
@@ -100,7 +128,11 @@ void run_reduction(const char* operation, const Execution& execution, const X& x
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void sum_of_squares(const Execution& execution, const X& x, const Result& result, const Work& workspace,
                     bool add = false) {
-  detail::run_reduction<detail::SquareBlocks>("sum_of_squares", execution, x, result, workspace, add);
+  if constexpr (detail::runs_on_host<Execution>)
+    detail::run_reduction<detail::SquareBlocks>("sum_of_squares", execution, x, result, workspace, add);
+  else
+    detail::run_reduction<detail::SquareBlocksOfWarps>("sum_of_squares", execution, x, result, workspace,
+                                                       add);
 }
 
 /// @brief result[0] (+)= number of elements that are infinite or NaN.

@@ -4,8 +4,12 @@
 /// @file
 /// @brief RMSNorm and residual addition fused with it, forward and backward.
 
+#include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/tensor/kernels/cuda_block.hpp>
+#endif
 
 #include <cmath>
 #include <cstddef>
@@ -49,7 +53,8 @@ struct RmsNormForward {
     }
     const Number mean = sum_of<Number>(squares) / static_cast<Number>(x.columns);
     const Number scale = Number(1) / std::sqrt(mean + epsilon);
-    inverse_rms[i] = scale;
+    if (first_lane())
+      inverse_rms[i] = scale;
     Element* out = y.row(i);
     const Element* gains = gain;
     for_chunks<Number>(0, x.columns, [in, out, gains, scale](auto chunk, std::size_t c) {
@@ -79,7 +84,7 @@ struct RmsNormBackward {
       row(i, i == block * grain, sums);
   }
 
-private:
+  /// One row; `first` overwrites the sums of the gain's gradient.
   SHARDWRIGHT_FUNCTION void row(std::size_t i, bool first, Number* sums) const {
     const Element* in = x.row(i);
     const Element* from = dy.row(i);
@@ -112,6 +117,41 @@ private:
   }
 };
 
+/// The gain's gradient too, of one row block per block: its warps share the rows and keep their sums in
+/// shared memory.
+template <class Element, bool input>
+struct RmsNormBackwardOfBlocks {
+  static constexpr unsigned warps = 8;
+  static constexpr unsigned blocks_at_once = 4;
+  using Number = MainElement<Element>;
+  RmsNormBackward<Element, input, true> norm;
+
+  [[nodiscard]] static constexpr std::size_t shared_bytes(std::size_t columns) {
+    return warps * columns * sizeof(Number);
+  }
+
+  template <class Block>
+  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+    const std::size_t columns = norm.x.columns;
+    Number* all = reinterpret_cast<Number*>(block.shared());
+    Number* sums = all + block.warp() * columns;
+    const std::size_t begin = block.index() * norm_rows + block.warp();
+    const std::size_t end = block_end(block.index(), norm_rows, norm.x.rows);
+    for (std::size_t i = begin; i < end; i += warps)
+      norm.row(i, i == begin, sums);
+    if (begin >= end)
+      for_chunks<Number>(0, columns,
+                         [sums](auto chunk, std::size_t c) { chunk.store(sums + c, Lanes<Number>{}); });
+    block.barrier();
+    for (std::size_t c = block_thread(block); c < columns; c += warps * lane_threads) {
+      Number sum(0);
+      for (unsigned w = 0; w < warps; ++w)
+        sum += all[w * columns + c];
+      norm.partial[block.index() * columns + c] = sum;
+    }
+  }
+};
+
 /// Adds the partial sums of the row blocks, in order.
 template <class Element>
 struct SumPartials {
@@ -133,6 +173,36 @@ struct SumPartials {
   }
 };
 
+/// As SumPartials: a block has as many columns as a warp has threads, a warp every 16th partial sum.
+template <class Element>
+struct SumPartialsOfBlocks {
+  static constexpr unsigned warps = 16;
+  static constexpr unsigned blocks_at_once = 1;
+  static constexpr std::size_t width = warp_threads;
+  static constexpr std::size_t shared_bytes = warps * width * sizeof(Element);
+  SumPartials<Element> all;
+
+  template <class Block>
+  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+    Element* shared = reinterpret_cast<Element*>(block.shared());
+    const std::size_t first = block.index() * width;
+    const std::size_t end = block_end(block.index(), width, all.columns) - first;
+    for (std::size_t c = lane_number(); c < end; c += lane_threads) {
+      Element sum(0);
+      for (std::size_t b = block.warp(); b < all.blocks; b += warps)
+        sum += all.partial[b * all.columns + first + c];
+      shared[block.warp() * width + c] = sum;
+    }
+    block.barrier();
+    for (std::size_t c = block_thread(block); c < end; c += warps * lane_threads) {
+      Element sum = all.add ? all.out[first + c] : Element(0);
+      for (unsigned w = 0; w < warps; ++w)
+        sum += shared[w * width + c];
+      all.out[first + c] = sum;
+    }
+  }
+};
+
 template <class Element, class Matrix>
 MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
   const auto span = span_of(matrix);
@@ -146,16 +216,29 @@ inline void require_norm(bool holds, const char* operation) {
 
 template <bool input, bool gains, class Element, class Execution>
 void run_norm_backward(const Execution& execution, RmsNormBackward<Element, input, gains> functor) {
-  functor.grain = norm_rows;
-  run("sw::d_rms_norm", execution, blocks_of(functor.x.rows, norm_rows), functor);
+  if constexpr (gains && BlockLauncher<Execution>::available) {
+    using Blocks = RmsNormBackwardOfBlocks<Element, input>;
+    const std::size_t shared = Blocks::shared_bytes(functor.x.columns);
+    if (shared <= shared_bytes_everywhere)
+      return BlockLauncher<Execution>::run(execution, blocks_of(functor.x.rows, norm_rows), shared,
+                                           Blocks{functor});
+  }
+  functor.grain = gains || runs_on_host<Execution> ? norm_rows : 1;
+  run_lanes("sw::d_rms_norm", execution, blocks_of(functor.x.rows, functor.grain), functor);
 }
 
 template <class Element, class Execution>
 void run_sum_partials(const Execution& execution, const Element* partial, std::size_t blocks,
                       std::size_t columns, Element* out, bool add) {
-  const std::size_t grain = grain_of<Execution>(1024);
-  run("sw::sum_blocks", execution, blocks_of(columns, grain),
-      SumPartials<Element>{partial, blocks, columns, out, add, grain});
+  const std::size_t grain = lane_grain_of<Execution>(1024);
+  const SumPartials<Element> functor{partial, blocks, columns, out, add, grain};
+  if constexpr (BlockLauncher<Execution>::available) {
+    using Blocks = SumPartialsOfBlocks<Element>;
+    BlockLauncher<Execution>::run(execution, blocks_of(columns, Blocks::width), Blocks::shared_bytes,
+                                  Blocks{functor});
+  } else {
+    run_lanes("sw::sum_blocks", execution, blocks_of(columns, grain), functor);
+  }
 }
 
 } // namespace detail
@@ -177,14 +260,14 @@ void rms_norm_forward(const Execution& execution, const X& x, const Gain& gain, 
   detail::require_norm(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1) &&
                            gain.extent(0) == x.extent(1) && inverse_rms.extent(0) == x.extent(0),
                        "rms_norm_forward");
-  detail::run("sw::rms_norm", execution, x.extent(0),
-              detail::RmsNormForward<Element>{detail::const_span_of<Element>(x),
-                                              {nullptr, 0, 0, 0},
-                                              gain.data(),
-                                              static_cast<MainElement<Element>>(epsilon),
-                                              {nullptr, 0, 0, 0},
-                                              detail::span_of(y),
-                                              inverse_rms.data()});
+  detail::run_lanes("sw::rms_norm", execution, x.extent(0),
+                    detail::RmsNormForward<Element>{detail::const_span_of<Element>(x),
+                                                    {nullptr, 0, 0, 0},
+                                                    gain.data(),
+                                                    static_cast<MainElement<Element>>(epsilon),
+                                                    {nullptr, 0, 0, 0},
+                                                    detail::span_of(y),
+                                                    inverse_rms.data()});
 }
 
 /// @brief sum = residual + branch and y = rms_norm(sum), in one pass over memory.
@@ -201,11 +284,11 @@ void add_rms_norm_forward(const Execution& execution, const Residual& residual, 
   detail::require_norm(same(branch) && same(sum) && same(y) && gain.extent(0) == residual.extent(1) &&
                            inverse_rms.extent(0) == residual.extent(0),
                        "add_rms_norm_forward");
-  detail::run("sw::rms_norm", execution, residual.extent(0),
-              detail::RmsNormForward<Element>{detail::const_span_of<Element>(residual),
-                                              detail::const_span_of<Element>(branch), gain.data(),
-                                              static_cast<MainElement<Element>>(epsilon),
-                                              detail::span_of(sum), detail::span_of(y), inverse_rms.data()});
+  detail::run_lanes("sw::rms_norm", execution, residual.extent(0),
+                    detail::RmsNormForward<Element>{
+                        detail::const_span_of<Element>(residual), detail::const_span_of<Element>(branch),
+                        gain.data(), static_cast<MainElement<Element>>(epsilon), detail::span_of(sum),
+                        detail::span_of(y), inverse_rms.data()});
 }
 
 /// @brief dx = gradient of rms_norm with respect to x.

@@ -66,6 +66,48 @@ struct RotaryRows {
   }
 };
 
+/// As RotaryRows, a thread for each group of a head's pairs: heads are too short for the lanes of a warp.
+template <class Element>
+struct RotaryGroups {
+  static constexpr std::size_t group = 4;
+  using Number = MainElement<Element>;
+  RotaryRows<Element> rows;
+
+  /// Calls for one token.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION std::size_t calls() const {
+    const AttentionShape& shape = rows.shape;
+    return shape.kv_heads * (shape.q_per_kv + 1) * blocks_of(shape.head_dim / 2, group);
+  }
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
+    const AttentionShape& shape = rows.shape;
+    const std::size_t half = shape.head_dim / 2;
+    const std::size_t groups = blocks_of(half, group);
+    const std::size_t token = index / calls();
+    const std::size_t head = index % calls() / groups;
+    const std::size_t first = index % groups * group;
+    const std::size_t position = rows.positions.position(token % shape.sequence);
+    Element* low = rows.qkv.row(token) + head / (shape.q_per_kv + 1) * shape.group_width() +
+                   head % (shape.q_per_kv + 1) * shape.head_dim + first;
+    Element* high = low + half;
+    const Number* cosine = rows.cosines.row(position) + first;
+    const Number* sine = rows.sines.row(position) + first;
+    const std::size_t count = first + group <= half ? group : half - first;
+    using Numbers = ThreadGroup<Number, group>;
+    const Numbers a = Numbers::load(low, count);
+    const Numbers b = Numbers::load(high, count);
+    const Numbers c = Numbers::load(cosine, count);
+    const Numbers s = Numbers::load(sine, count);
+    Numbers turned_low;
+    Numbers turned_high;
+    for (std::size_t i = 0; i < group; ++i) {
+      turned_low.v[i] = a.v[i] * c.v[i] - b.v[i] * (rows.direction * s.v[i]);
+      turned_high.v[i] = b.v[i] * c.v[i] + a.v[i] * (rows.direction * s.v[i]);
+    }
+    turned_low.store(low, count);
+    turned_high.store(high, count);
+  }
+};
+
 template <class Execution, class Qkv, class Table>
 void run_rotary(const char* operation, const Execution& execution, const Qkv& qkv, const Table& cosines,
                 const Table& sines, const AttentionShape& shape, const TokenRuns& positions, int direction) {
@@ -80,13 +122,15 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
           "the tables must reach the last position (make them longer).");
   const auto c = span_of(cosines);
   const auto s = span_of(sines);
-  run("sw::rotary", execution, qkv.extent(0),
-      RotaryRows<Element>{span_of(qkv),
-                          {c.data, c.rows, c.columns, c.stride},
-                          {s.data, s.rows, s.columns, s.stride},
-                          shape,
-                          positions,
-                          static_cast<MainElement<Element>>(direction)});
+  const RotaryRows<Element> rows{
+      span_of(qkv), {c.data, c.rows, c.columns, c.stride},       {s.data, s.rows, s.columns, s.stride}, shape,
+      positions,    static_cast<MainElement<Element>>(direction)};
+  if constexpr (runs_on_host<Execution>) {
+    run("sw::rotary", execution, qkv.extent(0), rows);
+  } else {
+    const RotaryGroups<Element> groups{rows};
+    run("sw::rotary", execution, qkv.extent(0) * groups.calls(), groups);
+  }
 }
 
 } // namespace detail

@@ -77,9 +77,9 @@ void swiglu_forward(const Execution& execution, const GateUp& gate_up, const Out
                   "swiglu_forward", "the input must be [tokens, 2 hidden] for an output [tokens, hidden].");
   const auto from = detail::span_of(gate_up);
   const auto to = detail::span_of(out);
-  const std::size_t grain = detail::grain_of<Execution>(4096);
+  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
   const std::size_t chunks = detail::blocks_of(to.columns, grain);
-  detail::run(
+  detail::run_lanes(
       "sw::swiglu", execution, to.rows * chunks,
       detail::SwigluForward<Element>{{from.data, from.rows, from.columns, from.stride}, to, grain, chunks});
 }
@@ -98,14 +98,14 @@ void swiglu_backward(const Execution& execution, const GateUp& gate_up, const DO
                   "input and its gradient must be [tokens, 2 hidden] for an output [tokens, hidden].");
   const auto from = detail::span_of(gate_up);
   const auto outer = detail::span_of(d_out);
-  const std::size_t grain = detail::grain_of<Execution>(4096);
+  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
   const std::size_t chunks = detail::blocks_of(outer.columns, grain);
-  detail::run("sw::d_swiglu", execution, outer.rows * chunks,
-              detail::SwigluBackward<Element>{{from.data, from.rows, from.columns, from.stride},
-                                              {outer.data, outer.rows, outer.columns, outer.stride},
-                                              detail::span_of(d_gate_up),
-                                              grain,
-                                              chunks});
+  detail::run_lanes("sw::d_swiglu", execution, outer.rows * chunks,
+                    detail::SwigluBackward<Element>{{from.data, from.rows, from.columns, from.stride},
+                                                    {outer.data, outer.rows, outer.columns, outer.stride},
+                                                    detail::span_of(d_gate_up),
+                                                    grain,
+                                                    chunks});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -52,7 +52,7 @@ Factor<float> widened(const Execution& execution, const Factor<Element>& factor,
                       std::size_t columns, float* to) {
   if (factor.transposed)
     std::swap(rows, columns);
-  run("sw::widen", execution, rows, WidenRows<Element>{factor.data, factor.stride, to, columns});
+  run_lanes("sw::widen", execution, rows, WidenRows<Element>{factor.data, factor.stride, to, columns});
   return {to, columns, factor.transposed};
 }
 
@@ -91,7 +91,7 @@ void widened_product(const Execution& execution, std::size_t m, std::size_t n, s
         l += depth;
       } while (l < k);
       if constexpr (is_narrow<Out>)
-        run("sw::round", execution, rows, RoundRows<Out>{sums, columns, beta, to, c_stride});
+        run_lanes("sw::round", execution, rows, RoundRows<Out>{sums, columns, beta, to, c_stride});
     }
   }
 }

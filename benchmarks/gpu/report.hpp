@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a run measured: figures, each with the least it must reach where there is such a limit.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gpu {
+
+/// @brief One measured number.
+struct Figure {
+  std::string part;
+  std::string name;
+  double value = 0;
+  std::string unit;
+  double least = 0; ///< 0: no limit.
+  [[nodiscard]] bool reached() const noexcept { return value >= least; }
+};
+
+/// @brief Collects figures and facts of one run.
+class Report {
+public:
+  void add(Figure figure) { figures_.push_back(std::move(figure)); }
+  /// @brief What the machine is or how something was counted, in words.
+  void note(std::string name, std::string text) { notes_.emplace_back(std::move(name), std::move(text)); }
+  [[nodiscard]] const std::vector<Figure>& figures() const noexcept { return figures_; }
+  /// @brief {"notes": {...}, "figures": [{"part", "name", "value", "unit", "least"}]}.
+  [[nodiscard]] std::string json() const;
+  /// @throws std::runtime_error where the file can not be written.
+  void write(const std::string& path) const;
+
+private:
+  std::vector<Figure> figures_;
+  std::vector<std::pair<std::string, std::string>> notes_;
+};
+
+} // namespace gpu

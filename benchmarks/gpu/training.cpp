@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief A training step at GPT-2 124M size in bfloat16: alone, and in turns with PyTorch on the same
+/// device.
+
+#include "device.hpp"
+#include "kernel_times.hpp"
+#include "parts.hpp"
+
+#include "train_step/pytorch.hpp"
+
+#include <shardwright/comm/launch.hpp>
+#include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/mesh/cuda_graphs.hpp>
+#include <shardwright/train/step_graph.hpp>
+#endif
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace gpu {
+
+namespace {
+
+using Layouts = sw::DecoderLayouts<false>;
+using Model = sw::Decoder<Layouts, sw::bfloat16, Device>;
+
+sw::DecoderConfig config_of(const step_kernels::Sizes& sizes) {
+  const auto whole = [](std::size_t value) { return static_cast<std::int64_t>(value); };
+  sw::DecoderConfig config;
+  config.layers = whole(sizes.layers);
+  config.width = whole(sizes.width);
+  config.heads = whole(sizes.heads);
+  config.kv_heads = whole(sizes.kv_heads);
+  config.hidden = whole(sizes.hidden);
+  config.vocabulary = whole(sizes.vocabulary);
+  config.sequence = whole(sizes.sequence);
+  config.tied_embedding = true;
+  return config;
+}
+
+/// One rank that trains on one batch of random tokens.
+class Training {
+public:
+  Training(const sw::HostCommunicator& world, const sw::DecoderConfig& config, std::int64_t batch)
+      : mesh_(sw::decoder_mesh(world, {})), model_(mesh_, config, 1), accumulator_(model_),
+        ids_(tokens(config, batch, 1)), targets_(tokens(config, batch, 2)) {
+#if defined(KOKKOS_ENABLE_CUDA)
+    optimizer_.set_learning_rate<Device>(mesh_, learning_rate);
+#endif
+  }
+
+  /// Puts steps on the stream, one after the other, and waits for their end; returns the seconds.
+  double run(int steps) {
+    return seconds_of_calls(mesh_.execution<Device>(), static_cast<std::size_t>(steps), [&] { step(); });
+  }
+
+  /// How steps reach the device.
+  [[nodiscard]] std::string mode() const {
+#if defined(KOKKOS_ENABLE_CUDA)
+    return graph_.obstacle().empty() ? "a CUDA graph" : graph_.obstacle();
+#else
+    return "calls of the host";
+#endif
+  }
+
+private:
+  static constexpr double learning_rate = 1e-4;
+  using Ids = typename Model::Ids;
+
+  [[nodiscard]] Ids tokens(const sw::DecoderConfig& config, std::int64_t batch, std::uint64_t stream) const {
+    std::vector<std::int32_t> drawn(static_cast<std::size_t>(batch * config.sequence));
+    for (std::size_t i = 0; i < drawn.size(); ++i)
+      drawn[i] = static_cast<std::int32_t>(sw::random_words({7, stream}, i).word[0] %
+                                           static_cast<std::uint32_t>(config.vocabulary));
+    return Ids(sw::scatter<typename Layouts::Ids, Device>(mesh_, 0, drawn, {batch, config.sequence}));
+  }
+
+  /// All of a step: forward, backward, norm, clipping, AdamW.
+  void step() {
+#if defined(KOKKOS_ENABLE_CUDA)
+    graph_.step([&] {
+      accumulator_.add(model_.forward_backward(ids_, targets_, {}, true));
+      optimizer_.step(model_, accumulator_.finish());
+      accumulator_.restart();
+    });
+#else
+    accumulator_.add(model_.forward_backward(ids_, targets_, {}, true));
+    optimizer_.step(model_, accumulator_.finish(), learning_rate);
+    accumulator_.restart();
+#endif
+  }
+
+  sw::DecoderMesh mesh_;
+  Model model_;
+  sw::GradAccumulator<Model> accumulator_;
+  sw::AdamW optimizer_;
+  Ids ids_;
+  Ids targets_;
+#if defined(KOKKOS_ENABLE_CUDA)
+  sw::StepGraph<sw::CudaGraphs> graph_{sw::CudaGraphs(mesh_.execution<Device>())};
+#endif
+};
+
+/// As many sequences as fit beside PyTorch, which keeps the logits in bfloat16 and their softmax in float:
+/// about 1.8 GiB of a 124M model for each sequence of 1024, both sides together.
+std::int64_t batch_for(const Options& options) {
+  if (options.training_batch > 0)
+    return static_cast<std::int64_t>(options.training_batch);
+  const double per_sequence = 1.8 * (1 << 30);
+  std::int64_t batch = 32;
+  while (batch > 1 && static_cast<double>(batch) * per_sequence > 0.7 * static_cast<double>(free_bytes()))
+    batch /= 2;
+  return batch;
+}
+
+/// One way to train in PyTorch.
+struct Rival {
+  const char* name;
+  std::vector<std::string> arguments;
+  double least; ///< Of its time over ours.
+};
+
+void print_causes(Training& training, train_step::PyTorchPeer& peer, int steps, double our_step,
+                  double their_step, Report& report) {
+  KernelTrace::begin();
+  static_cast<void>(training.run(steps));
+  KernelTimes ours = KernelTrace::end();
+  for (auto& [name, seconds] : ours)
+    seconds /= steps;
+  std::printf(
+      "  where the time of a step goes, in ms; what costs most over PyTorch first\n  %-22s %10s %10s %10s\n",
+      "", "ours", "PyTorch", "over");
+  for (const KindTimes& row : compare(ours, our_step, peer.profile(steps), their_step)) {
+    std::printf("  %-22s %10.3f %10.3f %+10.3f\n", std::string(row.kind).c_str(), 1e3 * row.ours,
+                1e3 * row.theirs, 1e3 * (row.ours - row.theirs));
+    report.add({"training", "over compiled PyTorch: " + std::string(row.kind), 1e3 * (row.ours - row.theirs),
+                "ms of a step"});
+  }
+}
+
+/// The sides take turns. A rival that does not start is a note, not an error.
+void race(Training& training, const Rival& rival, const std::vector<std::string>& common,
+          const Options& options, bool causes, Report& report) {
+  std::vector<std::string> arguments = common;
+  arguments.insert(arguments.end(), rival.arguments.begin(), rival.arguments.end());
+  try {
+    train_step::PyTorchPeer peer(options.python, SHARDWRIGHT_SOURCE_DIR "/benchmarks/pytorch_peer.py",
+                                 arguments);
+    std::vector<double> ours, theirs, ratios;
+    for (int turn = 0; turn < options.turns; ++turn) {
+      ours.push_back(training.run(options.steps) / options.steps);
+      theirs.push_back(peer.steps(options.steps) / options.steps);
+      ratios.push_back(theirs.back() / ours.back());
+    }
+    std::printf("%-34s %10.2f ms, ours %10.2f ms: %.2f x   (%s)\n", rival.name, 1e3 * median(theirs),
+                1e3 * median(ours), median(ratios), peer.description().c_str());
+    report.add(
+        {"training", std::string("time of ") + rival.name + " over ours", median(ratios), "x", rival.least});
+    if (causes && KernelTrace::available())
+      print_causes(training, peer, options.steps, median(ours), median(theirs), report);
+  } catch (const std::exception& error) {
+    std::printf("%-34s not measured: %s\n", rival.name, error.what());
+    report.note(rival.name, error.what());
+  }
+  std::fflush(stdout);
+}
+
+} // namespace
+
+void measure_training(const Options& options, const Rates& rates, Report& report) {
+  const sw::DecoderConfig config = config_of(options.model);
+  const std::int64_t batch = batch_for(options);
+  const double tokens = static_cast<double>(batch * config.sequence);
+  report.note(
+      "training",
+      std::to_string(config.parameters()) + " parameters, batch " + std::to_string(batch) + " x " +
+          std::to_string(config.sequence) +
+          " tokens; parameters, activations and their gradients in bfloat16, masters, sums of gradients "
+          "and optimizer state in float. Model operations per token are 6 for each element of a matrix "
+          "and, for causal attention, 6 x layers x width x sequence: half of what PaLM's convention "
+          "(Chowdhery et al. 2022, appendix B) counts for attention");
+  sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {
+    Training training(world, config, batch);
+    static_cast<void>(training.run(4)); // memory, plans of products, capture
+    std::vector<double> times;
+    for (int turn = 0; turn < options.turns; ++turn)
+      times.push_back(training.run(options.steps) / options.steps);
+    const double seconds = median(times);
+    const double utilisation = 100 * config.flops_per_token() * tokens / seconds / rates.bfloat;
+    std::printf("training, %.1f million parameters, batch %lld x %lld, steps by %s\n",
+                1e-6 * static_cast<double>(config.parameters()), static_cast<long long>(batch),
+                static_cast<long long>(config.sequence), training.mode().c_str());
+    std::printf("%.2f ms, %.0f tokens/s, %.1f%% of the matrix rate\n", 1e3 * seconds, tokens / seconds,
+                utilisation);
+    report.note("steps", training.mode());
+    report.add({"training", "a step", 1e3 * seconds, "ms"});
+    report.add({"training", "tokens", tokens / seconds, "tokens/s"});
+    report.add({"training", "model operations", utilisation, "% of the matrix rate", 40});
+    if (options.python.empty())
+      return;
+    const auto text = [](auto value) { return std::to_string(value); };
+    std::vector<std::string> common{"--layers",
+                                    text(config.layers),
+                                    "--d-model",
+                                    text(config.width),
+                                    "--heads",
+                                    text(config.heads),
+                                    "--kv-heads",
+                                    text(config.kv_heads),
+                                    "--hidden",
+                                    text(config.hidden),
+                                    "--sequence",
+                                    text(config.sequence),
+                                    "--batch",
+                                    text(batch),
+                                    "--vocabulary",
+                                    text(config.vocabulary),
+                                    "--tied",
+                                    "--device",
+                                    Device::host_accessible ? "cpu" : "cuda"};
+    const std::array rivals{Rival{"PyTorch, eager", {"--precision", "bf16"}, 1.0},
+                            Rival{"PyTorch, eager, autocast", {"--precision", "autocast"}, 0},
+                            Rival{"PyTorch, compiled", {"--precision", "bf16", "--compile"}, 0}};
+    for (const Rival& rival : rivals) {
+      const bool compiled = &rival == &rivals.back();
+      if (options.compiled || !compiled)
+        race(training, rival, common, options, compiled, report);
+    }
+  });
+  std::printf("\n");
+}
+
+} // namespace gpu

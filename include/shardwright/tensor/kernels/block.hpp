@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Kernels of blocks: warps that share memory and wait for one another.
+///
+/// A functor of blocks has `static constexpr unsigned warps`, `static constexpr unsigned blocks_at_once` (of
+/// one multiprocessor, for which the compiler keeps registers free), and a template call operator over the
+/// block. The same source runs on the host with a block whose warps are threads, which is how it is tested.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+/// What a functor sees: index() of the block, warp() in it, shared() memory of all its warps, and barrier(),
+/// which all warps reach before any goes on; what was written before is seen after.
+///
+/// Copies to shared memory run beside the threads: copy_16_bytes(to, from, inside), which writes zeros where
+/// not inside; end_copies() closes a group of them; wait_for_copies<n>() returns when all groups of this
+/// thread but the last n have arrived. Other threads see them after a barrier.
+template <class Type>
+concept KernelBlock = requires(const Type& block) {
+  block.index();
+  block.warp();
+  block.shared();
+  block.barrier();
+  block.end_copies();
+};
+
+/// This thread's number in its block; on the host a warp is one thread.
+template <class Block>
+SHARDWRIGHT_FUNCTION inline std::size_t block_thread(const Block& block) {
+  return block.warp() * lane_threads + lane_number();
+}
+
+/// Shared memory that a kernel may use on every device.
+inline constexpr std::size_t shared_bytes_everywhere = std::size_t{48} << 10;
+
+/// Starts kernels of blocks; specialized by headers of targets, which have
+/// `run(execution, blocks, shared_bytes, functor)`.
+template <class Execution>
+struct BlockLauncher {
+  static constexpr bool available = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

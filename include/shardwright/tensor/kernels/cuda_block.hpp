@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Kernels of blocks on NVIDIA GPUs.
+///
+/// Started as kernels of CUDA, because teams of Kokkos get no more than 48 KiB of shared memory.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/block.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+#if defined(__CUDACC__)
+
+/// The calling thread's block.
+struct CudaBlock {
+  __device__ std::size_t index() const { return blockIdx.x; }
+  __device__ unsigned warp() const { return threadIdx.x / static_cast<unsigned>(warp_threads); }
+  __device__ unsigned char* shared() const {
+    extern __shared__ __align__(128) unsigned char shardwright_shared_memory[];
+    return shardwright_shared_memory;
+  }
+  __device__ void barrier() const { __syncthreads(); }
+  __device__ void copy_16_bytes(void* to, const void* from, bool inside) const {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     static_cast<unsigned>(__cvta_generic_to_shared(to))),
+                 "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+  }
+  __device__ void end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <int under_way>
+  __device__ void wait_for_copies() const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(under_way) : "memory");
+  }
+};
+
+template <class Functor>
+__global__ void __launch_bounds__(Functor::warps* static_cast<unsigned>(warp_threads),
+                                  Functor::blocks_at_once) cuda_block_kernel(const Functor functor) {
+  functor(CudaBlock{});
+}
+
+template <>
+struct BlockLauncher<Kokkos::Cuda> {
+  static constexpr bool available = true;
+
+  template <class Functor>
+  static void run(const Kokkos::Cuda& execution, std::size_t blocks, std::size_t shared_bytes,
+                  const Functor& functor) {
+    if (blocks == 0)
+      return;
+    cudaError_t status = cudaSetDevice(execution.cuda_device());
+    if (status == cudaSuccess && shared_bytes > shared_bytes_everywhere)
+      status = cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes));
+    if (status == cudaSuccess) {
+      cuda_block_kernel<Functor>
+          <<<static_cast<unsigned>(blocks), Functor::warps* static_cast<unsigned>(warp_threads), shared_bytes,
+             execution.cuda_stream()>>>(functor);
+      status = cudaGetLastError();
+    }
+    if (status != cudaSuccess)
+      throw DeviceError(static_cast<int>(status),
+                        std::string("Kernel: the launch must succeed, but CUDA says ") +
+                            cudaGetErrorString(status) + " (look for an earlier error of the device).");
+  }
+};
+
+#endif
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What one thread of a warp holds of a register as wide as the warp: the lanes of kernel bodies on a
+/// device.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+/// Threads of a warp.
+inline constexpr std::size_t warp_threads = 32;
+
+/// Outcome of a comparison, lane by lane.
+template <std::size_t count>
+struct LaneMask {
+  bool v[count];
+};
+
+/// Two numbers as narrow elements in one word, the first in the lower half: rounded as the element rounds,
+/// though a device has one NaN alone.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t word;
+  if constexpr (std::is_same_v<Element, bfloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+#else
+  return Element(first).bits() | static_cast<std::uint32_t>(Element(second).bits()) << 16;
+#endif
+}
+
+/// Half 0 or 1 of a word of two narrow elements.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<Element, float16>) {
+    float number;
+    asm("cvt.f32.f16 %0, %1;"
+        : "=f"(number)
+        : "h"(static_cast<std::uint16_t>(half == 0 ? word : word >> 16)));
+    return number;
+  }
+#endif
+  return Element::from_bits(static_cast<std::uint16_t>(half == 0 ? word : word >> 16));
+}
+
+/// Neighbouring numbers of one thread, moved by one instruction where their address allows it.
+template <class Number, std::size_t size>
+struct ThreadGroup {
+  Number v[size];
+
+  /// The first `count` elements; `filler` for the others.
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static ThreadGroup load(const Element* from, std::size_t count,
+                                               Number filler = Number(0)) {
+    ThreadGroup out;
+    if (count >= size && is_aligned(from)) {
+      if constexpr (in_words<Element>) {
+        const Words words = bits_at<Words>(from);
+        for (std::size_t i = 0; i < size; ++i)
+          out.v[i] = unpacked<Element>(words.v[i / 2], static_cast<int>(i % 2));
+      } else {
+        const Memory<Element> memory = bits_at<Memory<Element>>(from);
+        for (std::size_t i = 0; i < size; ++i)
+          out.v[i] = static_cast<Number>(memory.v[i]);
+      }
+    } else {
+      for (std::size_t i = 0; i < size; ++i)
+        out.v[i] = i < count ? static_cast<Number>(from[i]) : filler;
+    }
+    return out;
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t count) const {
+    if (count >= size && is_aligned(to)) {
+      if constexpr (in_words<Element>) {
+        Words words;
+        for (std::size_t i = 0; i < size; i += 2)
+          words.v[i / 2] = packed_pair<Element>(v[i], v[i + 1]);
+        put_bits(to, words);
+      } else {
+        Memory<Element> memory;
+        for (std::size_t i = 0; i < size; ++i)
+          memory.v[i] = static_cast<Element>(v[i]);
+        put_bits(to, memory);
+      }
+    } else {
+      for (std::size_t i = 0; i < size; ++i)
+        if (i < count)
+          to[i] = static_cast<Element>(v[i]);
+    }
+  }
+
+private:
+  /// One access of as many bytes as Bits has, at its alignment.
+  template <class Bits, class Element>
+  SHARDWRIGHT_FUNCTION static Bits bits_at(const Element* from) {
+#if defined(__CUDA_ARCH__)
+    return *reinterpret_cast<const Bits*>(from);
+#else
+    Bits bits;
+    __builtin_memcpy(&bits, from, sizeof bits);
+    return bits;
+#endif
+  }
+  template <class Bits, class Element>
+  SHARDWRIGHT_FUNCTION static void put_bits(Element* to, const Bits& bits) {
+#if defined(__CUDA_ARCH__)
+    *reinterpret_cast<Bits*>(to) = bits;
+#else
+    __builtin_memcpy(static_cast<void*>(to), &bits, sizeof bits);
+#endif
+  }
+
+  /// Narrow elements in twos, as the instructions that round them have them.
+  struct alignas(size * 2 > 16 ? 16 : size * 2) Words {
+    std::uint32_t v[(size + 1) / 2];
+  };
+  template <class Element>
+  static constexpr bool in_words = is_narrow<Element>&& std::is_same_v<Number, float>&& size % 2 == 0;
+  template <class Element>
+  struct alignas(size * sizeof(Element) > 16 ? 16 : size * sizeof(Element)) Memory {
+    Element v[size];
+  };
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
+    return reinterpret_cast<std::uintptr_t>(address) % alignof(Memory<Element>) == 0;
+  }
+};
+
+/// A thread's 32 bytes of numbers, in two parts. Thread t holds, of each half of the register, the numbers
+/// from t * part on: every load and store of a part by the warp is one piece of memory without gaps, of 16
+/// bytes per thread for whole elements and of 8 for narrow ones, whichever elements meet in one kernel.
+template <class Number>
+struct ThreadLanes {
+  static constexpr std::size_t count = 32 / sizeof(Number);
+  static constexpr std::size_t part = count / 2;
+  static constexpr std::size_t register_width = warp_threads * count;
+  Number v[count];
+
+  /// Place in the register of number i of a thread.
+  SHARDWRIGHT_FUNCTION static constexpr std::size_t position(std::size_t thread, std::size_t i) {
+    return i / part * (warp_threads * part) + thread * part + i % part;
+  }
+
+  template <class Function>
+  SHARDWRIGHT_FUNCTION static ThreadLanes each(const Function& function) {
+    ThreadLanes out;
+    for (std::size_t i = 0; i < count; ++i)
+      out.v[i] = function(i);
+    return out;
+  }
+  template <class Relation>
+  SHARDWRIGHT_FUNCTION static LaneMask<count> mask(const Relation& relation) {
+    LaneMask<count> out;
+    for (std::size_t i = 0; i < count; ++i)
+      out.v[i] = relation(i);
+    return out;
+  }
+
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator-(const ThreadLanes& a) {
+    return each([&](std::size_t i) { return -a.v[i]; });
+  }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator+(const ThreadLanes& a, const ThreadLanes& b) {
+    return each([&](std::size_t i) { return a.v[i] + b.v[i]; });
+  }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator-(const ThreadLanes& a, const ThreadLanes& b) {
+    return each([&](std::size_t i) { return a.v[i] - b.v[i]; });
+  }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator*(const ThreadLanes& a, const ThreadLanes& b) {
+    return each([&](std::size_t i) { return a.v[i] * b.v[i]; });
+  }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator/(const ThreadLanes& a, const ThreadLanes& b) {
+    return each([&](std::size_t i) { return a.v[i] / b.v[i]; });
+  }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator+(Number a, const ThreadLanes& b) { return all(a) + b; }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator-(Number a, const ThreadLanes& b) { return all(a) - b; }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator*(Number a, const ThreadLanes& b) { return all(a) * b; }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator/(Number a, const ThreadLanes& b) { return all(a) / b; }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator+(const ThreadLanes& a, Number b) { return a + all(b); }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator-(const ThreadLanes& a, Number b) { return a - all(b); }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator*(const ThreadLanes& a, Number b) { return a * all(b); }
+  friend SHARDWRIGHT_FUNCTION ThreadLanes operator/(const ThreadLanes& a, Number b) { return a / all(b); }
+  SHARDWRIGHT_FUNCTION ThreadLanes& operator+=(const ThreadLanes& other) { return *this = *this + other; }
+
+  friend SHARDWRIGHT_FUNCTION LaneMask<count> operator<(const ThreadLanes& a, const ThreadLanes& b) {
+    return mask([&](std::size_t i) { return a.v[i] < b.v[i]; });
+  }
+  friend SHARDWRIGHT_FUNCTION LaneMask<count> operator<=(const ThreadLanes& a, const ThreadLanes& b) {
+    return mask([&](std::size_t i) { return a.v[i] <= b.v[i]; });
+  }
+  friend SHARDWRIGHT_FUNCTION LaneMask<count> operator>(const ThreadLanes& a, const ThreadLanes& b) {
+    return b < a;
+  }
+
+  SHARDWRIGHT_FUNCTION static ThreadLanes all(Number value) {
+    return each([value](std::size_t) { return value; });
+  }
+
+  /// The thread's numbers of the `length` elements from `from` on; `filler` beyond them.
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static ThreadLanes load(const Element* from, std::size_t thread, std::size_t length,
+                                               Number filler) {
+    ThreadLanes out;
+    for (std::size_t first = 0; first < count; first += part) {
+      const std::size_t at = position(thread, first);
+      const auto group = ThreadGroup<Number, part>::load(from + at, at < length ? length - at : 0, filler);
+      for (std::size_t i = 0; i < part; ++i)
+        out.v[first + i] = group.v[i];
+    }
+    return out;
+  }
+  /// Stores the thread's numbers that lie below `length`.
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t thread, std::size_t length) const {
+    for (std::size_t first = 0; first < count; first += part) {
+      const std::size_t at = position(thread, first);
+      ThreadGroup<Number, part> group;
+      for (std::size_t i = 0; i < part; ++i)
+        group.v[i] = v[first + i];
+      group.store(to + at, at < length ? length - at : 0);
+    }
+  }
+};
+
+/// Lane-wise a where the mask is set, else b.
+template <std::size_t count, class Number>
+SHARDWRIGHT_FUNCTION inline ThreadLanes<Number> chosen(LaneMask<count> mask, ThreadLanes<Number> a,
+                                                       ThreadLanes<Number> b) {
+  return ThreadLanes<Number>::each([&](std::size_t i) { return mask.v[i] ? a.v[i] : b.v[i]; });
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail

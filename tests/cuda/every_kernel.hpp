@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Every kernel of tensor/kernels on one target and one element, with all results kept.
+
+#include <shardwright/tensor/kernels/activation.hpp>
+#include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/checksum.hpp>
+#include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/key_values.hpp>
+#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/random.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/rms_norm.hpp>
+#include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/kernels/swiglu.hpp>
+
+#include "cuda/compare.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cuda_test {
+
+namespace kernels = sw::kernels;
+
+/// @brief Extents of the problems. Odd ones put rows where no 16 bytes begin.
+struct Sizes {
+  std::size_t rows;
+  std::size_t columns;
+  std::size_t depth;
+  kernels::AttentionShape attention;
+};
+
+inline constexpr Sizes small_sizes{
+    37, 24, 11, {.batch = 2, .sequence = 9, .kv_heads = 2, .q_per_kv = 3, .head_dim = 8}};
+inline constexpr Sizes odd_sizes{
+    515, 519, 75, {.batch = 2, .sequence = 147, .kv_heads = 2, .q_per_kv = 2, .head_dim = 64}};
+inline constexpr Sizes even_sizes{
+    260, 768, 128, {.batch = 1, .sequence = 190, .kv_heads = 1, .q_per_kv = 2, .head_dim = 112}};
+
+/// Runs kernels on random data and keeps every result, in order.
+template <class Target, class Element>
+class EveryKernel {
+public:
+  explicit EveryKernel(const Sizes& sizes)
+      : rows(sizes.rows), columns(sizes.columns), depth(sizes.depth), shape(sizes.attention) {}
+
+  [[nodiscard]] std::vector<double> results() {
+    random_numbers();
+    elementwise();
+    products();
+    norms();
+    attention();
+    losses();
+    update();
+    return std::move(results_);
+  }
+
+private:
+  using Execution = typename Target::execution_space;
+  /// Of statistics, tables, workspaces and sums.
+  using Main = sw::MainElement<Element>;
+  template <class Value>
+  using Matrix = Kokkos::View<Value**, Kokkos::LayoutRight, typename Target::memory_space>;
+  template <class Value>
+  using Vector = Kokkos::View<Value*, Kokkos::LayoutRight, typename Target::memory_space>;
+
+  Matrix<Element> matrix() { return matrix(rows, columns); }
+  static Matrix<Element> matrix(std::size_t m, std::size_t n) { return Matrix<Element>("matrix", m, n); }
+  Matrix<Main> sums() { return sums(rows, columns); }
+  static Matrix<Main> sums(std::size_t m, std::size_t n) { return Matrix<Main>("sums", m, n); }
+  static Vector<Main> vector(std::size_t size) { return Vector<Main>("vector", size); }
+  /// Random numbers of a tensor of its own.
+  template <class Value = Element>
+  Matrix<Value> random() {
+    return random<Value>(rows, columns);
+  }
+  template <class Value = Element>
+  Matrix<Value> random(std::size_t m, std::size_t n) {
+    const Matrix<Value> out("random", m, n);
+    kernels::fill_normal(execution_, out, {{0, 0}, {m, n}}, {42, ++tensors_}, 0.0, 1.0);
+    return out;
+  }
+  Vector<Element> random_vector(std::size_t size) {
+    const Vector<Element> out("random", size);
+    kernels::fill_uniform(execution_, out, {{0}, {size}}, {42, ++tensors_}, 0.5, 1.5);
+    return out;
+  }
+  static Vector<std::int32_t> ids(std::size_t size, std::int32_t vocabulary) {
+    Kokkos::View<std::int32_t*, Kokkos::HostSpace> host("ids", size);
+    for (std::size_t i = 0; i < size; ++i)
+      host(i) = i % 5 == 4 ? -1 : static_cast<std::int32_t>(7 * i + 3) % vocabulary;
+    const Vector<std::int32_t> out("ids", size);
+    Kokkos::deep_copy(out, host);
+    return out;
+  }
+
+  template <class View>
+  void keep(const View& view) {
+    execution_.fence();
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view);
+    for (std::size_t i = 0; i < host.size(); ++i)
+      results_.push_back(static_cast<double>(host.data()[i]));
+  }
+  template <class... Views>
+  void keep_all(const Views&... views) {
+    (keep(views), ...);
+  }
+
+  void random_numbers() {
+    const auto x = random();
+    keep(x);
+    kernels::dropout(execution_, x, {{2, 0}, {rows + 2, columns}}, {42, 99}, 0.3);
+    const auto dropped = matrix();
+    kernels::dropout_into(execution_, x, dropped, {{2, 0}, {rows + 2, columns}}, {42, 98}, 0.3);
+    keep_all(x, dropped, random_vector(columns));
+  }
+
+  void elementwise() {
+    const auto x = random(), dy = random(), y = matrix();
+    kernels::gelu_forward(execution_, x, y);
+    keep(y);
+    kernels::gelu_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::silu_forward(execution_, x, y);
+    keep(y);
+    kernels::silu_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::relu_forward(execution_, x, y);
+    keep(y);
+    kernels::relu_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::add(execution_, x, dy, y);
+    keep(y);
+    kernels::multiply(execution_, x, dy, y);
+    keep(y);
+    kernels::scale(execution_, 0.25, y);
+    kernels::axpy(execution_, -1.5, x, y);
+    keep(y);
+    kernels::fill(execution_, y, Element(3));
+    keep(y);
+    const Matrix<double> wide("wide", rows, columns);
+    kernels::copy(execution_, x, wide);
+    keep(wide);
+    const Vector<double> totals("totals", 2), work("work", kernels::reduce_workspace(x.size()));
+    kernels::sum_of_squares(execution_, x, totals, work);
+    kernels::count_nonfinite(execution_, x, totals, work, true);
+    keep(totals);
+    // Of numbers that both have to the last bit.
+    const Vector<std::uint64_t> hash("hash", 1), hashes("hashes", kernels::reduce_workspace(x.size()));
+    const Vector<Element> exact("exact", x.size());
+    kernels::copy(execution_, ids(x.size(), 200), exact);
+    kernels::checksum(execution_, exact, hash, hashes);
+    keep(hash);
+    const auto fused = random(rows, 2 * columns), out = matrix(), d_fused = matrix(rows, 2 * columns);
+    kernels::swiglu_forward(execution_, fused, out);
+    kernels::swiglu_backward(execution_, fused, out, d_fused);
+    keep_all(out, d_fused);
+  }
+
+  void products() {
+    using kernels::Transpose;
+    const auto c = random(rows, columns);
+    kernels::matmul(execution_, random(rows, depth), Transpose::no, random(depth, columns), Transpose::no, c,
+                    0.5, 2.0);
+    keep(c);
+    kernels::matmul(execution_, random(depth, rows), Transpose::yes, random(columns, depth), Transpose::yes,
+                    c);
+    keep(c);
+    const auto in_main = random<Main>(rows, columns);
+    kernels::matmul(execution_, random(rows, depth), Transpose::no, random(depth, columns), Transpose::no,
+                    in_main, 1.0, 1.0);
+    keep(in_main);
+    // Blocks of wider matrices.
+    const auto left = random(rows, depth + 16), right = random(depth, columns + 8);
+    const auto block = [](const auto& wide, std::size_t first, std::size_t count) {
+      return Kokkos::subview(wide, Kokkos::ALL, std::make_pair(first, first + count));
+    };
+    const auto wide = random(rows, columns + 24);
+    kernels::matmul(execution_, block(left, 8, depth), Transpose::no, block(right, 8, columns), Transpose::no,
+                    block(wide, 16, columns), 1.0, 0.0);
+    keep(wide);
+  }
+
+  void norms() {
+    const auto x = random(), branch = random(), sum = matrix(), y = matrix(), dx = matrix();
+    const auto gain = random_vector(columns);
+    const auto rms = vector(rows), d_gain = vector(columns);
+    const auto work = vector(kernels::rms_norm_workspace(rows, columns));
+    kernels::rms_norm_forward(execution_, x, gain, 1e-5, y, rms);
+    kernels::rms_norm_backward_input(execution_, x, gain, rms, branch, dx);
+    kernels::rms_norm_backward_gain(execution_, x, rms, branch, d_gain, work);
+    keep_all(y, rms, dx, d_gain);
+    kernels::add_rms_norm_forward(execution_, x, branch, gain, 1e-5, sum, y, rms);
+    kernels::add_rms_norm_backward(execution_, sum, gain, rms, branch, x, dx, d_gain, work, true);
+    keep_all(sum, y, rms, dx, d_gain);
+  }
+
+  void attention() {
+    const auto qkv = random(shape.tokens(), shape.qkv_width());
+    const auto cosines = sums(shape.sequence, shape.head_dim / 2),
+               sines = sums(shape.sequence, shape.head_dim / 2);
+    kernels::fill_rotary_tables(execution_, cosines, sines);
+    kernels::rotary_forward(execution_, qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
+    keep_all(cosines, sines, qkv);
+    const auto out = matrix(shape.tokens(), shape.output_width());
+    const auto log_sum_exp = vector(shape.tokens() * shape.heads());
+    kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, 0.35,
+                               vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
+    const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
+    kernels::attention_backward(execution_, qkv, out, log_sum_exp,
+                                random(shape.tokens(), shape.output_width()), d_qkv, shape, 0.35,
+                                vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
+    keep_all(out, log_sum_exp, d_qkv);
+    attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);
+    kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
+    keep(d_qkv);
+  }
+
+  /// The same keys once more, as those of tokens some of which come after some of the queries.
+  void attention_of_other_keys(const Matrix<Element>& qkv, const Matrix<Element>& out,
+                               const Vector<Main>& log_sum_exp, const Matrix<Element>& d_qkv) {
+    const std::size_t n = shape.sequence;
+    const kernels::CausalBlock block{{.rows = n, .split = n / 2, .first = n / 3, .second = n + 2},
+                                     sw::TokenRuns::one(n, 1)};
+    const auto keys = matrix(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
+    const auto d_keys = sums(shape.tokens(), shape.kv_heads * 2 * shape.head_dim);
+    const auto joined = sums(shape.tokens(), shape.output_width());
+    const auto d_joined = sums(shape.tokens(), shape.qkv_width());
+    kernels::copy(execution_, out, joined);
+    kernels::copy(execution_, d_qkv, d_joined);
+    kernels::pack_key_values(execution_, qkv, keys, shape);
+    kernels::attention_forward_block(
+        execution_, qkv, keys, joined, log_sum_exp, shape, block, 0.35,
+        vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
+    kernels::copy(execution_, joined, out);
+    kernels::attention_backward_block(
+        execution_, qkv, keys, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_joined,
+        d_keys, shape, block, 0.35,
+        vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
+    kernels::add_key_values(execution_, d_keys, d_joined, shape);
+    kernels::copy(execution_, d_joined, d_qkv);
+    keep_all(keys, joined, log_sum_exp, d_keys, d_joined);
+  }
+
+  void losses() {
+    const auto vocabulary = static_cast<std::int32_t>(columns);
+    const auto targets = ids(rows, vocabulary);
+    const auto table = random(vocabulary, 6), embedded = matrix(rows, 6);
+    const auto d_table = sums(vocabulary, 6);
+    kernels::embedding_forward(execution_, targets, table, 0, embedded);
+    kernels::embedding_backward(execution_, targets, embedded, 0, d_table);
+    keep_all(embedded, d_table);
+    const auto logits = random(rows, vocabulary);
+    const auto row_max = vector(rows), row_sum = vector(rows), target_logit = vector(rows),
+               loss = vector(rows);
+    kernels::cross_entropy_row_max(execution_, logits, row_max);
+    kernels::cross_entropy_row_sums(execution_, logits, row_max, targets, 0, row_sum, target_logit);
+    kernels::cross_entropy_loss(execution_, row_max, row_sum, target_logit, targets, loss);
+    const Vector<double> totals("totals", 2);
+    kernels::sum_losses(execution_, loss, targets, totals);
+    kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5);
+    keep_all(row_max, row_sum, target_logit, loss, totals, logits);
+  }
+
+  void update() {
+    const auto parameter = random<Main>(), gradient = random<Main>(), first = sums(), second = sums();
+    for (std::int64_t step = 1; step <= 3; ++step)
+      kernels::adamw_update(execution_, parameter, gradient, first, second,
+                            {.step = step, .gradient_scale = 0.7});
+    keep_all(parameter, first, second);
+  }
+
+  const std::size_t rows;
+  const std::size_t columns;
+  const std::size_t depth;
+  const kernels::AttentionShape shape;
+  Execution execution_ = Target::make_execution_space();
+  std::uint64_t tensors_ = 0;
+  std::vector<double> results_;
+};
+
+/// @brief Whether every kernel gives on the device what it gives on the host; tolerances relative to 1 + the
+/// value.
+template <class Element>
+[[nodiscard]] bool kernels_agree(const char* what, const Sizes& sizes, double tolerance) {
+  return agrees(what, EveryKernel<Device, Element>(sizes).results(),
+                EveryKernel<Host, Element>(sizes).results(), tolerance);
+}
+
+} // namespace cuda_test

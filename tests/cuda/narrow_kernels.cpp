@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel of tensor/kernels in narrow elements, as kernels.cpp.
+#include "cuda/every_kernel.hpp"
+
+int main(int argc, char** argv) {
+  using namespace cuda_test;
+  return device_program(argc, argv, [] {
+    // A rounding that falls the other way, and what follows from it.
+    constexpr double brain = 4 * 0x1p-7;
+    bool sound = kernels_agree<sw::bfloat16>("kernels in bfloat16", small_sizes, brain);
+    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, odd sizes", odd_sizes, brain);
+    sound &= kernels_agree<sw::bfloat16>("kernels in bfloat16, even sizes", even_sizes, brain);
+    sound &= kernels_agree<sw::float16>("kernels in float16, even sizes", even_sizes, 4 * 0x1p-10);
+    return sound;
+  });
+}

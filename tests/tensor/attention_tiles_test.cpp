@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that a GPU runs on its tensor cores, on the host: warps are threads, and instructions of a warp
+// are loops over its 32 threads.
+
+#include <shardwright/tensor/kernels/attention.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/key_values.hpp>
+
+#include "support/host_block.hpp"
+#include "tensor/kernels_support.hpp"
+
+using namespace kernels_test;
+namespace detail = kernels::detail;
+
+namespace {
+
+template <class Element>
+auto span(const Matrix<Element>& matrix) {
+  return detail::constant(detail::span_of(matrix));
+}
+
+template <class Element>
+Matrix<double> widened(const Matrix<Element>& matrix) {
+  Matrix<double> wide("wide", matrix.extent(0), matrix.extent(1));
+  kernels::copy(execution(), matrix, wide);
+  return wide;
+}
+
+template <class Functor>
+void run_tiles(const Functor& functor) {
+  sw_test::run_host_blocks(functor.blocks(), Functor::shared_bytes, functor);
+}
+
+/// The host's attention in double, and that of tiles, on the same narrow numbers.
+template <class Element, int dim>
+struct Both {
+  kernels::AttentionShape shape;
+  float scale;
+  Matrix<Element> qkv, d_out;
+  Vector<double> lse, work;
+  Vector<float> tile_lse, dots;
+  Matrix<double> out, d_qkv;
+
+  explicit Both(const kernels::AttentionShape& s)
+      : shape(s), scale(1 / std::sqrt(static_cast<float>(s.head_dim))),
+        qkv(random_matrix<Element>(s.tokens(), s.qkv_width(), 1)),
+        d_out(random_matrix<Element>(s.tokens(), s.output_width(), 2)), lse("lse", s.tokens() * s.heads()),
+        work("work", kernels::attention_backward_workspace<double>(execution(), s)),
+        tile_lse("lse", lse.size()), dots("dots", lse.size()), out("out", s.tokens(), s.output_width()),
+        d_qkv("d_qkv", s.tokens(), s.qkv_width()) {
+    Kokkos::deep_copy(dots, std::numeric_limits<float>::quiet_NaN());
+  }
+
+  /// Over the tokens' own keys; results of the tiles are `Out`.
+  template <class Out>
+  void check_whole(double limit) {
+    const auto block = kernels::CausalBlock::whole(shape.sequence);
+    kernels::attention_forward(execution(), widened(qkv), out, lse, shape, scale, work);
+    Matrix<Out> tile_out("out", out.extent(0), out.extent(1)), tile_d("d", qkv.extent(0), qkv.extent(1));
+    Kokkos::deep_copy(tile_d, static_cast<Out>(std::numeric_limits<float>::quiet_NaN()));
+    const auto keys = detail::KeyValueSpan<const Element>::fused(span(qkv), shape);
+    run_tiles(detail::AttentionForwardTiles<Element, Out, dim>{
+        {span(qkv), keys, detail::span_of(tile_out), tile_lse.data(), shape, block, false, scale}});
+    REQUIRE(largest_difference(tile_out, out) < limit);
+    REQUIRE(largest_difference(tile_lse, lse) < 2e-6);
+
+    // Both from the rounded output, as a training step has it.
+    Matrix<Element> rounded("rounded", out.extent(0), out.extent(1));
+    kernels::copy(execution(), out, rounded);
+    kernels::attention_backward(execution(), widened(qkv), widened(rounded), lse, widened(d_out), d_qkv,
+                                shape, scale, work);
+    backward<Out>(keys, rounded, tile_d, detail::KeyValueSpan<Out>::fused(detail::span_of(tile_d), shape),
+                  block, false);
+    REQUIRE(largest_difference(tile_d, d_qkv) < 4 * limit);
+  }
+
+  /// The same queries over keys of other tokens, joined with the result over their own.
+  void check_block(const kernels::CausalBlock& block, double limit) {
+    const Matrix<Element> others =
+        random_matrix<Element>(shape.batch * block.keys.rows, shape.kv_heads * 2 * shape.head_dim, 5);
+    kernels::attention_forward(execution(), widened(qkv), out, lse, shape, scale, work);
+    Matrix<float> joined("joined", out.extent(0), out.extent(1));
+    kernels::copy(execution(), out, joined);
+    Kokkos::deep_copy(tile_lse, 0.0f);
+    for (std::size_t i = 0; i < lse.size(); ++i)
+      tile_lse(i) = static_cast<float>(lse(i));
+    kernels::attention_forward_block(execution(), widened(qkv), widened(others), out, lse, shape, block,
+                                     scale, work);
+    const auto keys = detail::KeyValueSpan<const Element>::packed(span(others), shape);
+    run_tiles(detail::AttentionForwardTiles<Element, float, dim>{
+        {span(qkv), keys, detail::span_of(joined), tile_lse.data(), shape, block, true, scale}});
+    REQUIRE(largest_difference(joined, out) < limit);
+    REQUIRE(largest_difference(tile_lse, lse) < 2e-6);
+
+    Matrix<Element> rounded("rounded", out.extent(0), out.extent(1));
+    kernels::copy(execution(), out, rounded);
+    const auto tile_d = random_matrix<float>(qkv.extent(0), qkv.extent(1), 6);
+    kernels::copy(execution(), tile_d, d_qkv);
+    Matrix<double> d_others("d", others.extent(0), others.extent(1));
+    Matrix<float> tile_d_others("d", others.extent(0), others.extent(1));
+    Kokkos::deep_copy(tile_d_others, std::numeric_limits<float>::quiet_NaN());
+    kernels::attention_backward_block(execution(), widened(qkv), widened(others), widened(rounded), lse,
+                                      widened(d_out), d_qkv, d_others, shape, block, scale, work);
+    backward<float>(keys, rounded, tile_d,
+                    detail::KeyValueSpan<float>::packed(detail::span_of(tile_d_others), shape), block, true);
+    REQUIRE(largest_difference(tile_d, d_qkv) < 4 * limit);
+    REQUIRE(largest_difference(tile_d_others, d_others) < 4 * limit);
+  }
+
+private:
+  template <class Out>
+  void backward(const detail::KeyValueSpan<const Element>& keys, const Matrix<Element>& from,
+                const Matrix<Out>& d, const detail::KeyValueSpan<Out>& d_keys,
+                const kernels::CausalBlock& block, bool merge) {
+    const detail::AttentionBackwardQuery<Element, Out> members{
+        span(qkv), keys,  span(from), tile_lse.data(), span(d_out), detail::span_of(d),
+        d_keys,    shape, block,      merge,           scale};
+    run_tiles(detail::AttentionBackwardQueryTiles<Element, Out, dim>{members, dots.data()});
+    run_tiles(detail::AttentionBackwardKeyTiles<Element, Out, dim>{members, dots.data()});
+  }
+};
+
+} // namespace
+
+TEST_CASE("Attention in tiles on tensor cores is attention") {
+  using sw::bfloat16;
+  using sw::float16;
+  // Whole and ragged tiles, grouped heads, heads that are padded to a tile's width.
+  Both<bfloat16, 64>({.batch = 1, .sequence = 128, .kv_heads = 1, .q_per_kv = 1, .head_dim = 64})
+      .check_whole<float>(0.004);
+  Both<bfloat16, 64>({.batch = 2, .sequence = 141, .kv_heads = 1, .q_per_kv = 2, .head_dim = 40})
+      .check_whole<bfloat16>(0.012);
+  Both<bfloat16, 64>({.batch = 1, .sequence = 1, .kv_heads = 2, .q_per_kv = 1, .head_dim = 8})
+      .check_whole<float>(0.004);
+  Both<float16, 64>({.batch = 1, .sequence = 70, .kv_heads = 2, .q_per_kv = 1, .head_dim = 16})
+      .check_whole<float16>(0.002);
+  Both<bfloat16, 128>({.batch = 1, .sequence = 77, .kv_heads = 1, .q_per_kv = 2, .head_dim = 128})
+      .check_whole<bfloat16>(0.012);
+  Both<float16, 128>({.batch = 1, .sequence = 65, .kv_heads = 1, .q_per_kv = 1, .head_dim = 96})
+      .check_whole<float>(0.0007);
+}
+
+TEST_CASE("Attention in tiles joins the keys of other tokens") {
+  using sw::bfloat16;
+  const kernels::AttentionShape shape{
+      .batch = 2, .sequence = 90, .kv_heads = 1, .q_per_kv = 2, .head_dim = 24};
+  // Keys before all queries; folded chunks, of which some queries see none; keys after all queries.
+  Both<bfloat16, 64>(shape).check_block({sw::TokenRuns::one(90, 90), sw::TokenRuns::one(90)}, 0.002);
+  Both<bfloat16, 64>(shape).check_block({{.rows = 90, .split = 45, .first = 0, .second = 200},
+                                         {.rows = 80, .split = 33, .first = 40, .second = 150}},
+                                        0.002);
+  Both<bfloat16, 64>(shape).check_block({sw::TokenRuns::one(90), sw::TokenRuns::one(30, 95)}, 0.002);
+  Both<sw::float16, 128>({.batch = 1, .sequence = 70, .kv_heads = 1, .q_per_kv = 1, .head_dim = 72})
+      .check_block({{.rows = 70, .split = 35, .first = 30, .second = 100}, sw::TokenRuns::one(60, 20)},
+                   0.0005);
+}

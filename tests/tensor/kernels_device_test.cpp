@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels do on a device only, run on the host: the lanes of a warp thread by thread, and blocks whose
+// warps are threads.
+
+#include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/rms_norm.hpp>
+#include <shardwright/tensor/kernels/rotary.hpp>
+
+#include "support/host_block.hpp"
+#include "tensor/kernels_support.hpp"
+
+#include <vector>
+
+using namespace kernels_test;
+namespace detail = kernels::detail;
+
+namespace {
+
+/// Loads and stores `length` elements from an address `shift` elements past an aligned one, thread by thread.
+template <class Number, class Element>
+void check_thread_lanes(std::size_t length, std::size_t shift) {
+  using Lanes = detail::ThreadLanes<Number>;
+  CAPTURE(length, shift);
+  alignas(64) Element from[Lanes::register_width + 8];
+  alignas(64) Element to[Lanes::register_width + 8];
+  std::vector<int> met(Lanes::register_width, 0);
+  for (std::size_t i = 0; i < Lanes::register_width + 8; ++i) {
+    from[i] = static_cast<Element>(static_cast<Number>(i % 100 + 1));
+    to[i] = static_cast<Element>(Number(0));
+  }
+  for (std::size_t thread = 0; thread < detail::warp_threads; ++thread) {
+    const Lanes lanes = Lanes::load(from + shift, thread, length, Number(-7));
+    for (std::size_t i = 0; i < Lanes::count; ++i) {
+      const std::size_t at = Lanes::position(thread, i);
+      ++met[at];
+      REQUIRE(lanes.v[i] == (at < length ? static_cast<Number>(from[shift + at]) : Number(-7)));
+    }
+    lanes.store(to + shift, thread, length);
+  }
+  for (const int times : met)
+    REQUIRE(times == 1);
+  for (std::size_t i = 0; i < Lanes::register_width + 8; ++i) {
+    const bool inside = i >= shift && i < shift + length;
+    REQUIRE(static_cast<Number>(to[i]) == (inside ? static_cast<Number>(from[i]) : Number(0)));
+  }
+}
+
+template <class Number, class Element>
+void check_all_lengths() {
+  for (std::size_t length = 0; length <= detail::ThreadLanes<Number>::register_width;
+       length += 1 + length / 9)
+    for (const std::size_t shift : {0, 1, 4})
+      check_thread_lanes<Number, Element>(length, shift);
+  check_thread_lanes<Number, Element>(detail::ThreadLanes<Number>::register_width, 0);
+}
+
+template <class Element>
+void check_norm_blocks(std::size_t rows, std::size_t width) {
+  using Number = sw::MainElement<Element>;
+  const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
+             residual = random_matrix<Element>(rows, width, 3);
+  const auto gain = random_vector<Element>(width, 4, 1.0);
+  Matrix<Element> y("y", rows, width), dx("dx", rows, width), dx_blocks("dx", rows, width);
+  Vector<Number> rms("rms", rows), d_gain("d_gain", width), d_gain_blocks("d_gain", width);
+  const std::size_t size = kernels::rms_norm_workspace(rows, width);
+  Vector<Number> work("work", size);
+  const auto e = execution();
+  kernels::rms_norm_forward(e, x, gain, 1e-5, y, rms);
+  for (std::size_t c = 0; c < width; ++c)
+    d_gain(c) = d_gain_blocks(c) = static_cast<Number>(c);
+  kernels::add_rms_norm_backward(e, x, gain, rms, dy, residual, dx, d_gain, work, true);
+
+  Kokkos::deep_copy(work, Number(-1));
+  const detail::RmsNormBackward<Element, true, true> norm{detail::const_span_of<Element>(x),
+                                                          gain.data(),
+                                                          rms.data(),
+                                                          detail::const_span_of<Element>(dy),
+                                                          detail::const_span_of<Element>(residual),
+                                                          detail::span_of(dx_blocks),
+                                                          work.data(),
+                                                          0};
+  using Blocks = detail::RmsNormBackwardOfBlocks<Element, true>;
+  const std::size_t blocks = detail::blocks_of(rows, detail::norm_rows);
+  sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{norm});
+  using Sums = detail::SumPartialsOfBlocks<Number>;
+  sw_test::run_host_blocks(detail::blocks_of(width, Sums::width), Sums::shared_bytes,
+                           Sums{{work.data(), blocks, width, d_gain_blocks.data(), true, 0}});
+  REQUIRE(largest_difference(dx, dx_blocks) == 0);
+  REQUIRE(largest_difference(d_gain, d_gain_blocks) < 100 * tolerance<Number>);
+}
+
+} // namespace
+
+TEST_CASE("The threads of a warp hold every lane of a register once, whatever its length and address") {
+  check_all_lengths<float, float>();
+  check_all_lengths<float, sw::bfloat16>();
+  check_all_lengths<double, double>();
+  check_all_lengths<std::int32_t, std::int32_t>();
+  check_all_lengths<unsigned char, unsigned char>();
+}
+
+TEST_CASE("Lanes of a thread are numbers one by one") {
+  using Lanes = detail::ThreadLanes<float>;
+  const Lanes a = Lanes::each([](std::size_t i) { return static_cast<float>(i) - 3.5f; });
+  const Lanes b = Lanes::all(2.0f);
+  const Lanes mixed = (1.0f - a * b + a / b) * 3.0f - -a;
+  const Lanes larger = detail::larger(a, Lanes::all(0.0f));
+  for (std::size_t i = 0; i < Lanes::count; ++i) {
+    const float x = static_cast<float>(i) - 3.5f;
+    REQUIRE(mixed.v[i] == (1.0f - x * 2.0f + x / 2.0f) * 3.0f + x);
+    REQUIRE(larger.v[i] == (x > 0 ? x : 0.0f));
+  }
+}
+
+TEST_CASE("Blocks of warps give the norm's gradients") {
+  check_norm_blocks<float>(1, 5);
+  check_norm_blocks<float>(130, 96);
+  check_norm_blocks<sw::bfloat16>(67, 40);
+  check_norm_blocks<double>(64, 33);
+}
+
+TEST_CASE("Groups of pairs turn like whole rows") {
+  const kernels::AttentionShape shape{
+      .batch = 2, .sequence = 5, .kv_heads = 2, .q_per_kv = 3, .head_dim = 10};
+  const auto qkv = random_matrix<sw::bfloat16>(shape.tokens(), shape.qkv_width(), 1);
+  const auto expected = copy_of(qkv);
+  Matrix<float> cosines("c", 9, 5), sines("s", 9, 5);
+  const auto e = execution();
+  kernels::fill_rotary_tables(e, cosines, sines);
+  const sw::TokenRuns positions{.rows = 5, .split = 3, .first = 1, .second = 6};
+  kernels::rotary_backward(e, expected, cosines, sines, shape, positions);
+  const auto groups = [&](const auto& table) {
+    const auto span = detail::span_of(table);
+    return detail::MatrixSpan<const float>{span.data, span.rows, span.columns, span.stride};
+  };
+  const detail::RotaryGroups<sw::bfloat16> turn{
+      {detail::span_of(qkv), groups(cosines), groups(sines), shape, positions, -1.0f}};
+  REQUIRE(turn.calls() == 2 * 4 * 2);
+  for (std::size_t i = 0; i < shape.tokens() * turn.calls(); ++i)
+    turn(i);
+  // A product and a sum may be one rounding here and two there.
+  REQUIRE(largest_difference(qkv, expected) < 0.04);
+}
+
+TEST_CASE("Each row of a table finds its tokens and adds them in order") {
+  constexpr std::size_t tokens = 200, vocabulary = 13, width = 150;
+  const auto ids = random_ids(tokens, 16, 1); // some outside the block
+  const auto d_out = random_matrix<sw::bfloat16>(tokens, width, 2);
+  for (const bool add : {false, true}) {
+    const auto expected = random_matrix<float>(vocabulary, width, 3);
+    const auto table = copy_of(expected);
+    const auto from = detail::span_of(d_out);
+    kernels::embedding_backward(execution(), ids, d_out, 2, expected, add);
+    const detail::EmbeddingBackwardRow<sw::bfloat16, float> gradient{
+        ids.data(), {from.data, from.rows, from.columns, from.stride}, 2, detail::span_of(table), add};
+    for (std::size_t row = 0; row < vocabulary; ++row)
+      gradient(row);
+    REQUIRE(largest_difference(table, expected) < 1e-5);
+  }
+}
+
+TEST_CASE("The threads of a warp share the sum of squares of a block") {
+  const auto x = random_vector<float>(detail::reduce_block + 77, 1);
+  Vector<double> partial("partial", 2);
+  const detail::SquareBlocksOfWarps<float> squares{x.data(), x.size(), partial.data()};
+  squares(0);
+  squares(1);
+  for (std::size_t block = 0; block < 2; ++block) {
+    double sum = 0;
+    for (std::size_t i = block * detail::reduce_block;
+         i < std::min(x.size(), (block + 1) * detail::reduce_block); ++i)
+      sum += static_cast<double>(x(i)) * static_cast<double>(x(i));
+    REQUIRE(std::abs(partial(block) - sum) < 1e-9 * sum);
+  }
+}
