@@ -132,8 +132,8 @@ TEST_CASE("Attention in tiles on tensor cores is attention") {
       .check_whole<bfloat16>(0.012);
   Both<bfloat16, 64>({.batch = 1, .sequence = 1, .kv_heads = 2, .q_per_kv = 1, .head_dim = 8})
       .check_whole<float>(0.004);
-  Both<float16, 64>({.batch = 1, .sequence = 70, .kv_heads = 2, .q_per_kv = 1, .head_dim = 16})
-      .check_whole<float16>(0.002);
+  Both<float16, 128>({.batch = 1, .sequence = 70, .kv_heads = 2, .q_per_kv = 1, .head_dim = 16})
+      .check_whole<float>(0.0007);
   Both<bfloat16, 128>({.batch = 1, .sequence = 77, .kv_heads = 1, .q_per_kv = 2, .head_dim = 128})
       .check_whole<bfloat16>(0.012);
   Both<float16, 128>({.batch = 1, .sequence = 65, .kv_heads = 1, .q_per_kv = 1, .head_dim = 96})

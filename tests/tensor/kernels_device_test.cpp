@@ -2,6 +2,7 @@
 // What kernels do on a device only, run on the host: the lanes of a warp thread by thread, and blocks whose
 // warps are threads.
 
+#include <shardwright/tensor/kernels/attention_lanes.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
@@ -173,4 +174,75 @@ TEST_CASE("The threads of a warp share the sum of squares of a block") {
       sum += static_cast<double>(x(i)) * static_cast<double>(x(i));
     REQUIRE(std::abs(partial(block) - sum) < 1e-9 * sum);
   }
+}
+
+TEST_CASE("Attention with a register per head is attention with a thread per row") {
+  // A register of the host is a short head.
+  const kernels::AttentionShape shape{.batch = 2,
+                                      .sequence = 19,
+                                      .kv_heads = 2,
+                                      .q_per_kv = 2,
+                                      .head_dim = std::max<std::size_t>(1, detail::lane_count<float> - 1)};
+  REQUIRE(detail::has_lanes<float>(shape));
+  const auto qkv = random_matrix<float>(shape.tokens(), shape.qkv_width(), 1),
+             d_out = random_matrix<float>(shape.tokens(), shape.output_width(), 2),
+             others = random_matrix<float>(shape.tokens(), shape.kv_heads * 2 * shape.head_dim, 3);
+  const auto constant = [](const auto& matrix) { return detail::constant(detail::span_of(matrix)); };
+  const auto own = detail::KeyValueSpan<const float>::fused(constant(qkv), shape);
+  const auto foreign = detail::KeyValueSpan<const float>::packed(constant(others), shape);
+  const auto whole = kernels::CausalBlock::whole(19);
+  const kernels::CausalBlock block{{.rows = 19, .split = 8, .first = 3, .second = 21},
+                                   sw::TokenRuns::one(19, 5)};
+  Matrix<float> out("out", shape.tokens(), shape.output_width()),
+      lanes_out("out", out.extent(0), out.extent(1));
+  Vector<float> lse("lse", shape.tokens() * shape.heads()), lanes_lse("lse", lse.size());
+  Matrix<float> d("d", qkv.extent(0), qkv.extent(1)), lanes_d("d", qkv.extent(0), qkv.extent(1));
+  Matrix<float> d_others("d", others.extent(0), others.extent(1)),
+      lanes_d_others("d", others.extent(0), others.extent(1));
+  const std::size_t rows = shape.tokens() * shape.heads();
+  const std::size_t keys = shape.tokens() * shape.kv_heads;
+  for (const bool merge : {false, true}) {
+    const auto forward = [&](const auto& to, const auto& sums) {
+      return detail::AttentionForwardRow<float>{constant(qkv),
+                                                merge ? foreign : own,
+                                                detail::span_of(to),
+                                                sums.data(),
+                                                shape,
+                                                merge ? block : whole,
+                                                merge,
+                                                0.4f};
+    };
+    const auto backward = [&](const auto& to, const auto& to_others) {
+      return detail::AttentionBackwardQuery<float>{
+          constant(qkv),
+          merge ? foreign : own,
+          constant(out),
+          lse.data(),
+          constant(d_out),
+          detail::span_of(to),
+          merge ? detail::KeyValueSpan<float>::packed(detail::span_of(to_others), shape)
+                : detail::KeyValueSpan<float>::fused(detail::span_of(to), shape),
+          shape,
+          merge ? block : whole,
+          merge,
+          0.4f};
+    };
+    for (std::size_t i = 0; i < rows; ++i) {
+      forward(out, lse)(i);
+      detail::AttentionForwardLanes<float>{forward(lanes_out, lanes_lse)}(i);
+    }
+    REQUIRE(largest_difference(lanes_out, out) < 1e-5);
+    REQUIRE(largest_difference(lanes_lse, lse) < 1e-5);
+    for (std::size_t i = 0; i < rows; ++i) {
+      backward(d, d_others)(i);
+      detail::AttentionBackwardQueryLanes<float>{backward(lanes_d, lanes_d_others)}(i);
+    }
+    for (std::size_t i = 0; i < keys; ++i) {
+      detail::AttentionBackwardKey<float>{backward(d, d_others)}(i);
+      detail::AttentionBackwardKeyLanes<float>{backward(lanes_d, lanes_d_others)}(i);
+    }
+    REQUIRE(largest_difference(lanes_d, d) < 1e-4);
+    REQUIRE(largest_difference(lanes_d_others, d_others) < 1e-4);
+  }
+  REQUIRE(largest_difference(d_others, Matrix<float>("zero", others.extent(0), others.extent(1))) > 0.1);
 }

@@ -7,6 +7,7 @@
 #include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_device.hpp>
 #include <shardwright/tensor/kernels/attention_host.hpp>
+#include <shardwright/tensor/kernels/attention_lanes.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/attention_tiles.hpp>
 #include <shardwright/tensor/kernels/attention_tiles_backward.hpp>
@@ -89,6 +90,16 @@ void run_tiles(const Execution& execution, const AttentionShape& shape, const au
     start(Tiles<Element, Out, 128>{members, more...});
 }
 
+/// A warp per row, or where a head is too wide for it a thread.
+template <class Execution, class Element>
+void run_attention_forward_rows(const Execution& execution, const AttentionForwardRow<Element>& row) {
+  const std::size_t rows = row.shape.tokens() * row.shape.heads();
+  if (has_lanes<Element>(row.shape))
+    run_lanes("sw::attention", execution, rows, AttentionForwardLanes<Element>{row});
+  else
+    run("sw::attention", execution, rows, row);
+}
+
 template <class Execution, class Element, class Out, class Work>
 void run_attention_forward(const char* operation, const Execution& execution,
                            const AttentionForwardRow<Element, Out>& row, const Work& workspace) {
@@ -115,13 +126,12 @@ void run_attention_forward(const char* operation, const Execution& execution,
     if constexpr (sums_apart<Execution, Out>) {
       require_workspace(operation, workspace, shape.tokens() * shape.output_width());
       const MatrixSpan<Number> sums{workspace.data(), row.out.rows, row.out.columns, row.out.columns};
-      run("sw::attention", execution, shape.tokens() * shape.heads(),
-          AttentionForwardRow<Element>{row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block,
-                                       false, row.scale});
+      run_attention_forward_rows<Execution, Element>(
+          execution, {row.qkv, row.key_values, sums, row.log_sum_exp, shape, row.block, false, row.scale});
       run_lanes("sw::round", execution, sums.rows,
                 RoundRows<Out>{sums.data, sums.columns, 0, row.out.data, row.out.stride});
     } else {
-      run("sw::attention", execution, shape.tokens() * shape.heads(), row);
+      run_attention_forward_rows<Execution, Element>(execution, row);
     }
   }
 }
@@ -129,9 +139,15 @@ void run_attention_forward(const char* operation, const Execution& execution,
 template <class Execution, class Element>
 void run_attention_backward_rows(const Execution& execution, const AttentionBackwardQuery<Element>& query) {
   const AttentionShape& shape = query.shape;
-  run("sw::d_attn_q", execution, shape.tokens() * shape.heads(), query);
-  run("sw::d_attn_key", execution, shape.batch * query.block.keys.rows * shape.kv_heads,
-      AttentionBackwardKey<Element>{query});
+  const std::size_t rows = shape.tokens() * shape.heads();
+  const std::size_t keys = shape.batch * query.block.keys.rows * shape.kv_heads;
+  if (has_lanes<Element>(shape)) {
+    run_lanes("sw::d_attn_q", execution, rows, AttentionBackwardQueryLanes<Element>{query});
+    run_lanes("sw::d_attn_key", execution, keys, AttentionBackwardKeyLanes<Element>{query});
+  } else {
+    run("sw::d_attn_q", execution, rows, query);
+    run("sw::d_attn_key", execution, keys, AttentionBackwardKey<Element>{query});
+  }
 }
 
 template <class Execution, class Element, class Out, class Work>

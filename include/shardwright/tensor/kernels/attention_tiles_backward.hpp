@@ -24,8 +24,8 @@ struct AttentionBackwardQueryTiles {
   static constexpr int tiles = dim <= 64 ? 2 : 1; // of 16 rows per warp
   static constexpr int warp_rows = 16 * tiles;
   static constexpr int rows = static_cast<int>(warps) * warp_rows;
-  static constexpr int keys = 64;
-  static constexpr int part = 32; // of the keys, at a time
+  static constexpr int keys = dim <= 64 ? 64 : 32; // so that GPUs with 99 KiB of shared memory do
+  static constexpr int part = 32;                  // of the keys, at a time
   static constexpr std::size_t shared_bytes =
       2 * SharedTile<Element, dim>::bytes(rows) + 4 * SharedTile<Element, dim>::bytes(keys);
   AttentionBackwardQuery<Element, Out> a;
@@ -195,7 +195,7 @@ struct AttentionBackwardKeyTiles {
   static constexpr unsigned warps = 4;
   static constexpr unsigned blocks_at_once = dim <= 64 ? 3 : 2;
   static constexpr int rows = 16 * static_cast<int>(warps); // keys
-  static constexpr int queries = 64;
+  static constexpr int queries = dim <= 64 ? 64 : 32;
   static constexpr int part = 32; // of the queries, at a time
   static constexpr std::size_t shared_bytes = 2 * SharedTile<Element, dim>::bytes(rows) +
                                               4 * SharedTile<Element, dim>::bytes(queries) +
