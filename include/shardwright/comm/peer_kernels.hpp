@@ -186,12 +186,13 @@ struct PeerArithmetic {
   }
 };
 
-/// Sums and averages over all inputs in one level, a vector at a time; the elements of a last vector that is
-/// not full one by one.
-template <class Element, unsigned width>
+/// Sums and averages over all inputs in one level, or in two, a vector at a time; the elements of a last
+/// vector that is not full one by one.
+template <class Element, unsigned width, bool two_levels = false>
 struct PeerSumKernel {
   static constexpr unsigned unroll = 1; // the loads of several inputs are under way together
   using Access = PeerAccess<PeerVector<Element, width>>;
+  using Arithmetic = PeerArithmetic<Element>;
   PeerWork work;
 
   SHARDWRIGHT_FUNCTION void operator()(unsigned block, std::uint64_t tile, unsigned lane) const {
@@ -199,33 +200,60 @@ struct PeerSumKernel {
     const std::uint64_t vectors = count / width;
     const std::uint64_t i = tile * peer_lanes + lane;
     if (i < vectors)
-      sum<width>(block, i, 0);
+      reduce<width>(block, i, 0);
     if (tile == 0 && lane < count % width)
-      sum<1>(block, vectors, lane * sizeof(Element));
+      reduce<1>(block, vectors, lane * sizeof(Element));
   }
 
 private:
   /// The elements at some bytes behind the begin of a vector.
   template <unsigned elements>
-  SHARDWRIGHT_FUNCTION void sum(unsigned block, std::uint64_t i, std::size_t behind) const {
+  SHARDWRIGHT_FUNCTION void reduce(unsigned block, std::uint64_t i, std::size_t behind) const {
     using Part = PeerAccess<PeerVector<Element, elements>>;
-    using Arithmetic = PeerArithmetic<Element>;
-    PeerVector<Element, elements> value = Part::load(Access::address(work.in(block, 0), i) + behind);
+    PeerVector<Element, elements> value;
+    if constexpr (two_levels) {
+      value = sum<elements>(block, i, behind, 0, work.levels[0].extent, work.levels[0].stride);
+      typename Arithmetic::Main sums[elements];
+      for (unsigned e = 0; e < elements; ++e)
+        sums[e] = value.at[e];
+      for (int outer = 1; outer < work.levels[1].extent; ++outer) {
+        value = sum<elements>(block, i, behind, outer * work.levels[1].stride, work.levels[0].extent,
+                              work.levels[0].stride);
+        for (unsigned e = 0; e < elements; ++e)
+          sums[e] = Arithmetic::sum(sums[e], value.at[e]);
+      }
+      for (unsigned e = 0; e < elements; ++e)
+        value.at[e] = Arithmetic::finish(work.op, sums[e], work.levels[1].extent);
+    } else {
+      value = sum<elements>(block, i, behind, 0, static_cast<int>(work.ins), 1);
+    }
+    for (unsigned j = 0; j < work.outs; ++j)
+      Part::store(Access::address(work.out(block, j), i) + behind, value);
+  }
+
+  /// The result of one level over `extent` inputs.
+  template <unsigned elements>
+  SHARDWRIGHT_FUNCTION PeerVector<Element, elements> sum(unsigned block, std::uint64_t i, std::size_t behind,
+                                                         int first, int extent, int stride) const {
+    using Part = PeerAccess<PeerVector<Element, elements>>;
+    const auto load = [&](int input) {
+      return Part::load(Access::address(work.in(block, static_cast<unsigned>(input)), i) + behind);
+    };
+    PeerVector<Element, elements> value = load(first);
     typename Arithmetic::Main sums[elements];
     for (unsigned e = 0; e < elements; ++e)
       sums[e] = value.at[e];
 #if defined(__CUDA_ARCH__)
 #pragma unroll 4
 #endif
-    for (unsigned s = 1; s < work.ins; ++s) {
-      const PeerVector<Element, elements> next = Part::load(Access::address(work.in(block, s), i) + behind);
+    for (int s = 1; s < extent; ++s) {
+      const PeerVector<Element, elements> next = load(first + s * stride);
       for (unsigned e = 0; e < elements; ++e)
         sums[e] = Arithmetic::sum(sums[e], next.at[e]);
     }
     for (unsigned e = 0; e < elements; ++e)
-      value.at[e] = Arithmetic::finish(work.op, sums[e], static_cast<int>(work.ins));
-    for (unsigned j = 0; j < work.outs; ++j)
-      Part::store(Access::address(work.out(block, j), i) + behind, value);
+      value.at[e] = Arithmetic::finish(work.op, sums[e], extent);
+    return value;
   }
 };
 

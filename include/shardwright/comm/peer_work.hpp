@@ -174,11 +174,19 @@ private:
       if (extent > 1)
         work_.levels[work_.depth++] = {extent, stride};
     }
-    const bool sums = work_.op == ReduceOp::sum || work_.op == ReduceOp::average;
     if (work_.depth <= 1)
       work_.depth = 0;
-    if (work_.depth == 0 && !sums)
+    if (work_.depth == 0 && !sums())
       work_.levels[work_.depth++] = {static_cast<int>(ranks_), 1};
+  }
+  [[nodiscard]] bool sums() const noexcept {
+    return work_.op == ReduceOp::sum || work_.op == ReduceOp::average;
+  }
+  /// What merged axes of gradients come to.
+  [[nodiscard]] bool sums_in_two_levels() const noexcept {
+    const bool real = element_ == ElementType::float32 || element_ == ElementType::float64 ||
+                      element_ == ElementType::bfloat16 || element_ == ElementType::float16;
+    return work_.depth == 2 && sums() && real;
   }
 
   /// Rows in units of the vectors that all sides allow.
@@ -186,7 +194,7 @@ private:
     vector_bytes_ = 16;
     while (addresses_ % vector_bytes_ != 0)
       vector_bytes_ /= 2;
-    if (reduction_ && (work_.depth > 0 || vector_bytes_ != 16))
+    if (reduction_ && (vector_bytes_ != 16 || (work_.depth > 0 && !sums_in_two_levels())))
       vector_bytes_ = bytes_;
     const std::size_t sides = work_.ins + work_.outs;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -225,6 +233,9 @@ private:
   template <class Element, class Launch>
   void launch_reduction(Launch& launch) {
     constexpr unsigned width = 16 / sizeof(Element);
+    if constexpr (RealElement<Element>)
+      if (sums_in_two_levels() && vector_bytes_ == 16)
+        return launch_kernel<PeerSumKernel<Element, width, true>>(launch, width, 1);
     if (work_.depth > 0)
       return launch_kernel<PeerReduceKernel<Element>>(launch, 1, 1);
     if (vector_bytes_ == 16)
