@@ -207,6 +207,12 @@ void measure_training(const Options& options, const Rates& rates, Report& report
     report.add({"training", "a step", 1e3 * seconds, "ms"});
     report.add({"training", "tokens", tokens / seconds, "tokens/s"});
     report.add({"training", "model operations", utilisation, "% of the matrix rate", 40});
+    // Should a rival take longer than there is time, what was measured before it is there.
+    const auto save = [&] {
+      if (!options.json.empty())
+        report.write(options.json);
+    };
+    save();
     if (options.python.empty())
       return;
     const auto text = [](auto value) { return std::to_string(value); };
@@ -236,6 +242,7 @@ void measure_training(const Options& options, const Rates& rates, Report& report
       const bool compiled = &rival == &rivals.back();
       if (options.compiled || !compiled)
         race(training, rival, common, options, compiled, report);
+      save();
     }
   });
   std::printf("\n");
