@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief How long the planner takes for one configuration, and the simulator for one step.
+/// @brief How long the planner takes for one configuration, for a search, and the simulator for one step.
 ///
 /// Usage: planner [--rounds N] [--json FILE]. Each round evaluates every model of the catalogue on 2048 chips
-/// with the configurations of a small grid; the figure is the median over rounds. Steps of Llama 3.1 405B in
-/// pipelines of 16 with 64 microbatches are simulated five times on each number of chips; these figures are
-/// medians too, and the peak of the process's memory stands beside them.
+/// with the configurations of a small grid; the figure is the median over rounds. Then it plans Kimi K2, a
+/// trillion parameters, on some 16,384 of every chip (racks of 72 and pods whole), one sequence to each: the
+/// least time of three.
+/// Steps of Llama 3.1 405B in pipelines of 16 with 64 microbatches are simulated five times on each number of
+/// chips: the median, and the peak of the process's memory.
 
 #include <shardwright/plan/catalogue_chips.hpp>
 #include <shardwright/plan/catalogue_models.hpp>
 #include <shardwright/plan/catalogue_names.hpp>
 #include <shardwright/plan/evaluate.hpp>
+#include <shardwright/plan/plan_text.hpp>
+#include <shardwright/plan/search.hpp>
 #include <shardwright/plan/simulate_step.hpp>
 
 #include <sys/resource.h>
@@ -105,6 +109,32 @@ std::string simulate_all() {
   return json;
 }
 
+/// As many chips as a run of this size has: whole scale-up domains, or one that is a pod.
+sw::ClusterSpec large_cluster(const sw::ChipSpec& chip) {
+  const std::int64_t domain = chip.scale_up_chips;
+  const std::int64_t domains = domain > 8192 ? 1 : domain == 72 ? 224 : 16384 / domain;
+  return sw::cluster_of(chip, domains * domain);
+}
+
+struct Search {
+  std::string_view chip{};
+  sw::ClusterSpec cluster{};
+  sw::Plan plan{};
+  double milliseconds = 0;
+};
+
+Search time_search(const sw::ChipSpec& chip) {
+  Search search{chip.name, large_cluster(chip), {}, 0};
+  const sw::RunSpec run{.sequences = search.cluster.chips(), .sequence_length = 4096};
+  for (int round = 0; round < 3; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    search.plan = sw::search(*sw::find_model("kimi-k2"), search.cluster, run);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    search.milliseconds = round == 0 ? took.count() : std::min(search.milliseconds, took.count());
+  }
+  return search;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -134,10 +164,20 @@ int main(int argc, char** argv) {
   std::nth_element(nanoseconds.begin(), nanoseconds.begin() + rounds / 2, nanoseconds.end());
   const double median = nanoseconds[static_cast<std::size_t>(rounds / 2)];
   std::printf("one evaluation: %.0f ns (median of %d rounds; steps sum to %.3g s)\n", median, rounds, sum);
+  std::string searches;
+  for (const sw::ChipSpec& chip : sw::chip_catalogue) {
+    const Search search = time_search(chip);
+    std::printf("search on %lld %s: %.1f ms, %s\n", static_cast<long long>(search.cluster.chips()),
+                std::string(search.chip).c_str(), search.milliseconds,
+                search.plan.found() ? sw::plan_text(search.plan.configuration).c_str() : "no plan");
+    searches += (searches.empty() ? "" : ", ") + ("\"" + std::string(search.chip)) +
+                "\": " + std::to_string(search.milliseconds);
+  }
   const std::string simulated = simulate_all();
   if (json.empty())
     return 0;
   std::ofstream out(json);
-  out << "{\"benchmark\": \"planner\", \"evaluation_ns\": " << median << simulated << "}\n";
+  out << "{\"benchmark\": \"planner\", \"evaluation_ns\": " << median << ", \"search_ms\": {" << searches
+      << "}" << simulated << "}\n";
   return out.flush() ? 0 : 1;
 }

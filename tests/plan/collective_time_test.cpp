@@ -24,14 +24,16 @@ constexpr LinkEfficiency whole{};
 TEST_CASE("a gather takes its slowest level", "[collective_time]") {
   const ClusterSpec cluster = nodes_of_eight();
   // Inside a node: (N - 1) / N of the bytes at 450 GB/s.
-  CHECK(gather_seconds(links_of(cluster, {8, 1}, whole), 8e9) == Approx(7e9 / 450e9));
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 1}, whole), 8e9) == Approx(7e9 / 450e9));
   // One rank of each of eight nodes: all of it through one port of 50 GB/s.
-  CHECK(gather_seconds(links_of(cluster, {8, 8}, whole), 8e9) == Approx(7e9 / 50e9));
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 8}, whole), 8e9) == Approx(7e9 / 50e9));
   // All 64: eight ports of a node share what leaves it, which is still slower than NVLink.
-  CHECK(gather_seconds(links_of(cluster, {64, 1}, whole), 64e9) == Approx(64e9 * (7.0 / 8) / (8 * 50e9)));
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 64e9) ==
+        Approx(64e9 * (7.0 / 8) / (8 * 50e9)));
   // Two ranks of each node, four ranks apart.
-  CHECK(gather_seconds(links_of(cluster, {16, 4}, whole), 16e9) == Approx(16e9 * (7.0 / 8) / (2 * 50e9)));
-  CHECK(gather_seconds(links_of(cluster, {1, 1}, whole), 16e9) == 0);
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 4}, whole), 16e9) ==
+        Approx(16e9 * (7.0 / 8) / (2 * 50e9)));
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{1, 1}, whole), 16e9) == 0);
 }
 
 TEST_CASE("a group lies in a domain whole or with as many members as fit", "[collective_time]") {
@@ -40,7 +42,7 @@ TEST_CASE("a group lies in a domain whole or with as many members as fit", "[col
     for (const double extent : {2.0, 4.0, 8.0, 16.0}) {
       if (extent * stride > 64)
         continue;
-      const GroupLinks links = links_of(cluster, {extent, stride}, whole);
+      const GroupLinks links = links_of(cluster, AxisGroup{extent, stride}, whole);
       double members = 1;
       for (int level = 0; level < links.levels; ++level)
         members *= links.members[static_cast<std::size_t>(level)];
@@ -56,35 +58,42 @@ TEST_CASE("a group lies in a domain whole or with as many members as fit", "[col
 
 TEST_CASE("efficiency and latency count", "[collective_time]") {
   ClusterSpec cluster = cluster_of(chip::h100, 64);
-  CHECK(gather_seconds(links_of(cluster, {8, 1}, {0.5, 1}), 8e9) == Approx(7e9 / 225e9 + 7e-6));
-  CHECK(gather_seconds(links_of(cluster, {8, 8}, {1, 0.5}), 0) == Approx(7 * 3.5e-6));
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 1}, {0.5, 1}), 8e9) == Approx(7e9 / 225e9 + 7e-6));
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 8}, {1, 0.5}), 0) == Approx(7 * 3.5e-6));
 }
 
 TEST_CASE("an all-to-all sends one copy of a token to a domain", "[collective_time]") {
   const ClusterSpec cluster = nodes_of_eight();
-  CHECK(all_to_all_seconds(links_of(cluster, {8, 1}, whole), 8e9, 8) == Approx(7e9 / 450e9));
+  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{8, 1}, whole), 8e9, 8) == Approx(7e9 / 450e9));
   // Eight experts of a token over eight nodes: 8 (1 - (7/8)^8) nodes in the mean, an eighth of them its own.
   double none = 1;
   for (int i = 0; i < 8; ++i)
     none *= 7.0 / 8;
-  CHECK(all_to_all_seconds(links_of(cluster, {64, 1}, whole), 8e9, 8) ==
+  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, 8) ==
         Approx(8e9 * (1 - none) * (7.0 / 8) / 50e9));
   // One expert per token goes to one node.
-  CHECK(all_to_all_seconds(links_of(cluster, {64, 1}, whole), 8e9, 1) == Approx(8e9 * (7.0 / 8) / 50e9));
+  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, 1) ==
+        Approx(8e9 * (7.0 / 8) / 50e9));
 }
 
 TEST_CASE("a group on a torus has the links of the dimensions that it lies along", "[collective_time]") {
-  STATIC_REQUIRE(torus_dimensions_of(16, 256, 2) == 1);
-  STATIC_REQUIRE(torus_dimensions_of(17, 256, 2) == 2);
-  STATIC_REQUIRE(torus_dimensions_of(8, 512, 3) == 1);
-  STATIC_REQUIRE(torus_dimensions_of(64, 512, 3) == 2);
-  STATIC_REQUIRE(torus_dimensions_of(65, 512, 3) == 3);
+  STATIC_REQUIRE(torus_span({16, 1}, 256, 2).dimensions == 1);
+  STATIC_REQUIRE(torus_span({17, 1}, 256, 2).dimensions == 2);
+  STATIC_REQUIRE(torus_span({8, 1}, 512, 3).dimensions == 1);
+  STATIC_REQUIRE(torus_span({64, 1}, 512, 3).dimensions == 2);
+  STATIC_REQUIRE(torus_span({65, 1}, 512, 3).dimensions == 3);
+  // Outside another axis: the rest of the dimension where that ends, its links shared, and whole ones.
+  STATIC_REQUIRE(torus_span({4, 2}, 512, 3).dimensions == 1);
+  STATIC_REQUIRE(torus_span({4, 2}, 512, 3).lines == 0.5);
+  STATIC_REQUIRE(torus_span({32, 2}, 512, 3).dimensions == 2);
+  CHECK(torus_span({32, 2}, 512, 3).lines == Approx(1.5));
+  CHECK(torus_span({64, 8}, 512, 3).lines == Approx(2));
   const ClusterSpec slice = cluster_of(chip::tpu_v5e, 256);
-  const double all = gather_seconds(links_of(slice, {256, 1}, whole), 1e9);
+  const double all = gather_seconds(links_of(slice, AxisGroup{256, 1}, whole), 1e9);
   CHECK(all == Approx(1e9 * (255.0 / 256) / 180e9 + 255e-6));
-  const double line = gather_seconds(links_of(slice, {16, 1}, whole), 1e9);
+  const double line = gather_seconds(links_of(slice, AxisGroup{16, 1}, whole), 1e9);
   CHECK(line == Approx(1e9 * (15.0 / 16) / 90e9 + 15e-6));
   // A line of 16: each byte passes a quarter of it.
-  CHECK(all_to_all_seconds(links_of(slice, {16, 1}, whole), 1e9, 1) ==
+  CHECK(all_to_all_seconds(links_of(slice, AxisGroup{16, 1}, whole), 1e9, 1) ==
         Approx(1e9 * (15.0 / 16) * 4 / 90e9 + 15e-6));
 }

@@ -124,10 +124,10 @@ TEST_CASE("runs that took no part in the fit are predicted", "[published_run]") 
     if (one.run.stated_memory > 0)
       CHECK(one.cost.memory.total() >= 0.95 * one.run.stated_memory);
   }
-  CHECK(dense.size() + experts.size() == 69);
+  CHECK(dense.size() + experts.size() == 78);
   CHECK(summary_of(dense).median <= 0.08);
   CHECK(summary_of(dense).ninetieth <= 0.20);
-  CHECK(summary_of(experts).median <= 0.25); // releases of one program differ by as much
+  CHECK(summary_of(experts).median <= 0.18); // releases of one program differ by more
 }
 
 TEST_CASE("operations of published runs are those that their sources count", "[published_run]") {

@@ -55,7 +55,9 @@ namespace detail {
   add_times(
       cost, model, run, plan, shared, rank_computation(model, cluster, run, plan, calibration),
       layer_traffic(model, cluster, run, plan, links, shared),
-      [&](const PassCosts& passes) { return schedule_time(model, run, plan, links, shared, passes); },
+      [&](const PassCosts& passes, const StageSeconds& stages) {
+        return schedule_time(model, run, plan, links, shared, passes, stages);
+      },
       [&](double pass_seconds) {
         return sharding_time(cluster, run, plan, rank_parameters(model, size, plan), links, shared,
                              pass_seconds);

@@ -431,16 +431,19 @@ private:
     ++state.evaluations;
     add_times(
         cost, model_, run_, plan, shared, branch.computed, traffic,
-        [&](const PassCosts& passes) {
+        [&](const PassCosts& passes, const StageSeconds& stages) {
           ScheduleTime least;
           bool first = true;
-          for_each(
-              branch.schedules, filling.own ? plan : filling.plan, kind, [&](const PlanConfiguration& one) {
-                const ScheduleTime time =
-                    schedule_time(model_, run_, one, at_once, shared, filling.own ? passes : filling.passes);
-                least = first ? time : least_of(least, time);
-                first = false;
-              });
+          for_each(branch.schedules, plan, kind, [&](PlanConfiguration one) {
+            const double waiting = imbalance_seconds(run_, one, stages);
+            if (!filling.own)
+              one.microbatch = filling.plan.microbatch;
+            ScheduleTime time = schedule_time(model_, run_, one, at_once, shared,
+                                              filling.own ? passes : filling.passes, stages);
+            time.imbalance_seconds = waiting;
+            least = first ? time : least_of(least, time);
+            first = false;
+          });
           return least;
         },
         [&](double pass_seconds) {
@@ -484,8 +487,8 @@ private:
           add_times(
               cost, model_, run_, plan, shared, branch.computed,
               layer_traffic(model_, cluster_, run_, plan, orders.links[i], shared),
-              [&](const PassCosts& passes) {
-                return schedule_time(model_, run_, plan, orders.links[i], shared, passes);
+              [&](const PassCosts& passes, const StageSeconds& stages) {
+                return schedule_time(model_, run_, plan, orders.links[i], shared, passes, stages);
               },
               [&](double pass_seconds) {
                 return sharding_time(cluster_, run_, plan, rank_parameters(model_, size_, plan),
@@ -520,7 +523,8 @@ private:
             least_of(left.expert, right.expert)};
   }
   [[nodiscard]] static constexpr ScheduleTime least_of(const ScheduleTime& left, const ScheduleTime& right) {
-    return {std::min(left.bubble_seconds, right.bubble_seconds), least_of(left.sends, right.sends)};
+    return {std::min(left.bubble_seconds, right.bubble_seconds),
+            std::min(left.imbalance_seconds, right.imbalance_seconds), least_of(left.sends, right.sends)};
   }
   [[nodiscard]] static constexpr ShardingTime least_of(const ShardingTime& left, const ShardingTime& right) {
     return {least_of(left.data, right.data), std::min(left.optimizer_seconds, right.optimizer_seconds)};

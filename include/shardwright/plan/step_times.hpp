@@ -36,19 +36,39 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
       .kept;
 }
 
+/// @brief Seconds of one microbatch on a stage: in the mean, on the fullest, on the last with the head.
+struct StageSeconds {
+  double mean = 0, fullest = 0, last = 0;
+};
+
+/// @brief Time that the other stages wait for the heaviest. The first microbatch passes all stages, so that
+/// the others wait for it; DualPipe runs one half of the microbatches through the last stage of each rank,
+/// one through its first.
+[[nodiscard]] constexpr double imbalance_seconds(const RunSpec& run, const PlanConfiguration& plan,
+                                                 const StageSeconds& stages) noexcept {
+  if (plan.pp <= 1)
+    return 0;
+  const double last =
+      plan.schedule == PlanSchedule::dual_pipe ? (stages.last + stages.fullest) / 2 : stages.last;
+  return (microbatches_of(run, plan) - 1) * (std::max({stages.mean, stages.fullest, last}) - stages.mean);
+}
+
 /// @brief What a schedule adds to the passes of its ranks.
 struct ScheduleTime {
   double bubble_seconds = 0;
+  double imbalance_seconds = 0;
   TrafficCost sends{};
 };
 [[nodiscard]] constexpr ScheduleTime schedule_time(const ModelSpec& model, const RunSpec& run,
                                                    const PlanConfiguration& plan, const PlanLinks& links,
-                                                   const SharedCalibration& shared, const PassCosts& passes) {
+                                                   const SharedCalibration& shared, const PassCosts& passes,
+                                                   const StageSeconds& stages) {
   const double microbatches = microbatches_of(run, plan);
   const int chunks = chunks_of(plan.schedule, plan.chunks);
   const PipelineShape shape =
       pipeline_shape(plan.schedule, plan.pp, static_cast<int>(microbatches), chunks, passes);
-  return {shape.bubble, send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
+  return {shape.bubble, imbalance_seconds(run, plan, stages),
+          send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
 }
 
 /// @brief What data parallelism adds: gathers and reductions, and the optimizer on what a rank updates.
@@ -79,7 +99,8 @@ struct ShardingTime {
 /// exposed, the optimizer, and jitter.
 ///
 /// The time grows with each part, so that parts which are bounds make a bound of the time.
-/// @param of_schedule makes the ScheduleTime out of a stage's passes, of_sharding the ShardingTime out of the
+/// @param of_schedule makes the ScheduleTime out of a stage's passes and the seconds of stages, of_sharding
+/// the ShardingTime out of the
 ///        seconds of one microbatch.
 template <class OfSchedule, class OfSharding>
 constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& run,
@@ -96,29 +117,25 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   // One microbatch on the mean stage, and on the heaviest: the fullest one, or the last one with the head.
   const double layers = model.layers / p;
   const StagePass mean = stage_of(layers, 1 / p);
-  double heaviest = mean.seconds();
+  StageSeconds stages{mean.seconds(), 0, 0};
   if (plan.pp > 1) {
-    const double fullest = stage_of((model.layers + plan.pp - 1) / plan.pp, 0).seconds();
-    const double last = stage_of(model.layers / plan.pp, 1).seconds();
-    // DualPipe runs one half of the microbatches through the last stage of each rank, one through its first.
-    heaviest =
-        std::max({heaviest, fullest, plan.schedule == PlanSchedule::dual_pipe ? (last + fullest) / 2 : last});
+    stages.fullest = stage_of((model.layers + plan.pp - 1) / plan.pp, 0).seconds();
+    stages.last = stage_of(model.layers / plan.pp, 1).seconds();
   }
   cost.matmul_seconds = microbatches * mean.forward.matmul * (3 + repeats.layer);
   cost.attention_seconds = microbatches * mean.forward.attention * (3.5 + repeats.attention);
   cost.elementwise_seconds = microbatches * mean.forward.elementwise * (3 + repeats.layer);
   cost.overhead_seconds = microbatches * mean.overhead;
-  // The first microbatch passes all stages, the others wait for the heaviest.
-  cost.imbalance_seconds = (microbatches - 1) * (heaviest - mean.seconds());
   cost.passes = mean.passes;
 
   const double forwards = microbatches * (2 + repeats.layer); // a backward pass sends as much as one
   cost.traffic[static_cast<std::size_t>(Traffic::tensor)] = forwards * mean.traffic.tensor;
   cost.traffic[static_cast<std::size_t>(Traffic::context)] = forwards * mean.traffic.context;
   cost.traffic[static_cast<std::size_t>(Traffic::expert)] = forwards * mean.traffic.expert;
-  const ScheduleTime scheduled = of_schedule(mean.passes);
+  const ScheduleTime scheduled = of_schedule(mean.passes, stages);
   const ShardingTime sharded = of_sharding(mean.seconds());
   cost.bubble_seconds = scheduled.bubble_seconds;
+  cost.imbalance_seconds = scheduled.imbalance_seconds;
   cost.traffic[static_cast<std::size_t>(Traffic::pipeline)] = scheduled.sends;
   cost.traffic[static_cast<std::size_t>(Traffic::data)] = sharded.data;
   cost.optimizer_seconds = sharded.optimizer_seconds;
