@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief How long the planner takes for one configuration, and for a search.
+/// @brief How long the planner takes for one configuration, for a search, and the simulator for one step.
 ///
 /// Usage: planner [--rounds N] [--json FILE]. Each round evaluates every model of the catalogue on 2048 chips
 /// with the configurations of a small grid; the figure is the median over rounds. Then it plans Kimi K2, a
 /// trillion parameters, on some 16,384 of every chip (racks of 72 and pods whole), one sequence to each: the
 /// least time of three.
+/// Steps of Llama 3.1 405B in pipelines of 16 with 64 microbatches are simulated five times on each number of
+/// chips: the median, and the peak of the process's memory.
 
 #include <shardwright/plan/catalogue_chips.hpp>
 #include <shardwright/plan/catalogue_models.hpp>
@@ -14,9 +16,13 @@
 #include <shardwright/plan/evaluate.hpp>
 #include <shardwright/plan/plan_text.hpp>
 #include <shardwright/plan/search.hpp>
+#include <shardwright/plan/simulate_step.hpp>
+
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -51,6 +57,56 @@ Round evaluate_grid(const sw::ClusterSpec& cluster) {
             ++round.evaluations;
           }
   return round;
+}
+
+/// What a simulation is about.
+struct SimulatedCase {
+  const char* name;
+  std::int64_t chips;
+  sw::SimulationOptions options;
+};
+
+/// Median seconds of five simulations of a case.
+double simulate(const SimulatedCase& one) {
+  const int replicas = static_cast<int>(one.chips / 128);
+  const sw::PlanConfiguration plan{
+      .tp = 8, .pp = 16, .dp = replicas, .zero_stage = 1, .recomputation = sw::Recomputation::selective};
+  const sw::ClusterSpec cluster = sw::cluster_of(sw::chip::h100, one.chips);
+  const sw::RunSpec run{.sequences = 64 * replicas, .sequence_length = 8192};
+  std::vector<double> seconds;
+  for (int round = 0; round < 5; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    const sw::StepSimulation step =
+        sw::simulate_step(*sw::find_model("llama-3.1-405b"), cluster, run, plan, one.options);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    seconds.push_back(step.step_seconds > 0 ? took.count() : 0);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+  return seconds[2];
+}
+
+/// Prints the times of all cases; as JSON members, each after a comma.
+std::string simulate_all() {
+  sw::SimulationOptions jitter, slow, egress;
+  jitter.jitter = 0.01;
+  slow.stragglers = {{777, 1.3, 1}};
+  egress = slow;
+  egress.oversubscription = 2;
+  std::string json;
+  for (const std::int64_t chips : {1024, 16384, 131072})
+    for (const SimulatedCase& one :
+         {SimulatedCase{"alike", chips, {}}, SimulatedCase{"straggler", chips, slow},
+          SimulatedCase{"straggler_egress", chips, egress}, SimulatedCase{"jitter", chips, jitter}}) {
+      const double seconds = simulate(one);
+      rusage used{};
+      getrusage(RUSAGE_SELF, &used);
+      std::printf("one step of %lld chips, %s: %.2f ms (process so far at most %.0f MB)\n",
+                  static_cast<long long>(chips), one.name, 1e3 * seconds,
+                  static_cast<double>(used.ru_maxrss) / 1024);
+      json += ", \"simulation_ms_" + std::string(one.name) + "_" + std::to_string(chips) +
+              "\": " + std::to_string(1e3 * seconds);
+    }
+  return json;
 }
 
 /// As many chips as a run of this size has: whole scale-up domains, or one that is a pod.
@@ -117,10 +173,11 @@ int main(int argc, char** argv) {
     searches += (searches.empty() ? "" : ", ") + ("\"" + std::string(search.chip)) +
                 "\": " + std::to_string(search.milliseconds);
   }
+  const std::string simulated = simulate_all();
   if (json.empty())
     return 0;
   std::ofstream out(json);
   out << "{\"benchmark\": \"planner\", \"evaluation_ns\": " << median << ", \"search_ms\": {" << searches
-      << "}}\n";
+      << "}" << simulated << "}\n";
   return out.flush() ? 0 : 1;
 }

@@ -126,6 +126,29 @@ shardwright_plan_run(
 shardwright_plan_run(
   settled 0 OPTIONS --model llama-3.1-70b --cluster h100x256 --sequences 512 --fix pp=4 SAYS "pipeline ends:\n  pp is settled")
 
+# The simulated step.
+set(plan_simulated --model llama-2-7b --cluster h100x16 --sequences 64 --fix tp=2,pp=4 --simulate)
+shardwright_plan_run(
+  simulate 0 OPTIONS ${plan_simulated}
+  SAYS "simulated step, 16 chips in 4 classes of ranks" "even stages, every transfer alone +[0-9.]+ s" "who waits longest")
+shardwright_plan_run(
+  simulate_straggler 0 OPTIONS ${plan_simulated} --straggler rank=5,factor=2 --oversubscription 2 --trace "${plan_files}/step.json"
+                               --timeline-svg "${plan_files}/step.svg"
+  SAYS "and what was asked for +[0-9.]+ s, .[0-9.]+ %" "a chip that is 2 times as slow" "step.json" "step.svg")
+shardwright_plan_run(
+  simulate_json 0 OPTIONS ${plan_simulated} --jitter 0.01 --json SAYS "\"simulation\": {.*\"step_seconds\": [0-9.]+")
+shardwright_plan_run(
+  straggler_unknown 2 OPTIONS ${plan_simulated} --straggler rang=5,factor=2 SAYS "--straggler has the unknown part 'rang=5'")
+shardwright_plan_run(
+  straggler_fast 2 OPTIONS ${plan_simulated} --straggler rank=5,factor=0.5 SAYS "from 1 to a million after factor=")
+shardwright_plan_run(
+  straggler_outside 2 OPTIONS ${plan_simulated} --straggler rank=16,factor=2 SAYS "a rank below 16, the chips of h100x16")
+shardwright_plan_run(
+  trace_alone 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --trace "${plan_files}/none.json"
+  SAYS "--trace is about the simulated step: --simulate must be given")
+shardwright_plan_run(
+  oversubscription_low 2 OPTIONS ${plan_simulated} --oversubscription 0.5 SAYS "must be a number from 1 up")
+
 # shardwright_plan_page(<name> [BROWSER] OPTIONS <word>...): the page of a run and its JSON say the same, as the page
 # was written; with BROWSER, as a browser shows it too.
 function(shardwright_plan_page name)
