@@ -463,7 +463,7 @@ private:
   }
   /// Adds a microbatch of `rows` sequences per data rank, which `fill` writes.
   template <class Fill>
-  void add_batch(std::size_t rows, Fill fill, const sw::BatchOrigin& origin = {}) {
+  void add_batch(std::size_t rows, Fill fill) {
     make_room(rows);
     fill(std::span(whole_ids_), std::span(whole_targets_));
     push_batch(rows);
@@ -503,8 +503,8 @@ private:
     }
   }
   template <class Fill>
-  void add_batch(Fill fill, const sw::BatchOrigin& origin = {}) {
-    add_batch(plan_.microbatch(), fill, origin);
+  void add_batch(Fill fill) {
+    add_batch(plan_.microbatch(), fill);
   }
 
   std::shared_ptr<sw::CommunicationClock> clock_;

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-// Compiled for the device as well, though it needs a communicator that carries device memory.
+// Compiled for the device as well, though one rank alone has no ring.
 template class shardwright::detail::RingAttention<float, shardwright::CudaTarget>;
 
 namespace {
@@ -104,13 +104,14 @@ std::vector<double> training(const Mesh& mesh) {
     const typename Model::Ids ids(sw::scatter<Layout, Target>(mesh, 0, tokens, {4, 12}));
     const typename Model::Ids targets(sw::scatter<Layout, Target>(mesh, 0, next, {4, 12}));
     const auto sums = model.forward_backward(ids, targets);
-    accumulator.add(sums.loss, sums.tokens);
-    const sw::GradientSummary summary = accumulator.finish();
-    optimizer.step(model, summary, 1e-3);
+    accumulator.add(sums);
+    const auto step_summary = accumulator.finish();
+    optimizer.step(model, step_summary, 1e-3);
     accumulator.restart();
+    const sw::GradientSummary summary = step_summary.read();
     results.push_back(summary.loss.value);
     results.push_back(summary.gradient_norm);
-    results.push_back(static_cast<double>(model.evaluate(ids, targets).loss.value));
+    results.push_back(static_cast<double>(model.evaluate(ids, targets).read().loss.value));
     keep(results, sw::redistribute<sw::Layout<3>>(model.scores(ids)));
   }
   model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
