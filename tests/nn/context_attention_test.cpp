@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/context_check.hpp"
 #include "support/catch.hpp"
+#include "support/mimic_target.hpp"
 
+#include <cstring>
 #include <string>
 
 namespace {
@@ -27,6 +29,22 @@ TEST_CASE("attention that context ranks share is that of whole sequences, by eit
             check_context<sw::RingContext, float>(world, findings, way, 4e-6);
             // One unit in the last place of values up to 4: blocks add up in float and are rounded once.
             check_context<sw::RingContext, sw::bfloat16>(world, findings, way, 0x1p-6);
+          }) == "");
+}
+
+TEST_CASE("the ring of a device target gives the bits of the host's") {
+  for (const ContextWay way : context_ways)
+    CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
+            const ContextMesh mesh(world, sw::extent<cp>(way.context), sw::extent<tp>(way.tensor));
+            const auto host = ContextProblem<sw::RingContext, sw::bfloat16>(mesh).together();
+            const auto device =
+                ContextProblem<sw::RingContext, sw::bfloat16, shardwright_test::MimicTarget>(mesh).together();
+            const auto same = [](const auto& left, const auto& right) {
+              return left.size() == right.size() &&
+                     std::memcmp(left.data(), right.data(), left.size() * sizeof(left[0])) == 0;
+            };
+            findings.expect(!host.first.empty() && same(host.first, device.first), "the values");
+            findings.expect(same(host.second, device.second), "the gradients");
           }) == "");
 }
 

@@ -11,6 +11,7 @@
 #include <shardwright/nn/context_attention.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
 
 #include <algorithm>
 #include <array>
@@ -34,14 +35,14 @@ struct ContextWay {
 inline constexpr ContextWay context_ways[] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {2, 2}, {4, 1}};
 
 /// @brief One problem: random queries, keys and values of whole sequences, and what attention makes of them.
-template <class Context, class Element>
+template <class Context, class Element, class Target = sw::DefaultTarget>
 class ContextProblem {
   using Order = typename Context::Order;
   using Qkv = sw::Layout<4, sw::Shard<1, sw::axis::cp>, sw::Shard<2, sw::axis::tp>>;
   using Input = typename Context::template AttentionInput<Qkv>;
-  using Whole = sw::ShardedTensor<sw::Layout<4>, Element>;
+  using Whole = sw::ShardedTensor<sw::Layout<4>, Element, Target>;
   template <class L>
-  using Tensor = sw::ShardedTensor<L, Element>;
+  using Tensor = sw::ShardedTensor<L, Element, Target>;
 
 public:
   static constexpr std::int64_t batch = 2, sequence = 48, groups = 12, queries = 2, width = 6;
@@ -88,8 +89,7 @@ private:
     auto gradient = sw::redistribute<Qkv>(sw::attention_gradient(
         sw::redistribute<sw::AttentionLayout<Input>>(upstream), input, out, positions_, heads));
     sw::rotate_back(gradient, table_, rotated, heads);
-    return {{value.data(), value.data() + value.local_size()},
-            {gradient.data(), gradient.data() + gradient.local_size()}};
+    return {sw::local_values(value), sw::local_values(gradient)};
   }
 
   template <class L>
@@ -125,7 +125,7 @@ private:
   }
 
   const ContextMesh& mesh_;
-  sw::RotaryTable<Element, sw::DefaultTarget> table_;
+  sw::RotaryTable<Element, Target> table_;
   sw::TokenPositions<Order> positions_;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "nn/device_training.hpp"
 #include "nn/memory_check.hpp"
 #include "nn/small_training.hpp"
 #include "support/catch.hpp"
+#include "support/mimic_target.hpp"
 
 // A decoder of bfloat16 against the same decoder of float, over 20 steps. What a step computes differs by
 // roundings of 2^-8 relative each, the unit roundoff, which are independent and average out in the mean over
@@ -75,6 +77,23 @@ TEST_CASE("a decoder of bfloat16 trains like one of float, on every mesh") {
     CHECK(ranks.front().tokens == wide.tokens);
     for (const Outcome& rank : ranks)
       CHECK(rank == ranks.front());
+  }
+}
+
+TEST_CASE("a decoder of bfloat16 on a device trains to the bits of the host, without a wait in a step") {
+  const Problem problem = problem_of(4);
+  for (const Way& way : {Way{.dp = 2, .accumulation = 3}, Way{.dp = 2, .tp = 2}, Way{.cp = 2}}) {
+    INFO(way.text());
+    const sw::Schedule schedule = sw::make_schedule("1f1b", 1, way.accumulation);
+    const PipelineWay pipeline{.pp = 1, .inside = way};
+    check_equal(
+        device_outcomes(
+            pipeline,
+            [&](const sw::HostCommunicator& world) {
+              return train_on_device<sw::DecoderLayouts<true>, sw::bfloat16, shardwright_test::MimicTarget>(
+                  world, problem, pipeline, schedule);
+            }),
+        train_narrow(problem, way));
   }
 }
 

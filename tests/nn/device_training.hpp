@@ -6,14 +6,15 @@
 /// reads a step's numbers while the next one is under way.
 
 #include "nn/pipeline_training.hpp"
+#include "support/catch.hpp"
 
 #include <shardwright/tensor/shared_memory.hpp>
 #include <shardwright/train/step_guard.hpp>
 #include <shardwright/train/step_reports.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace nn_test {
@@ -105,8 +106,33 @@ template <class Layouts, class Element, class Target>
   return out;
 }
 
+/// @brief Trains on thread ranks; the outcome of each of them.
+template <class Train>
+[[nodiscard]] std::vector<DeviceOutcome> device_outcomes(const PipelineWay& way, Train train) {
+  std::vector<DeviceOutcome> out(static_cast<std::size_t>(way.ranks()));
+  static_cast<void>(pipeline_outcomes(way, [&](const sw::HostCommunicator& world) {
+    out[static_cast<std::size_t>(world.rank())] = train(world);
+    return PipelineOutcome{};
+  }));
+  return out;
+}
+
+/// @brief Losses, norms, tokens and parameters of every rank; no wait and no new memory from the third step
+/// on.
+inline void check_equal(const std::vector<DeviceOutcome>& device, const std::vector<Outcome>& host) {
+  REQUIRE(device.size() == host.size());
+  for (std::size_t rank = 0; rank < host.size(); ++rank) {
+    INFO("rank " << rank);
+    CHECK(device[rank].pipeline.training == host[rank]);
+    CHECK(std::all_of(device[rank].waits.begin() + 2, device[rank].waits.end(),
+                      [](std::int64_t waits) { return waits == 0; }));
+    CHECK(device[rank].pool[1] > 0);
+    CHECK(device[rank].pool.back() == device[rank].pool[1]);
+  }
+}
+
 /// @brief A float decoder whose model state is shared out, on the device that runs on the host. Collective.
-/// Compiled in device_training_test.cpp.
+/// Compiled in zero3_test.cpp.
 [[nodiscard]] DeviceOutcome train_device_zero3(const sw::HostCommunicator& world, const Problem& problem,
                                                const PipelineWay& way, const sw::Schedule& schedule,
                                                const AtStep& at_step = {});

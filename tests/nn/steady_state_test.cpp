@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "nn/device_training.hpp"
 #include "nn/pipeline_training.hpp"
 #include "nn/same_on_every_mesh.hpp"
 #include "nn/zero_training.hpp"
@@ -160,4 +161,19 @@ TEST_CASE("neither do they where model state is shared out") {
             }) == "");
     }
   }
+}
+
+TEST_CASE("neither do they on a device of one rank") {
+  Problem problem = nn_test::zero_problem();
+  problem.steps = 6;
+  const nn_test::PipelineWay way{.pp = 1, .inside = {.accumulation = 4}};
+  const auto schedule = shardwright::make_schedule("1f1b", way.pp, way.inside.accumulation);
+  CHECK(on_ranks(way.ranks(), [&](shardwright::HostCommunicator world, Findings& findings) {
+          expect_nothing_more(taken(problem.steps,
+                                    [&](const nn_test::AtStep& at_step) {
+                                      static_cast<void>(nn_test::train_device_zero3(world, problem, way,
+                                                                                    schedule, at_step));
+                                    }),
+                              world.rank(), findings);
+        }) == "");
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "nn/device_training.hpp"
 #include "nn/same_on_every_mesh.hpp"
 #include "nn/zero_training.hpp"
 #include "support/catch.hpp"
+#include "support/mimic_target.hpp"
 
 #include <shardwright/comm/communication_clock.hpp>
 
@@ -57,6 +59,37 @@ nn_test::PipelineOutcome nn_test::train_zero3(Sharding sharding, const sw::HostC
                                                                            at_step);
   return train_pipeline_with<sw::DecoderLayouts<true, sw::ReduceOncePerStep<sw::Zero3>>, float>(
       world, problem, way, schedule, at_step);
+}
+
+nn_test::DeviceOutcome nn_test::train_device_zero3(const sw::HostCommunicator& world, const Problem& problem,
+                                                   const PipelineWay& way, const sw::Schedule& schedule,
+                                                   const AtStep& at_step) {
+  return train_on_device<sw::DecoderLayouts<true, sw::Zero3>, float, shardwright_test::MimicTarget>(
+      world, problem, way, schedule, at_step);
+}
+
+TEST_CASE("a decoder on a device trains to the bits of the host, without a wait in a step") {
+  Problem problem = nn_test::zero_problem();
+  problem.steps = 4;
+  for (const PipelineWay& way :
+       {PipelineWay{.pp = 1, .inside = {.accumulation = 2}},
+        PipelineWay{.pp = 1, .inside = {.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 2}},
+        PipelineWay{.pp = 2, .inside = {.dp = 2, .accumulation = 4}},
+        PipelineWay{.pp = 2, .inside = {.sequence_parallel = true, .accumulation = 2, .cp = 2}},
+        PipelineWay{.pp = 1, .inside = {.dp = 3, .accumulation = 1}}}) {
+    INFO(way.text());
+    problem.config.recompute.kind = way.pp == 2 ? sw::Recompute::full : sw::Recompute::none;
+    problem.config.dropout = way.inside.tp == 2 ? 0.1 : 0.0;
+    const sw::Schedule schedule = sw::make_schedule("1f1b", way.pp, way.inside.accumulation);
+    std::vector<nn_test::Outcome> host;
+    for (const auto& rank : train_zero_on_threads(Sharding::zero3, problem, way))
+      host.push_back(rank.training);
+    check_equal(nn_test::device_outcomes(way,
+                                         [&](const sw::HostCommunicator& world) {
+                                           return nn_test::train_device_zero3(world, problem, way, schedule);
+                                         }),
+                host);
+  }
 }
 
 TEST_CASE("what reduces equally often gives the same bits on one mesh, whatever is shared out") {

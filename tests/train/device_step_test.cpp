@@ -256,15 +256,15 @@ TEST_CASE("after a step that ends the run a device takes none, until the host ha
           } catch (const sw::NonFiniteStep& error) {
             said = error.what();
           }
-          findings.expect(said.find("the gradient of weight on rank 1 (1 element)") != std::string::npos, said);
+          findings.expect(said.find("the gradient of weight on rank 1 (1 element)") != std::string::npos,
+                          said);
         }) == "");
 }
 
 TEST_CASE("reports are taken in order, and no more may wait than there is room for") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
-          sw::detail::DeviceValue<sw::StepRecord, MimicTarget> record(
-              mesh.core().resources<MimicTarget>());
+          sw::detail::DeviceValue<sw::StepRecord, MimicTarget> record(mesh.core().resources<MimicTarget>());
           const sw::DeviceSummary<MimicTarget> summary(record);
           sw::StepReports<MimicTarget> reports(std::chrono::milliseconds(1));
           const auto throws = [&](const char* part, auto use) {
