@@ -3,6 +3,7 @@
 /// @file
 /// @brief Plans a training run: which parallelism it needs, what it costs, and why.
 
+#include "html_report.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "specifications.hpp"
@@ -28,20 +29,28 @@ int run(const plan_example::Options& options) {
     std::cout << plan_example::evaluation_report(plan_example::read_file(options.evaluate.string()));
     return 0;
   }
-  const sw::Plan found = sw::search(options.model, options.cluster, options.run, options.space);
+  if (options.sweep) {
+    const sw::Situation now{options.cluster, options.run};
+    const sw::Sweep swept =
+        sw::sweep(options.model, now, *options.sweep, sw::sweep_factors(now, *options.sweep), options.space);
+    std::cout << (options.json ? plan_example::sweep_json(options, swept)
+                               : plan_example::sweep_report(options, swept));
+    return 0;
+  }
+  const plan_example::Study study = plan_example::study_of(options, options.json || !options.html.empty());
+  const sw::Plan& found = study.best;
+  if (options.json)
+    std::cout << plan_example::plan_json(options, study);
+  else if (found.found())
+    std::cout << plan_example::plan_report(options, study);
+  if (!options.html.empty()) {
+    sw::write_text(options.html, plan_example::html_report(options, study));
+    std::cerr << "wrote " << options.html.string() << std::endl;
+  }
   if (!found.found()) {
-    std::cerr << "plan: there is none for " << options.model.name << " on " << options.cluster.name
-              << " with " << options.run.sequences << " sequences of " << options.run.sequence_length
-              << " tokens: " << sw::problem_text(found.problem);
-    if (found.problem == sw::PlanProblem::out_of_memory)
-      std::cerr << " (" << sw::number_text(options.cluster.chip.memory_bytes / 1e9, 1) << " GB; the least is "
-                << sw::number_text(found.cost.memory.total() / 1e9, 1) << " GB, with "
-                << sw::plan_text(found.configuration) << ")";
-    std::cerr << std::endl;
+    std::cerr << "plan: " << plan_example::no_plan_report(options, study) << std::endl;
     return 1;
   }
-  std::cout << (options.json ? plan_example::plan_json(options, found)
-                             : plan_example::plan_report(options, found));
   if (!options.svg.empty()) {
     const sw::Timetable table = sw::plan_timetable(found.configuration, options.run, found.cost);
     const std::string title =

@@ -27,18 +27,33 @@ namespace sw = shardwright;
 
 namespace {
 
-/// "62.9M" as a number.
+const std::vector<std::pair<std::string, sw::Resource>>& sweep_names() {
+  static const std::vector<std::pair<std::string, sw::Resource>> names{
+      {"bandwidth", sw::Resource::scale_out_bandwidth},
+      {"scale-up", sw::Resource::scale_up_bandwidth},
+      {"domain", sw::Resource::domain},
+      {"chips", sw::Resource::chips},
+      {"tokens", sw::Resource::tokens},
+      {"memory", sw::Resource::memory}};
+  return names;
+}
+
+/// "62.9M" or "4Mi" as a number.
 double parse_tokens(const std::string& word) {
-  double unit = 1;
+  double unit = 1, thousand = 1000;
   std::string digits = word;
+  if (digits.ends_with('i')) {
+    thousand = 1024;
+    digits.pop_back();
+  }
   if (!digits.empty())
     if (const std::size_t at = std::string("kMGT").find(digits.back()); at != std::string::npos) {
-      unit = std::pow(1000.0, static_cast<double>(at + 1));
+      unit = std::pow(thousand, static_cast<double>(at + 1));
       digits.pop_back();
     }
   const std::optional<double> number = real_number(digits);
   if (!number || *number <= 0 || *number * unit > 1e15)
-    throw UsageError("--tokens must be a number above 0 such as 4194304, 62.9M or 1.5G, but it is '" + word +
+    throw UsageError("--tokens must be a number above 0 such as 4194304, 62.9M or 4Mi, but it is '" + word +
                      "'");
   return *number * unit;
 }
@@ -64,6 +79,20 @@ Kind named(const std::string& value, int count, std::string_view (*name_of)(Kind
       return static_cast<Kind>(i);
   }
   throw UsageError("--fix must have one of " + joined(names, " or ") + ", but has '" + value + "'");
+}
+
+std::optional<sw::Resource> parse_sweep(const std::string& word, const sw::ClusterSpec& cluster) {
+  if (word.empty())
+    return {};
+  for (const auto& [name, resource] : sweep_names())
+    if (name == word) {
+      if (resource == sw::Resource::scale_out_bandwidth && cluster.domain_count < 2)
+        throw UsageError("--sweep bandwidth varies the network between domains, but " +
+                         std::string(cluster.name) +
+                         " is one domain (--sweep scale-up varies what joins it)");
+      return resource;
+    }
+  return {}; // the check of the option has ruled it out
 }
 
 sw::SearchSpace parse_fixed(const std::string& word) {
@@ -107,11 +136,20 @@ sw::SearchSpace parse_fixed(const std::string& word) {
   return space;
 }
 
+std::vector<std::string> names_of_sweeps() {
+  std::vector<std::string> out;
+  for (const auto& [name, resource] : sweep_names())
+    out.push_back(name);
+  return out;
+}
+
 constexpr const char* footer =
     "Examples:\n"
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M\n"
     "  plan --model llama-3.1-405b --cluster h100x16384 --sequences 2048 --sequence 8192\n"
     "  plan --model mine.json --cluster h100x64 --tokens 4M --fix tp=8,pp=4 --json\n"
+    "  plan --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --html report.html\n"
+    "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --sweep bandwidth\n"
     "  plan --evaluate data/published_runs.csv";
 
 } // namespace
@@ -121,7 +159,7 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
-  std::string model, cluster, tokens, fix, evaluate, svg, precision = "bf16";
+  std::string model, cluster, tokens, fix, evaluate, svg, html, swept, precision = "bf16";
   std::int64_t sequences = 0, length = 4096;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
       ->type_name("NAME")
@@ -150,7 +188,18 @@ ParseResult parse(int argc, const char* const* argv) {
                  "Predict the runs of this CSV file instead, beside what was measured.")
       ->type_name("FILE")
       ->group("Run");
-  app.add_flag("--json", options.json, "Print JSON.")->group("Output");
+  app.add_option(
+         "--sweep", swept,
+         "Vary bandwidth (between domains), scale-up (bandwidth inside them), domain, chips, tokens or "
+         "memory: the best plan at each, and where it needs no pipeline.")
+      ->check(one_of(names_of_sweeps()))
+      ->type_name("NAME")
+      ->group("Output");
+  app.add_flag("--json", options.json, "Print JSON; with sweeps, it takes a few seconds.")->group("Output");
+  app.add_option("--html", html,
+                 "Write a page with charts, with nothing that it loads; every browser shows it.")
+      ->type_name("FILE")
+      ->group("Output");
   app.add_option("--svg", svg, "Write a drawing of the pipeline's schedule to scale; every browser shows it.")
       ->type_name("FILE")
       ->group("Output");
@@ -161,6 +210,9 @@ ParseResult parse(int argc, const char* const* argv) {
       return {std::nullopt, *std::move(help), 0};
     options.evaluate = evaluate;
     options.svg = svg;
+    options.html = html;
+    for (int i = 0; i < argc; ++i)
+      options.command += (i == 0 ? "plan" : std::string(" ") + argv[i]);
     if (!evaluate.empty())
       return {std::move(options), std::string(), 0};
     for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})
@@ -178,6 +230,7 @@ ParseResult parse(int argc, const char* const* argv) {
                             : precision == "fp4" ? sw::Precision::fp4
                                                  : sw::Precision::bf16;
     options.space = parse_fixed(fix);
+    options.sweep = parse_sweep(swept, options.cluster);
   } catch (const std::exception& error) {
     return {std::nullopt, std::string("plan: ") + error.what(), 2};
   }

@@ -8,6 +8,7 @@
 #include <shardwright/plan/model_spec.hpp>
 #include <shardwright/plan/run_spec.hpp>
 #include <shardwright/plan/search_space.hpp>
+#include <shardwright/plan/situation.hpp>
 
 #include <filesystem>
 #include <optional>
@@ -21,8 +22,11 @@ struct Options {
   shardwright::ClusterSpec cluster{};
   shardwright::RunSpec run{};
   shardwright::SearchSpace space{};
+  std::string command; ///< As it was typed.
   bool json = false;
-  std::filesystem::path svg;      ///< A drawing of the schedule, written where not empty.
+  std::optional<shardwright::Resource> sweep; ///< What to vary, instead of one plan.
+  std::filesystem::path svg;                  ///< A drawing of the schedule, written where not empty.
+  std::filesystem::path html;                 ///< A page with charts, written where not empty.
   std::filesystem::path evaluate; ///< A table of runs to evaluate instead of planning, where not empty.
 };
 

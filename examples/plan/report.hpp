@@ -5,19 +5,29 @@
 /// @brief What plan prints: a plan with its reasons, and runs beside their predictions.
 
 #include "options.hpp"
-
-#include <shardwright/plan/search.hpp>
+#include "study.hpp"
 
 #include <string>
 
 namespace plan_example {
 
-/// @brief The plan, its cost, what binds it, the usual recipe's plan and where its pipeline ends.
-/// @param found by a search of the options.
-[[nodiscard]] std::string plan_report(const Options& options, const shardwright::Plan& found);
+/// @brief The model, the cluster and the run in one line.
+[[nodiscard]] std::string headline(const Options& options);
 
-/// @brief The plan and its cost as JSON.
-[[nodiscard]] std::string plan_json(const Options& options, const shardwright::Plan& found);
+/// @brief The plan, its cost, what binds it, the usual recipe's plan and where its pipeline ends.
+[[nodiscard]] std::string plan_report(const Options& options, const Study& study);
+
+/// @brief Why there is no plan, and what would change that, in one sentence.
+[[nodiscard]] std::string no_plan_report(const Options& options, const Study& study);
+
+/// @brief The plan or why there is none, its cost and its reasons as JSON: all figures of the page.
+[[nodiscard]] std::string plan_json(const Options& options, const Study& study);
+
+/// @brief The best plans over a range of a resource as a table.
+[[nodiscard]] std::string sweep_report(const Options& options, const shardwright::Sweep& sweep);
+
+/// @brief The same as JSON.
+[[nodiscard]] std::string sweep_json(const Options& options, const shardwright::Sweep& sweep);
 
 /// @brief Predicted and measured step times of a table of runs, row by row and summed up.
 /// @throws shardwright::DataError naming line and field.

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What every communicator must do, as checks that run on any world and throw where one fails.
+/// @brief What every communicator must do, as checks that run on any world, in any memory, and throw where
+/// one fails.
 
 #include <shardwright/comm/host_communicator.hpp>
 
@@ -30,6 +31,23 @@ void require(bool holds, const What& what) {
   if (!holds)
     throw std::runtime_error("communicator suite: " + std::string(what));
 }
+
+/// A communicator with the memory that it carries: `put` brings numbers there, `get` brings them back after
+/// whatever has been issued.
+struct HostPlace {
+  HostPlace(sw::HostCommunicator ranks) // NOLINT(google-explicit-constructor): launch() gives one
+      : comm(std::move(ranks)) {}
+  template <class E>
+  [[nodiscard]] std::vector<E> put(std::vector<E> numbers) const {
+    return numbers;
+  }
+  template <class E>
+  [[nodiscard]] const std::vector<E>& get(const std::vector<E>& numbers) const {
+    return numbers;
+  }
+
+  sw::HostCommunicator comm;
+};
 
 inline std::uint64_t scrambled(std::uint64_t x) {
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -135,11 +153,14 @@ Label label(const char* what, std::size_t count, sw::ReduceOp op) {
   return {what, count, sw::element_type_of<E>(), op};
 }
 
-template <class E>
-void all_reduce_agrees(sw::HostCommunicator comm, std::size_t count, sw::ReduceOp op, std::uint64_t salt) {
-  const std::vector<E> in = elements_of<E>(comm.rank(), count, salt);
-  std::vector<E> out(count), started(count), placed = in, placed_started = in;
-  comm.all_reduce(in, out, op);
+template <class E, class Place>
+void all_reduce_agrees(const Place& on, std::size_t count, sw::ReduceOp op, std::uint64_t salt) {
+  auto comm = on.comm;
+  const std::vector<E> numbers = elements_of<E>(comm.rank(), count, salt);
+  const auto in = on.put(numbers);
+  auto summed = on.put(std::vector<E>(count)), started = on.put(std::vector<E>(count));
+  auto placed = on.put(numbers), placed_started = on.put(numbers);
+  comm.all_reduce(in, summed, op);
   sw::Pending first = comm.all_reduce_async(in, started, op);
   sw::Pending second = comm.all_reduce_in_place_async(placed_started, op);
   comm.all_reduce_in_place(placed, op);
@@ -147,14 +168,16 @@ void all_reduce_agrees(sw::HostCommunicator comm, std::size_t count, sw::ReduceO
   first.wait();
   // Forms against one another in full; long ones against the reference in places, which are all within one
   // vector's reach of the ends and one in each few lines between.
+  const std::vector<E> out = on.get(summed);
   const std::size_t stride = count > 4096 ? 61 : 1;
   for (std::size_t i = 0; i < count; i += (i < 64 || i + 64 > count) ? 1 : stride) {
     require(same_bits(out[i], exact<E>(comm.size(), i, salt, op)), label<E>("all_reduce", count, op));
     require(close_to_reference(out[i], comm.size(), i, salt, op),
             label<E>("all_reduce in higher precision", count, op));
   }
-  const auto equal = [&](const std::vector<E>& other) {
-    return count == 0 || std::memcmp(other.data(), out.data(), count * sizeof(E)) == 0;
+  const auto equal = [&](const auto& other) {
+    const std::vector<E> found = on.get(other);
+    return count == 0 || std::memcmp(found.data(), out.data(), count * sizeof(E)) == 0;
   };
   require(equal(placed), label<E>("all_reduce in place", count, op));
   require(equal(started), label<E>("started all_reduce", count, op));
@@ -162,44 +185,47 @@ void all_reduce_agrees(sw::HostCommunicator comm, std::size_t count, sw::ReduceO
 }
 
 /// all_reduce: every element type, operation and form; sizes around the vector and line widths.
-template <class E>
-void all_reduces_of(sw::HostCommunicator comm) {
+template <class E, class Place>
+void all_reduces_of(const Place& on) {
   std::uint64_t salt = 1;
   for (const sw::ReduceOp op : all_ops())
     for (const std::size_t count : {0, 1, 3, 17, 64, 1003})
-      all_reduce_agrees<E>(comm, count, op, salt++);
+      all_reduce_agrees<E>(on, count, op, salt++);
 }
-inline void all_reduces(sw::HostCommunicator comm) {
-  all_reduces_of<float>(comm);
-  all_reduces_of<double>(comm);
-  all_reduces_of<std::int32_t>(comm);
-  all_reduces_of<std::uint32_t>(comm);
-  all_reduces_of<std::int64_t>(comm);
-  all_reduces_of<std::uint64_t>(comm);
-  all_reduces_of<unsigned char>(comm);
-  all_reduces_of<sw::bfloat16>(comm);
-  all_reduces_of<sw::float16>(comm);
+template <class Place>
+void all_reduces(Place on) {
+  all_reduces_of<float>(on);
+  all_reduces_of<double>(on);
+  all_reduces_of<std::int32_t>(on);
+  all_reduces_of<std::uint32_t>(on);
+  all_reduces_of<std::int64_t>(on);
+  all_reduces_of<std::uint64_t>(on);
+  all_reduces_of<unsigned char>(on);
+  all_reduces_of<sw::bfloat16>(on);
+  all_reduces_of<sw::float16>(on);
 }
 
 /// Sizes at which implementations change their algorithm.
-inline void large_all_reduces(sw::HostCommunicator comm) {
-  all_reduce_agrees<float>(comm, 100'003, sw::ReduceOp::sum, 77);
-  all_reduce_agrees<float>(comm, 400'001, sw::ReduceOp::sum, 78);
-  all_reduce_agrees<double>(comm, 200'001, sw::ReduceOp::average, 79);
-  all_reduce_agrees<sw::bfloat16>(comm, 400'001, sw::ReduceOp::sum, 80);
+template <class Place>
+void large_all_reduces(Place on) {
+  all_reduce_agrees<float>(on, 100'003, sw::ReduceOp::sum, 77);
+  all_reduce_agrees<float>(on, 400'001, sw::ReduceOp::sum, 78);
+  all_reduce_agrees<double>(on, 200'001, sw::ReduceOp::average, 79);
+  all_reduce_agrees<sw::bfloat16>(on, 400'001, sw::ReduceOp::sum, 80);
 }
 
 /// A group of size A*B: reducing over the minor part and then over the major one is one call with nested
 /// levels.
-template <class E>
-void nested_orders_of(sw::HostCommunicator comm) {
+template <class E, class Place>
+void nested_orders_of(const Place& on) {
+  auto comm = on.comm;
   const int ranks = comm.size();
   for (int minor = 1; minor <= ranks; ++minor) {
     if (ranks % minor != 0)
       continue;
     const int major = ranks / minor;
-    sw::HostCommunicator inner = comm.split(comm.rank() / minor, comm.rank(), "inner");
-    sw::HostCommunicator outer = comm.split(comm.rank() % minor, comm.rank(), "outer");
+    auto inner = comm.split(comm.rank() / minor, comm.rank(), "inner");
+    auto outer = comm.split(comm.rank() % minor, comm.rank(), "outer");
     sw::ReductionOrder inside_first;
     inside_first.count = 2;
     inside_first.levels[0] = {minor, 1};
@@ -210,15 +236,19 @@ void nested_orders_of(sw::HostCommunicator comm) {
     outside_first.levels[1] = {minor, 1};
     for (const sw::ReduceOp op : all_ops()) {
       const std::size_t count = static_cast<std::size_t>(ranks) * 700;
-      const std::vector<E> in = elements_of<E>(comm.rank(), count, 5);
+      const std::vector<E> numbers = elements_of<E>(comm.rank(), count, 5);
+      const auto in = on.put(numbers);
       for (const bool inside : {true, false}) {
-        std::vector<E> apart = in, merged(count), placed = in, own(count / static_cast<std::size_t>(ranks));
-        (inside ? inner : outer).all_reduce_in_place(apart, op);
-        (inside ? outer : inner).all_reduce_in_place(apart, op);
+        auto by_two = on.put(numbers), by_one = on.put(std::vector<E>(count)), in_place = on.put(numbers),
+             own_block = on.put(std::vector<E>(count / static_cast<std::size_t>(ranks)));
+        (inside ? inner : outer).all_reduce_in_place(by_two, op);
+        (inside ? outer : inner).all_reduce_in_place(by_two, op);
         const sw::ReductionOrder& order = inside ? inside_first : outside_first;
-        comm.all_reduce(in, merged, op, order);
-        comm.all_reduce_in_place(placed, op, order);
-        comm.reduce_scatter(in, own, op, order);
+        comm.all_reduce(in, by_one, op, order);
+        comm.all_reduce_in_place(in_place, op, order);
+        comm.reduce_scatter(in, own_block, op, order);
+        const std::vector<E> apart = on.get(by_two), merged = on.get(by_one), placed = on.get(in_place),
+                             own = on.get(own_block);
         for (std::size_t i = 0; i < count; ++i) {
           require(same_bits(apart[i], merged[i]), label<E>("merged all_reduce", count, op));
           require(same_bits(apart[i], placed[i]), label<E>("merged all_reduce in place", count, op));
@@ -230,21 +260,26 @@ void nested_orders_of(sw::HostCommunicator comm) {
     }
   }
 }
-inline void nested_orders(sw::HostCommunicator comm) {
-  nested_orders_of<float>(comm);
-  nested_orders_of<sw::bfloat16>(comm);
+template <class Place>
+void nested_orders(Place on) {
+  nested_orders_of<float>(on);
+  nested_orders_of<sw::bfloat16>(on);
 }
 
 /// A NaN on any rank, in any place of a vector, is the result everywhere.
-inline void nans(sw::HostCommunicator comm) {
+template <class Place>
+void nans(Place on) {
+  auto comm = on.comm;
   const std::size_t count = 200;
   for (int source = 0; source < comm.size(); ++source)
     for (const sw::ReduceOp op : all_ops()) {
-      std::vector<double> data = elements_of<double>(comm.rank(), count, 6);
+      std::vector<double> numbers = elements_of<double>(comm.rank(), count, 6);
       const std::size_t place = static_cast<std::size_t>(source) * 31 % count;
       if (comm.rank() == source)
-        data[place] = std::numeric_limits<double>::quiet_NaN();
-      comm.all_reduce_in_place(data, op);
+        numbers[place] = std::numeric_limits<double>::quiet_NaN();
+      auto reduced = on.put(numbers);
+      comm.all_reduce_in_place(reduced, op);
+      const std::vector<double> data = on.get(reduced);
       for (std::size_t i = 0; i < count; ++i)
         require(std::isnan(data[i]) == (i == place), label<double>("a NaN in an all_reduce", count, op));
     }
@@ -280,19 +315,21 @@ inline std::size_t place_of(const sw::StridedBlock& block, std::size_t i) {
   return block.offset + i / block.row_length * block.row_stride + i % block.row_length;
 }
 
-template <class E>
-void gather_agrees(sw::HostCommunicator comm, const std::vector<sw::StridedBlock>& blocks,
-                   std::size_t total) {
+template <class E, class Place>
+void gather_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks, std::size_t total) {
+  auto comm = on.comm;
   const auto rank = static_cast<std::size_t>(comm.rank());
-  const std::vector<E> in = elements_of<E>(comm.rank(), blocks[rank].count(), 9);
-  std::vector<E> wanted(total), out(total), started(total);
+  const std::vector<E> numbers = elements_of<E>(comm.rank(), blocks[rank].count(), 9);
+  std::vector<E> wanted(total);
   for (int r = 0; r < comm.size(); ++r)
     for (std::size_t i = 0; i < blocks[static_cast<std::size_t>(r)].count(); ++i)
       wanted[place_of(blocks[static_cast<std::size_t>(r)], i)] = element_at<E>(r, i, 9);
+  const auto in = on.put(numbers);
+  auto out = on.put(std::vector<E>(total)), started = on.put(std::vector<E>(total));
   comm.all_gather(in, out, blocks);
   sw::Pending pending = comm.all_gather_async(in, started, std::vector<sw::StridedBlock>(blocks));
   pending.wait();
-  require(out == wanted && started == wanted, "all_gather with blocks");
+  require(on.get(out) == wanted && on.get(started) == wanted, "all_gather with blocks");
   if (!blocks[rank].contiguous())
     return;
   bool all_contiguous = true;
@@ -300,33 +337,43 @@ void gather_agrees(sw::HostCommunicator comm, const std::vector<sw::StridedBlock
     all_contiguous = all_contiguous && block.contiguous();
   if (!all_contiguous)
     return;
-  std::vector<E> placed(total);
-  std::copy(in.begin(), in.end(), placed.begin() + static_cast<std::ptrdiff_t>(blocks[rank].offset));
+  std::vector<E> whole(total);
+  std::copy(numbers.begin(), numbers.end(), whole.begin() + static_cast<std::ptrdiff_t>(blocks[rank].offset));
+  auto placed = on.put(whole);
   comm.all_gather_in_place(placed, blocks);
-  require(placed == wanted, "all_gather in place");
+  require(on.get(placed) == wanted, "all_gather in place");
 }
 
-inline void all_gathers(sw::HostCommunicator comm) {
+template <class Place>
+void all_gathers(Place on) {
+  auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t count : {0, 1, 5, 1000, 70'000}) {
-    const std::vector<float> in = elements_of<float>(comm.rank(), count, 8);
-    std::vector<float> out(count * ranks), placed(count * ranks);
-    comm.all_gather(in, out);
-    std::copy(in.begin(), in.end(), placed.begin() + static_cast<std::ptrdiff_t>(count) * comm.rank());
+    const std::vector<float> numbers = elements_of<float>(comm.rank(), count, 8);
+    std::vector<float> whole(count * ranks);
+    const auto in = on.put(numbers);
+    auto gathered = on.put(whole);
+    comm.all_gather(in, gathered);
+    std::copy(numbers.begin(), numbers.end(),
+              whole.begin() + static_cast<std::ptrdiff_t>(count) * comm.rank());
+    auto placed = on.put(whole);
     comm.all_gather_in_place(placed);
+    const std::vector<float> out = on.get(gathered);
     for (std::size_t i = 0; i < out.size(); ++i)
       require(out[i] == element_at<float>(static_cast<int>(i / count), i % count, 8),
               "all_gather of equal blocks");
-    require(placed == out, "all_gather in place of equal blocks");
+    require(on.get(placed) == out, "all_gather in place of equal blocks");
   }
   for (const std::size_t total : {1, 2, 7, 23}) {
     const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
-    gather_agrees<double>(comm, sw::packed_blocks(counts), total);
-    gather_agrees<sw::float16>(comm, sw::packed_blocks(counts), total);
-    gather_agrees<unsigned char>(comm, column_blocks(11, counts), 11 * total);
-    std::vector<std::int64_t> out(total), wanted(total);
-    const std::vector<std::int64_t> in(counts[static_cast<std::size_t>(comm.rank())], comm.rank());
-    comm.all_gather(in, out, counts);
+    gather_agrees<double>(on, sw::packed_blocks(counts), total);
+    gather_agrees<sw::float16>(on, sw::packed_blocks(counts), total);
+    gather_agrees<unsigned char>(on, column_blocks(11, counts), 11 * total);
+    auto gathered = on.put(std::vector<std::int64_t>(total));
+    const auto in =
+        on.put(std::vector<std::int64_t>(counts[static_cast<std::size_t>(comm.rank())], comm.rank()));
+    comm.all_gather(in, gathered, counts);
+    const std::vector<std::int64_t> out = on.get(gathered);
     std::size_t at = 0;
     for (std::size_t r = 0; r < ranks; ++r)
       for (std::size_t i = 0; i < counts[r]; ++i)
@@ -334,15 +381,17 @@ inline void all_gathers(sw::HostCommunicator comm) {
   }
 }
 
-template <class E>
-void scatter_agrees(sw::HostCommunicator comm, const std::vector<sw::StridedBlock>& blocks, std::size_t total,
+template <class E, class Place>
+void scatter_agrees(const Place& on, const std::vector<sw::StridedBlock>& blocks, std::size_t total,
                     sw::ReduceOp op) {
+  auto comm = on.comm;
   const sw::StridedBlock& own = blocks[static_cast<std::size_t>(comm.rank())];
-  const std::vector<E> in = elements_of<E>(comm.rank(), total, 12);
-  std::vector<E> out(own.count()), started(own.count());
-  comm.reduce_scatter(in, out, blocks, op);
-  sw::Pending pending = comm.reduce_scatter_async(in, started, std::vector<sw::StridedBlock>(blocks), op);
+  const auto in = on.put(elements_of<E>(comm.rank(), total, 12));
+  auto scattered = on.put(std::vector<E>(own.count())), begun = on.put(std::vector<E>(own.count()));
+  comm.reduce_scatter(in, scattered, blocks, op);
+  sw::Pending pending = comm.reduce_scatter_async(in, begun, std::vector<sw::StridedBlock>(blocks), op);
   pending.wait();
+  const std::vector<E> out = on.get(scattered), started = on.get(begun);
   for (std::size_t i = 0; i < own.count(); ++i) {
     const E wanted = exact<E>(comm.size(), place_of(own, i), 12, op);
     require(same_bits(out[i], wanted) && same_bits(started[i], wanted),
@@ -352,15 +401,19 @@ void scatter_agrees(sw::HostCommunicator comm, const std::vector<sw::StridedBloc
   }
 }
 
-inline void reduce_scatters(sw::HostCommunicator comm) {
+template <class Place>
+void reduce_scatters(Place on) {
+  auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
   for (const sw::ReduceOp op : all_ops()) {
     for (const std::size_t count : {0, 1, 5, 1000, 60'000}) {
       const std::vector<float> in = elements_of<float>(comm.rank(), count * ranks, 13);
-      std::vector<float> out(count), placed = in;
-      comm.reduce_scatter(in, out, op);
-      comm.reduce_scatter_in_place(placed, {}, op);
+      const auto whole = on.put(in);
+      auto scattered = on.put(std::vector<float>(count)), in_place = on.put(in);
+      comm.reduce_scatter(whole, scattered, op);
+      comm.reduce_scatter_in_place(in_place, {}, op);
+      const std::vector<float> out = on.get(scattered), placed = on.get(in_place);
       for (std::size_t i = 0; i<count; i += count> 4096 ? 61 : 1)
         require(same_bits(out[i], exact<float>(comm.size(), rank * count + i, 13, op)),
                 label<float>("reduce_scatter", count, op));
@@ -371,27 +424,31 @@ inline void reduce_scatters(sw::HostCommunicator comm) {
     }
     for (const std::size_t total : {1, 7, 23}) {
       const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
-      scatter_agrees<double>(comm, sw::packed_blocks(counts), total, op);
-      scatter_agrees<float>(comm, column_blocks(13, counts), 13 * total, op);
-      scatter_agrees<sw::float16>(comm, column_blocks(13, counts), 13 * total, op);
-      scatter_agrees<std::int32_t>(comm, column_blocks(3, counts), 3 * total, op);
+      scatter_agrees<double>(on, sw::packed_blocks(counts), total, op);
+      scatter_agrees<float>(on, column_blocks(13, counts), 13 * total, op);
+      scatter_agrees<sw::float16>(on, column_blocks(13, counts), 13 * total, op);
+      scatter_agrees<std::int32_t>(on, column_blocks(3, counts), 3 * total, op);
     }
   }
 }
 
-inline void all_to_alls(sw::HostCommunicator comm) {
+template <class Place>
+void all_to_alls(Place on) {
+  auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
   for (const std::size_t count : {0, 1, 6, 5000}) {
-    const std::vector<float> in = elements_of<float>(comm.rank(), count * ranks, 20);
-    std::vector<float> out(in.size()), started(in.size());
-    comm.all_to_all(in, out);
+    const auto in = on.put(elements_of<float>(comm.rank(), count * ranks, 20));
+    auto exchanged = on.put(std::vector<float>(count * ranks)),
+         started = on.put(std::vector<float>(count * ranks));
+    comm.all_to_all(in, exchanged);
     sw::Pending pending = comm.all_to_all_async(in, started);
     pending.wait();
+    const std::vector<float> out = on.get(exchanged);
     for (std::size_t i = 0; i < out.size(); ++i)
       require(out[i] == element_at<float>(static_cast<int>(i / count), rank * count + i % count, 20),
               "all_to_all");
-    require(started == out, "started all_to_all");
+    require(on.get(started) == out, "started all_to_all");
   }
   // From rows to columns: rank r holds rows of a [ranks * 2 + 1, 5] matrix and wants columns of it.
   const std::size_t rows = ranks * 2 + 1, columns = 5;
@@ -406,10 +463,13 @@ inline void all_to_alls(sw::HostCommunicator comm) {
   std::vector<std::size_t> received_counts;
   for (const std::size_t count : row_counts)
     received_counts.push_back(count * widths[rank]);
-  std::vector<double> in(row_counts[rank] * columns), out(rows * widths[rank]);
-  for (std::size_t i = 0; i < in.size(); ++i)
-    in[i] = static_cast<double>((first_row + i / columns) * 100 + i % columns);
-  comm.all_to_all(in, out, sent, sw::packed_blocks(received_counts));
+  std::vector<double> own_rows(row_counts[rank] * columns);
+  for (std::size_t i = 0; i < own_rows.size(); ++i)
+    own_rows[i] = static_cast<double>((first_row + i / columns) * 100 + i % columns);
+  const auto in = on.put(own_rows);
+  auto own_columns = on.put(std::vector<double>(rows * widths[rank]));
+  comm.all_to_all(in, own_columns, sent, sw::packed_blocks(received_counts));
+  const std::vector<double> out = on.get(own_columns);
   for (std::size_t i = 0; i < out.size(); ++i)
     require(out[i] == static_cast<double>(i / widths[rank] * 100 + first_column + i % widths[rank]),
             "all_to_all with blocks");
@@ -422,86 +482,102 @@ inline void all_to_alls(sw::HostCommunicator comm) {
   std::size_t total = 0;
   for (const std::size_t count : to)
     total += count;
-  const std::vector<std::uint32_t> data(total, static_cast<std::uint32_t>(rank));
-  std::vector<std::uint32_t> got(total, 99);
-  comm.all_to_all(data, got, to, from);
+  const auto data = on.put(std::vector<std::uint32_t>(total, static_cast<std::uint32_t>(rank)));
+  auto received = on.put(std::vector<std::uint32_t>(total, 99));
+  comm.all_to_all(data, received, to, from);
+  const std::vector<std::uint32_t> got = on.get(received);
   std::size_t at = 0;
   for (std::size_t r = 0; r < ranks; ++r)
     for (std::size_t i = 0; i < from[r]; ++i)
       require(got[at++] == r, "all_to_all by counts");
 }
 
-inline void broadcasts(sw::HostCommunicator comm) {
+template <class Place>
+void broadcasts(Place on) {
+  auto comm = on.comm;
   for (int root = 0; root < comm.size(); ++root)
     for (const std::size_t count : {0, 1, 33, 20'000}) {
-      std::vector<double> data = elements_of<double>(comm.rank(), count, 30), started = data;
+      const std::vector<double> numbers = elements_of<double>(comm.rank(), count, 30);
+      auto data = on.put(numbers), started = on.put(numbers);
       comm.broadcast(data, root);
       sw::Pending pending = comm.broadcast_async(started, root);
       pending.wait();
-      require(data == elements_of<double>(root, count, 30) && started == data, "broadcast");
+      const std::vector<double> wanted = elements_of<double>(root, count, 30);
+      require(on.get(data) == wanted && on.get(started) == wanted, "broadcast");
     }
   comm.barrier();
   comm.barrier_async().wait();
 }
 
 /// Messages around the ring, tags out of order, and crossing each other.
-inline void messages(sw::HostCommunicator comm) {
+template <class Place>
+void messages(Place on) {
+  auto comm = on.comm;
   if (comm.size() == 1)
     return;
   const int next = (comm.rank() + 1) % comm.size();
   const int before = (comm.rank() + comm.size() - 1) % comm.size();
   for (const std::size_t count : {0, 1, 1000, 100'000}) {
-    const std::vector<float> one = elements_of<float>(comm.rank(), count, 40),
-                             two = elements_of<float>(comm.rank(), count, 41);
-    std::vector<float> first(count), second(count);
+    const auto one = on.put(elements_of<float>(comm.rank(), count, 40)),
+               two = on.put(elements_of<float>(comm.rank(), count, 41));
+    auto first = on.put(std::vector<float>(count)), second = on.put(std::vector<float>(count));
     sw::Pending a = comm.send_async(one, next, 1);
     sw::Pending b = comm.send_async(two, next, 2);
     comm.receive(second, before, 2);
     comm.receive(first, before, 1);
     a.wait();
     b.wait();
-    require(first == elements_of<float>(before, count, 40) && second == elements_of<float>(before, count, 41),
+    require(on.get(first) == elements_of<float>(before, count, 40) &&
+                on.get(second) == elements_of<float>(before, count, 41),
             "messages by tag");
     sw::Pending received = comm.receive_async(first, before);
     sw::Pending sent = comm.send_async(two, next);
     sent.wait();
     received.wait();
-    require(first == elements_of<float>(before, count, 41), "started messages that cross");
+    require(on.get(first) == elements_of<float>(before, count, 41), "started messages that cross");
   }
   // Messages of one tag keep their order.
-  std::vector<std::int32_t> got(3);
-  std::vector<sw::Pending> sends;
   const std::vector<std::int32_t> values{7, 8, 9};
-  for (const auto& value : values)
-    sends.push_back(comm.send_async(std::span<const std::int32_t>(&value, 1), next, 5));
-  for (auto& value : got)
-    comm.receive(std::span<std::int32_t>(&value, 1), before, 5);
+  using Number = decltype(on.put(values));
+  std::vector<Number> given, got;
+  for (const std::int32_t value : values) {
+    given.push_back(on.put(std::vector<std::int32_t>{value}));
+    got.push_back(on.put(std::vector<std::int32_t>(1)));
+  }
+  std::vector<sw::Pending> sends;
+  for (const Number& each : given)
+    sends.push_back(comm.send_async(each, next, 5));
+  for (Number& each : got)
+    comm.receive(each, before, 5);
   for (sw::Pending& send : sends)
     send.wait();
-  require(got == values, "the order of messages under one tag");
+  for (std::size_t i = 0; i < values.size(); ++i)
+    require(on.get(got[i])[0] == values[i], "the order of messages under one tag");
 }
 
 /// Groups by colour and key, by lists, and inside one another.
-inline void splits(sw::HostCommunicator comm) {
+template <class Place>
+void splits(Place on) {
+  auto comm = on.comm;
   const int rank = comm.rank();
   const int ranks = comm.size();
-  sw::HostCommunicator reversed = comm.split(0, -rank, "reversed");
+  auto reversed = comm.split(0, -rank, "reversed");
   require(reversed.size() == ranks && reversed.rank() == ranks - 1 - rank, "the order of a split by key");
   require(reversed.world_rank() == comm.world_rank() && reversed.name() == "reversed",
           "world rank and name of a split");
-  sw::HostCommunicator half = comm.split(rank % 2, rank);
-  std::vector<std::int64_t> sum{comm.world_rank()};
+  auto half = comm.split(rank % 2, rank);
+  auto sum = on.put(std::vector<std::int64_t>{comm.world_rank()});
   half.all_reduce_in_place(sum);
   std::int64_t wanted = 0;
   for (int r = rank % 2; r < ranks; r += 2)
     wanted += comm.world_rank(r);
-  require(sum[0] == wanted, "a collective on part of the ranks");
-  sw::HostCommunicator alone = half.split(half.rank(), 0);
+  require(on.get(sum)[0] == wanted, "a collective on part of the ranks");
+  auto alone = half.split(half.rank(), 0);
   require(alone.size() == 1 && alone.rank() == 0 && alone.world_rank() == comm.world_rank(),
           "a split of a split");
   alone.all_reduce_in_place(sum);
-  require(sum[0] == wanted, "a collective of one rank");
-  sw::HostCommunicator some = comm.split(rank == 0 ? -1 : 3, rank);
+  require(on.get(sum)[0] == wanted, "a collective of one rank");
+  auto some = comm.split(rank == 0 ? -1 : 3, rank);
   require(some.valid() == (rank != 0), "a negative colour joins no group");
   if (some.valid())
     some.barrier();
@@ -509,58 +585,67 @@ inline void splits(sw::HostCommunicator comm) {
   for (int r = ranks - 1; r >= 0; --r)
     if (r % 2 == 0)
       evens.push_back(r);
-  sw::HostCommunicator listed = comm.subgroup(evens, "evens");
+  auto listed = comm.subgroup(evens, "evens");
   require(listed.valid() == (rank % 2 == 0), "a subgroup has its members alone");
   if (listed.valid())
     require(listed.world_rank(0) == comm.world_rank(evens[0]), "a subgroup keeps the order of its list");
 }
 
 /// Many started calls at once, of several kinds and groups, waited for in another order.
-inline void started_calls(sw::HostCommunicator comm) {
-  sw::HostCommunicator other = comm.split(0, -comm.rank(), "other");
+template <class Place>
+void started_calls(Place on) {
+  auto comm = on.comm;
+  auto other = comm.split(0, -comm.rank(), "other");
   constexpr std::size_t calls = 12;
-  std::vector<std::vector<double>> first(calls), second(calls);
   for (int round = 0; round < 3; ++round) {
+    using Numbers = decltype(on.put(std::vector<double>()));
+    std::vector<Numbers> sums, maxima;
+    for (std::size_t c = 0; c < calls; ++c) {
+      sums.push_back(on.put(elements_of<double>(comm.rank(), 100 * c, c)));
+      maxima.push_back(on.put(elements_of<double>(other.rank(), 50 * c, c)));
+    }
     std::vector<sw::Pending> pending;
     for (std::size_t c = 0; c < calls; ++c) {
-      first[c] = elements_of<double>(comm.rank(), 100 * c, c);
-      second[c] = elements_of<double>(other.rank(), 50 * c, c);
-      pending.push_back(comm.all_reduce_in_place_async(first[c]));
-      pending.push_back(other.all_reduce_in_place_async(second[c], sw::ReduceOp::maximum));
+      pending.push_back(comm.all_reduce_in_place_async(sums[c]));
+      pending.push_back(other.all_reduce_in_place_async(maxima[c], sw::ReduceOp::maximum));
     }
-    std::vector<double> now{1.0};
+    auto now = on.put(std::vector<double>{1.0});
     comm.all_reduce_in_place(now);
-    require(now[0] == comm.size(), "a blocking call behind started ones");
+    require(on.get(now)[0] == comm.size(), "a blocking call behind started ones");
     for (std::size_t p = pending.size(); p-- > 0;)
       pending[p].wait();
     for (std::size_t c = 0; c < calls; ++c) {
-      for (std::size_t i = 0; i < first[c].size(); ++i)
-        require(same_bits(first[c][i], exact<double>(comm.size(), i, c, sw::ReduceOp::sum)), "started sums");
-      for (std::size_t i = 0; i < second[c].size(); ++i)
-        require(second[c][i] == exact<double>(comm.size(), i, c, sw::ReduceOp::maximum), "started maxima");
+      const std::vector<double> first = on.get(sums[c]), second = on.get(maxima[c]);
+      for (std::size_t i = 0; i < first.size(); ++i)
+        require(same_bits(first[i], exact<double>(comm.size(), i, c, sw::ReduceOp::sum)), "started sums");
+      for (std::size_t i = 0; i < second.size(); ++i)
+        require(second[i] == exact<double>(comm.size(), i, c, sw::ReduceOp::maximum), "started maxima");
     }
   }
 }
 
 /// A named part of the suite.
-struct Part {
+template <class Place>
+struct PartOn {
   const char* name;
-  void (*run)(sw::HostCommunicator);
+  void (*run)(Place);
 };
+using Part = PartOn<HostPlace>;
 
 /// All of it; run every part on every world, each on all ranks.
-inline const std::vector<Part>& parts() {
-  static const std::vector<Part> all{{"all_reduce", all_reduces},
-                                     {"large all_reduce", large_all_reduces},
-                                     {"nested reduction orders", nested_orders},
-                                     {"NaN", nans},
-                                     {"all_gather", all_gathers},
-                                     {"reduce_scatter", reduce_scatters},
-                                     {"all_to_all", all_to_alls},
-                                     {"broadcast and barrier", broadcasts},
-                                     {"send and receive", messages},
-                                     {"split and subgroup", splits},
-                                     {"started calls", started_calls}};
+template <class Place = HostPlace>
+const std::vector<PartOn<Place>>& parts() {
+  static const std::vector<PartOn<Place>> all{{"all_reduce", all_reduces<Place>},
+                                              {"large all_reduce", large_all_reduces<Place>},
+                                              {"nested reduction orders", nested_orders<Place>},
+                                              {"NaN", nans<Place>},
+                                              {"all_gather", all_gathers<Place>},
+                                              {"reduce_scatter", reduce_scatters<Place>},
+                                              {"all_to_all", all_to_alls<Place>},
+                                              {"broadcast and barrier", broadcasts<Place>},
+                                              {"send and receive", messages<Place>},
+                                              {"split and subgroup", splits<Place>},
+                                              {"started calls", started_calls<Place>}};
   return all;
 }
 

@@ -50,7 +50,7 @@ shardwright_plan_run(
   cluster_of_zero 2 OPTIONS --model llama-2-7b --cluster h100x0 --sequences 8 SAYS "a number above 0")
 shardwright_plan_run(
   impossible_batch 1 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 7 --fix dp=8
-  SAYS "there is none .* 7 sequences .* the sequences of a step must divide into dp")
+  SAYS "there is no plan .* 7 sequences .* the sequences of a step must divide into dp")
 shardwright_plan_run(
   no_memory 1 OPTIONS --model deepseek-v3 --cluster h800x8 --sequences 8
   SAYS "a chip has too little memory .80 GB. the least is [0-9.]+ GB, with ")

@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/peer_kernels.hpp>
 #include <shardwright/comm/peer_runtime.hpp>
+#include <shardwright/core/error.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -98,7 +99,8 @@ private:
 
 /// @brief What a runtime has been asked for, over all its copies.
 struct FakeCounts {
-  std::atomic<long> streams{0}, events{0}, tables{0}, launches{0}, copies{0};
+  std::atomic<long> streams{0}, events{0}, tables{0}, memories{0}, launches{0}, copies{0};
+  std::atomic<bool> broken{false};
 };
 
 /// @brief A PeerRuntime over host memory. Copies share their counts.
@@ -161,6 +163,20 @@ public:
     ++counts_->tables;
     return Table(bytes);
   }
+  /// @brief Memory of the device alone.
+  class Memory {
+  public:
+    explicit Memory(std::size_t bytes) : data_(std::make_shared<std::vector<std::byte>>(bytes)) {}
+    [[nodiscard]] std::byte* data() const { return data_->data(); }
+    [[nodiscard]] std::size_t bytes() const { return data_->size(); }
+
+  private:
+    std::shared_ptr<std::vector<std::byte>> data_;
+  };
+  [[nodiscard]] Memory make_memory(std::size_t bytes) {
+    ++counts_->memories;
+    return Memory(bytes);
+  }
   void upload(Stream& stream, Table& table, std::size_t bytes) {
     stream.run([to = table.memory(), from = table.host(), bytes] { std::memcpy(to->data(), from, bytes); });
   }
@@ -180,6 +196,8 @@ public:
   template <class Kernel>
   void launch(Stream& stream, const Kernel& kernel, unsigned blocks, std::uint64_t tiles) {
     ++counts_->launches;
+    if (counts_->broken)
+      throw shardwright::TransportError(719, "the device fell off the bus");
     stream.run([kernel, blocks, tiles] {
       for (unsigned block = 0; block < blocks; ++block)
         for (std::uint64_t tile = 0; tile < tiles; ++tile)
@@ -191,6 +209,8 @@ public:
     stream.run([function, of] { function(of); });
   }
 
+  /// @brief Every launch from now on fails, on all ranks that share the runtime.
+  void fail_launches() noexcept { counts_->broken = true; }
   [[nodiscard]] const FakeCounts& counts() const noexcept { return *counts_; }
 
 private:

@@ -43,6 +43,10 @@ public:
   [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
                                                     SourceLocation where) = 0;
   virtual void abort(const std::string& reason) = 0;
+  /// @brief Throws what a call would throw because the group has ended; waits for nothing.
+  virtual void require_alive(SourceLocation where) = 0;
+  /// @brief Waits on the host for the stream that the transport is bound to, if it is to one.
+  virtual void await_stream(SourceLocation) {}
   /// @brief What the ranks share where all of the world are threads of this process; else null.
   [[nodiscard]] virtual std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
     return nullptr;
@@ -133,6 +137,9 @@ public:
 
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
   void abort(const std::string& reason) { transport().abort(reason); }
+  /// @brief Throws what a call would throw because the group has ended: a peer failed or left, or somebody
+  /// aborted. Waits for nothing.
+  void require_alive(SourceLocation where = SourceLocation::current()) { transport().require_alive(where); }
   /// @brief What thread ranks share; null where ranks are processes. For transports that ranks of one process
   /// use beside this one.
   [[nodiscard]] std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
@@ -196,6 +203,14 @@ public:
     return made_of(communicator_.split(colour, key, std::move(name), where));
   }
   void abort(const std::string& reason) override { communicator_.abort(reason); }
+  void require_alive(SourceLocation where) override {
+    if constexpr (requires { communicator_.require_alive(where); })
+      communicator_.require_alive(where);
+  }
+  void await_stream(SourceLocation where) override {
+    if constexpr (requires { communicator_.await_stream(where); })
+      communicator_.await_stream(where);
+  }
   [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
     if constexpr (requires { communicator_.shared_world().shared_from_this(); })
       return communicator_.shared_world().shared_from_this();

@@ -94,6 +94,22 @@ public:
     std::unique_ptr<std::byte, detail::FreeOnDevice> device_;
   };
 
+  /// @brief Memory of the device alone.
+  class Memory {
+  public:
+    explicit Memory(std::size_t bytes) : bytes_(bytes) {
+      void* memory = nullptr;
+      detail::check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
+      data_.reset(static_cast<std::byte*>(memory));
+    }
+    [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+  private:
+    std::size_t bytes_;
+    std::unique_ptr<std::byte, detail::FreeOnDevice> data_;
+  };
+
   explicit CudaRuntime(int device) : device_(device) {
     detail::check_cuda(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device),
                        "asking for the number of multiprocessors");
@@ -121,6 +137,11 @@ public:
   [[nodiscard]] Table make_table(std::size_t bytes) {
     use_device();
     return Table(bytes);
+  }
+
+  [[nodiscard]] Memory make_memory(std::size_t bytes) {
+    use_device();
+    return Memory(bytes);
   }
 
   void upload(Stream& stream, Table& table, std::size_t bytes) {

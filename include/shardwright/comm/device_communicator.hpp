@@ -24,6 +24,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///    makes the stream, not the host, wait for the end; `ready` asks the device.
 /// 3. An error surfaces as a typed one, at the latest at the next call or the deadline.
 /// 4. Dropping a Pending makes the communicator fail, and the stream wait for what is under way.
+/// 5. `await_stream` waits on the host until everything on the stream is done. A fence would not end where a
+///    call on the stream cannot, because a peer is gone: this throws at the deadline of that call.
 class DeviceTransport : public Transport<DeviceTransport> {};
 
 /// @brief A handle on a group of ranks whose calls take device memory; copies name the same group and stream.
@@ -33,6 +35,10 @@ public:
   using memory = DeviceMemory;
 
   using CommunicatorHandle::CommunicatorHandle;
+
+  /// @brief Waits on the host until everything on the rank's stream is done; the way to wait for a stream
+  /// that calls may lie on. @throws the error of a call that cannot end, at its deadline.
+  void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
 
   /// @brief Wraps any communicator for device memory.
   template <Communicator C>

@@ -8,6 +8,7 @@
 #include <shardwright/comm/group_member.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/mpi_waiting.hpp>
 #include <shardwright/comm/peer_group.hpp>
 
 #include <array>
@@ -271,8 +272,9 @@ private:
 /// A collective is one meeting of the ranks on the host and one launch, by the rank that comes last, for all
 /// of them; a message is copied by a launch of the side that comes second. Reductions combine in the order of
 /// the host, to the bit. What each collective moves stands in peer_kernels.hpp. Waiting, deadlines and
-/// failures are those of thread ranks. A steady sequence of calls allocates nothing. CallTimes are noted by
-/// the device as it comes to them, after `run` and `wait` have returned.
+/// failures are those of thread ranks. A rank that is alone copies on its own stream, and its started calls
+/// are ready at once. A steady sequence of calls allocates nothing. CallTimes are noted by the device as it
+/// comes to them, after `run` and `wait` have returned.
 template <PeerRuntime Runtime>
 class PeerTransport final : public DeviceTransport,
                             public std::enable_shared_from_this<PeerTransport<Runtime>> {
@@ -327,6 +329,20 @@ public:
     return part.valid() ? connect(std::move(part), member_.group().runtime(), stream_) : nullptr;
   }
   void abort(const std::string& reason) override { member_.abort(reason); }
+  /// Kernels of a group end by themselves, whatever becomes of its ranks.
+  void await_stream(SourceLocation) override {
+    if (!stream_event_)
+      stream_event_.emplace(member_.group().runtime().make_event());
+    member_.group().runtime().record(*stream_event_, stream_);
+    detail::Waiting waiting(deadline());
+    while (!member_.group().runtime().done(*stream_event_))
+      waiting.pause();
+  }
+  void require_alive(SourceLocation where) override {
+    CollectiveCall call;
+    call.where = where;
+    member_.admit(call);
+  }
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const override {
     return group_.thread_world();
   }
@@ -344,6 +360,7 @@ private:
   HostCommunicator group_;
   Stream stream_;
   detail::PeerMember<Runtime> member_;
+  std::optional<typename Runtime::Event> stream_event_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

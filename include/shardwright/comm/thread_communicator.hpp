@@ -103,6 +103,13 @@ public:
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
   void abort(const std::string& reason) { state().member.abort(reason); }
 
+  /// @brief Throws what a call would throw because the group has ended; waits for nothing.
+  void require_alive(SourceLocation where) {
+    CollectiveCall call;
+    call.where = where;
+    state().member.admit(call);
+  }
+
   /// @brief The state that all ranks of the launch share; for launch().
   [[nodiscard]] detail::ThreadWorld& shared_world() const { return state().member.world(); }
 

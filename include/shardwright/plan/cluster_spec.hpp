@@ -66,6 +66,12 @@ struct ClusterSpec {
   }
 };
 
+/// @brief The network between scale-up domains, over `chips` in all.
+[[nodiscard]] constexpr DomainSpec scale_out_domain(const ChipSpec& chip, double bandwidth,
+                                                    std::int64_t chips) {
+  return {chips, bandwidth > 0 ? bandwidth : chip.scale_out_bandwidth, 3.5e-6, 0};
+}
+
 /// @brief A cluster of a chip's usual domains: `chips` in scale-up domains of `domain_chips` (0: the chip's
 /// own), joined by its scale-out network.
 /// @param scale_out_bandwidth bytes/s per chip; 0 takes the chip's.
@@ -79,8 +85,7 @@ struct ClusterSpec {
   cluster.domains[0] = {each < chips ? each : chips, chip.scale_up_bandwidth, 1e-6, chip.torus_dimensions};
   cluster.domain_count = 1;
   if (each < chips) {
-    cluster.domains[1] = {chips, scale_out_bandwidth > 0 ? scale_out_bandwidth : chip.scale_out_bandwidth,
-                          3.5e-6, 0};
+    cluster.domains[1] = scale_out_domain(chip, scale_out_bandwidth, chips);
     cluster.domain_count = 2;
   }
   cluster.source = chip.source;

@@ -36,9 +36,14 @@ struct GroupLinks {
   double latency_seconds = 0;                                    ///< Sum of (D_i - 1) latencies.
   std::array<double, ClusterSpec::most_domains> members{};       ///< D_i.
   std::array<double, ClusterSpec::most_domains> bandwidth{};     ///< Bytes/s of a rank at level i.
+  std::array<double, ClusterSpec::most_domains> part{};          ///< Of a chip's links in the domain, used.
   std::array<int, ClusterSpec::most_domains> torus_dimensions{}; ///< That it lies along; 0 at a switch.
+  std::array<int, ClusterSpec::most_domains> domain{};           ///< Of the cluster, that level i is.
   int levels = 0;
 };
+
+/// @brief Share of a chip's bandwidth in every domain of a cluster that a transfer takes while it runs alone.
+using LinkShares = std::array<double, ClusterSpec::most_domains>;
 
 /// @brief Dimensions of a torus of `chips` that a group of `extent` neighbours lies along.
 [[nodiscard]] constexpr int torus_dimensions_of(double extent, double chips, int dimensions) noexcept {
@@ -62,9 +67,12 @@ struct GroupLinks {
       continue;
     const auto at = static_cast<std::size_t>(links.levels++);
     double rate = domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out);
+    links.part[at] = 1;
+    links.domain[at] = level;
     if (const int torus = domain.torus_dimensions; torus > 0) {
       const int used = torus_dimensions_of(held, static_cast<double>(domain.chips), torus);
-      rate *= static_cast<double>(used) / torus;
+      links.part[at] = static_cast<double>(used) / torus;
+      rate *= links.part[at];
       links.torus_dimensions[at] = used;
     }
     links.members[at] = parts;
@@ -81,6 +89,42 @@ struct GroupLinks {
   return bytes * links.per_byte + links.latency_seconds;
 }
 
+namespace detail {
+
+/// Seconds that an all-to-all keeps the links of one level busy.
+[[nodiscard]] constexpr double all_to_all_seconds_at(const GroupLinks& links, std::size_t level, double bytes,
+                                                     int copies) noexcept {
+  const double parts = links.members[level];
+  double sent = bytes * (parts - 1) / parts;
+  if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
+    double absent = 1;
+    for (int copy = 0; copy < copies; ++copy)
+      absent *= 1 - 1 / parts;
+    sent *= parts * (1 - absent) / copies;
+  }
+  if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
+    double side = 1;
+    while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)
+      ++side;
+    sent *= std::max(1.0, dimensions * side / 4);
+  }
+  return sent / links.bandwidth[level];
+}
+
+/// What every level of a group takes of a chip's links, where the slowest level is busy all the time.
+template <class SecondsAt>
+[[nodiscard]] constexpr LinkShares shares_of(const GroupLinks& links, const SecondsAt& seconds_at) noexcept {
+  double slowest = 0;
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    slowest = std::max(slowest, seconds_at(level));
+  LinkShares shares{};
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    shares[static_cast<std::size_t>(links.domain[level])] = seconds_at(level) / slowest * links.part[level];
+  return shares;
+}
+
+} // namespace detail
+
 /// @brief Seconds of an all-to-all where each rank holds `bytes` for all ranks together.
 /// @param copies a rank's bytes go to at most so many domains of each level (tokens with so many experts).
 ///
@@ -89,24 +133,27 @@ struct GroupLinks {
 [[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
                                                   int copies) noexcept {
   double seconds = 0;
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    seconds = std::max(seconds, detail::all_to_all_seconds_at(links, level, bytes, copies));
+  return seconds + links.latency_seconds;
+}
+
+/// @brief What an all-gather or a reduce-scatter takes of a chip's links.
+[[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
+  double inside = 1;
+  std::array<double, ClusterSpec::most_domains> seconds{};
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
     const double parts = links.members[level];
-    double sent = bytes * (parts - 1) / parts;
-    if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
-      double absent = 1;
-      for (int copy = 0; copy < copies; ++copy)
-        absent *= 1 - 1 / parts;
-      sent *= parts * (1 - absent) / copies;
-    }
-    if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
-      double side = 1;
-      while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)
-        ++side;
-      sent *= std::max(1.0, dimensions * side / 4);
-    }
-    seconds = std::max(seconds, sent / links.bandwidth[level]);
+    seconds[level] = (parts - 1) / (parts * inside * links.bandwidth[level]);
+    inside *= parts;
   }
-  return seconds + links.latency_seconds;
+  return detail::shares_of(links, [&](std::size_t level) { return seconds[level]; });
+}
+
+/// @brief What an all-to-all takes of a chip's links.
+[[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links, int copies) noexcept {
+  return detail::shares_of(
+      links, [&](std::size_t level) { return detail::all_to_all_seconds_at(links, level, 1, copies); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -94,14 +94,10 @@ namespace detail {
   cost.bubble_seconds = shape.bubble;
   cost.passes = mean.passes;
 
-  const auto of_layers = [&](Traffic kind, const TrafficCost& one, double times) {
-    times *= microbatches * (2 + repeats.layer);
-    cost.traffic[static_cast<std::size_t>(kind)] = {times * one.bytes, times * one.seconds,
-                                                    times * one.exposed_seconds};
-  };
-  of_layers(Traffic::tensor, traffic.tensor, layers);
-  of_layers(Traffic::context, traffic.context, layers);
-  of_layers(Traffic::expert, traffic.expert, layers * expert_share);
+  const double forwards = microbatches * (2 + repeats.layer); // a backward pass sends as much as one
+  cost.traffic[static_cast<std::size_t>(Traffic::tensor)] = forwards * mean.traffic.tensor;
+  cost.traffic[static_cast<std::size_t>(Traffic::context)] = forwards * mean.traffic.context;
+  cost.traffic[static_cast<std::size_t>(Traffic::expert)] = forwards * mean.traffic.expert;
   const RankParameters held = rank_parameters(model, size, plan);
   cost.traffic[static_cast<std::size_t>(Traffic::pipeline)] =
       send_traffic(model, cluster, run, plan, shared, microbatches, chunks, shape.hops);

@@ -6,64 +6,27 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/search.hpp>
+#include <shardwright/plan/situation.hpp>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a cluster or a run may have more of.
-enum class Resource : std::uint8_t { memory, scale_up_bandwidth, scale_out_bandwidth, peak, tokens };
-inline constexpr std::array<std::string_view, 5> resource_names{
-    "memory per chip", "bandwidth inside a domain", "bandwidth between domains", "FLOP/s per chip",
-    "tokens per step"};
-
-/// @brief A cluster and a run with more of a resource.
-struct Situation {
-  ClusterSpec cluster{};
-  RunSpec run{};
-};
-/// @param factor at least 1; of tokens a whole number.
-[[nodiscard]] constexpr Situation with_more(const ClusterSpec& cluster, const RunSpec& run, Resource resource,
-                                            double factor) {
-  Situation out{cluster, run};
-  switch (resource) {
-  case Resource::memory:
-    out.cluster.chip.memory_bytes *= factor;
-    break;
-  case Resource::scale_up_bandwidth:
-    out.cluster.domains[0].bandwidth *= factor;
-    break;
-  case Resource::scale_out_bandwidth:
-    for (std::size_t level = 1; level < static_cast<std::size_t>(cluster.domain_count); ++level)
-      out.cluster.domains[level].bandwidth *= factor;
-    break;
-  case Resource::peak:
-    out.cluster.chip.peak_bf16 *= factor;
-    out.cluster.chip.peak_fp8 *= factor;
-    out.cluster.chip.peak_fp4 *= factor;
-    break;
-  case Resource::tokens:
-    out.run.sequences *= static_cast<std::int64_t>(factor);
-    break;
-  }
-  return out;
-}
+/// @brief The resources that may bind: all but the number of chips, of which more are faster anyway.
+inline constexpr std::size_t binding_resources = 6;
 
 /// @brief Time per token that the best plan saves with twice of each resource, as a share of its time.
 ///
 /// What saves most binds; what saves nothing has slack. Costs one search for each resource.
-[[nodiscard]] inline std::array<double, resource_names.size()> gains(const ModelSpec& model,
-                                                                     const ClusterSpec& cluster,
-                                                                     const RunSpec& run, const Plan& best,
-                                                                     SearchSpace space = {}) {
+[[nodiscard]] inline std::array<double, binding_resources> gains(const ModelSpec& model,
+                                                                 const ClusterSpec& cluster,
+                                                                 const RunSpec& run, const Plan& best,
+                                                                 SearchSpace space = {}) {
   space.tolerance = 0;
-  std::array<double, resource_names.size()> out{};
+  std::array<double, binding_resources> out{};
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
     if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
@@ -96,31 +59,24 @@ struct Situation {
   return last;
 }
 
-/// @brief The least factor of a resource at which the best plan has no pipeline; nothing where none up to
-/// `most` does. By bisection, to 2% (of tokens: the powers of two).
+/// @brief The least factor of a resource at which the best plan has no pipeline, as `least_factor` finds it.
 ///
 /// The best plan of `space` is taken, with its tolerance: a pipeline ends where none is faster by more.
 [[nodiscard]] inline std::optional<double> pipeline_ends(const ModelSpec& model, const ClusterSpec& cluster,
                                                          const RunSpec& run, Resource resource,
                                                          double most = 256, const SearchSpace& space = {}) {
-  const auto without = [&](double factor) {
-    const Situation more = with_more(cluster, run, resource, factor);
-    const Plan plan = search(model, more.cluster, more.run, space);
+  return least_factor(cluster, run, resource, most, [&](const Situation& at) {
+    const Plan plan = search(model, at.cluster, at.run, space);
     return plan.found() && plan.configuration.pp == 1;
-  };
-  double high = 1;
-  while (!without(high)) {
-    if (high *= 2; high > most)
-      return {};
-  }
-  if (high == 1 || resource == Resource::tokens)
-    return high;
-  double low = high / 2;
-  while (high / low > 1.02) {
-    const double middle = std::sqrt(low * high);
-    (without(middle) ? high : low) = middle;
-  }
-  return high;
+  });
+}
+
+/// @brief The least factor of a resource at which there is a plan at all, as `least_factor` finds it.
+[[nodiscard]] inline std::optional<double> plan_begins(const ModelSpec& model, const ClusterSpec& cluster,
+                                                       const RunSpec& run, Resource resource,
+                                                       double most = 256, const SearchSpace& space = {}) {
+  return least_factor(cluster, run, resource, most,
+                      [&](const Situation& at) { return search(model, at.cluster, at.run, space).found(); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

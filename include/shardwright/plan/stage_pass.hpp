@@ -32,8 +32,8 @@ struct Repeats {
 /// @brief Seconds of one microbatch on a stage, in parts and as the passes of a schedule.
 struct StagePass {
   ForwardSeconds forward{};
-  double overhead = 0; ///< Of all passes.
-  double exposed = 0;  ///< Communication that nothing hides, forward.
+  double overhead = 0;    ///< Of all passes.
+  LayerTraffic traffic{}; ///< Forward.
   PassCosts passes{};
 
   [[nodiscard]] constexpr double seconds() const noexcept {
@@ -44,7 +44,8 @@ struct StagePass {
 /// @brief The passes of one microbatch through some layers.
 ///
 /// A backward pass takes two products for each forward one, half of them for weights; fused attention
-/// computes its scores again, five products for two; what is recomputed precedes the input gradient.
+/// computes its scores again, five products for two; what is recomputed precedes the input gradient. Traffic
+/// that a pass hides slows it down.
 [[nodiscard]] constexpr StagePass stage_pass(const StageLayers& layers, const RankComputation& computed,
                                              const LayerTraffic& traffic, const Repeats& repeats,
                                              const SharedCalibration& shared) noexcept {
@@ -61,12 +62,12 @@ struct StagePass {
   const double all = layers.dense + layers.expert;
   stage.overhead =
       (all * shared.layer_seconds + layers.expert * shared.expert_seconds) * (3 + repeats.layer) / 3;
-  stage.exposed = all * (traffic.tensor.exposed_seconds + traffic.context.exposed_seconds) +
-                  layers.expert * traffic.expert.exposed_seconds;
-  stage.passes.forward = f.matmul + f.attention + f.elementwise + stage.exposed + stage.overhead / 3;
+  stage.traffic = {all * traffic.tensor, all * traffic.context, layers.expert * traffic.expert};
+  const double sent = stage.traffic.exposed_seconds() + shared.contention * stage.traffic.hidden_seconds();
+  stage.passes.forward = f.matmul + f.attention + f.elementwise + sent + stage.overhead / 3;
   stage.passes.weight_gradient = f.matmul;
   stage.passes.input_gradient = f.matmul * (1 + repeats.layer) + f.attention * (2.5 + repeats.attention) +
-                                f.elementwise * (2 + repeats.layer) + stage.exposed * (1 + repeats.layer) +
+                                f.elementwise * (2 + repeats.layer) + sent * (1 + repeats.layer) +
                                 stage.overhead * 2 / 3;
   return stage;
 }

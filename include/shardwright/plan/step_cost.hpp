@@ -37,6 +37,9 @@ struct TrafficCost {
   double exposed_seconds = 0; ///< Of these, what computation does not hide.
 
   [[nodiscard]] constexpr double hidden_seconds() const noexcept { return seconds - exposed_seconds; }
+  friend constexpr TrafficCost operator*(double times, const TrafficCost& one) noexcept {
+    return {times * one.bytes, times * one.seconds, times * one.exposed_seconds};
+  }
 };
 
 /// @brief How floating-point operations are counted.

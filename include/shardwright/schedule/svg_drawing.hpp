@@ -26,6 +26,7 @@ struct DrawingText {
   std::string title;
   std::string subtitle;
   std::string time_unit = "1"; ///< What 1 on the time axis is, such as "ms".
+  double width = 0;            ///< Of the time axis in pixels; 0 takes what numbers in the boxes need.
 };
 
 namespace detail {
@@ -65,7 +66,7 @@ public:
                             " steps, but it has " + std::to_string(boxes) +
                             " (draw fewer ranks or microbatches)");
     // Wide enough for numbers in the boxes, within what a screen can show.
-    scale_ = std::clamp(18 / shortest, 920 / span_, 2400 / span_);
+    scale_ = text_.width > 0 ? text_.width / span_ : std::clamp(18 / shortest, 920 / span_, 2400 / span_);
   }
 
   [[nodiscard]] std::string text() {

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The sections of a page, in the order in which they stand there.
+
+#include "html_text.hpp"
+
+#include <string>
+
+namespace plan_example {
+
+[[nodiscard]] std::string head_section(const Document& study);
+[[nodiscard]] std::string memory_section(const Document& study);
+[[nodiscard]] std::string time_section(const Document& study);
+[[nodiscard]] std::string binding_section(const Document& study);
+[[nodiscard]] std::string plans_section(const Document& study);
+[[nodiscard]] std::string sweeps_section(const Document& study);
+[[nodiscard]] std::string source_section(const Document& study);
+
+/// @brief A chart with a line for what the pointer is on, and words below it.
+[[nodiscard]] std::string chart_figure(const std::string& chart, const std::string& caption);
+
+} // namespace plan_example

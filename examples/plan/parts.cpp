@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Names of what a plan's time and memory consist of.
+
+#include "parts.hpp"
+
+#include <shardwright/schedule/number_text.hpp>
+
+#include <cmath>
+
+namespace plan_example {
+
+namespace sw = shardwright;
+
+const std::vector<std::string>& traffic_names() {
+  static const std::vector<std::string> names{"tensor-parallel traffic", "context-parallel traffic",
+                                              "expert traffic", "pipeline sends", "data-parallel traffic"};
+  return names;
+}
+
+Parts time_parts(const sw::StepCost& cost) {
+  Parts out{{"matrix products", cost.matmul_seconds},
+            {"attention", cost.attention_seconds},
+            {"memory-bound operations", cost.elementwise_seconds},
+            {"launches and contention", cost.overhead_seconds},
+            {"optimizer", cost.optimizer_seconds},
+            {"uneven stages", cost.imbalance_seconds},
+            {"pipeline bubble", cost.bubble_seconds}};
+  for (std::size_t i = 0; i < traffic_names().size(); ++i)
+    out.emplace_back(traffic_names()[i], cost.traffic[i].exposed_seconds);
+  out.emplace_back("stragglers", cost.straggler_seconds);
+  return out;
+}
+
+Parts memory_parts(const sw::MemoryCost& memory) {
+  return {{"parameters", memory.parameters}, {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},   {"activations", memory.activations},
+          {"logits", memory.logits},         {"buffers", memory.buffers}};
+}
+
+DecidingPart deciding_part(const sw::StepCost& slow, const sw::StepCost& fast) {
+  const Parts left = time_parts(slow), right = time_parts(fast);
+  std::size_t most = 0;
+  for (std::size_t i = 1; i < left.size(); ++i)
+    if (left[i].second - right[i].second > left[most].second - right[most].second)
+      most = i;
+  return {left[most].first, left[most].second, right[most].second};
+}
+
+std::string short_text(double value) {
+  const double size = std::fabs(value);
+  return sw::number_text(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+}
+
+Unit unit_of(sw::Resource resource) {
+  switch (resource) {
+  case sw::Resource::memory:
+    return {"memory per chip", "GB", 1e9};
+  case sw::Resource::scale_up_bandwidth:
+    return {"bandwidth inside a domain, one way and per chip", "GB/s", 1e9};
+  case sw::Resource::scale_out_bandwidth:
+    return {"bandwidth between domains, one way and per chip", "GB/s", 1e9};
+  case sw::Resource::peak:
+    return {"peak in bf16 per chip", "TFLOP/s", 1e12};
+  case sw::Resource::tokens:
+    return {"tokens per step", "M", 1e6};
+  case sw::Resource::domain:
+    return {"chips of a scale-up domain", "chips", 1};
+  case sw::Resource::chips:
+    return {"chips of the cluster", "chips", 1};
+  }
+  return {};
+}
+
+} // namespace plan_example

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The parts of a plan's time and memory by name, and amounts in the units that people use.
+
+#include <shardwright/plan/situation.hpp>
+#include <shardwright/plan/step_cost.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace plan_example {
+
+/// @brief Names and amounts, in a fixed order.
+using Parts = std::vector<std::pair<std::string, double>>;
+
+/// @brief Seconds of a step; communication as far as nothing hides it. Their sum is the step.
+[[nodiscard]] Parts time_parts(const shardwright::StepCost& cost);
+/// @brief Bytes of the fullest rank.
+[[nodiscard]] Parts memory_parts(const shardwright::MemoryCost& memory);
+/// @brief The names of the kinds of traffic, in the order of `shardwright::Traffic`.
+[[nodiscard]] const std::vector<std::string>& traffic_names();
+
+/// @brief The part of a step in which one plan loses most against another.
+struct DecidingPart {
+  std::string name;
+  double slow_seconds = 0;
+  double fast_seconds = 0;
+};
+[[nodiscard]] DecidingPart deciding_part(const shardwright::StepCost& slow,
+                                         const shardwright::StepCost& fast);
+
+/// @brief A number with three or four digits.
+[[nodiscard]] std::string short_text(double value);
+
+/// @brief How people count a resource: what it is, in which unit, and how much the unit is.
+struct Unit {
+  std::string title;
+  std::string name;
+  double size = 1;
+};
+[[nodiscard]] Unit unit_of(shardwright::Resource resource);
+
+} // namespace plan_example

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Asks the planner everything about a run.
+
+#include "study.hpp"
+
+#include <cmath>
+
+namespace plan_example {
+
+namespace sw = shardwright;
+
+namespace {
+
+bool pairs(const sw::Plan& plan) {
+  const sw::PlanSchedule schedule = plan.configuration.schedule;
+  return plan.found() && plan.configuration.pp > 1 && plan.configuration.ep > 1 &&
+         (schedule == sw::PlanSchedule::dual_pipe || schedule == sw::PlanSchedule::dual_pipe_v);
+}
+
+/// The number of sequences near the given one that divides over all chips, or over as many of their halves as
+/// it needs; nothing where that is no help.
+std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSpace& space) {
+  for (std::int64_t over = options.cluster.chips(); over > 0; over /= 2) {
+    sw::RunSpec run = options.run;
+    run.sequences = over * std::llround(static_cast<double>(run.sequences) / static_cast<double>(over));
+    if (run.sequences > 0 && sw::search(options.model, options.cluster, run, space).problem !=
+                                 sw::PlanProblem::batch_not_divisible)
+      return run.sequences;
+    if (over % 2 != 0)
+      break;
+  }
+  return {};
+}
+
+std::vector<sw::Resource> varied(const Options& options) {
+  std::vector<sw::Resource> out{sw::Resource::scale_up_bandwidth, sw::Resource::domain, sw::Resource::chips,
+                                sw::Resource::tokens, sw::Resource::memory};
+  if (options.cluster.domain_count > 1)
+    out.front() = sw::Resource::scale_out_bandwidth;
+  return out;
+}
+
+} // namespace
+
+Study study_of(const Options& options, bool with_sweeps) {
+  const sw::ModelSpec& model = options.model;
+  const sw::ClusterSpec& cluster = options.cluster;
+  const sw::RunSpec& run = options.run;
+  const sw::SearchSpace& space = options.space;
+  Study out;
+  out.best = sw::search(model, cluster, run, space);
+  out.usual = sw::recipe(model, cluster, run);
+  sw::SearchSpace flat = space;
+  flat.pp = 1;
+  out.without_pipeline = sw::search(model, cluster, run, flat);
+  if (!out.best.found()) {
+    if (out.best.problem == sw::PlanProblem::out_of_memory)
+      for (const sw::Resource resource : {sw::Resource::memory, sw::Resource::chips})
+        out.turns.push_back({resource, sw::plan_begins(model, cluster, run, resource, most_factor, space)});
+  } else {
+    out.gains = sw::gains(model, cluster, run, out.best, space);
+  }
+  if (out.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
+    out.divisible_sequences = divisible(options, out.best.found() ? flat : space);
+  sw::SearchSpace unpaired = space;
+  unpaired.schedule = sw::PlanSchedule::one_f_one_b;
+  const bool also_unpaired = pairs(out.best) && !space.schedule && !space.pp;
+  if (out.best.found() && out.best.configuration.pp > 1 && !space.pp)
+    for (const sw::Resource resource : {sw::Resource::scale_out_bandwidth, sw::Resource::scale_up_bandwidth,
+                                        sw::Resource::memory, sw::Resource::tokens}) {
+      if (sw::amount_of({cluster, run}, resource) <= 0)
+        continue;
+      const auto end = [&](const sw::SearchSpace& in) {
+        return Counterfactual{resource, sw::pipeline_ends(model, cluster, run, resource, most_factor, in)};
+      };
+      out.turns.push_back(end(space));
+      if (also_unpaired)
+        out.turns_unpaired.push_back(end(unpaired));
+    }
+  if (!with_sweeps || out.best.problem == sw::PlanProblem::empty_input)
+    return out;
+  const sw::Situation now{cluster, run};
+  for (const sw::Resource resource : varied(options)) {
+    const int per_doubling = out.sweeps.empty() ? 2 : 1;
+    const std::vector<double> factors = sw::sweep_factors(now, resource, per_doubling);
+    out.sweeps.push_back(sw::sweep(model, now, resource, factors, space));
+    if (!out.unpaired_sweep && also_unpaired)
+      out.unpaired_sweep = sw::sweep(model, now, resource, factors, unpaired);
+  }
+  return out;
+}
+
+} // namespace plan_example

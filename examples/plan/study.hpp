@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Everything that plan says about a run, found once and then written as text, JSON or a page.
+
+#include "options.hpp"
+
+#include <shardwright/plan/explanation.hpp>
+#include <shardwright/plan/search.hpp>
+#include <shardwright/plan/sweep.hpp>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace plan_example {
+
+/// @brief From which factor of a resource on a plan changes; nothing where none up to the limit does.
+struct Counterfactual {
+  shardwright::Resource resource{};
+  std::optional<double> factor{};
+};
+/// @brief The largest factor that counterfactuals try.
+inline constexpr double most_factor = 64;
+
+/// @brief The best plan of a run, or why there is none, and its reasons.
+struct Study {
+  shardwright::Plan best;
+  std::array<double, shardwright::binding_resources> gains{};
+  shardwright::Plan usual;            ///< Of the usual recipe.
+  shardwright::Plan without_pipeline; ///< The best one with pp = 1.
+  /// Where the pipeline ends; where there is no plan, where one begins.
+  std::vector<Counterfactual> turns;
+  /// The same with 1F1B, where the best plan hides the traffic of experts in pairs of passes and may need its
+  /// pipeline for that alone.
+  std::vector<Counterfactual> turns_unpaired;
+  std::vector<shardwright::Sweep> sweeps;
+  std::optional<shardwright::Sweep> unpaired_sweep; ///< The first sweep with 1F1B, as above.
+  /// A number of sequences that all chips can share, where no plan, or none without a pipeline, divides the
+  /// ones there are.
+  std::optional<std::int64_t> divisible_sequences;
+};
+
+/// @brief The best plan and its reasons, and where asked for the sweeps of a page.
+[[nodiscard]] Study study_of(const Options& options, bool with_sweeps);
+
+} // namespace plan_example

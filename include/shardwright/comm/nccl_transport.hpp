@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The transport over NCCL: forms the communicator, keeps the order of calls, watches over what is on
+/// the streams, and ends in order or at the deadline.
+
+#include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/comm/nccl_agreement.hpp>
+#include <shardwright/comm/nccl_collective.hpp>
+#include <shardwright/comm/nccl_lane.hpp>
+#include <shardwright/comm/nccl_member.hpp>
+#include <shardwright/comm/nccl_work.hpp>
+#include <shardwright/comm/peer_group.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A group of ranks with a GPU each.
+///
+/// 1. Every communicator of NCCL is non-blocking. Wherever the host waits (for a communicator to form, for
+///    NCCL to enqueue a call, in Pending::wait, in await_stream, at the end) it polls NCCL's state and the
+///    host group until the deadline; then the communicators of this rank are aborted, the host group is told,
+///    and a typed error is thrown. No thread watches beside it: each call looks at what is on the streams.
+/// 2. A collective is issued when those before it have been; `start` returns before that where it must wait
+///    for other ranks. Packing, NCCL's kernels and unpacking lie on one stream: the rank's for `run`, one of
+///    the communicator for `start`. All ranks issue the same collectives in one order.
+/// 3. Messages have communicators of their own: see NcclLane.
+/// 4. A group that splits off is formed anew over the host group that splits off. ncclCommSplit would need
+///    every rank of the parent inside NCCL, with nothing else under way there, and a rank that does not come
+///    would cost the parent; here it costs a deadline on the host.
+template <class Api, class Runtime>
+class NcclTransport final : public DeviceTransport,
+                            public NcclWorkOwner<Runtime>,
+                            public std::enable_shared_from_this<NcclTransport<Api, Runtime>> {
+public:
+  using Member = NcclMember<Api>;
+  using Work = NcclWork<Runtime>;
+  using Stream = typename Runtime::Stream;
+
+  /// Collective over `host`, whose ranks form a group of this transport's own. @throws ConfigurationMismatch
+  /// if two ranks have one GPU; DeadlineExceeded, PeerFailed, TransportError.
+  NcclTransport(HostCommunicator host, Api api, Runtime runtime, Stream stream, NcclOptions options)
+      : member_(std::move(api), host.split(0, host.rank(), host.name()), options),
+        runtime_(std::move(runtime)), stream_(std::move(stream)), own_stream_(runtime_.make_stream()),
+        channel_(member_.new_channel()), collective_(member_.api(), runtime_, member_.rank(), member_.size()),
+        stream_event_(runtime_.make_event()) {
+    forming_.operation = Operation::split;
+    forming_.where = {};
+    check_devices();
+    form();
+  }
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
+  ~NcclTransport() override { close(); }
+
+  [[nodiscard]] int rank() const noexcept override { return member_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return member_.size(); }
+  [[nodiscard]] int world_rank(int rank) const override { return member_.world_rank(rank); }
+  [[nodiscard]] std::string name() const override { return member_.name(); }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const override { return member_.deadline(); }
+
+  void run(const CollectiveCall& call) override {
+    Work& work = take(call);
+    work.on_own_stream = sends_or_receives(call.operation);
+    enqueue(work);
+    wait(work);
+  }
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    Work& work = take(call);
+    enqueue(work);
+    return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), &work));
+  }
+  [[nodiscard]] std::shared_ptr<DeviceTransport> split(int colour, int key, std::string name,
+                                                       SourceLocation where) override {
+    forming_.where = where;
+    member_.admit(forming_, 0);
+    HostCommunicator part =
+        member_.guarded([&] { return member_.host().split(colour, key, std::move(name), where); });
+    if (!part.valid())
+      return nullptr;
+    return std::make_shared<NcclTransport>(std::move(part), member_.api(), runtime_, stream_,
+                                           member_.options());
+  }
+  void abort(const std::string& reason) override { member_.end(reason, true); }
+  void require_alive(SourceLocation where) override {
+    CollectiveCall call;
+    call.where = where;
+    member_.admit(call, 0);
+    watch(true);
+  }
+  [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
+    return member_.host().thread_world();
+  }
+
+  /// Waits on the host until everything on the rank's stream is done. A fence would not end where a call on
+  /// the stream cannot: this polls, and throws at the deadline of the oldest such call.
+  void await_stream(SourceLocation where) override {
+    CollectiveCall call;
+    call.where = where;
+    member_.require_open(call, 0);
+    runtime_.record(stream_event_, stream_);
+    Waiting waiting(deadline());
+    while (!runtime_.done(stream_event_)) { // kernels may take their time; watch() knows when calls may not
+      progress();
+      waiting.pause();
+      if (waiting.slow())
+        watch(true);
+    }
+  }
+
+  // Of NcclWorkOwner.
+  [[nodiscard]] bool ready(Work& work) override {
+    if (member_.ended())
+      return true; // wait() throws
+    progress();
+    watch(false);
+    return issued(work) && runtime_.done(work.done_event);
+  }
+  void wait(Work& work) override {
+    const Release release(*this, work);
+    member_.require_open(work.call, work.sequence);
+    if (!issued(work))
+      member_.await(
+          [&] {
+            progress();
+            return issued(work);
+          },
+          "be issued by all its ranks", work.call, work.sequence, [&] { return found(work); });
+    watch(false);
+    if (work.on_own_stream)
+      runtime_.wait(stream_, work.done_event);
+  }
+  void abandon(Work& work) noexcept override {
+    const Release release(*this, work);
+    if (!member_.ended())
+      member_.end("Pending: a started call must be waited for, but the handle of " +
+                      describe(work.call, work.sequence) + " was dropped (keep it, and call wait() once)",
+                  true);
+  }
+
+private:
+  /// The handle of a call is gone, by return or by exception.
+  class Release {
+  public:
+    Release(NcclTransport& transport, Work& work) : transport_(transport), work_(work) {}
+    ~Release() {
+      work_.held = false;
+      // After a failure a queue may still name it; the records stay until the end then.
+      if (!transport_.member_.ended())
+        transport_.works_.give_back(work_);
+    }
+    Release(const Release&) = delete;
+    Release& operator=(const Release&) = delete;
+
+  private:
+    NcclTransport& transport_;
+    Work& work_;
+  };
+
+  /// Two ranks on one GPU would wait for each other for ever, and NCCL refuses them in words of its own.
+  void check_devices() {
+    using Device = typename Api::Device;
+    const Device own = member_.api().device();
+    std::vector<unsigned char> all(own.size() * static_cast<std::size_t>(size()));
+    member_.guarded([&] { member_.host().all_gather(own, all, forming_.where); });
+    const auto device = [&](int rank) {
+      return std::span(all).subspan(own.size() * static_cast<std::size_t>(rank), own.size());
+    };
+    for (int a = 0; a < size(); ++a)
+      for (int b = a + 1; b < size(); ++b)
+        if (std::equal(device(a).begin(), device(a).end(), device(b).begin()))
+          throw ConfigurationMismatch(
+              "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
+                  std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
+                  " share one (start at most as many processes as there are GPUs and let each see another "
+                  "one "
+                  "by CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
+              member_.context(forming_, 0));
+  }
+
+  /// Rank 0 makes the identity of the communicator; all join within the deadline.
+  void form() {
+    typename Api::UniqueId id{};
+    NcclResult made = NcclResult::success;
+    if (rank() == 0)
+      made = member_.api().unique_id(id);
+    // The others must hear of a failure too: it travels with the identity.
+    std::array<std::byte, sizeof(id) + 1> parcel{};
+    std::memcpy(parcel.data(), &id, sizeof id);
+    parcel.back() = static_cast<std::byte>(static_cast<unsigned char>(made));
+    member_.guarded([&] { member_.host().broadcast(parcel, 0, forming_.where); });
+    std::memcpy(&id, parcel.data(), sizeof id);
+    made = static_cast<NcclResult>(static_cast<int>(parcel.back()));
+    member_.check(made, *channel_, "ncclGetUniqueId", forming_, 0);
+    member_.check(channel_->open(id, size(), rank(), member_.name()), *channel_, "ncclCommInitRankConfig",
+                  forming_, 0);
+    member_.await([&] { return settled("ncclCommInitRankConfig", forming_, 0); },
+                  "form its NCCL communicator", forming_, 0);
+  }
+
+  /// Whether NCCL has done on the host what was asked for last.
+  [[nodiscard]] bool settled(const char* what, const CollectiveCall& call, std::uint64_t sequence) {
+    const NcclResult state = channel_->state();
+    member_.check(state, *channel_, what, call, sequence);
+    return state != NcclResult::in_progress;
+  }
+
+  [[nodiscard]] Work& take(const CollectiveCall& call) {
+    const bool message = sends_or_receives(call.operation);
+    std::uint64_t& last = message ? messages_ : collectives_;
+    member_.admit(call, last + 1);
+    progress();
+    watch(false);
+    Work& work = works_.take(*this, runtime_);
+    work.keep(call, ++last);
+    return work;
+  }
+
+  void enqueue(Work& work) {
+    if (work.on_own_stream)
+      runtime_.record(work.ready_event, stream_);
+    if (sends_or_receives(work.call.operation))
+      lane(work.call.root, work.call.operation == Operation::send).post(work);
+    else
+      queue_.push_back(&work);
+    progress();
+  }
+
+  [[nodiscard]] NcclLane<Api, Runtime>& lane(int peer, bool sends) {
+    for (const auto& known : lanes_)
+      if (known->is(peer, sends))
+        return *known;
+    return *lanes_.emplace_back(std::make_unique<NcclLane<Api, Runtime>>(member_, runtime_, peer, sends));
+  }
+
+  /// Whether a call is on its stream, and its peer knows of it.
+  [[nodiscard]] bool issued(const Work& work) {
+    if (work.stage != Work::Stage::enqueued)
+      return false;
+    return work.call.operation != Operation::send || lane(work.call.root, true).taken(work);
+  }
+  [[nodiscard]] std::string found(const Work& work) {
+    return work.call.operation == Operation::receive ? lane(work.call.root, false).offered() : std::string();
+  }
+
+  /// Moves every call as far as it goes without a wait.
+  void progress() {
+    while (!queue_.empty() && advance(*queue_.front()))
+      queue_.erase(queue_.begin());
+    for (const auto& each : lanes_)
+      each->progress();
+  }
+
+  /// @return whether the collective, the first of the queue, is on its stream.
+  [[nodiscard]] bool advance(Work& work) {
+    const char* const what = "a collective of NCCL";
+    Stream& stream = work.on_own_stream ? own_stream_ : stream_;
+    if (work.stage == Work::Stage::waiting) {
+      if (!agreed(work))
+        return false;
+      if (!settled(what, work.call, work.sequence))
+        return false;
+      // The packed copies and NCCL's own buffers are used in the order of the calls.
+      if (work.on_own_stream)
+        runtime_.wait(stream, work.ready_event);
+      else if (watch_.oldest() != nullptr)
+        runtime_.wait(stream, order_event());
+      note_begin(runtime_, stream, work.call.times);
+      collective_.pack(work.call, stream);
+      work.stage = Work::Stage::issuing;
+      const NcclResult result = channel_->issue(
+          [&](typename Api::Communicator comm) { return collective_.issue(comm, native_stream(stream)); });
+      member_.check(result, *channel_, what, work.call, work.sequence);
+    }
+    if (!settled(what, work.call, work.sequence))
+      return false;
+    collective_.unpack(stream);
+    note_end(runtime_, stream, work.call.times);
+    runtime_.record(work.done_event, stream);
+    work.stage = Work::Stage::enqueued;
+    watch_.add(work);
+    return true;
+  }
+
+  /// What the communicator's own stream holds now.
+  [[nodiscard]] typename Runtime::Event& order_event() {
+    runtime_.record(stream_event_, own_stream_);
+    return stream_event_;
+  }
+
+  /// Whether the ranks have compared this call; true at once where they do not.
+  [[nodiscard]] bool agreed(const Work& work) {
+    if (!member_.options().check || size() == 1)
+      return true;
+    if (agreed_ == work.sequence)
+      return true;
+    if (!agreement_.under_way())
+      member_.guarded([&] { agreement_.begin(member_.host(), work.call, work.sequence); });
+    if (!agreement_.ready())
+      return false;
+    const bool equal = member_.guarded([&] { return agreement_.finish(); });
+    agreed_ = work.sequence;
+    if (equal)
+      return true;
+    const std::string sentence =
+        member_.guarded([&] { return NcclAgreement::explain(member_.host(), work.call, work.sequence); });
+    member_.end(sentence, false); // all ranks have seen it
+    throw CollectiveMismatch(std::string(name_of(work.call.operation)) + ": " + sentence,
+                             member_.context(work.call, work.sequence));
+  }
+
+  /// Looks at the oldest call of each stream. @param closely also asks NCCL and the host group.
+  void watch(bool closely) {
+    watch(watch_, *channel_, closely);
+    for (const auto& each : lanes_)
+      watch(each->watch(), each->channel(), closely);
+  }
+  void watch(NcclWatch<Runtime>& calls, NcclChannel<Api>& channel, bool closely) {
+    calls.sweep(runtime_, works_);
+    Work* const oldest = calls.oldest();
+    if (oldest == nullptr)
+      return;
+    member_.check(channel.state(), channel, "NCCL", oldest->call, oldest->sequence);
+    if (std::chrono::steady_clock::now() - oldest->begun > deadline())
+      member_.late("be done on the GPU", oldest->call, oldest->sequence);
+    if (closely)
+      member_.look_while([&] { return runtime_.done(oldest->done_event); }, oldest->call);
+  }
+
+  /// Ends in order where all is well: finishes what is enqueued, within the deadline; otherwise aborts.
+  void close() noexcept {
+    const bool unwinding = std::uncaught_exceptions() > 0;
+    if (member_.ended() || unwinding) {
+      member_.end("it ended while an error was on its way", false);
+      return;
+    }
+    try {
+      std::vector<NcclChannel<Api>*> channels{channel_.get()};
+      for (const auto& each : lanes_)
+        channels.push_back(&each->channel());
+      member_.await([&] { return all_settled(channels); }, "come to its end", forming_, 0);
+      for (NcclChannel<Api>* channel : channels)
+        member_.check(channel->finalize(), *channel, "ncclCommFinalize", forming_, 0);
+      member_.await([&] { return all_settled(channels); }, "come to its end", forming_, 0);
+      for (NcclChannel<Api>* channel : channels)
+        channel->destroy();
+    } catch (const std::exception& error) { // aborted by now
+      std::fprintf(stderr, "shardwright: an NCCL communicator was aborted at its end: %s\n", error.what());
+    }
+  }
+  [[nodiscard]] bool all_settled(const std::vector<NcclChannel<Api>*>& channels) {
+    for (NcclChannel<Api>* channel : channels) {
+      if (!channel->is_open())
+        continue;
+      const NcclResult state = channel->state();
+      member_.check(state, *channel, "ncclCommFinalize", forming_, 0);
+      if (state == NcclResult::in_progress)
+        return false;
+    }
+    return true;
+  }
+
+  mutable Member member_;
+  Runtime runtime_;
+  Stream stream_;     ///< The rank's.
+  Stream own_stream_; ///< Of started collectives.
+  std::unique_ptr<NcclChannel<Api>> channel_;
+  NcclCollective<Api, Runtime> collective_;
+  typename Runtime::Event stream_event_;
+  CollectiveCall forming_{};
+  NcclWorks<Runtime> works_;
+  std::vector<Work*> queue_; ///< Collectives that are not on a stream yet.
+  NcclWatch<Runtime> watch_;
+  std::vector<std::unique_ptr<NcclLane<Api, Runtime>>> lanes_;
+  NcclAgreement agreement_;
+  std::uint64_t agreed_ = 0; ///< The last collective that the ranks have compared.
+  std::uint64_t collectives_ = 0;
+  std::uint64_t messages_ = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

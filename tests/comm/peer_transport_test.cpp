@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_suite.hpp"
+#include "comm/rank_outcomes.hpp"
+#include "support/catch.hpp"
+#include "support/fake_place.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/comm/launch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sw = shardwright;
+using rank_outcomes::ample;
+using rank_outcomes::as;
+using rank_outcomes::brief;
+using rank_outcomes::text;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::FakePlace;
+using shardwright_test::FakeRuntime;
+using shardwright_test::FakeSignal;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+namespace {
+
+using Numbers = std::vector<float>;
+
+/// Something that a stream waits for until the test opens it.
+std::shared_ptr<FakeSignal> gate_on(const FakePlace& place) {
+  auto gate = std::make_shared<FakeSignal>();
+  FakeRuntime::Stream stream = place.stream;
+  stream.run([gate] { gate->wait(); });
+  return gate;
+}
+
+/// Looks until something holds, which it must before the test's patience ends.
+template <class Holds>
+bool comes_true(Holds holds) {
+  const auto end = std::chrono::steady_clock::now() + ample;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end)
+      return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+Numbers of_rank(int rank, std::size_t count) {
+  return communicator_suite::elements_of<float>(rank, count, 3);
+}
+Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
+  Numbers out(count);
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = factor * communicator_suite::exact<float>(ranks, i, 3, sw::ReduceOp::sum);
+  return out;
+}
+
+} // namespace
+
+static_assert(sw::Communicator<sw::DeviceCommunicator>);
+
+TEST_CASE("thread ranks that share a device pass the communicator suite", "[comm]") {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const auto& part : communicator_suite::parts<FakePlace>()) {
+      const bool asynchronous = ranks % 2 == 1; // streams are threads, of which larger groups have more
+      INFO(part.name << " on " << ranks << " ranks, " << (asynchronous ? "asynchronous" : "at once"));
+      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample}, [&](const sw::HostCommunicator& world) {
+        part.run(
+            FakePlace(world, asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime()));
+      }));
+    }
+}
+
+TEST_CASE("a call is behind what the stream holds and before what comes later, and nobody waits on the host",
+          "[comm]") {
+  CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime(5));
+          auto data = place.put(of_rank(world.rank(), 900));
+          const auto gate = gate_on(place);
+          data.run([](Numbers& numbers) {
+            for (float& number : numbers)
+              number *= 2;
+          });
+          place.comm.all_reduce_in_place(data); // returns although no stream has come to it
+          data.run([](Numbers& numbers) {
+            for (float& number : numbers)
+              number *= 4;
+          });
+          auto other = place.put(Numbers(900));
+          sw::Pending copied = place.comm.all_reduce_async(data, other, sw::ReduceOp::maximum);
+          findings.expect(!copied.ready(), "a call behind a closed gate is done");
+          gate->set();
+          copied.wait();
+          const Numbers wanted = sum_of(3, 900, 8);
+          findings.expect(place.get(other) == wanted, "the later call saw what the stream wrote before it");
+          findings.expect(place.get(data) == wanted, "kernels before and after the call");
+        }) == "");
+}
+
+TEST_CASE("a started call runs beside what the stream does next", "[comm]") {
+  CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime(6));
+          auto data = place.put(of_rank(world.rank(), 500));
+          sw::Pending pending = place.comm.all_reduce_in_place_async(data);
+          const auto gate = gate_on(place);
+          findings.expect(comes_true([&] { return pending.ready(); }),
+                          "a started call waits for later work of the stream");
+          gate->set();
+          pending.wait();
+          data.run([](Numbers& numbers) {
+            for (float& number : numbers)
+              number *= 2;
+          });
+          findings.expect(place.get(data) == sum_of(3, 500, 2),
+                          "the stream is behind the call after the wait");
+        }) == "");
+}
+
+TEST_CASE("messages follow the streams of both sides", "[comm]") {
+  for (const int late : {0, 1})
+    CHECK(on_ranks(2, [late](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, FakeRuntime(8));
+            const int other = 1 - world.rank();
+            auto data = place.put(of_rank(world.rank(), 300)), got = place.put(Numbers(300));
+            const auto gate = world.rank() == late ? gate_on(place) : nullptr;
+            data.run([](Numbers& numbers) {
+              for (float& number : numbers)
+                number *= 2;
+            });
+            sw::Pending received = place.comm.receive_async(got, other);
+            place.comm.send(data, other);
+            data.run([](Numbers& numbers) { std::fill(numbers.begin(), numbers.end(), -1.0f); });
+            findings.expect(!received.ready(), "a message is carried before both streams have come to it");
+            world.barrier();
+            if (gate)
+              gate->set();
+            received.wait();
+            Numbers wanted = of_rank(other, 300);
+            for (float& number : wanted)
+              number *= 2;
+            findings.expect(place.get(got) == wanted, "the message holds what its sender wrote before it");
+          }) == "");
+}
+
+TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
+  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime(9));
+          sw::DeviceCommunicator row = place.comm.split(world.rank() / 2, world.rank(), "row");
+          sw::DeviceCommunicator column = place.comm.split(world.rank() % 2, world.rank(), "column");
+          for (int round = 0; round < 20; ++round) {
+            auto a = place.put(std::vector<int>{world.rank() + round}),
+                 b = place.put(std::vector<int>{10 * world.rank()});
+            sw::Pending of_row = row.all_reduce_in_place_async(a);
+            sw::Pending of_column = column.all_reduce_in_place_async(b);
+            if (round % 2 == 0)
+              of_row.wait();
+            of_column.wait();
+            if (round % 2 != 0)
+              of_row.wait();
+            row.all_reduce_in_place(b); // of both columns: the whole world
+            findings.expect(place.get(a)[0] == world.rank() / 2 * 4 + 1 + 2 * round, "row");
+            findings.expect(place.get(b)[0] == 60, "column, then row");
+          }
+        }) == "");
+}
+
+TEST_CASE("a steady sequence of device calls makes nothing new, long work lists included", "[comm]") {
+  FakeRuntime runtime; // at once, so the work of a round is over when it is left
+  CHECK(on_ranks(8, [&](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, runtime);
+          auto in = place.put(std::vector<int>(64, world.rank())), out = place.put(std::vector<int>(64));
+          auto sum = place.put(Numbers(5, 1));
+          const int next = (world.rank() + 1) % 8, before = (world.rank() + 7) % 8;
+          for (int step = 0; step < 50; ++step) {
+            place.comm.all_to_all(in, out);
+            sw::Pending reduced = place.comm.all_reduce_in_place_async(sum, sw::ReduceOp::maximum);
+            sw::Pending sent = place.comm.send_async(in, next);
+            place.comm.receive(out, before);
+            sent.wait();
+            reduced.wait();
+            place.comm.barrier();
+          }
+          findings.expect(place.get(out) == std::vector<int>(64, before), "messages");
+        }) == "");
+  // A rank is ahead of another by one blocking call at most: four rounds, and two messages of each rank.
+  CHECK(runtime.counts().events <= 4 * (8 + 1) + 8 * 2 * 2);
+  CHECK(runtime.counts().tables <= 4);
+  CHECK(runtime.counts().tables > 0);
+  CHECK(runtime.counts().launches == 50 * 2);
+  CHECK(runtime.counts().copies == 50 * 8);
+}
+
+TEST_CASE("a long work list is not overwritten while the device has yet to read it", "[comm]") {
+  CHECK(on_ranks(8, [](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime(11));
+          auto in = place.put(std::vector<int>(64));
+          std::vector<shardwright_test::FakeBuffer<int>> outs;
+          const auto gate = gate_on(place);
+          for (int call = 0; call < 6; ++call) {
+            in.run([call, rank = world.rank()](std::vector<int>& numbers) {
+              for (std::size_t i = 0; i < numbers.size(); ++i)
+                numbers[i] = 1000 * call + 100 * rank + static_cast<int>(i / 8);
+            });
+            outs.push_back(place.put(std::vector<int>(64)));
+            place.comm.all_to_all(in, outs.back());
+          }
+          gate->set();
+          for (int call = 0; call < 6; ++call) {
+            const std::vector<int> out = place.get(outs[static_cast<std::size_t>(call)]);
+            for (std::size_t i = 0; i < out.size(); ++i)
+              findings.expect(out[i] == 1000 * call + 100 * static_cast<int>(i / 8) + world.rank(),
+                              "all_to_all ", call);
+          }
+        }) == "");
+}
+
+TEST_CASE("the times of a device call are noted in the stream's order", "[comm]") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime(12));
+          auto data = place.put(Numbers(8, 1));
+          sw::CallTimes times;
+          sw::CollectiveCall call;
+          call.operation = sw::Operation::all_reduce;
+          call.element = sw::ElementType::float32;
+          call.count = 8;
+          call.in = call.out = data.data();
+          call.times = &times;
+          const auto gate = gate_on(place);
+          place.comm.run(call);
+          findings.expect(!times.ended(), "times of a call behind a closed gate");
+          const auto opened = std::chrono::steady_clock::now();
+          gate->set();
+          static_cast<void>(place.get(data));
+          findings.expect(times.ended() && times.begun_at() >= opened && times.ended_at() >= times.begun_at(),
+                          "a call's times lie behind what its stream held");
+        }) == "");
+}
+
+TEST_CASE("a rank of device calls that throws wakes its peers", "[comm]") {
+  std::array<std::exception_ptr, 3> seen;
+  const auto run = [&] {
+    sw::launch({.ranks = 3, .deadline = ample}, [&](const sw::HostCommunicator& world) {
+      FakePlace place(world, FakeRuntime(1));
+      place.comm.barrier();
+      if (world.rank() == 1)
+        throw std::runtime_error("the disk is full");
+      try {
+        place.comm.barrier();
+      } catch (...) {
+        seen[static_cast<std::size_t>(world.rank())] = std::current_exception();
+        throw;
+      }
+    });
+  };
+  CHECK_THROWS_WITH(run(), ContainsSubstring("the disk is full"));
+  for (const std::size_t rank : {0, 2})
+    CHECK(as<sw::PeerFailed>(seen[rank]).peer() == 1);
+}
+
+TEST_CASE("a rank that does not come to a device call is named, by run and by a started call", "[comm]") {
+  for (const bool started : {false, true}) {
+    std::atomic<int> waiting{2};
+    const auto errors = rank_outcomes::of(3, brief, [&](const sw::HostCommunicator& world) {
+      FakePlace place(world, FakeRuntime(2));
+      auto data = place.put(Numbers(8));
+      place.comm.barrier();
+      if (world.rank() == 1) {
+        while (waiting.load() > 0)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      try {
+        if (started)
+          place.comm.all_reduce_in_place_async(data).wait();
+        else
+          place.comm.all_reduce_in_place(data);
+      } catch (...) {
+        --waiting;
+        throw;
+      }
+    });
+    for (const std::size_t rank : {0, 2}) {
+      const std::string message = text<sw::DeadlineExceeded>(errors[rank]);
+      CHECK_THAT(message, ContainsSubstring("all_reduce(sum, 8 float32) #2"));
+      CHECK_THAT(message, ContainsSubstring("rank 1: its last operation was barrier #1 on group world at"));
+      CHECK(as<sw::DeadlineExceeded>(errors[rank]).missing() == std::vector<int>{1});
+    }
+  }
+}
+
+TEST_CASE("a message in device memory without its other side is named at the deadline", "[comm]") {
+  const auto errors = rank_outcomes::of(2, brief, [&](const sw::HostCommunicator& world) {
+    FakePlace place(world, FakeRuntime(2));
+    auto data = place.put(Numbers(8));
+    if (world.rank() == 0)
+      place.comm.send(data, 1, 4);
+    else
+      place.comm.receive(data, 0, 5);
+  });
+  CHECK_THAT(text<sw::DeadlineExceeded>(errors[0]) + text<sw::DeadlineExceeded>(errors[1]),
+             ContainsSubstring("must meet its "));
+}
+
+TEST_CASE("device calls that differ are told apart on every rank", "[comm]") {
+  const auto errors = rank_outcomes::of(3, ample, [&](const sw::HostCommunicator& world) {
+    FakePlace place(world, FakeRuntime(3));
+    auto data = place.put(Numbers(9));
+    if (world.rank() == 1)
+      place.comm.all_reduce_in_place(data, sw::ReduceOp::maximum);
+    else
+      place.comm.all_reduce_in_place_async(data).wait();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("the reduce operations differ"));
+    CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("ranks 0, 2 issued all_reduce(sum"));
+  }
+}
+
+TEST_CASE("both sides of a message in device memory learn that their counts differ", "[comm]") {
+  const auto errors = rank_outcomes::of(2, ample, [&](const sw::HostCommunicator& world) {
+    FakePlace place(world, FakeRuntime(3));
+    auto data = place.put(Numbers(world.rank() == 0 ? 8 : 9));
+    if (world.rank() == 0)
+      place.comm.send(data, 1);
+    else
+      place.comm.receive(data, 0);
+  });
+  for (const auto& error : errors)
+    CHECK_THAT(text<sw::CollectiveMismatch>(error), ContainsSubstring("must agree on the count"));
+}
+
+TEST_CASE("buffers that clash between ranks are refused, and the group lives on", "[comm]") {
+  std::vector<float> shared(8);
+  CHECK(on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime());
+          std::string said;
+          try {
+            place.comm.all_reduce_in_place(shared);
+          } catch (const sw::InvalidArgument& error) {
+            said = error.what();
+          }
+          findings.expect(said.find("overlaps the output of rank") != std::string::npos, said);
+          auto data = place.put(Numbers(3, 1));
+          place.comm.all_reduce_in_place(data);
+          findings.expect(place.get(data) == Numbers(3, 2), "the call after the refused one");
+        }) == "");
+}
+
+TEST_CASE("a dropped device call fails its group, before and after its peers have come", "[comm]") {
+  for (const bool complete : {false, true}) {
+    std::latch started(2);
+    std::atomic<bool> dropped{false};
+    const auto errors = rank_outcomes::of(2, ample, [&](const sw::HostCommunicator& world) {
+      FakePlace place(world, FakeRuntime(4));
+      auto data = place.put(Numbers(700, 1));
+      if (complete || world.rank() == 0) {
+        sw::Pending pending = place.comm.all_reduce_in_place_async(data);
+        if (complete)
+          started.arrive_and_wait();
+        if (world.rank() == 1)
+          pending.wait();
+      }
+      if (world.rank() == 0)
+        dropped.store(true);
+      communicator_suite::require(comes_true([&] { return dropped.load(); }),
+                                  "the other rank drops its call");
+      place.comm.barrier();
+    });
+    for (const auto& error : errors)
+      CHECK_THAT(text<sw::Error>(error), ContainsSubstring("was dropped (keep it, and call wait() once)"));
+  }
+}
+
+TEST_CASE("handles and buffers may go while the device is at work", "[comm]") {
+  CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
+          std::shared_ptr<FakeSignal> gate;
+          {
+            FakePlace place(world, FakeRuntime(13));
+            gate = gate_on(place);
+            auto data = place.put(of_rank(world.rank(), 5000));
+            place.comm.all_reduce_in_place(data);
+            place.comm.barrier_async().wait();
+            gate->set();
+          }
+          findings.expect(true, "");
+        }) == "");
+}
+
+TEST_CASE("an abort of a device group wakes its peers", "[comm]") {
+  const auto errors = rank_outcomes::of(2, ample, [&](const sw::HostCommunicator& world) {
+    FakePlace place(world, FakeRuntime(4));
+    if (world.rank() == 0)
+      place.comm.abort("the loss is not a number");
+    else
+      place.comm.barrier();
+  });
+  CHECK_THAT(text<sw::PeerFailed>(errors[1]), ContainsSubstring("called abort: the loss is not a number"));
+}
+
+TEST_CASE("a device that fails is a typed error on every rank", "[comm]") {
+  FakeRuntime runtime(7);
+  const auto errors = rank_outcomes::of(3, ample, [&](sw::HostCommunicator world) {
+    FakePlace place(world, runtime);
+    auto data = place.put(Numbers(4));
+    place.comm.all_reduce_in_place(data);
+    world.barrier();
+    runtime.fail_launches();
+    world.barrier();
+    place.comm.all_reduce_in_place(data);
+  });
+  int launched = 0;
+  for (const auto& error : errors) {
+    const std::string said = text<sw::Error>(error);
+    CHECK_THAT(said, ContainsSubstring("the device fell off the bus"));
+    launched += text<sw::TransportError>(error) == said ? 1 : 0;
+  }
+  CHECK(launched == 1); // the others name the rank whose launch failed
+}

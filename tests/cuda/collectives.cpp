@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_suite.hpp"
+#include "cuda/compare.hpp"
+
+#include <shardwright/comm/launch.hpp>
+#include <shardwright/mesh/target.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <utility>
+#include <vector>
+
+// What every communicator must do, in the memory of a GPU that thread ranks share.
+
+namespace {
+
+namespace sw = shardwright;
+using sw::detail::check_cuda;
+
+/// Device memory in the order of a stream.
+template <class E>
+class CudaBuffer {
+public:
+  CudaBuffer(cudaStream_t stream, const std::vector<E>& numbers) : stream_(stream), size_(numbers.size()) {
+    void* memory = nullptr;
+    check_cuda(cudaMallocAsync(&memory, bytes() + 1, stream_), "allocating a buffer");
+    data_ = static_cast<E*>(memory);
+    check_cuda(cudaMemcpyAsync(data_, numbers.data(), bytes(), cudaMemcpyHostToDevice, stream_),
+               "filling it");
+  }
+  CudaBuffer(CudaBuffer&& other) noexcept
+      : stream_(other.stream_), size_(other.size_), data_(std::exchange(other.data_, nullptr)) {}
+  CudaBuffer& operator=(CudaBuffer&&) = delete;
+  ~CudaBuffer() {
+    if (data_ != nullptr)
+      cudaFreeAsync(data_, stream_);
+  }
+
+  [[nodiscard]] E* data() noexcept { return data_; }
+  [[nodiscard]] const E* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return size_ * sizeof(E); }
+
+private:
+  cudaStream_t stream_;
+  std::size_t size_;
+  E* data_ = nullptr;
+};
+
+struct CudaPlace {
+  explicit CudaPlace(const sw::HostCommunicator& group)
+      : execution(sw::CudaTarget::make_execution_space()), comm(sw::CudaTarget::connect(group, execution)) {}
+
+  template <class E>
+  [[nodiscard]] CudaBuffer<E> put(const std::vector<E>& numbers) const {
+    return {execution.cuda_stream(), numbers};
+  }
+  template <class E>
+  [[nodiscard]] std::vector<E> get(const CudaBuffer<E>& numbers) const {
+    std::vector<E> out(numbers.size());
+    check_cuda(cudaMemcpyAsync(out.data(), numbers.data(), numbers.bytes(), cudaMemcpyDeviceToHost,
+                               execution.cuda_stream()),
+               "reading a buffer");
+    check_cuda(cudaStreamSynchronize(execution.cuda_stream()), "waiting for it");
+    return out;
+  }
+
+  Kokkos::Cuda execution;
+  sw::DeviceCommunicator comm;
+};
+
+/// Occupies a stream for some 50 ms and doubles numbers then.
+struct LateKernel {
+  float* numbers;
+  KOKKOS_FUNCTION void operator()(std::size_t i) const {
+#if defined(__CUDA_ARCH__)
+    const long long begin = clock64();
+    while (clock64() - begin < 100'000'000) {
+    }
+#endif
+    numbers[i] *= 2;
+  }
+};
+
+void late(const CudaPlace& on, CudaBuffer<float>& numbers) {
+  Kokkos::parallel_for("late", Kokkos::RangePolicy<Kokkos::Cuda>(on.execution, 0, numbers.size()),
+                       LateKernel{numbers.data()});
+}
+
+/// Kernels before and after calls, which the host does not wait for.
+void order(const CudaPlace& on) {
+  using communicator_suite::require;
+  auto comm = on.comm;
+  const std::size_t count = 1000;
+  auto data = on.put(communicator_suite::elements_of<float>(comm.rank(), count, 3)),
+       other = on.put(std::vector<float>(count));
+  late(on, data);
+  comm.all_reduce_in_place(data);
+  late(on, data);
+  sw::Pending pending = comm.all_reduce_async(data, other, sw::ReduceOp::maximum);
+  require(comm.size() == 1 || !pending.ready(),
+          "a call is behind the kernels before it, and the host does not wait for them");
+  pending.wait();
+  late(on, other);
+  const std::vector<float> once = on.get(data), twice = on.get(other);
+  for (std::size_t i = 0; i < count; ++i) {
+    const float sum = communicator_suite::exact<float>(comm.size(), i, 3, sw::ReduceOp::sum);
+    require(once[i] == 4 * sum && twice[i] == 8 * sum, "kernels before, between and after calls");
+  }
+  if (comm.size() == 1)
+    return;
+  const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
+  sw::Pending received = comm.receive_async(other, before);
+  late(on, data);
+  comm.send(data, next);
+  require(!received.ready(), "a message is behind the kernels of its sender");
+  received.wait();
+  require(on.get(other)[7] == 8 * communicator_suite::exact<float>(comm.size(), 7, 3, sw::ReduceOp::sum),
+          "a message holds what its sender wrote before it");
+}
+
+bool passes(const char* what, int ranks, void (*part)(const CudaPlace&)) {
+  try {
+    sw::launch({.ranks = ranks, .deadline = std::chrono::seconds(60)},
+               [part](const sw::HostCommunicator& world) { part(CudaPlace(world)); });
+    std::printf("%s on %d ranks: passed\n", what, ranks);
+    return true;
+  } catch (const std::exception& error) {
+    std::printf("%s on %d ranks: %s\n", what, ranks, error.what());
+    return false;
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return cuda_test::device_program(argc, argv, [] {
+    bool all = true;
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      for (const auto& part : communicator_suite::parts<const CudaPlace&>())
+        all = passes(part.name, ranks, part.run) && all;
+      all = passes("order with kernels", ranks, order) && all;
+    }
+    return all;
+  });
+}

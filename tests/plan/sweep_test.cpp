@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+
+#include <shardwright/plan/catalogue_names.hpp>
+#include <shardwright/plan/cluster_name.hpp>
+#include <shardwright/plan/explanation.hpp>
+#include <shardwright/plan/sweep.hpp>
+
+#include <algorithm>
+#include <vector>
+
+using namespace shardwright;
+
+namespace {
+
+constexpr ModelSpec dense{.name = "dense",
+                          .layers = 12,
+                          .hidden = 3072,
+                          .heads = 24,
+                          .key_value_heads = 8,
+                          .feed_forward = 8192,
+                          .vocabulary = 32000};
+
+/// 64 chips that need a pipeline for their memory and their network.
+Situation narrow() {
+  Situation now{cluster_of(chip::h100, 64, 8, 1e9), {64, 2048}};
+  now.cluster.chip.memory_bytes = 14e9;
+  return now;
+}
+
+/// Domains ascend, each holds whole ones of the one inside it, and the last is the cluster.
+void require_well_formed(const ClusterSpec& cluster, std::int64_t chips) {
+  REQUIRE(cluster.chips() == chips);
+  for (int level = 1; level < cluster.domain_count; ++level) {
+    const auto at = static_cast<std::size_t>(level);
+    REQUIRE(cluster.domains[at].chips > cluster.domains[at - 1].chips);
+    REQUIRE(cluster.domains[at].chips % cluster.domains[at - 1].chips == 0);
+    REQUIRE(cluster.domains[at].bandwidth > 0);
+  }
+}
+
+} // namespace
+
+TEST_CASE("with more of a resource there is so much more of it, and of nothing else", "[sweep]") {
+  const Situation now{cluster_of(chip::h100, 1024), {512, 4096}};
+  for (std::size_t i = 0; i < resource_names.size(); ++i)
+    for (const double factor : {0.25, 1.0, 2.0, 8.0}) {
+      const Situation more = with_more(now.cluster, now.run, static_cast<Resource>(i), factor);
+      CAPTURE(resource_names[i], factor);
+      for (std::size_t j = 0; j < resource_names.size(); ++j)
+        REQUIRE(amount_of(more, static_cast<Resource>(j)) ==
+                amount_of(now, static_cast<Resource>(j)) * (i == j ? factor : 1));
+      require_well_formed(more.cluster, more.cluster.chips());
+    }
+}
+
+TEST_CASE("domains are laid out anew around more chips or larger domains", "[sweep]") {
+  const RunSpec run{512, 4096};
+  const ClusterSpec pod = *find_cluster("tpu7x-pod");
+  const ClusterSpec two = with_more(pod, run, Resource::chips, 2).cluster;
+  REQUIRE(two.domain_count == 2);
+  REQUIRE((two.domains[0].chips == 9216 && two.domains[1].bandwidth == pod.chip.scale_out_bandwidth));
+  require_well_formed(two, 18432);
+  const ClusterSpec split = with_more(pod, run, Resource::domain, 1.0 / 16).cluster;
+  REQUIRE((split.domain_count == 2 && split.domains[0].chips == 576));
+  require_well_formed(split, 9216);
+  REQUIRE(with_more(cluster_of(chip::h100, 4), run, Resource::chips, 2).cluster.domain_count == 1);
+  REQUIRE(with_more(cluster_of(chip::h100, 64), run, Resource::domain, 100).cluster.domain_count == 1);
+
+  ClusterSpec three = cluster_of(chip::h100, 256);
+  three.domains[2] = {1024, 25e9, 5e-6, 0};
+  three.domain_count = 3;
+  const ClusterSpec larger = with_more(three, run, Resource::domain, 2).cluster;
+  REQUIRE((larger.domain_count == 3 && larger.domains[1].chips == 256));
+  const ClusterSpec swallowed = with_more(three, run, Resource::domain, 64).cluster;
+  REQUIRE((swallowed.domain_count == 2 && swallowed.domains[1].bandwidth == 25e9));
+  const ClusterSpec fewer = with_more(three, run, Resource::chips, 0.125).cluster;
+  REQUIRE((fewer.domain_count == 2 && fewer.domains[1].chips == 128 && fewer.domains[1].bandwidth == 25e9));
+}
+
+TEST_CASE("the factors of a sweep ascend, leave everything whole and hold 1", "[sweep]") {
+  for (const char* name : {"h100x1024", "h800x2048", "gb200x2016", "h100x24", "v5px64"})
+    for (std::size_t i = 0; i < resource_names.size(); ++i) {
+      const Situation now{*cluster_of_name(name), {96, 4096}};
+      const auto resource = static_cast<Resource>(i);
+      CAPTURE(name, resource_names[i]);
+      if (resource == Resource::scale_out_bandwidth && now.cluster.domain_count == 1) {
+        REQUIRE_THROWS_WITH(sweep_factors(now, resource),
+                            Catch::Contains("the cluster has no bandwidth between domains"));
+        continue;
+      }
+      const std::vector<double> factors = sweep_factors(now, resource);
+      REQUIRE(std::count(factors.begin(), factors.end(), 1.0) == 1);
+      for (std::size_t at = 0; at < factors.size(); ++at) {
+        REQUIRE((at == 0 || factors[at] > factors[at - 1]));
+        const Situation there = with_more(now.cluster, now.run, resource, factors[at]);
+        REQUIRE(amount_of(there, resource) == Approx(amount_of(now, resource) * factors[at]).epsilon(1e-12));
+        require_well_formed(there.cluster, there.cluster.chips());
+      }
+    }
+}
+
+TEST_CASE("a sweep's points are the searches there, and its pipeline ends between two of them", "[sweep]") {
+  const Situation now = narrow();
+  int ends = 0;
+  for (const Resource resource :
+       {Resource::memory, Resource::scale_out_bandwidth, Resource::scale_up_bandwidth, Resource::domain,
+        Resource::tokens, Resource::chips}) {
+    CAPTURE(resource_names[static_cast<std::size_t>(resource)]);
+    const std::vector<double> factors = sweep_factors(now, resource);
+    const Sweep swept = sweep(dense, now, resource, factors);
+    REQUIRE(swept.points.size() == factors.size());
+    bool pipeline_before = false, pipeline_after = false;
+    for (const SweepPoint& point : swept.points) {
+      const Situation at = with_more(now.cluster, now.run, resource, point.factor);
+      REQUIRE(search(dense, at.cluster, at.run).configuration == point.best.configuration);
+      const Plan flat = search(dense, at.cluster, at.run, {.pp = 1});
+      REQUIRE(flat.problem == point.without_pipeline.problem);
+      REQUIRE((!flat.found() || flat.configuration == point.without_pipeline.configuration));
+      const bool pipeline = !point.best.found() || point.best.configuration.pp > 1;
+      (swept.pipeline_ends && point.factor >= *swept.pipeline_ends ? pipeline_after : pipeline_before) |=
+          pipeline;
+    }
+    REQUIRE(!pipeline_after);
+    if (!swept.pipeline_ends) {
+      const Plan& last = swept.points.back().best;
+      REQUIRE((!pipeline_before || !last.found() || last.configuration.pp > 1));
+      continue;
+    }
+    ++ends;
+    const auto pp_at = [&](double factor) {
+      const Situation at = with_more(now.cluster, now.run, resource, factor);
+      const Plan plan = search(dense, at.cluster, at.run);
+      return plan.found() ? plan.configuration.pp : 0;
+    };
+    REQUIRE(pp_at(*swept.pipeline_ends) == 1);
+    REQUIRE(pp_at(*swept.pipeline_ends / (is_continuous(resource) ? 1.03 : 2)) != 1);
+  }
+  REQUIRE(ends >= 2);
+}
+
+TEST_CASE("a plan begins where there is one, and not before", "[sweep]") {
+  Situation now{cluster_of(chip::h100, 8), {64, 2048}};
+  now.cluster.chip.memory_bytes = 2.5e9;
+  REQUIRE(!search(dense, now.cluster, now.run).found());
+  for (const Resource resource : {Resource::memory, Resource::chips}) {
+    const std::optional<double> factor = plan_begins(dense, now.cluster, now.run, resource);
+    REQUIRE(factor);
+    const auto found_at = [&](double times) {
+      const Situation at = with_more(now.cluster, now.run, resource, times);
+      return search(dense, at.cluster, at.run).found();
+    };
+    REQUIRE((found_at(*factor) && !found_at(*factor / (is_continuous(resource) ? 1.03 : 2))));
+  }
+  REQUIRE(!plan_begins(dense, now.cluster, now.run, Resource::scale_up_bandwidth, 16));
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A device communicator over the fake runtime with buffers that follow the rank's stream, for the
+/// communicator suite and for tests of order.
+
+#include "support/fake_runtime.hpp"
+
+#include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/peer_transport.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace shardwright_test {
+
+/// @brief Device memory that a stream writes, and gives up in its order.
+template <class E>
+class FakeBuffer {
+public:
+  FakeBuffer(FakeRuntime::Stream stream, std::vector<E> numbers)
+      : stream_(std::move(stream)), memory_(std::make_shared<std::vector<E>>(numbers.size())) {
+    stream_.run(
+        [to = memory_, from = std::move(numbers)] { std::copy(from.begin(), from.end(), to->begin()); });
+  }
+  FakeBuffer(FakeBuffer&&) noexcept = default;
+  FakeBuffer& operator=(FakeBuffer&&) = delete;
+  ~FakeBuffer() {
+    if (memory_)
+      stream_.run([last = std::move(memory_)] {});
+  }
+
+  [[nodiscard]] E* data() noexcept { return memory_->data(); }
+  [[nodiscard]] const E* data() const noexcept { return memory_->data(); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }
+  /// @brief Runs `kernel(numbers)` on the stream.
+  template <class Kernel>
+  void run(Kernel kernel) {
+    stream_.run([numbers = memory_, kernel] { kernel(*numbers); });
+  }
+
+private:
+  FakeRuntime::Stream stream_;
+  std::shared_ptr<std::vector<E>> memory_;
+};
+
+/// @brief A rank with its stream: where the communicator suite runs.
+struct FakePlace {
+  FakePlace(shardwright::HostCommunicator group, FakeRuntime runtime)
+      : runtime(std::move(runtime)), stream(this->runtime.make_stream()),
+        comm(shardwright::PeerTransport<FakeRuntime>::connect(std::move(group), this->runtime, stream)) {}
+
+  template <class E>
+  [[nodiscard]] FakeBuffer<E> put(std::vector<E> numbers) const {
+    return {stream, std::move(numbers)};
+  }
+  template <class E>
+  [[nodiscard]] std::vector<E> get(const FakeBuffer<E>& numbers) const {
+    std::vector<E> out;
+    FakeRuntime::Stream own = stream;
+    own.run([&out, &numbers] { out.assign(numbers.data(), numbers.data() + numbers.size()); });
+    own.finish();
+    return out;
+  }
+
+  FakeRuntime runtime;
+  FakeRuntime::Stream stream;
+  shardwright::DeviceCommunicator comm;
+};
+
+} // namespace shardwright_test
