@@ -169,11 +169,11 @@ TEST_CASE("neither do they on a device of one rank") {
   const nn_test::PipelineWay way{.pp = 1, .inside = {.accumulation = 4}};
   const auto schedule = shardwright::make_schedule("1f1b", way.pp, way.inside.accumulation);
   CHECK(on_ranks(way.ranks(), [&](shardwright::HostCommunicator world, Findings& findings) {
-          expect_nothing_more(taken(problem.steps,
-                                    [&](const nn_test::AtStep& at_step) {
-                                      static_cast<void>(nn_test::train_device_zero3(world, problem, way,
-                                                                                    schedule, at_step));
-                                    }),
-                              world.rank(), findings);
+          expect_nothing_more(
+              taken(problem.steps,
+                    [&](const nn_test::AtStep& at_step) {
+                      static_cast<void>(nn_test::train_device_zero3(world, problem, way, schedule, at_step));
+                    }),
+              world.rank(), findings);
         }) == "");
 }

@@ -42,6 +42,15 @@ private:
   void* data_;
 };
 
+/// A product that keeps its target busy, and how many of them are measured at a time: one core, which is
+/// waited for, or a whole device, for milliseconds.
+template <Target Where>
+struct RateProduct {
+  static constexpr bool small = Where::host_accessible;
+  static constexpr std::size_t rows = small ? 1024 : 8192, inner = small ? 512 : 8192, columns = rows;
+  static constexpr int products = small ? 1 : 4;
+};
+
 /// Values between -1/4 and 3/4, so that sums stay finite and no product is trivial.
 template <class Element>
 struct FillWithWaves {
@@ -57,8 +66,9 @@ struct FillWithWaves {
 /// @brief Collective: floating-point operations per second of all ranks of `world` together, in products of
 /// `Element` matrices, each rank on its own core or device while the others are at work, too.
 ///
-/// Each rank multiplies [1024, 512] by [512, 1024] for `seconds` after a common start and takes its median;
-/// the rates are added. Cost: `seconds` and 8 MiB a rank for single precision. The same number on every rank.
+/// Each rank multiplies [1024, 512] by [512, 1024], on a device [8192, 8192] by [8192, 8192], for `seconds`
+/// after a common start and takes its median; the rates are added. Cost: `seconds` and 8 MiB a rank for
+/// single precision, on a device 768 MiB. The same number on every rank.
 ///
 /// @param execution Where this rank's kernels run.
 /// @throws InvalidArgument unless `seconds` is positive and finite. @throws the communicator's errors.
@@ -70,7 +80,8 @@ measure_matrix_rate(HostCommunicator world,
   if (!(seconds > 0) || !std::isfinite(seconds))
     throw InvalidArgument("measure_matrix_rate: the time to measure must be positive (0.25 s are enough)",
                           {world.world_rank(), world.name(), "measure_matrix_rate", 0, {}, where});
-  constexpr std::size_t rows = 1024, inner = 512, columns = 1024;
+  using Product = detail::RateProduct<Where>;
+  constexpr std::size_t rows = Product::rows, inner = Product::inner, columns = Product::columns;
   const detail::ScratchMemory<Where> memory((rows * inner + inner * columns + rows * columns) *
                                             sizeof(Element));
   auto* const a = static_cast<Element*>(memory.data());
@@ -82,8 +93,9 @@ measure_matrix_rate(HostCommunicator world,
   using Matrix = MatrixView<Element, Where>;
   using Clock = std::chrono::steady_clock;
   const auto product = [&] {
-    kernels::matmul(execution, Matrix(a, rows, inner), kernels::Transpose::no, Matrix(b, inner, columns),
-                    kernels::Transpose::no, Matrix(c, rows, columns));
+    for (int i = 0; i < Product::products; ++i)
+      kernels::matmul(execution, Matrix(a, rows, inner), kernels::Transpose::no, Matrix(b, inner, columns),
+                      kernels::Transpose::no, Matrix(c, rows, columns));
     detail::wait_for_kernels(execution);
   };
   product(); // pays for page faults and the threads and buffers of the BLAS
@@ -99,7 +111,7 @@ measure_matrix_rate(HostCommunicator world,
   }
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
-  std::array<double, 1> rate{2.0 * rows * inner * columns / *middle};
+  std::array<double, 1> rate{2.0 * Product::products * rows * inner * columns / *middle};
   world.all_reduce_in_place(rate, ReduceOp::sum, {}, where);
   return rate[0];
 }

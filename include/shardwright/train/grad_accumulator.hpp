@@ -149,9 +149,14 @@ public:
       summary.gradient_norm = std::sqrt(totals[2]) * summary.scale.factor();
       return summary;
     } else {
-      if (!group_)
-        group_.emplace(detail::reach<Target>(*core, ranks_.valid() ? ranks_ : core->world()));
-      return device_.finish(*group_, *squares, once, loss_scale_);
+      if (core == nullptr)
+        throw InvalidArgument(
+            "GradAccumulator: every rank on a device must hold a parameter, but this one holds "
+            "none (use fewer stages, or other layers for them)");
+      const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core->world();
+      if (ranks.size() > 1 && !group_)
+        group_.emplace(detail::reach<Target>(*core, ranks));
+      return device_.finish(group_ ? &*group_ : nullptr, *squares, once, loss_scale_);
     }
   }
 

@@ -60,9 +60,9 @@ class StepTotals {
 public:
   void add(const DeviceSums<Target>& sums) { sums_ += sums; }
 
-  /// The reduced step. Collective over `ranks`.
+  /// The reduced step. Collective over `ranks`; null for one rank alone.
   template <class Ranks>
-  [[nodiscard]] DeviceSummary<Target> finish(Ranks& ranks, const Scalars<1, Target>& squares, bool counts,
+  [[nodiscard]] DeviceSummary<Target> finish(Ranks* ranks, const Scalars<1, Target>& squares, bool counts,
                                              const DeviceLossScale<Target>& scale) {
     TargetResources<Target>& resources = squares.resources();
     const auto& execution = resources.execution();
@@ -73,7 +73,8 @@ public:
     double* const totals = totals_->view().data();
     run_once("sw::collect", execution,
              CollectTotals{counts ? sums_.data() : nullptr, squares.values().data(), totals});
-    ranks.all_reduce_in_place(std::span<double>(totals, 3));
+    if (ranks != nullptr)
+      ranks->all_reduce_in_place(std::span<double>(totals, 3));
     run_once("sw::summarize", execution, SummarizeTotals{totals, record_->get(), scale.exponent()});
     return DeviceSummary<Target>(*record_);
   }
