@@ -2,14 +2,23 @@
 // Operations on tensors and the training of a decoder, compiled for the device; on a machine with a GPU, run
 // by one rank and compared with the host.
 #include <shardwright/comm/launch.hpp>
+#include <shardwright/mesh/cuda_graphs.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/shardwright.hpp>
+#include <shardwright/tensor/shared_memory.hpp>
 #include <shardwright/train/adamw.hpp>
+#include <shardwright/train/step_graph.hpp>
+#include <shardwright/train/step_guard.hpp>
+#include <shardwright/train/step_reports.hpp>
 
 #include "cuda/compare.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <vector>
 
 // Compiled for the device as well, though one rank alone has no ring.
 template class shardwright::detail::RingAttention<float, shardwright::CudaTarget>;
@@ -76,10 +85,7 @@ std::vector<double> operations(const Mesh& mesh) {
   return results;
 }
 
-/// Two steps of a small decoder: losses, norms and parameters.
-template <class Target, class Element, bool sequence_parallel>
-std::vector<double> training(const Mesh& mesh) {
-  using Model = sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>;
+sw::DecoderConfig small_config() {
   sw::DecoderConfig config;
   config.layers = 2;
   config.width = 32;
@@ -89,7 +95,14 @@ std::vector<double> training(const Mesh& mesh) {
   config.vocabulary = 20;
   config.sequence = 12;
   config.initial_deviation = 0.1;
-  Model model(mesh, config, 7);
+  return config;
+}
+
+/// Two steps of a small decoder: losses, norms and parameters.
+template <class Target, class Element, bool sequence_parallel>
+std::vector<double> training(const Mesh& mesh) {
+  using Model = sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>;
+  Model model(mesh, small_config(), 7);
   sw::GradAccumulator<Model> accumulator(model);
   sw::AdamW optimizer;
   std::vector<double> results;
@@ -118,6 +131,55 @@ std::vector<double> training(const Mesh& mesh) {
   return results;
 }
 
+/// Steps that wait for nothing: losses and norms as their reports say, and what the parameters become. The
+/// steps from the third on are replays of a CUDA graph where they are `captured`.
+template <class Element>
+std::vector<double> reported_training(const Mesh& mesh, bool captured) {
+  using Model = sw::Decoder<sw::DecoderLayouts<true>, Element, Device>;
+  using Ids = typename Model::Ids;
+  Model model(mesh, small_config(), 7);
+  sw::GradAccumulator<Model> accumulator(model);
+  sw::StepGuard guard(sw::NonFinite::stop, mesh.world());
+  sw::AdamW optimizer;
+  sw::StepReports<Device> reports(mesh.world().deadline());
+  sw::StepGraph graph(sw::CudaGraphs(mesh.template execution<Device>()), captured ? "" : "not asked for");
+  std::optional<sw::DeviceSummary<Device>> summary;
+  Ids ids(mesh, {4, 12});
+  Ids targets(mesh, {4, 12});
+  sw::Uploads<std::int32_t, Device> uploads(96);
+  std::vector<double> results;
+  const auto take = [&] {
+    const sw::DeviceStepReport report = reports.take();
+    results.push_back(report.summary.loss.value);
+    results.push_back(report.summary.gradient_norm);
+  };
+  for (int step = 0; step < 6; ++step) {
+    for (std::size_t i = 0; i < 48; ++i) {
+      uploads.half()[i] = static_cast<std::int32_t>((7 * i + static_cast<std::size_t>(step)) % 20);
+      uploads.half()[48 + i] = static_cast<std::int32_t>((11 * i + static_cast<std::size_t>(step)) % 20);
+    }
+    uploads.upload(0, ids);
+    uploads.upload(48, targets);
+    uploads.flip();
+    optimizer.set_learning_rate<Device>(mesh, 1e-3 * (step + 1));
+    graph.step([&] {
+      accumulator.add(model.forward_backward(ids, targets));
+      summary.emplace(accumulator.finish());
+      static_cast<void>(guard.admit(model, accumulator, *summary, step + 1));
+      optimizer.step(model, *summary);
+      accumulator.restart();
+    });
+    reports.append(*summary);
+    if (reports.pending() > 1)
+      take();
+  }
+  take();
+  if (captured && !graph.obstacle().empty())
+    std::printf("%s\n", graph.obstacle().c_str());
+  model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
+  return results;
+}
+
 template <class Element, bool sequence_parallel>
 bool trains_as_on_the_host(const Mesh& mesh, const char* what, double tolerance) {
   return agrees(what, training<Device, Element, sequence_parallel>(mesh),
@@ -140,6 +202,8 @@ int main(int argc, char** argv) {
       sound &= trains_as_on_the_host<double, false>(mesh, "training in double", 1e-9);
       sound &= trains_as_on_the_host<double, true>(mesh, "training in double, sequence parallel", 1e-9);
       sound &= trains_as_on_the_host<sw::bfloat16, true>(mesh, "training in bfloat16", 8 * 0x1p-7);
+      sound &= agrees("steps that are replayed as a graph", reported_training<sw::bfloat16>(mesh, true),
+                      reported_training<sw::bfloat16>(mesh, false), 0);
     }));
     return sound;
   });

@@ -364,3 +364,23 @@ TEST_CASE(
   CHECK_THAT(refused({"--non-finite", "ignore"}), ContainsSubstring("--non-finite"));
   CHECK_THAT(refused({"--link-latency", "-1"}), ContainsSubstring("--link-latency"));
 }
+
+TEST_CASE("options: a GPU takes the trainings that are compiled for it") {
+  CHECK(accepted({}).target == train_gpt::Device::host);
+  const Options options = accepted({"--target", "cuda", "--precision", "bf16", "--zero", "3", "--cuda-graph",
+                                    "--model", "gpt2", "--tied", "--mesh", "dp=2"});
+  CHECK(options.target == train_gpt::Device::cuda);
+  CHECK(options.cuda_graph);
+  CHECK(options.size == train_gpt::ModelSize{12, 768, 12, 12, 2048, 1024, 50304});
+  CHECK(options.configuration_text() != accepted({}).configuration_text());
+  CHECK_THAT(refused({"--target", "gpu"}), ContainsSubstring("--target"));
+  CHECK_THAT(refused({"--cuda-graph"}), ContainsSubstring("add --target cuda"));
+  CHECK_THAT(refused({"--target", "cuda", "--precision", "fp64"}),
+             ContainsSubstring("--target cuda is for --precision fp32 with --zero 0, or bf16"));
+  CHECK_THAT(refused({"--target", "cuda", "--mesh", "dp=2", "--zero", "1"}),
+             ContainsSubstring("--target cuda is for"));
+  CHECK_THAT(refused({"--target", "cuda", "--mesh", "tp=2"}),
+             ContainsSubstring("--target cuda needs --sequence-parallel with tp=2"));
+  CHECK_THAT(refused({"--target", "cuda", "--cuda-graph", "--dropout", "0.1"}),
+             ContainsSubstring("--cuda-graph replays one step, but --dropout 0.1"));
+}

@@ -114,6 +114,11 @@ if(NOT TRAIN_GPT_TRAININGS STREQUAL "all" AND NOT "zero1" IN_LIST TRAIN_GPT_TRAI
     left_out 1 OPTIONS ${tiny} --steps 1 --mesh dp=2 --zero 1
     SAYS "--precision fp32 with --zero 1 was left out \\(configure the build with -DTRAIN_GPT_TRAININGS=all")
 endif()
+if(NOT SHARDWRIGHT_WITH_CUDA)
+  shardwright_train_gpt_run(
+    no_cuda 1 OPTIONS ${tiny} --steps 1 --target cuda
+    SAYS "--target cuda must be compiled in, but this build has no CUDA.*cmake --preset cuda")
+endif()
 shardwright_train_gpt_run(
   data_missing 1 OPTIONS --data /nowhere/at/all --steps 1 SAYS "train_gpt: Data: /nowhere/at/all must exist")
 shardwright_train_gpt_run(

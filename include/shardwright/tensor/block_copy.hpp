@@ -38,7 +38,7 @@ void copy_block(const typename Target::execution_space& execution, const Element
   if (from.count() == 0)
     return;
   if constexpr (Target::host_accessible) {
-    wait_for_kernels(execution);
+    wait_for_kernels(execution); // this thread copies now
     if (from.contiguous()) {
       std::copy_n(in + from.offset, from.count(), out);
     } else {

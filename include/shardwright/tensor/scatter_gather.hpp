@@ -208,7 +208,7 @@ template <class L, class E, class Target>
         detail::copy_to_host<Target>(tensor.execution(), tensor.data(), packed.data(), packed.size());
         from = packed.data();
       } else {
-        detail::wait_for_kernels(tensor.execution());
+        detail::wait_for_kernels(tensor.execution()); // the host's communicator reads now
       }
       world.send(std::span(from, tensor.local_size()), root, detail::gather_tag, where);
       return whole;

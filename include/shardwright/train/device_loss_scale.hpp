@@ -35,18 +35,21 @@ struct LossExponent {
   SHARDWRIGHT_FUNCTION int value() const { return state == nullptr ? fixed : state->exponent; }
 };
 
-/// DynamicLossScale::update; what overflowed is not finite, so that no optimizer takes it.
+/// DynamicLossScale::update; what overflowed is not finite, so that no optimizer takes it, and no guard
+/// counts it where there is a smaller scale to try.
 struct UpdateLossScale {
   LossScaleState* state;
-  const StepRecord* record;
+  StepRecord* record;
   LossScaleOptions options;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     const bool finite = record->finite != 0;
     state->good_steps = finite ? state->good_steps + 1 : 0;
     state->overflows += finite ? 0 : 1;
     if (!finite) {
-      if (state->exponent > options.least_exponent)
+      if (state->exponent > options.least_exponent) {
         --state->exponent;
+        record->overflowed = 1;
+      }
     } else if (state->good_steps == options.growth_steps) {
       if (state->exponent < options.most_exponent)
         ++state->exponent;

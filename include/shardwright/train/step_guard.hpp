@@ -106,7 +106,6 @@ namespace detail {
 
 /// What a guard remembers on a device.
 struct GuardState {
-  std::int64_t skipped = 0;
   std::int64_t in_a_row = 0;
   std::int32_t halted = 0;
 };
@@ -121,8 +120,7 @@ struct JudgeStep {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     if (record->finite != 0) {
       guard->in_a_row = 0;
-    } else if (guard->halted == 0) {
-      ++guard->skipped;
+    } else if (record->overflowed == 0 && guard->halted == 0) {
       ++guard->in_a_row;
       if (stops || guard->in_a_row == most_in_a_row)
         guard->halted = 1;
@@ -130,7 +128,7 @@ struct JudgeStep {
     if (guard->halted != 0)
       record->take = 0;
     record->halted = guard->halted;
-    record->skipped = guard->skipped;
+    record->skipped = guard->in_a_row;
   }
 };
 

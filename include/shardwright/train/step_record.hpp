@@ -23,9 +23,10 @@ struct StepRecord {
   double scale = 0;               ///< GradientScale::factor, before clipping.
   std::int32_t loss_exponent = 0; ///< Of the loss scale that the gradients hold.
   std::int32_t finite = 0;        ///< Whether loss and norm are numbers.
+  std::int32_t overflowed = 0;    ///< Whether a smaller loss scale is tried instead.
   std::int32_t take = 0;          ///< Whether the optimizer takes the step.
   std::int32_t halted = 0;        ///< Whether a StepGuard lets no step pass any more.
-  std::int64_t skipped = 0;       ///< Steps that a StepGuard has not let pass so far.
+  std::int64_t skipped = 0;       ///< Steps in a row that a StepGuard has not let pass, up to this one.
 };
 
 /// @brief What a finished step knows; the same on every rank.

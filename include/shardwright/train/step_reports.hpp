@@ -48,7 +48,7 @@ struct DeviceStepReport {
   GradientSummary summary;
   bool taken = false;       ///< By the optimizer.
   bool halted = false;      ///< A StepGuard ends the run at this step or has ended it before.
-  std::int64_t skipped = 0; ///< Steps that a StepGuard held back so far.
+  std::int64_t skipped = 0; ///< Steps in a row that a StepGuard held back, up to this one.
 };
 
 /// @brief The reports of steps, in their order: the device writes each into memory of the host, and the host

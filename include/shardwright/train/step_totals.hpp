@@ -49,6 +49,7 @@ struct SummarizeTotals {
     const bool finite =
         record->loss - record->loss == 0 && record->gradient_norm - record->gradient_norm == 0;
     record->finite = finite ? 1 : 0;
+    record->overflowed = 0;
     record->take = record->finite;
     record->halted = 0;
   }
