@@ -28,6 +28,7 @@
 #include <shardwright/layout/zero.hpp>
 
 // Communicators and launch.
+#include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch.hpp>
 

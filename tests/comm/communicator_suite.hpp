@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -23,6 +24,7 @@
 namespace communicator_suite {
 
 namespace sw = shardwright;
+using Sizes = std::initializer_list<std::size_t>;
 
 /// Assertions of test frameworks belong to one thread; ranks throw instead, and launch() hands the first one
 /// on.
@@ -189,7 +191,7 @@ template <class E, class Place>
 void all_reduces_of(const Place& on) {
   std::uint64_t salt = 1;
   for (const sw::ReduceOp op : all_ops())
-    for (const std::size_t count : {0, 1, 3, 17, 64, 1003})
+    for (const std::size_t count : Sizes{0, 1, 3, 17, 64, 1003})
       all_reduce_agrees<E>(on, count, op, salt++);
 }
 template <class Place>
@@ -348,7 +350,7 @@ template <class Place>
 void all_gathers(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
-  for (const std::size_t count : {0, 1, 5, 1000, 70'000}) {
+  for (const std::size_t count : Sizes{0, 1, 5, 1000, 70'000}) {
     const std::vector<float> numbers = elements_of<float>(comm.rank(), count, 8);
     std::vector<float> whole(count * ranks);
     const auto in = on.put(numbers);
@@ -364,7 +366,7 @@ void all_gathers(Place on) {
               "all_gather of equal blocks");
     require(on.get(placed) == out, "all_gather in place of equal blocks");
   }
-  for (const std::size_t total : {1, 2, 7, 23}) {
+  for (const std::size_t total : Sizes{1, 2, 7, 23}) {
     const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
     gather_agrees<double>(on, sw::packed_blocks(counts), total);
     gather_agrees<sw::float16>(on, sw::packed_blocks(counts), total);
@@ -407,7 +409,7 @@ void reduce_scatters(Place on) {
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
   for (const sw::ReduceOp op : all_ops()) {
-    for (const std::size_t count : {0, 1, 5, 1000, 60'000}) {
+    for (const std::size_t count : Sizes{0, 1, 5, 1000, 60'000}) {
       const std::vector<float> in = elements_of<float>(comm.rank(), count * ranks, 13);
       const auto whole = on.put(in);
       auto scattered = on.put(std::vector<float>(count)), in_place = on.put(in);
@@ -422,7 +424,7 @@ void reduce_scatters(Place on) {
             same_bits(placed[i], i / std::max<std::size_t>(count, 1) == rank ? out[i - rank * count] : in[i]),
             label<float>("reduce_scatter in place", count, op));
     }
-    for (const std::size_t total : {1, 7, 23}) {
+    for (const std::size_t total : Sizes{1, 7, 23}) {
       const std::vector<std::size_t> counts = chunk_counts(total, comm.size());
       scatter_agrees<double>(on, sw::packed_blocks(counts), total, op);
       scatter_agrees<float>(on, column_blocks(13, counts), 13 * total, op);
@@ -437,7 +439,7 @@ void all_to_alls(Place on) {
   auto comm = on.comm;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
-  for (const std::size_t count : {0, 1, 6, 5000}) {
+  for (const std::size_t count : Sizes{0, 1, 6, 5000}) {
     const auto in = on.put(elements_of<float>(comm.rank(), count * ranks, 20));
     auto exchanged = on.put(std::vector<float>(count * ranks)),
          started = on.put(std::vector<float>(count * ranks));
@@ -496,7 +498,7 @@ template <class Place>
 void broadcasts(Place on) {
   auto comm = on.comm;
   for (int root = 0; root < comm.size(); ++root)
-    for (const std::size_t count : {0, 1, 33, 20'000}) {
+    for (const std::size_t count : Sizes{0, 1, 33, 20'000}) {
       const std::vector<double> numbers = elements_of<double>(comm.rank(), count, 30);
       auto data = on.put(numbers), started = on.put(numbers);
       comm.broadcast(data, root);
@@ -517,7 +519,7 @@ void messages(Place on) {
     return;
   const int next = (comm.rank() + 1) % comm.size();
   const int before = (comm.rank() + comm.size() - 1) % comm.size();
-  for (const std::size_t count : {0, 1, 1000, 100'000}) {
+  for (const std::size_t count : Sizes{0, 1, 1000, 100'000}) {
     const auto one = on.put(elements_of<float>(comm.rank(), count, 40)),
                two = on.put(elements_of<float>(comm.rank(), count, 41));
     auto first = on.put(std::vector<float>(count)), second = on.put(std::vector<float>(count));

@@ -14,9 +14,12 @@
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace sw = shardwright;
@@ -70,7 +73,7 @@ Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
 static_assert(sw::Communicator<sw::DeviceCommunicator>);
 
 TEST_CASE("thread ranks that share a device pass the communicator suite", "[comm]") {
-  for (const int ranks : {1, 2, 3, 4})
+  for (const int ranks : {1, 3, 4})
     for (const auto& part : communicator_suite::parts<FakePlace>()) {
       const bool asynchronous = ranks % 2 == 1; // streams are threads, of which larger groups have more
       INFO(part.name << " on " << ranks << " ranks, " << (asynchronous ? "asynchronous" : "at once"));
@@ -78,6 +81,19 @@ TEST_CASE("thread ranks that share a device pass the communicator suite", "[comm
         part.run(
             FakePlace(world, asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime()));
       }));
+    }
+}
+
+TEST_CASE("kernels find their place in rows of any size", "[comm]") {
+  using Access = sw::detail::PeerAccess<sw::detail::PeerVector<float, 4>>;
+  const std::uint64_t large = std::uint64_t{1} << 33U;
+  std::byte begin{};
+  for (const std::uint64_t row : {std::uint64_t{3}, std::uint64_t{1} << 16U, large})
+    for (const std::uint64_t i : {std::uint64_t{0}, row - 1, row, 7 * row + 2, large + 5}) {
+      const sw::detail::PeerEntry rows{&begin, row, row + 9};
+      const auto found = reinterpret_cast<std::uintptr_t>(Access::address(rows, i));
+      const std::uint64_t wanted = (i / row * (row + 9) + i % row) * 16;
+      CHECK(found - reinterpret_cast<std::uintptr_t>(&begin) == wanted);
     }
 }
 
@@ -174,6 +190,101 @@ TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
         }) == "");
 }
 
+TEST_CASE("programs of random calls, kernels and waits give the bits of the host", "[comm]") {
+  for (const unsigned seed : {1u, 2u, 3u})
+    CHECK(on_ranks(4, [seed](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, FakeRuntime(100 * seed));
+            std::array<sw::HostCommunicator, 3> host{world, world.split(world.rank() / 2, 0, "row"),
+                                                     world.split(world.rank() % 2, 0, "column")};
+            std::array<sw::DeviceCommunicator, 3> device{place.comm, place.comm.split(world.rank() / 2, 0),
+                                                         place.comm.split(world.rank() % 2, 0)};
+            constexpr std::size_t count = 4 * 37;
+            struct Pair {
+              Numbers on_host;
+              shardwright_test::FakeBuffer<float> on_device;
+              sw::Pending pending{};
+              bool started = false;
+              void settle() {
+                if (std::exchange(started, false))
+                  pending.wait();
+              }
+            };
+            std::vector<Pair> pairs;
+            for (std::uint64_t i = 0; i < 6; ++i) {
+              Numbers numbers = communicator_suite::elements_of<float>(world.rank(), count, i);
+              pairs.push_back({numbers, place.put(numbers)});
+            }
+            std::mt19937 random(seed); // the same on all ranks
+            for (int step = 0; step < 120; ++step) {
+              const std::size_t from = random() % 6, to = (from + 1 + random() % 5) % 6, group = random() % 3;
+              Pair &in = pairs[from], &out = pairs[to];
+              in.settle();
+              out.settle();
+              sw::HostCommunicator& by_host = host[group];
+              sw::DeviceCommunicator& by_device = device[group];
+              const std::size_t part = count / static_cast<std::size_t>(by_host.size());
+              const bool starts = random() % 2 == 0;
+              const auto keep = [](Pair& pair, sw::Pending pending) {
+                pair.pending = std::move(pending);
+                pair.started = true;
+              };
+              switch (random() % 6) {
+              case 0:
+                by_host.all_reduce_in_place(out.on_host, sw::ReduceOp::average);
+                if (starts)
+                  keep(out, by_device.all_reduce_in_place_async(out.on_device, sw::ReduceOp::average));
+                else
+                  by_device.all_reduce_in_place(out.on_device, sw::ReduceOp::average);
+                break;
+              case 1:
+                by_host.all_to_all(in.on_host, out.on_host);
+                by_device.all_to_all(in.on_device, out.on_device);
+                break;
+              case 2: {
+                const std::span<const float> whole(in.on_device.data(), count);
+                const std::span<float> own(out.on_device.data(), part);
+                by_host.reduce_scatter(in.on_host, std::span<float>(out.on_host.data(), part));
+                if (starts)
+                  keep(out, by_device.reduce_scatter_async(whole, own));
+                else
+                  by_device.reduce_scatter(whole, own);
+                out.settle(); // the input is free again
+                break;
+              }
+              case 3:
+                by_host.all_gather_in_place(out.on_host);
+                if (starts)
+                  keep(out, by_device.all_gather_in_place_async(out.on_device));
+                else
+                  by_device.all_gather_in_place(out.on_device);
+                break;
+              case 4: {
+                const int size = by_host.size(), rank = by_host.rank();
+                sw::Pending sent = by_device.send_async(in.on_device, (rank + 1) % size, step);
+                by_device.receive(out.on_device, (rank + size - 1) % size, step);
+                sent.wait();
+                sent = by_host.send_async(in.on_host, (rank + 1) % size, step);
+                by_host.receive(out.on_host, (rank + size - 1) % size, step);
+                sent.wait();
+                break;
+              }
+              default: {
+                const auto halve = [](Numbers& numbers) {
+                  for (float& number : numbers)
+                    number *= 0.5f;
+                };
+                halve(out.on_host);
+                out.on_device.run(halve);
+              }
+              }
+            }
+            for (Pair& pair : pairs) {
+              pair.settle();
+              findings.expect(place.get(pair.on_device) == pair.on_host, "seed ", seed);
+            }
+          }) == "");
+}
+
 TEST_CASE("a steady sequence of device calls makes nothing new, long work lists included", "[comm]") {
   FakeRuntime runtime; // at once, so the work of a round is over when it is left
   CHECK(on_ranks(8, [&](const sw::HostCommunicator& world, Findings& findings) {
@@ -263,7 +374,7 @@ TEST_CASE("a rank of device calls that throws wakes its peers", "[comm]") {
     });
   };
   CHECK_THROWS_WITH(run(), ContainsSubstring("the disk is full"));
-  for (const std::size_t rank : {0, 2})
+  for (const std::size_t rank : communicator_suite::Sizes{0, 2})
     CHECK(as<sw::PeerFailed>(seen[rank]).peer() == 1);
 }
 
@@ -289,7 +400,7 @@ TEST_CASE("a rank that does not come to a device call is named, by run and by a 
         throw;
       }
     });
-    for (const std::size_t rank : {0, 2}) {
+    for (const std::size_t rank : communicator_suite::Sizes{0, 2}) {
       const std::string message = text<sw::DeadlineExceeded>(errors[rank]);
       CHECK_THAT(message, ContainsSubstring("all_reduce(sum, 8 float32) #2"));
       CHECK_THAT(message, ContainsSubstring("rank 1: its last operation was barrier #1 on group world at"));

@@ -199,7 +199,8 @@ struct PackedKind {
 ///
 /// A call that a rank waits for late is hidden but for the rest; a wait counts for its own call alone. Cost:
 /// a blocking call reads the clock four times, a started one too and allocates one record. A communicator
-/// without it reads no clock. Calls that fail are not counted, nor are those of a group of one.
+/// without it reads no clock. Calls that fail are not counted, nor are those of a group of one, nor those of
+/// device communicators, which end when nobody on the host waits for them: give them CallTimes of their own.
 /// @param label name of this group in the clock, such as the axes of the mesh that it is all of
 [[nodiscard]] inline HostCommunicator
 timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, std::string label = {}) {

@@ -26,6 +26,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// 4. Dropping a Pending makes the communicator fail, and the stream wait for what is under way.
 /// 5. `await_stream` waits on the host until everything on the stream is done. A fence would not end where a
 ///    call on the stream cannot, because a peer is gone: this throws at the deadline of that call.
+/// 6. CallTimes are noted by the device when it comes to the call, which may be after `run` and `wait` have
+///    returned: they must live until `ended()`.
 class DeviceTransport : public Transport<DeviceTransport> {};
 
 /// @brief A handle on a group of ranks whose calls take device memory; copies name the same group and stream.

@@ -93,11 +93,9 @@ public:
   PeerGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name,
             Runtime runtime)
       : world_(std::move(world)), members_(std::move(members)), name_(world_->intern(name)),
-        runtime_(std::move(runtime)), stream_(runtime_.make_stream()),
+        runtime_(std::move(runtime)), incoming_(members_.size()),
         ranks_(std::make_unique<Rank[]>(members_.size())),
         mailbox_(static_cast<int>(members_.size()), Carrier{this}) {
-    for (std::size_t rank = 0; rank < members_.size(); ++rank)
-      incoming_.push_back(runtime_.make_stream());
     world_->enter(this);
   }
   ~PeerGroup() override { world_->leave(this); }
@@ -244,8 +242,8 @@ private:
 
   void carry(PeerMessage<Runtime>& send, PeerMessage<Runtime>& receive) noexcept {
     try {
-      Stream& stream = incoming_[static_cast<std::size_t>(receive.rank)];
       const std::lock_guard lock(carrying_); // senders to one rank share its stream
+      Stream& stream = made(incoming_[static_cast<std::size_t>(receive.rank)]);
       runtime_.wait(stream, send.ready);
       runtime_.wait(stream, receive.ready);
       note_begin(runtime_, stream, send.call.times);
@@ -288,15 +286,23 @@ private:
   }
 
   void launch(Round& round) {
+    Stream& stream = made(stream_);
     for (auto& part : round.parts)
-      runtime_.wait(stream_, part.ready);
+      runtime_.wait(stream, part.ready);
     for (const ThreadSlot& slot : round.slots)
-      note_begin(runtime_, stream_, slot.call->times);
+      note_begin(runtime_, stream, slot.call->times);
     if (work_.build(round.slots.data(), size()))
-      launch_work(runtime_, stream_, work_, round.table, round.reads_table);
+      launch_work(runtime_, stream, work_, round.table, round.reads_table);
     for (const ThreadSlot& slot : round.slots)
-      note_end(runtime_, stream_, slot.call->times);
-    runtime_.record(round.done, stream_);
+      note_end(runtime_, stream, slot.call->times);
+    runtime_.record(round.done, stream);
+  }
+
+  /// Streams are made at their first use: a device has few queues beside one another.
+  [[nodiscard]] Stream& made(std::optional<Stream>& stream) {
+    if (!stream)
+      stream.emplace(runtime_.make_stream());
+    return *stream;
   }
 
   /// Under the mutex: no round is launched from now on.
@@ -315,8 +321,8 @@ private:
   std::vector<int> members_;
   const char* name_;
   Runtime runtime_;
-  Stream stream_;                ///< Of the collectives.
-  std::vector<Stream> incoming_; ///< Of the messages, by receiver.
+  std::optional<Stream> stream_;                ///< Of the collectives.
+  std::vector<std::optional<Stream>> incoming_; ///< Of the messages, by receiver.
   std::mutex carrying_;
   PeerWorkList work_;
   std::unique_ptr<Rank[]> ranks_;

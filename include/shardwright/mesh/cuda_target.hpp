@@ -9,14 +9,22 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/peer_transport.hpp>
 #include <shardwright/core/error.hpp>
+#if defined(SHARDWRIGHT_WITH_NCCL)
+#include <shardwright/comm/nccl_api.hpp>
+#include <shardwright/comm/nccl_transport.hpp>
+#endif
 
 #include <Kokkos_Core.hpp>
 
 #include <memory>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The memory of an NVIDIA GPU, with kernels on a stream of the rank's own.
+///
+/// A process uses the GPU that Kokkos was initialized with: thread ranks share it, and a machine with several
+/// has a process for each (KOKKOS_MAP_DEVICE_ID_BY=mpi_rank, or CUDA_VISIBLE_DEVICES).
 struct CudaTarget {
   using execution_space = Kokkos::Cuda;
   using memory_space = Kokkos::CudaSpace;
@@ -29,19 +37,29 @@ struct CudaTarget {
 
   /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective.
   ///
-  /// Ranks that are threads of this process share the GPU of Kokkos and use peer kernels.
-  /// @throws ConfigurationMismatch where the ranks are processes and there is no NCCL.
+  /// Ranks that are threads of one process, and so share its GPU, use peer kernels, and so does a rank that
+  /// is alone; processes use NCCL, with a GPU each.
+  /// @throws ConfigurationMismatch where the ranks are processes and there is no NCCL, or two of them have
+  /// one GPU; the errors of the group and of the device.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group,
                                                   const execution_space& execution) {
-    if (group.size() > 1 && !group.thread_world())
-      throw ConfigurationMismatch(
-          "CudaTarget: the ranks of a group on GPUs must be threads of one process, which share a GPU, or be "
-          "connected by NCCL, but they are processes and this program is built without NCCL (configure with "
-          "SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
-          {group.world_rank(), group.name(), "connect", 0, {}, {}});
-    return DeviceCommunicator(PeerTransport<CudaRuntime>::connect(
-        group, CudaRuntime(execution.cuda_device()),
-        CudaRuntime::Stream(execution.cuda_stream(), std::make_shared<execution_space>(execution))));
+    const int device = execution.cuda_device();
+    detail::check_cuda(cudaSetDevice(device), "choosing the device");
+    const CudaRuntime runtime(device);
+    CudaRuntime::Stream stream(execution.cuda_stream(), std::make_shared<execution_space>(execution));
+    if (group.size() == 1 || group.thread_world())
+      return DeviceCommunicator(PeerTransport<CudaRuntime>::connect(group, runtime, std::move(stream)));
+#if defined(SHARDWRIGHT_WITH_NCCL)
+    return DeviceCommunicator(std::make_shared<detail::NcclTransport<NcclApi, CudaRuntime>>(
+        group, NcclApi(), runtime, std::move(stream), NcclOptions()));
+#else
+    throw ConfigurationMismatch(
+        "CudaTarget: the ranks of a group must be threads of one process, which share its GPU, or be "
+        "connected "
+        "by NCCL, but they are processes and this program is built without NCCL (configure with "
+        "SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
+        {group.world_rank(), group.name(), "connect", 0, {}, {}});
+#endif
   }
 };
 
