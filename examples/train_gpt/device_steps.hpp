@@ -50,6 +50,8 @@ struct DeviceSteps {
   std::deque<std::int64_t> reported; ///< Steps whose reports are under way.
   shardwright::StepGraph<Capture> graph;
   std::optional<shardwright::DeviceSummary<Target>> summary;
+  std::string note;  ///< To go with the next report.
+  bool told = false; ///< Whether the run has said what became of the capture.
 };
 
 } // namespace train_gpt

@@ -248,10 +248,16 @@ private:
     });
     device_->reports.append(*device_->summary);
     device_->reported.push_back(step);
-    if (reports_ && mode == sw::StepMode::captured)
-      std::printf("steps are replayed as a CUDA graph from step %lld on\n", static_cast<long long>(step + 1));
     // The host stays one step ahead of the device.
-    return device_->reports.pending() > 1 ? std::optional(take_report()) : std::nullopt;
+    std::optional<StepReport> before;
+    if (device_->reports.pending() > 1)
+      before.emplace(take_report());
+    if (mode == sw::StepMode::captured)
+      device_->note = "captured as a CUDA graph, which later steps replay";
+    else if (options_.cuda_graph && !device_->told && !device_->graph.obstacle().empty())
+      device_->note = "not captured: " + device_->graph.obstacle();
+    device_->told = device_->told || !device_->note.empty();
+    return before;
   }
   //! [device_step]
 
@@ -261,8 +267,10 @@ private:
     device_->reported.pop_front();
     if (device.halted)
       end_run(step, device);
-    return report_of(step, device.summary, !device.taken,
-                     device.taken ? std::string() : "loss or gradients were not finite");
+    std::string note = std::exchange(device_->note, {});
+    if (!device.taken)
+      note += (note.empty() ? "" : "; ") + std::string("loss or gradients were not finite");
+    return report_of(step, device.summary, !device.taken, std::move(note));
   }
   /// Repeats the step that ended the run, which has changed nothing, with a look at each rank's own
   /// gradients.
