@@ -40,22 +40,35 @@ macro(shardwright_find_cuda found_var)
   endif()
 endmacro()
 
+# NCCL lies where NCCL_ROOT says, in the system's directories, or beside the CUDA toolkit. Its header needs CUDA's.
 macro(shardwright_find_nccl found_var)
-  find_path(SHARDWRIGHT_NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} ENV NCCL_ROOT PATH_SUFFIXES include)
-  find_library(SHARDWRIGHT_NCCL_LIBRARY NAMES nccl HINTS ${NCCL_ROOT} ENV NCCL_ROOT PATH_SUFFIXES lib lib64)
-  mark_as_advanced(SHARDWRIGHT_NCCL_INCLUDE_DIR SHARDWRIGHT_NCCL_LIBRARY)
   set(${found_var} FALSE)
-  if(SHARDWRIGHT_NCCL_INCLUDE_DIR AND SHARDWRIGHT_NCCL_LIBRARY)
-    if(NOT TARGET shardwright::nccl)
-      add_library(shardwright::nccl INTERFACE IMPORTED)
-      set_target_properties(
-        shardwright::nccl
-        PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${SHARDWRIGHT_NCCL_INCLUDE_DIR}"
-                   INTERFACE_LINK_LIBRARIES "${SHARDWRIGHT_NCCL_LIBRARY}"
-                   INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_NCCL=1)
+  find_package(CUDAToolkit QUIET)
+  set(_shardwright_nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_TARGET_DIR} ${CUDAToolkit_LIBRARY_ROOT})
+  find_path(SHARDWRIGHT_NCCL_INCLUDE_DIR nccl.h HINTS ${_shardwright_nccl_hints} ${CUDAToolkit_INCLUDE_DIRS}
+            PATH_SUFFIXES include)
+  find_library(SHARDWRIGHT_NCCL_LIBRARY NAMES nccl HINTS ${_shardwright_nccl_hints} ${CUDAToolkit_LIBRARY_DIR}
+               PATH_SUFFIXES lib lib64)
+  mark_as_advanced(SHARDWRIGHT_NCCL_INCLUDE_DIR SHARDWRIGHT_NCCL_LIBRARY)
+  if(CUDAToolkit_FOUND AND SHARDWRIGHT_NCCL_INCLUDE_DIR AND SHARDWRIGHT_NCCL_LIBRARY)
+    file(STRINGS "${SHARDWRIGHT_NCCL_INCLUDE_DIR}/nccl.h" _shardwright_nccl_lines
+         REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) +[0-9]+")
+    list(TRANSFORM _shardwright_nccl_lines REPLACE "^#define NCCL_[A-Z]+ +" "")
+    list(JOIN _shardwright_nccl_lines "." _shardwright_nccl_version)
+    if(_shardwright_nccl_version VERSION_LESS 2.18.1)
+      message(STATUS "shardwright: NCCL ${_shardwright_nccl_version} in ${SHARDWRIGHT_NCCL_INCLUDE_DIR} is older than 2.18.1")
+    else()
+      if(NOT TARGET shardwright::nccl)
+        add_library(shardwright::nccl INTERFACE IMPORTED)
+        set_target_properties(
+          shardwright::nccl
+          PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${SHARDWRIGHT_NCCL_INCLUDE_DIR}"
+                     INTERFACE_LINK_LIBRARIES "${SHARDWRIGHT_NCCL_LIBRARY};CUDA::cudart"
+                     INTERFACE_COMPILE_DEFINITIONS SHARDWRIGHT_WITH_NCCL=1)
+      endif()
+      message(STATUS "shardwright: NCCL ${_shardwright_nccl_version}, ${SHARDWRIGHT_NCCL_LIBRARY}")
+      set(${found_var} TRUE)
     endif()
-    message(STATUS "shardwright: NCCL ${SHARDWRIGHT_NCCL_LIBRARY}")
-    set(${found_var} TRUE)
   endif()
 endmacro()
 

@@ -6,6 +6,7 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/launch.hpp>
 
 #include <algorithm>
@@ -114,6 +115,7 @@ TEST_CASE("a call is behind what the stream holds and before what comes later, a
           });
           auto other = place.put(Numbers(900));
           sw::Pending copied = place.comm.all_reduce_async(data, other, sw::ReduceOp::maximum);
+          std::this_thread::sleep_for(std::chrono::milliseconds(20)); // for a kernel that does not wait
           findings.expect(!copied.ready(), "a call behind a closed gate is done");
           gate->set();
           copied.wait();
@@ -156,6 +158,7 @@ TEST_CASE("messages follow the streams of both sides", "[comm]") {
             sw::Pending received = place.comm.receive_async(got, other);
             place.comm.send(data, other);
             data.run([](Numbers& numbers) { std::fill(numbers.begin(), numbers.end(), -1.0f); });
+            std::this_thread::sleep_for(std::chrono::milliseconds(20)); // for a copy that does not wait
             findings.expect(!received.ready(), "a message is carried before both streams have come to it");
             world.barrier();
             if (gate)
@@ -456,7 +459,7 @@ TEST_CASE("buffers that clash between ranks are refused, and the group lives on"
           FakePlace place(world, FakeRuntime());
           std::string said;
           try {
-            place.comm.all_reduce_in_place(shared);
+            place.comm.all_reduce_in_place(std::span<float>(shared));
           } catch (const sw::InvalidArgument& error) {
             said = error.what();
           }
@@ -504,6 +507,42 @@ TEST_CASE("handles and buffers may go while the device is at work", "[comm]") {
             gate->set();
           }
           findings.expect(true, "");
+        }) == "");
+}
+
+TEST_CASE("ranks that cannot share a device are told so when they connect", "[comm]") {
+  const auto errors = rank_outcomes::of(3, ample, [&](const sw::HostCommunicator& world) {
+    FakeRuntime runtime;
+    runtime.use_device(world.rank() == 2 ? 1 : 0);
+    const FakePlace place(world, runtime);
+  });
+  for (const auto& error : errors)
+    CHECK_THAT(text<sw::ConfigurationMismatch>(error),
+               ContainsSubstring("rank 2 is on device 1 and rank 0 on device 0"));
+
+  struct Processes final : sw::detail::DecoratedTransport {
+    using DecoratedTransport::DecoratedTransport;
+    std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
+      return std::make_shared<Processes>(std::move(part));
+    }
+    std::shared_ptr<sw::detail::ThreadWorld> thread_world() const override { return nullptr; }
+    void run(const sw::CollectiveCall& call) override { below().run(call); }
+    sw::Pending start(const sw::CollectiveCall& call) override { return below().start(call); }
+  };
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          sw::HostCommunicator processes(std::make_shared<Processes>(world));
+          std::string said;
+          try {
+            const FakePlace place(processes, FakeRuntime());
+          } catch (const sw::ConfigurationMismatch& error) {
+            said = error.what();
+          }
+          findings.expect(said.find("must be threads of one process") != std::string::npos, said);
+          FakePlace alone(processes.split(world.rank(), 0), FakeRuntime());
+          auto data = alone.put(Numbers(5, 2));
+          alone.comm.all_reduce_in_place(data);
+          findings.expect(alone.comm.world_rank() == world.rank() && alone.get(data) == Numbers(5, 2),
+                          "a process by itself");
         }) == "");
 }
 

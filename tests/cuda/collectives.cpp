@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_suite.hpp"
+#include "cuda/buffer.hpp"
 #include "cuda/compare.hpp"
 
 #include <shardwright/comm/launch.hpp>
@@ -19,37 +20,7 @@
 namespace {
 
 namespace sw = shardwright;
-using sw::detail::check_cuda;
-
-/// Device memory in the order of a stream.
-template <class E>
-class CudaBuffer {
-public:
-  CudaBuffer(cudaStream_t stream, const std::vector<E>& numbers) : stream_(stream), size_(numbers.size()) {
-    void* memory = nullptr;
-    check_cuda(cudaMallocAsync(&memory, bytes() + 1, stream_), "allocating a buffer");
-    data_ = static_cast<E*>(memory);
-    check_cuda(cudaMemcpyAsync(data_, numbers.data(), bytes(), cudaMemcpyHostToDevice, stream_),
-               "filling it");
-  }
-  CudaBuffer(CudaBuffer&& other) noexcept
-      : stream_(other.stream_), size_(other.size_), data_(std::exchange(other.data_, nullptr)) {}
-  CudaBuffer& operator=(CudaBuffer&&) = delete;
-  ~CudaBuffer() {
-    if (data_ != nullptr)
-      cudaFreeAsync(data_, stream_);
-  }
-
-  [[nodiscard]] E* data() noexcept { return data_; }
-  [[nodiscard]] const E* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return size_ * sizeof(E); }
-
-private:
-  cudaStream_t stream_;
-  std::size_t size_;
-  E* data_ = nullptr;
-};
+using cuda_test::CudaBuffer;
 
 struct CudaPlace {
   explicit CudaPlace(const sw::HostCommunicator& group)
@@ -61,12 +32,7 @@ struct CudaPlace {
   }
   template <class E>
   [[nodiscard]] std::vector<E> get(const CudaBuffer<E>& numbers) const {
-    std::vector<E> out(numbers.size());
-    check_cuda(cudaMemcpyAsync(out.data(), numbers.data(), numbers.bytes(), cudaMemcpyDeviceToHost,
-                               execution.cuda_stream()),
-               "reading a buffer");
-    check_cuda(cudaStreamSynchronize(execution.cuda_stream()), "waiting for it");
-    return out;
+    return numbers.read();
   }
 
   Kokkos::Cuda execution;

@@ -111,8 +111,9 @@ struct Clique {
 /// @brief One rank of a fake communicator.
 class Comm {
 public:
-  Comm(std::shared_ptr<Clique> clique, int rank, std::shared_ptr<NcclScript> script)
-      : clique_(std::move(clique)), rank_(rank), script_(std::move(script)), left_(script_->polls) {
+  Comm(std::shared_ptr<Clique> clique, int rank, const char* name, std::shared_ptr<NcclScript> script)
+      : clique_(std::move(clique)), rank_(rank), name_(name), script_(std::move(script)),
+        left_(script_->polls) {
     ++FakeNcclWorld::get().communicators;
     const std::lock_guard lock(clique_->mutex);
     ++clique_->joined;
@@ -122,6 +123,8 @@ public:
   Comm& operator=(const Comm&) = delete;
 
   Result state() {
+    if (*name_ == '\0') // the real one keeps the pointer too
+      FakeNcclWorld::get().violate("a communicator without a name");
     if (script_->state != 0)
       return static_cast<Result>(script_->state.load());
     if (phase_ == Phase::idle)
@@ -295,6 +298,7 @@ private:
 
   std::shared_ptr<Clique> clique_;
   int rank_;
+  const char* name_;
   std::shared_ptr<NcclScript> script_;
   int left_;
   Phase phase_ = Phase::forming;
@@ -333,12 +337,12 @@ public:
     id.identity = ++FakeNcclWorld::get().identities;
     return result(script_->unique_id);
   }
-  [[nodiscard]] Result init(Communicator& out, int ranks, const UniqueId& id, int rank, const char*) {
+  [[nodiscard]] Result init(Communicator& out, int ranks, const UniqueId& id, int rank, const char* name) {
     if (script_->init != 0)
       return result(script_->init);
     auto clique =
         FakeNcclWorld::get().clique<Clique>(id.identity, [&] { return std::make_shared<Clique>(ranks); });
-    out = new Comm(std::move(clique), rank, script_);
+    out = new Comm(std::move(clique), rank, name, script_);
     return Result::in_progress;
   }
   [[nodiscard]] Result state(Communicator comm) { return comm->state(); }

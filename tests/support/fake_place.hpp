@@ -49,11 +49,10 @@ private:
   std::shared_ptr<std::vector<E>> memory_;
 };
 
-/// @brief A rank with its stream: where the communicator suite runs.
-struct FakePlace {
-  FakePlace(shardwright::HostCommunicator group, FakeRuntime runtime)
-      : runtime(std::move(runtime)), stream(this->runtime.make_stream()),
-        comm(shardwright::PeerTransport<FakeRuntime>::connect(std::move(group), this->runtime, stream)) {}
+/// @brief A rank's stream, and the memory that follows it.
+struct FakeDevice {
+  explicit FakeDevice(FakeRuntime runtime)
+      : runtime(std::move(runtime)), stream(this->runtime.make_stream()) {}
 
   template <class E>
   [[nodiscard]] FakeBuffer<E> put(std::vector<E> numbers) const {
@@ -70,6 +69,14 @@ struct FakePlace {
 
   FakeRuntime runtime;
   FakeRuntime::Stream stream;
+};
+
+/// @brief A rank that shares its device with the others of its group: where the communicator suite runs.
+struct FakePlace : FakeDevice {
+  FakePlace(shardwright::HostCommunicator group, FakeRuntime runtime)
+      : FakeDevice(std::move(runtime)),
+        comm(shardwright::PeerTransport<FakeRuntime>::connect(std::move(group), this->runtime, stream)) {}
+
   shardwright::DeviceCommunicator comm;
 };
 

@@ -57,9 +57,9 @@ private:
       }
       if (!next)
         return;
-      if (const unsigned delay = static_cast<unsigned>(delays_() % 16); delay > 12)
-        std::this_thread::sleep_for(std::chrono::microseconds(20 * delay));
-      else if (delay > 6)
+      if (const unsigned delay = static_cast<unsigned>(delays_() % 16); delay == 15)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      else if (delay > 8)
         std::this_thread::yield();
       next();
     }
@@ -209,12 +209,15 @@ public:
     stream.run([function, of] { function(of); });
   }
 
+  [[nodiscard]] int device() const noexcept { return device_; }
+  void use_device(int device) noexcept { device_ = device; }
   /// @brief Every launch from now on fails, on all ranks that share the runtime.
   void fail_launches() noexcept { counts_->broken = true; }
   [[nodiscard]] const FakeCounts& counts() const noexcept { return *counts_; }
 
 private:
   bool asynchronous_ = false;
+  int device_ = 0;
   std::shared_ptr<std::atomic<unsigned>> seeds_;
   std::shared_ptr<FakeCounts> counts_ = std::make_shared<FakeCounts>();
 };

@@ -6,6 +6,7 @@
 /// communicator has.
 
 #include <shardwright/comm/call.hpp>
+#include <shardwright/comm/memory_kind.hpp>
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/comm/typed_calls.hpp>
 #include <shardwright/core/error.hpp>
@@ -249,6 +250,10 @@ private:
 
   template <class Range>
   static detail::Elements view(Range& range) {
+    static_assert(
+        detail::may_carry<Self, Range>,
+        "DeviceCommunicator: the elements must lie in device memory, not in a std::vector or std::array of "
+        "the host (give a span of the device's memory, or use the host communicator of the group)");
     return detail::Elements::of(range);
   }
 

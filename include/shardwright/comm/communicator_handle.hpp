@@ -43,8 +43,8 @@ public:
   [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
                                                     SourceLocation where) = 0;
   virtual void abort(const std::string& reason) = 0;
-  /// @brief Throws what a call would throw because the group has ended; waits for nothing.
-  virtual void require_alive(SourceLocation where) = 0;
+  /// @brief Throws what the call would throw because the group has ended; waits for nothing.
+  virtual void require_alive(const CollectiveCall& call) = 0;
   /// @brief Waits on the host for the stream that the transport is bound to, if it is to one.
   virtual void await_stream(SourceLocation) {}
   /// @brief What the ranks share where all of the world are threads of this process; else null.
@@ -52,29 +52,6 @@ public:
     return nullptr;
   }
 };
-
-/// @brief The memory that a communicator's calls are about.
-struct HostMemory {};
-/// @brief Memory that kernels reach and host code need not.
-struct DeviceMemory {};
-
-namespace detail {
-
-template <class C>
-struct MemoryOf {
-  using type = HostMemory;
-};
-template <class C>
-requires requires { typename C::memory; }
-struct MemoryOf<C> {
-  using type = typename C::memory;
-};
-
-} // namespace detail
-
-/// @brief Memory that a communicator carries: its member type `memory`, else host memory.
-template <class C>
-using MemoryOf = typename detail::MemoryOf<C>::type;
 
 /// @brief A handle on a group of ranks; copies name the same group. `Self` derives from it, and `Interface`
 /// from Transport.
@@ -137,9 +114,9 @@ public:
 
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
   void abort(const std::string& reason) { transport().abort(reason); }
-  /// @brief Throws what a call would throw because the group has ended: a peer failed or left, or somebody
-  /// aborted. Waits for nothing.
-  void require_alive(SourceLocation where = SourceLocation::current()) { transport().require_alive(where); }
+  /// @brief Throws what the call would throw because the group has ended: a rank failed or left, or somebody
+  /// aborted. Issues nothing and waits for nothing.
+  void require_alive(const CollectiveCall& call) { transport().require_alive(call); }
   /// @brief What thread ranks share; null where ranks are processes. For transports that ranks of one process
   /// use beside this one.
   [[nodiscard]] std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
@@ -203,9 +180,9 @@ public:
     return made_of(communicator_.split(colour, key, std::move(name), where));
   }
   void abort(const std::string& reason) override { communicator_.abort(reason); }
-  void require_alive(SourceLocation where) override {
-    if constexpr (requires { communicator_.require_alive(where); })
-      communicator_.require_alive(where);
+  void require_alive(const CollectiveCall& call) override {
+    if constexpr (requires { communicator_.require_alive(call); })
+      communicator_.require_alive(call);
   }
   void await_stream(SourceLocation where) override {
     if constexpr (requires { communicator_.await_stream(where); })

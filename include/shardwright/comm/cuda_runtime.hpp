@@ -187,10 +187,10 @@ public:
     detail::check_cuda(cudaLaunchHostFunc(stream.get(), function, of), "noting a time");
   }
 
-private:
-  /// Of the calling thread, which starts on device 0.
+  /// @brief Makes the device the calling thread's, which starts on device 0.
   void use_device() const { detail::check_cuda(cudaSetDevice(device_), "choosing the device"); }
 
+private:
   int device_;
   int processors_ = 1;
 };

@@ -29,7 +29,7 @@ public:
     return part.valid() ? around(std::move(part)) : nullptr;
   }
   void abort(const std::string& reason) override { below_.abort(reason); }
-  void require_alive(SourceLocation where) override { below_.require_alive(where); }
+  void require_alive(const CollectiveCall& call) override { below_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
     return below_.thread_world();
   }

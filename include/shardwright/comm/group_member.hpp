@@ -58,6 +58,19 @@ public:
       raise(call, 0);
   }
 
+  /// Throws what a call would throw because the group has ended, without having been told so.
+  void require_alive(const CollectiveCall& call) {
+    if (sends_or_receives(call.operation) ? !group_->ended_for(call.root) : !group_->ended())
+      return;
+    const bool told = told_.load(std::memory_order_relaxed);
+    try {
+      raise(call, 0);
+    } catch (const Error&) {
+      told_.store(told, std::memory_order_relaxed);
+      throw;
+    }
+  }
+
   /// Posts a message; `finish` waits for it.
   void post(ThreadMessage& message, const CollectiveCall& call) {
     message.call = call;

@@ -83,10 +83,8 @@ public:
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
   void abort(const std::string& reason) { group().world().fail(detail::Failure::Kind::aborted, reason); }
 
-  /// @brief Throws what a call would throw because the group has ended; waits for nothing.
-  void require_alive(SourceLocation where) {
-    CollectiveCall call;
-    call.where = where;
+  /// @brief Throws what the call would throw because the group has ended; waits for nothing.
+  void require_alive(const CollectiveCall& call) {
     if (group().world().time_to_look_around())
       group().world().look_around();
     group().require_alive(group().site(call, 0));

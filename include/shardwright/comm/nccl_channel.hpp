@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -74,10 +75,10 @@ public:
   }
 
   /// Begins to form the communicator, of which this is one rank of `ranks`.
-  [[nodiscard]] NcclResult open(const typename Api::UniqueId& id, int ranks, int rank,
-                                const std::string& name) {
+  [[nodiscard]] NcclResult open(const typename Api::UniqueId& id, int ranks, int rank, std::string name) {
+    name_ = std::move(name);
     siblings_->enter(this);
-    const NcclResult result = api_.init(native_, ranks, id, rank, name.c_str());
+    const NcclResult result = api_.init(native_, ranks, id, rank, name_.c_str());
     open_ = !failed(result);
     if (!open_)
       siblings_->leave(this);
@@ -137,6 +138,7 @@ private:
   Api& api_;
   std::shared_ptr<NcclSiblings<Api>> siblings_;
   Native native_{};
+  std::string name_; ///< NCCL keeps a pointer to it.
   bool open_ = false;
   std::string aborted_;
 };

@@ -197,10 +197,10 @@ private:
 
   void open(const typename Api::UniqueId& id, const CollectiveCall& call, std::uint64_t sequence) {
     begun_ = true;
-    const std::string name = member_.name() + " " + std::to_string(member_.rank()) +
-                             (sends_ ? " to " : " from ") + std::to_string(peer_);
-    member_.check(channel_->open(id, 2, sends_ ? 0 : 1, name), *channel_, "ncclCommInitRankConfig", call,
-                  sequence);
+    std::string name = member_.name() + " " + std::to_string(member_.rank()) + (sends_ ? " to " : " from ") +
+                       std::to_string(peer_);
+    member_.check(channel_->open(id, 2, sends_ ? 0 : 1, std::move(name)), *channel_, "ncclCommInitRankConfig",
+                  call, sequence);
   }
 
   /// @return whether the turn is over.

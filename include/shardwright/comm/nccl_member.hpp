@@ -9,6 +9,7 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/mpi_waiting.hpp>
 #include <shardwright/comm/nccl_channel.hpp>
+#include <shardwright/comm/thread_world.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
@@ -81,7 +82,7 @@ public:
 
   /// Learns of the end of other ranks through the host group. @throws its error.
   void look(const CollectiveCall& call) {
-    guarded([&] { host_.require_alive(call.where); });
+    guarded([&] { host_.require_alive(call); });
   }
 
   /// Learns of the end of other ranks. One that leaves in order has done its part before, which may still be
@@ -90,13 +91,17 @@ public:
   bool look_while(Done&& done, const CollectiveCall& call) {
     return guarded([&] {
       try {
-        host_.require_alive(call.where);
+        host_.require_alive(call);
         return false;
       } catch (const Error&) {
-        const auto until = std::chrono::steady_clock::now() + grace;
-        while (!done())
-          if (std::chrono::steady_clock::now() > until)
+        if (world_has_ended())
+          throw;
+        Waiting waiting(std::min<std::chrono::nanoseconds>(deadline() / 2, grace));
+        while (!done()) {
+          waiting.pause();
+          if (waiting.expired())
             throw;
+        }
         return true;
       }
     });
@@ -186,7 +191,12 @@ private:
     return out;
   }
 
-  static constexpr std::chrono::milliseconds grace{200};
+  [[nodiscard]] bool world_has_ended() const {
+    const auto world = host_.thread_world();
+    return world && world->failure();
+  }
+
+  static constexpr std::chrono::seconds grace{1};
 
   Api api_;
   HostCommunicator host_;

@@ -96,10 +96,9 @@ public:
                                            member_.options());
   }
   void abort(const std::string& reason) override { member_.end(reason, true); }
-  void require_alive(SourceLocation where) override {
-    CollectiveCall call;
-    call.where = where;
-    member_.admit(call, 0);
+  void require_alive(const CollectiveCall& call) override {
+    member_.require_open(call, 0);
+    member_.look(call);
     watch(true);
   }
   [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {

@@ -33,12 +33,14 @@ struct AnyPeerKernel {
 /// 5. A Table is memory that the host writes (`host`) and kernels read (`device`) after `upload`, which
 ///    reads it in the stream's order.
 /// 6. `call` runs a function of the host in the stream's order.
+/// 7. `device` is its number in this process.
 /// A device that fails throws TransportError.
 template <class Type>
 concept PeerRuntime = requires(Type runtime, typename Type::Stream stream, typename Type::Event event,
                                typename Type::Table table, std::size_t bytes, void* to, const void* from,
                                void (*function)(void*)) {
   { Type::lanes } -> std::convertible_to<unsigned>;
+  { runtime.device() } -> std::same_as<int>;
   { runtime.make_stream() } -> std::same_as<typename Type::Stream>;
   { runtime.make_event() } -> std::same_as<typename Type::Event>;
   { runtime.make_table(bytes) } -> std::same_as<typename Type::Table>;

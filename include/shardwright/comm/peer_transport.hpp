@@ -5,15 +5,16 @@
 /// @brief Communication in device memory between ranks that are threads of one process and share the device.
 
 #include <shardwright/comm/device_communicator.hpp>
-#include <shardwright/comm/group_member.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi_waiting.hpp>
 #include <shardwright/comm/peer_group.hpp>
+#include <shardwright/comm/peer_member.hpp>
 
 #include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,250 +22,6 @@
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-namespace detail {
-
-/// One rank's side of a PeerGroup, bound to the stream of the rank. For one thread at a time.
-template <PeerRuntime Runtime>
-class PeerMember : public GroupMember<PeerGroup<Runtime>> {
-  using Base = GroupMember<PeerGroup<Runtime>>;
-  using Stream = typename Runtime::Stream;
-  using Round = typename PeerGroup<Runtime>::Round;
-
-public:
-  PeerMember(std::shared_ptr<PeerGroup<Runtime>> group, int rank, Stream stream)
-      : Base(std::move(group), rank), stream_(std::move(stream)), patience_(this->world().patience()),
-        slot_(1) {}
-
-  void run(const CollectiveCall& call) {
-    this->admit(call);
-    if (sends_or_receives(call.operation)) {
-      Letter& letter = post(call);
-      return finish(letter);
-    }
-    if (this->size() == 1)
-      return run_alone(call);
-    const typename Base::Recording recording(*this, call, sequence_ + 1, -1);
-    finish(enter(call, false), call);
-  }
-
-  [[nodiscard]] PendingOperation* start(const CollectiveCall& call) {
-    this->admit(call);
-    if (sends_or_receives(call.operation))
-      return &post(call);
-    Work& work = take(free_works_, works_);
-    Returned<Work> back(free_works_, work); // unless the call was started
-    work.round = nullptr;
-    if (this->size() == 1) {
-      run_alone(call);
-    } else {
-      work.ticket = this->recorder().begin(this->entry(call, sequence_ + 1, -1));
-      work.round = &enter(call, true);
-    }
-    back.keep();
-    return &work;
-  }
-
-private:
-  /// A started collective; without a round where the rank is alone.
-  struct Work final : PendingOperation {
-    explicit Work(PeerMember& owner) : member(owner) {}
-    [[nodiscard]] bool ready() override { return round == nullptr || member.ready(*round); }
-    void wait() override { member.wait(*this); }
-    void abandon() noexcept override { member.abandon(*this); }
-    PeerMember& member;
-    Round* round = nullptr;
-    FlightRecorder::Ticket ticket = 0;
-  };
-  /// A message under way.
-  struct Letter final : PendingOperation {
-    explicit Letter(PeerMember& owner) : member(owner), message(owner.group().runtime()) {}
-    [[nodiscard]] bool ready() override {
-      return message.over() ? member.group().runtime().done(message.carried)
-                            : member.group().ended_for(message.call.root);
-    }
-    void wait() override { member.finish(*this); }
-    void abandon() noexcept override { member.abandon(*this); }
-    PeerMember& member;
-    PeerMessage<Runtime> message;
-  };
-  /// Gives a record back at the end, by return or by exception.
-  template <class Record>
-  class Returned {
-  public:
-    Returned(std::vector<Record*>& free, Record& record) : free_(free), record_(&record) {}
-    ~Returned() {
-      if (record_ != nullptr)
-        free_.push_back(record_); // there is room: see take()
-    }
-    Returned(const Returned&) = delete;
-    Returned& operator=(const Returned&) = delete;
-    void keep() noexcept { record_ = nullptr; }
-
-  private:
-    std::vector<Record*>& free_;
-    Record* record_;
-  };
-  template <class Record>
-  [[nodiscard]] Record& take(std::vector<Record*>& free, std::vector<std::unique_ptr<Record>>& all) {
-    if (free.empty()) {
-      free.reserve(all.size() + 1);
-      return *all.emplace_back(std::make_unique<Record>(*this));
-    }
-    Record* const out = free.back();
-    free.pop_back();
-    return *out;
-  }
-
-  [[nodiscard]] Runtime& runtime() const noexcept { return this->group().runtime(); }
-
-  /// Publishes this rank's part of its next collective.
-  [[nodiscard]] Round& enter(const CollectiveCall& call, bool keep) {
-    Round* const round = this->group().join(sequence_ + 1);
-    if (round == nullptr)
-      this->raise(call, 0);
-    auto& part = round->parts[static_cast<std::size_t>(this->rank())];
-    const CollectiveCall* shown = &call;
-    if (keep) {
-      part.call = call;
-      part.in_blocks.assign(call.in_blocks.begin(), call.in_blocks.end());
-      part.out_blocks.assign(call.out_blocks.begin(), call.out_blocks.end());
-      part.call.in_blocks = part.in_blocks;
-      part.call.out_blocks = part.out_blocks;
-      shown = &part.call;
-    }
-    runtime().record(part.ready, stream_);
-    this->show(round->slots[static_cast<std::size_t>(this->rank())], *shown, sequence_ + 1);
-    ++sequence_;
-    if (!this->group().arrive(*round, *this))
-      this->raise(call, sequence_);
-    return *round;
-  }
-
-  /// Waits on the host until the round is launched, and puts the rank's stream behind it.
-  void finish(Round& round, const CollectiveCall& call) {
-    const std::uint64_t sequence = round.sequence;
-    if (!round.over()) {
-      const bool awake = this->group().await(round, patience_);
-      if (!awake && this->group().give_up(
-                        round, std::make_shared<const Failure>(late_collective(*this, call, sequence))))
-        this->raise(call, sequence);
-      if (!round.over())
-        this->raise(call, sequence);
-    }
-    switch (round.state.load(std::memory_order_seq_cst)) {
-    case Round::State::mismatched:
-      this->disagree(round.sentence, call, sequence);
-    case Round::State::clashing: {
-      const std::string sentence = round.sentence;
-      this->group().leave_round(round);
-      throw InvalidArgument(std::string(name_of(call.operation)) + ": " + sentence,
-                            this->context(call, sequence));
-    }
-    default:
-      runtime().wait(stream_, round.done);
-      this->group().leave_round(round);
-    }
-  }
-
-  void wait(Work& work) {
-    const Returned<Work> back(free_works_, work);
-    if (work.round == nullptr)
-      return;
-    const Ended ended(this->recorder(), work.ticket);
-    // The round may be another collective's as soon as it is left.
-    const CollectiveCall call = work.round->parts[static_cast<std::size_t>(this->rank())].call;
-    finish(*work.round, call);
-  }
-  [[nodiscard]] bool ready(Round& round) {
-    switch (round.state.load(std::memory_order_seq_cst)) {
-    case Round::State::open:
-      return this->group().ended();
-    case Round::State::launched:
-      return runtime().done(round.done);
-    default:
-      return true;
-    }
-  }
-  /// The buffers may be used again in the stream's order as soon as this returns.
-  void abandon(Work& work) noexcept {
-    const Returned<Work> back(free_works_, work);
-    if (work.round == nullptr)
-      return;
-    const Ended ended(this->recorder(), work.ticket);
-    this->fail(this->dropped(work.round->parts[static_cast<std::size_t>(this->rank())].call));
-    put_behind(work.round->state.load(std::memory_order_seq_cst) == Round::State::launched, work.round->done);
-  }
-
-  [[nodiscard]] Letter& post(const CollectiveCall& call) {
-    Letter& letter = take(free_letters_, letters_);
-    Returned<Letter> back(free_letters_, letter);
-    letter.message.broken.clear();
-    runtime().record(letter.message.ready, stream_);
-    Base::post(letter.message, call);
-    back.keep();
-    return letter;
-  }
-  void finish(Letter& letter) {
-    const Returned<Letter> back(free_letters_, letter);
-    Base::finish(letter.message, patience_);
-    const PeerMessage<Runtime>& message = letter.message;
-    if (!message.broken.empty())
-      throw TransportError(0, std::string(name_of(message.call.operation)) + ": " + message.broken,
-                           this->context(message.call, message.sequence));
-    runtime().wait(stream_, letter.message.carried);
-  }
-  void abandon(Letter& letter) noexcept {
-    const Returned<Letter> back(free_letters_, letter);
-    this->fail(this->dropped(letter.message.call));
-    this->discard(letter.message, patience_);
-    put_behind(letter.message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::done,
-               letter.message.carried);
-  }
-  void put_behind(bool launched, typename Runtime::Event& event) noexcept {
-    if (!launched)
-      return;
-    try {
-      runtime().wait(stream_, event);
-    } catch (
-        const std::exception&) { // NOLINT(bugprone-empty-catch): the device has failed, the next call says so
-    }
-  }
-
-  /// A rank by itself needs no other stream: its copies go where its kernels go.
-  void run_alone(const CollectiveCall& call) {
-    this->show(slot_.front(), call, 0);
-    note_begin(runtime(), stream_, call.times);
-    if (work_.build(slot_.data(), 1)) {
-      bool reads_table = false;
-      launch_work(runtime(), stream_, work_, table_, reads_table);
-    }
-    note_end(runtime(), stream_, call.times);
-  }
-
-  /// Ends an entry of the flight recorder.
-  struct Ended {
-    Ended(FlightRecorder& of, FlightRecorder::Ticket which) : recorder(of), ticket(which) {}
-    ~Ended() { recorder.end(ticket); }
-    Ended(const Ended&) = delete;
-    Ended& operator=(const Ended&) = delete;
-    FlightRecorder& recorder;
-    FlightRecorder::Ticket ticket;
-  };
-
-  Stream stream_;
-  Patience patience_;
-  std::uint64_t sequence_ = 0;
-  std::vector<std::unique_ptr<Work>> works_;
-  std::vector<std::unique_ptr<Letter>> letters_;
-  std::vector<Work*> free_works_;
-  std::vector<Letter*> free_letters_;
-  std::vector<ThreadSlot> slot_; // of a rank that is alone, as are the two below
-  PeerWorkList work_;
-  std::optional<typename Runtime::Table> table_;
-};
-
-} // namespace detail
 
 /// @brief The transport of thread ranks that share a device: kernels on streams of the group, ordered with
 /// the ranks' streams by events.
@@ -282,14 +39,13 @@ class PeerTransport final : public DeviceTransport,
 
 public:
   /// @brief Collective over `group`, whose ranks are threads of this process; each gives its stream.
-  /// @throws ConfigurationMismatch where the ranks are processes.
+  /// @throws ConfigurationMismatch where the ranks are processes, or their streams are on several devices.
   [[nodiscard]] static std::shared_ptr<PeerTransport> connect(HostCommunicator group, Runtime runtime,
                                                               Stream stream) {
     std::shared_ptr<detail::ThreadWorld> world = group.thread_world();
     if (group.size() == 1) {
-      if (!world) // a process: a world of its own, in which the rank has its number
-        world = std::make_shared<detail::ThreadWorld>(group.world_rank() + 1,
-                                                      LaunchOptions{.deadline = group.deadline()});
+      if (!world) // a process: nobody else is in its world
+        world = std::make_shared<detail::ThreadWorld>(1, LaunchOptions{.deadline = group.deadline()});
       auto own = make_group(group, std::move(world), std::move(runtime));
       return std::make_shared<PeerTransport>(std::move(group), std::move(own), std::move(stream));
     }
@@ -298,6 +54,7 @@ public:
           "connect: ranks that share a device through peer kernels must be threads of one process, but those "
           "of this group are processes (use NCCL, or start the ranks as threads)",
           {group.world_rank(), group.name(), "connect", 0, {}, {}});
+    require_one_device(group, runtime);
     std::shared_ptr<detail::PeerGroup<Runtime>> shared;
     if (group.rank() == 0)
       shared = make_group(group, std::move(world), std::move(runtime));
@@ -338,16 +95,27 @@ public:
     while (!member_.group().runtime().done(*stream_event_))
       waiting.pause();
   }
-  void require_alive(SourceLocation where) override {
-    CollectiveCall call;
-    call.where = where;
-    member_.admit(call);
-  }
+  void require_alive(const CollectiveCall& call) override { member_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const override {
     return group_.thread_world();
   }
 
 private:
+  static void require_one_device(HostCommunicator& group, const Runtime& runtime) {
+    const std::array<int, 1> own{runtime.device()};
+    std::vector<int> all(static_cast<std::size_t>(group.size()));
+    group.all_gather(own, all);
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw ConfigurationMismatch(
+            "connect: thread ranks of one group must share a device, but rank " +
+                std::to_string(group.world_rank(static_cast<int>(rank))) + " is on device " +
+                std::to_string(all[rank]) + " and rank " + std::to_string(group.world_rank(0)) +
+                " on device " + std::to_string(all[0]) +
+                " (start a process for each device, which NCCL connects, or give all threads one device)",
+            {group.world_rank(), group.name(), "connect", 0, {}, {}});
+  }
+
   [[nodiscard]] static std::shared_ptr<detail::PeerGroup<Runtime>>
   make_group(const HostCommunicator& group, std::shared_ptr<detail::ThreadWorld> world, Runtime runtime) {
     std::vector<int> members;

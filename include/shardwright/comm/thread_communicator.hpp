@@ -103,12 +103,8 @@ public:
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
   void abort(const std::string& reason) { state().member.abort(reason); }
 
-  /// @brief Throws what a call would throw because the group has ended; waits for nothing.
-  void require_alive(SourceLocation where) {
-    CollectiveCall call;
-    call.where = where;
-    state().member.admit(call);
-  }
+  /// @brief Throws what the call would throw because the group has ended; waits for nothing.
+  void require_alive(const CollectiveCall& call) { state().member.require_alive(call); }
 
   /// @brief The state that all ranks of the launch share; for launch().
   [[nodiscard]] detail::ThreadWorld& shared_world() const { return state().member.world(); }

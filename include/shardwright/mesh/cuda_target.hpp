@@ -10,8 +10,7 @@
 #include <shardwright/comm/peer_transport.hpp>
 #include <shardwright/core/error.hpp>
 #if defined(SHARDWRIGHT_WITH_NCCL)
-#include <shardwright/comm/nccl_api.hpp>
-#include <shardwright/comm/nccl_transport.hpp>
+#include <shardwright/comm/nccl_communicator.hpp>
 #endif
 
 #include <Kokkos_Core.hpp>
@@ -43,20 +42,16 @@ struct CudaTarget {
   /// one GPU; the errors of the group and of the device.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group,
                                                   const execution_space& execution) {
-    const int device = execution.cuda_device();
-    detail::check_cuda(cudaSetDevice(device), "choosing the device");
-    const CudaRuntime runtime(device);
+    const CudaRuntime runtime(execution.cuda_device());
     CudaRuntime::Stream stream(execution.cuda_stream(), std::make_shared<execution_space>(execution));
     if (group.size() == 1 || group.thread_world())
       return DeviceCommunicator(PeerTransport<CudaRuntime>::connect(group, runtime, std::move(stream)));
 #if defined(SHARDWRIGHT_WITH_NCCL)
-    return DeviceCommunicator(std::make_shared<detail::NcclTransport<NcclApi, CudaRuntime>>(
-        group, NcclApi(), runtime, std::move(stream), NcclOptions()));
+    return NcclCommunicator::connect(group, runtime, std::move(stream));
 #else
     throw ConfigurationMismatch(
         "CudaTarget: the ranks of a group must be threads of one process, which share its GPU, or be "
-        "connected "
-        "by NCCL, but they are processes and this program is built without NCCL (configure with "
+        "connected by NCCL, but they are processes and this program is built without NCCL (configure with "
         "SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
         {group.world_rank(), group.name(), "connect", 0, {}, {}});
 #endif

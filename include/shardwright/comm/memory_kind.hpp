@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Which memory a communicator carries, and which containers lie in host memory for certain.
+
+#include <shardwright/core/config.hpp>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The memory that a communicator's calls are about.
+struct HostMemory {};
+/// @brief Memory that kernels reach and host code need not.
+struct DeviceMemory {};
+
+namespace detail {
+
+template <class C>
+struct MemoryOf {
+  using type = HostMemory;
+};
+template <class C>
+requires requires { typename C::memory; }
+struct MemoryOf<C> {
+  using type = typename C::memory;
+};
+
+} // namespace detail
+
+/// @brief Memory that a communicator carries: its member type `memory`, else host memory.
+template <class C>
+using MemoryOf = typename detail::MemoryOf<C>::type;
+
+namespace detail {
+
+/// Containers of host memory; spans and views may be of any.
+template <class Range>
+inline constexpr bool is_host_container = std::is_array_v<Range>;
+template <class Range>
+inline constexpr bool is_host_container<const Range> = is_host_container<Range>;
+template <class E>
+inline constexpr bool is_host_container<std::vector<E, std::allocator<E>>> = true;
+template <class E, std::size_t size>
+inline constexpr bool is_host_container<std::array<E, size>> = true;
+
+/// Whether a communicator's calls reach the elements of a range, as far as the types tell.
+template <class C, class Range>
+inline constexpr bool may_carry =
+    std::is_same_v<shardwright::MemoryOf<C>, HostMemory> || !is_host_container<Range>;
+
+} // namespace detail
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
