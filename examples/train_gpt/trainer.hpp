@@ -304,9 +304,9 @@ private:
   [[nodiscard]] std::string graph_obstacle() const {
     if (!options_.cuda_graph)
       return "not asked for";
-    if (whole_.size() > 1 && whole_.world().thread_world() != nullptr)
-      return "thread ranks meet on the host in their collectives, which a CUDA graph cannot hold (start the "
-             "ranks as processes, or run one rank)";
+    if (whole_.size() > 1)
+      return "collectives between ranks need the host, threads to meet and NCCL to be watched, which a CUDA "
+             "graph cannot hold (run one rank)";
     return {};
   }
 
