@@ -186,7 +186,9 @@ struct PlanShares {
     sum += bandwidth;
     fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies));
   }
-  const auto gather = [sum](double members) { return LinkCost{(members - 1) / (members * sum), 0}; };
+  const auto gather = [sum](double members) { // of a search's bound there may be fewer ranks than experts
+    return LinkCost{members > 1 ? (members - 1) / (members * sum) : 0, 0};
+  };
   PlanLinks out{gather(plan.tp), gather(plan.cp), {}, {}, gather(static_cast<double>(plan.dp) * plan.cp), {}};
   if (copies > 0) {
     const double ep = plan.ep; // more levels than two are left at nothing

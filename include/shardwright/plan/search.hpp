@@ -13,7 +13,9 @@
 #include <shardwright/plan/plan_links.hpp>
 #include <shardwright/plan/run_spec.hpp>
 #include <shardwright/plan/search_orders.hpp>
+#include <shardwright/plan/search_schedules.hpp>
 #include <shardwright/plan/search_space.hpp>
+#include <shardwright/plan/search_state.hpp>
 #include <shardwright/plan/step_cost.hpp>
 #include <shardwright/plan/step_times.hpp>
 
@@ -36,44 +38,6 @@ struct Plan {
 };
 
 namespace detail {
-
-/// Extents of tp and cp, and a time that no plan with them can beat.
-struct SearchGroup {
-  double floor_seconds = 0;
-  int tp = 1;
-  int cp = 1;
-};
-
-/// What a search knows before it begins: the values that extents may have, and the groups, fastest first.
-struct SearchTables {
-  static constexpr std::size_t most_groups = 512;
-  Divisors stages{}, experts{}, batches{};
-  std::array<SearchGroup, most_groups> groups{};
-  int group_count = 0;
-  std::int64_t evaluations = 0;
-};
-
-/// The least of something so far. None is 0, because g++ 12 loses other initial values of arrays once
-/// constants have been made from them.
-struct SearchCandidate {
-  double measure = 0;
-  PlanConfiguration plan{};
-};
-
-/// Where a search stands. It may stop between two numbers of stages and go on later, so that a compiler can
-/// spread it over constants, each with a limit of its own on the operations that it takes.
-struct SearchState {
-  int group = 0, expert = 0, stage = 0;
-  double best_seconds = std::numeric_limits<double>::infinity();
-  std::array<SearchCandidate, most_complexity + 1> fastest{}; ///< By complexity.
-  SearchCandidate smallest{};                                 ///< In bytes, until anything fits.
-  std::int64_t evaluations = 0;
-  bool done = false;
-};
-
-[[nodiscard]] constexpr bool allows(const std::optional<int>& settled, std::int64_t value) {
-  return !settled || *settled == value;
-}
 
 /// The search of one model, cluster and run.
 ///
@@ -168,21 +132,12 @@ public:
   }
 
 private:
-  /// Schedules with their numbers of chunks.
-  struct Schedules {
-    struct One {
-      PlanSchedule schedule = PlanSchedule::one_f_one_b;
-      int chunks = 1;
-    };
-    std::array<One, 8 + most_chunks> plans{};
-    int count = 0;
-  };
   /// What the plans with the same extents share, and those with the same microbatch.
   struct Branch {
     PlanConfiguration plan{};
     PlanLinks least{}; ///< That no order betters.
     SearchOrders orders{};
-    Schedules schedules{};                     ///< That are allowed with these numbers.
+    SearchSchedules schedules{};               ///< That are allowed with these numbers.
     std::array<int, Divisors::most> batches{}; ///< That divide a rank's sequences, in ascending order.
     int batch_count = 0;
     RankComputation computed{};
@@ -193,8 +148,6 @@ private:
     PassCosts passes{};
     bool own = true; ///< The microbatch is that of the branch.
   };
-  /// Schedules that a bound is for.
-  enum class Kind : std::uint8_t { unpaired, paired, any };
 
   [[nodiscard]] constexpr double limit(const SearchState& state) const {
     return state.best_seconds * (1 + space_.tolerance);
@@ -294,7 +247,7 @@ private:
     PlanConfiguration& plan = branch.plan;
     plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
     const bool one = to - from == 1;
-    find_schedules(branch.schedules, plan, one);
+    branch.schedules.find(model_, run_, space_, plan, one);
     Filling filling{plan, {}, one};
     if (!one) {
       if (plan.pp > 1)
@@ -304,7 +257,7 @@ private:
     branch.computed = computation_of(plan);
     const double most = limit(state, complexity(plan));
     return layers_floor(plan, branch.computed, least_traffic(plan)) > most ||
-           bound_of(branch, branch.least, Kind::any, filling, state) > most;
+           bound_of(branch, branch.least, ScheduleKind::any, filling, state) > most;
   }
 
   /// The passes of a stage of average size, with the least traffic.
@@ -313,38 +266,6 @@ private:
     return stage_pass({static_cast<double>(model_.layers) / plan.pp - expert, expert, 1.0 / plan.pp},
                       computation_of(plan), least_traffic(plan), repeats_of(plan.recomputation),
                       calibration_.shared);
-  }
-
-  /// The schedules that are not ruled out, by the numbers of a plan unless only by the search's space.
-  constexpr void find_schedules(Schedules& out, PlanConfiguration plan, bool of_plan) const {
-    out.count = 0;
-    if (plan.pp == 1) {
-      out.plans[static_cast<std::size_t>(out.count++)] = {PlanSchedule::one_f_one_b, 1};
-      return;
-    }
-    const auto microbatches = static_cast<int>(microbatches_of(run_, plan));
-    for (int kind = 0; kind < 8; ++kind) {
-      plan.schedule = static_cast<PlanSchedule>(kind);
-      const bool interleaved = plan.schedule == PlanSchedule::interleaved;
-      if ((space_.schedule && *space_.schedule != plan.schedule) ||
-          (of_plan && !rule_of(plan.schedule, plan.pp, microbatches).holds()))
-        continue;
-      for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
-        if ((!interleaved || allows(space_.chunks, chunks)) &&
-            model_.layers >= plan.pp * chunks_of(plan.schedule, chunks))
-          out.plans[static_cast<std::size_t>(out.count++)] = {plan.schedule, chunks};
-    }
-  }
-
-  template <class Function>
-  static constexpr void for_each(const Schedules& schedules, PlanConfiguration plan, Kind kind,
-                                 const Function& function) {
-    for (int i = 0; i < schedules.count; ++i) {
-      plan.schedule = schedules.plans[static_cast<std::size_t>(i)].schedule;
-      plan.chunks = schedules.plans[static_cast<std::size_t>(i)].chunks;
-      if (kind == Kind::any || pairs_passes(plan) == (kind == Kind::paired))
-        function(plan);
-    }
   }
 
   [[nodiscard]] constexpr double memory_of(const PlanConfiguration& plan) const {
@@ -357,7 +278,7 @@ private:
       return false;
     branch.orders.find(cluster_, branch.plan, model_.experts.active, calibration_.shared, space_);
     const auto limit_now = [&] { return limit(state, complexity(branch.plan)); };
-    for (const Kind kind : {Kind::unpaired, Kind::paired}) {
+    for (const ScheduleKind kind : {ScheduleKind::unpaired, ScheduleKind::paired}) {
       if (bound_of(branch, branch.orders.least, kind, {}, state) > limit_now())
         continue;
       std::array<double, SearchOrders::most> bounds{};
@@ -374,9 +295,9 @@ private:
   constexpr bool settle_least(PlanConfiguration& settled, SearchState& state) const {
     const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
     PlanConfiguration plan = settled;
-    Schedules legal;
+    SearchSchedules legal;
     if (none)
-      find_schedules(legal, plan, true);
+      legal.find(model_, run_, space_, plan, true);
     int recomputation = 3, stage = 4;
     for (int kind = 0; kind < 3; ++kind)
       for (int zero = 0; zero <= 3; ++zero) {
@@ -392,7 +313,7 @@ private:
           stage = std::min(stage, zero);
         }
         if (none)
-          for_each(legal, plan, Kind::any, [&](const PlanConfiguration& scheduled) {
+          legal.for_each(plan, ScheduleKind::any, [&](const PlanConfiguration& scheduled) {
             keep(state.smallest, memory_of(scheduled), scheduled);
           });
       }
@@ -404,15 +325,15 @@ private:
   }
 
   /// Less than any plan of the branch takes with schedules of a kind.
-  [[nodiscard]] constexpr double bound_of(const Branch& branch, const PlanLinks& links, Kind kind,
+  [[nodiscard]] constexpr double bound_of(const Branch& branch, const PlanLinks& links, ScheduleKind kind,
                                           const Filling& filling, SearchState& state) const {
-    if (kind == Kind::paired && branch.plan.pp == 1)
+    if (kind == ScheduleKind::paired && branch.plan.pp == 1)
       return std::numeric_limits<double>::infinity();
     const SharedCalibration& shared = calibration_.shared;
     PlanConfiguration plan = branch.plan;
     LayerTraffic traffic;
     int kinds = 0; // of schedules: one that does not pair, one that does
-    for_each(branch.schedules, plan, kind, [&](const PlanConfiguration& one) {
+    branch.schedules.for_each(plan, kind, [&](const PlanConfiguration& one) {
       const int bit = pairs_passes(one) ? 2 : 1;
       if ((kinds & bit) != 0)
         return;
@@ -434,7 +355,7 @@ private:
         [&](const PassCosts& passes, const StageSeconds& stages) {
           ScheduleTime least;
           bool first = true;
-          for_each(branch.schedules, plan, kind, [&](PlanConfiguration one) {
+          branch.schedules.for_each(plan, kind, [&](PlanConfiguration one) {
             const double waiting = imbalance_seconds(run_, one, stages);
             if (!filling.own)
               one.microbatch = filling.plan.microbatch;
@@ -465,10 +386,10 @@ private:
   /// Tries the schedules and shardings of a branch. Recomputation takes time and saves memory: with each of
   /// these the first that fits is the fastest.
   constexpr void try_schedules(const Branch& branch, const std::array<double, SearchOrders::most>& bounds,
-                               Kind kind, SearchState& state) const {
+                               ScheduleKind kind, SearchState& state) const {
     const SharedCalibration& shared = calibration_.shared;
     const SearchOrders& orders = branch.orders;
-    for_each(branch.schedules, branch.plan, kind, [&](PlanConfiguration plan) {
+    branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration plan) {
       for (; plan.zero_stage <= 3; ++plan.zero_stage) {
         if (!allows(space_.zero_stage, plan.zero_stage))
           continue;
@@ -511,23 +432,6 @@ private:
         return true;
     }
     return false;
-  }
-
-  /// The least of each part of two.
-  [[nodiscard]] static constexpr TrafficCost least_of(const TrafficCost& left, const TrafficCost& right) {
-    return {std::min(left.bytes, right.bytes), std::min(left.seconds, right.seconds),
-            std::min(left.exposed_seconds, right.exposed_seconds)};
-  }
-  [[nodiscard]] static constexpr LayerTraffic least_of(const LayerTraffic& left, const LayerTraffic& right) {
-    return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),
-            least_of(left.expert, right.expert)};
-  }
-  [[nodiscard]] static constexpr ScheduleTime least_of(const ScheduleTime& left, const ScheduleTime& right) {
-    return {std::min(left.bubble_seconds, right.bubble_seconds),
-            std::min(left.imbalance_seconds, right.imbalance_seconds), least_of(left.sends, right.sends)};
-  }
-  [[nodiscard]] static constexpr ShardingTime least_of(const ShardingTime& left, const ShardingTime& right) {
-    return {least_of(left.data, right.data), std::min(left.optimizer_seconds, right.optimizer_seconds)};
   }
 
   static constexpr void keep(SearchCandidate& kept, double measure, const PlanConfiguration& plan) {
