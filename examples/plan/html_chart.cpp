@@ -69,6 +69,8 @@ std::string draw(const BarChart& chart) {
     longest_total = std::max(longest_total, bar.total.size());
     for (const Segment& segment : bar.segments)
       sum += segment.figure.value;
+    for (const Figure& end : bar.interval)
+      sum = std::max(sum, end.value);
     most = std::max(most, sum);
   }
   for (std::size_t i = 0; chart.stacked && !chart.bars.empty() && i < chart.bars.front().segments.size(); ++i)
@@ -109,6 +111,11 @@ std::string draw(const BarChart& chart) {
       if (chart.stacked && wide > letter * static_cast<double>(shown.size()) + 8)
         out += text("in in-" + slug(segment.name), x + wide / 2, y + 18, shown);
       x += wide;
+    }
+    for (const Figure& end : bar.interval) { // below the bar, so that it crosses no number
+      const double at = left + end.value * scale, from = left + bar.interval.front().value * scale;
+      out += "<path class=\"interval\"" + end.attributes() + " d=\"M" + px(from) + " " + px(y + height + 4) +
+             "H" + px(at) + "M" + px(at) + " " + px(y + height + 1) + "v6\"/>\n";
     }
     const double limit = left + chart.limit * scale; // no words across its line
     const bool beside =

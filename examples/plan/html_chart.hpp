@@ -21,7 +21,8 @@ struct Segment {
 struct Bar {
   std::string label;
   std::vector<Segment> segments;
-  std::string total; ///< Text after the bar.
+  std::string total;              ///< Text after the bar.
+  std::vector<Figure> interval{}; ///< The least and the most that it may be, where both are there.
 };
 /// @brief Bars below one another with one axis.
 struct BarChart {

@@ -173,11 +173,16 @@ std::string time_section(const Document& study) {
     parts.bars.push_back(std::move(bar));
   }
   BarChart plans{"Time of a step of several plans", "seconds of a step", 1, {}, 0, {}, true};
-  plans.bars.push_back({"the plan", segments_of(study, "/seconds"), short_text(step) + " s"});
+  const auto add = [&](const std::string& at, const std::string& name) {
+    plans.bars.push_back({name,
+                          segments_of(study, at + "/seconds"),
+                          short_text(study.figure(at + "/step_seconds").value) + " s",
+                          {study.figure(at + "/least_seconds"), study.figure(at + "/most_seconds")}});
+  };
+  add("", "the plan");
   for (const auto& [at, name] : other_plans(study))
     if (!study.has(at + "/problem"))
-      plans.bars.push_back({name, segments_of(study, at + "/seconds"),
-                            short_text(study.figure(at + "/step_seconds").value) + " s"});
+      add(at, name);
   return "<h2 id=\"time\">Where the time goes</h2>\n" +
          chart_figure(draw(parts),
                       "Communication is solid where a step waits for it, and pale where computation "
@@ -185,7 +190,10 @@ std::string time_section(const Document& study) {
                           escaped(nothing.empty() ? "none" : nothing) + ".") +
          "<details><summary>Time as a table</summary>" +
          table("Parts of a step", {"Part", "s", "of the step", "hidden, s", "sent by a rank, GB"}, rows) +
-         "</details>\n" + chart_figure(draw(plans), "The plan beside others.");
+         "</details>\n" +
+         chart_figure(draw(plans),
+                      "The plan beside others; the lines are the intervals that hold four of five "
+                      "published runs.");
 }
 
 std::string binding_section(const Document& study) {

@@ -57,7 +57,7 @@ svg.chart .in-memory-bound-operations,svg.chart .in-context-parallel-traffic,svg
 svg.chart .in-activations,svg.chart .in-pipeline-sends,svg.chart .in-logits,svg.chart .in-helps,
 svg.chart .in-launches-and-contention,svg.chart .in-buffers{fill:#101820}
 svg.chart .in-hidden-behind-computation{fill:var(--ink)}
-.scroll{overflow-x:auto}td code{overflow-wrap:normal}table{border-collapse:collapse;margin:10px 0;font-size:15px;font-variant-numeric:tabular-nums}
+.interval{stroke:var(--ink);stroke-width:1.5;fill:none}.scroll{overflow-x:auto}td code{overflow-wrap:normal}table{border-collapse:collapse;margin:10px 0;font-size:15px;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--soft);font-size:14px;padding:4px 0}
 th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--rule);text-align:right;vertical-align:top}
 th:first-child,td.words{text-align:left}th{font-weight:600}tbody th{font-weight:400}
