@@ -216,8 +216,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
        "Gigabytes per second of that link, each way and rank; 0 for no limit.", "Ranks");
 
   app.add_option("--model", options.model,
-                 "Model size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model +
-                     ".")
+                 "Size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model + ".")
       ->check(one_of(preset_names))
       ->type_name("NAME")
       ->group("Model");
