@@ -22,15 +22,16 @@ namespace sw = shardwright;
 using Host = sw::HostTarget<Kokkos::Serial>;
 using Device = sw::CudaTarget;
 
-/// @brief The largest |a - b| / (1 + |b|); infinite where the lengths differ or only one of the two is
-/// finite.
+/// @brief The largest |a - b| / (1 + |b|); infinite where the lengths differ or one of the two is not
+/// finite and not the same.
 [[nodiscard]] inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   double largest = a.size() == b.size() ? 0 : infinity;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    if (std::isfinite(a[i]) != std::isfinite(b[i]))
+    const bool both_finite = std::isfinite(a[i]) && std::isfinite(b[i]);
+    if (!both_finite && a[i] != b[i] && !(std::isnan(a[i]) && std::isnan(b[i])))
       return infinity;
-    if (std::isfinite(a[i]))
+    if (both_finite)
       largest = std::max(largest, std::abs(a[i] - b[i]) / (1 + std::abs(b[i])));
   }
   return largest;

@@ -21,6 +21,7 @@
 
 #include "cuda/compare.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -203,6 +204,9 @@ private:
     keep_all(sum, y, rms, dx, d_gain);
   }
 
+  /// As a model has it: larger ones make softmax so steep that the roundings of narrow elements show.
+  double scale() const { return 1 / std::sqrt(static_cast<double>(shape.head_dim)); }
+
   void attention() {
     const auto qkv = random(shape.tokens(), shape.qkv_width());
     const auto cosines = sums(shape.sequence, shape.head_dim / 2),
@@ -212,11 +216,11 @@ private:
     keep_all(cosines, sines, qkv);
     const auto out = matrix(shape.tokens(), shape.output_width());
     const auto log_sum_exp = vector(shape.tokens() * shape.heads());
-    kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, 0.35,
+    kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, scale(),
                                vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
     const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
     kernels::attention_backward(execution_, qkv, out, log_sum_exp,
-                                random(shape.tokens(), shape.output_width()), d_qkv, shape, 0.35,
+                                random(shape.tokens(), shape.output_width()), d_qkv, shape, scale(),
                                 vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
     keep_all(out, log_sum_exp, d_qkv);
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);
@@ -238,12 +242,12 @@ private:
     kernels::copy(execution_, d_qkv, d_joined);
     kernels::pack_key_values(execution_, qkv, keys, shape);
     kernels::attention_forward_block(
-        execution_, qkv, keys, joined, log_sum_exp, shape, block, 0.35,
+        execution_, qkv, keys, joined, log_sum_exp, shape, block, scale(),
         vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
     kernels::copy(execution_, joined, out);
     kernels::attention_backward_block(
         execution_, qkv, keys, out, log_sum_exp, random(shape.tokens(), shape.output_width()), d_joined,
-        d_keys, shape, block, 0.35,
+        d_keys, shape, block, scale(),
         vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
     kernels::add_key_values(execution_, d_keys, d_joined, shape);
     kernels::copy(execution_, d_joined, d_qkv);

@@ -60,6 +60,7 @@ struct AttentionForwardLanes {
         values += weight * chunk.load(key + a.shape.head_dim);
       }
       chunk.store(to, values / sum);
+      sync_lanes(); // all lanes have read what one overwrites
       if (first_lane())
         a.log_sum_exp[index] = best + std::log(sum);
     });

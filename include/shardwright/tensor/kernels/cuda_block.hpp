@@ -56,15 +56,18 @@ struct BlockLauncher<Kokkos::Cuda> {
                   const Functor& functor) {
     if (blocks == 0)
       return;
+    require(blocks <= 0x7fffffff, "Kernel", "a launch must have less than 2^31 blocks (cut the batch).");
     cudaError_t status = cudaSetDevice(execution.cuda_device());
     if (status == cudaSuccess && shared_bytes > shared_bytes_everywhere)
       status = cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes));
     if (status == cudaSuccess) {
-      cuda_block_kernel<Functor>
-          <<<static_cast<unsigned>(blocks), Functor::warps* static_cast<unsigned>(warp_threads), shared_bytes,
-             execution.cuda_stream()>>>(functor);
-      status = cudaGetLastError();
+      Functor copy = functor;
+      void* arguments[] = {&copy};
+      status = cudaLaunchKernel(reinterpret_cast<const void*>(&cuda_block_kernel<Functor>),
+                                dim3(static_cast<unsigned>(blocks)),
+                                dim3(Functor::warps * static_cast<unsigned>(warp_threads)), arguments,
+                                shared_bytes, execution.cuda_stream());
     }
     if (status != cudaSuccess)
       throw DeviceError(static_cast<int>(status),

@@ -110,15 +110,15 @@ SHARDWRIGHT_FUNCTION inline void add_product(const RegistersFrom<float, c_count>
                                              const RegistersFrom<std::uint32_t, b_count>& b) {
 #if defined(__CUDA_ARCH__)
   if constexpr (std::is_same_v<Element, bfloat16>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c(0, 0)), "+f"(c(0, 1)), "+f"(c(0, 2)), "+f"(c(0, 3))
-        : "r"(a(0, 0)), "r"(a(0, 1)), "r"(a(0, 2)), "r"(a(0, 3)), "r"(b(0, 0)), "r"(b(0, 1)));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c(0, 0)), "+f"(c(0, 1)), "+f"(c(0, 2)), "+f"(c(0, 3))
+                 : "r"(a(0, 0)), "r"(a(0, 1)), "r"(a(0, 2)), "r"(a(0, 3)), "r"(b(0, 0)), "r"(b(0, 1)));
   else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c(0, 0)), "+f"(c(0, 1)), "+f"(c(0, 2)), "+f"(c(0, 3))
-        : "r"(a(0, 0)), "r"(a(0, 1)), "r"(a(0, 2)), "r"(a(0, 3)), "r"(b(0, 0)), "r"(b(0, 1)));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c(0, 0)), "+f"(c(0, 1)), "+f"(c(0, 2)), "+f"(c(0, 3))
+                 : "r"(a(0, 0)), "r"(a(0, 1)), "r"(a(0, 2)), "r"(a(0, 3)), "r"(b(0, 0)), "r"(b(0, 1)));
 #else
   float left[16][16];
   float right[16][8];
