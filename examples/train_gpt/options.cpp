@@ -203,8 +203,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->type_name("NAME")
       ->group("Ranks");
   app.add_flag("--cuda-graph", options.cuda_graph,
-               "Capture the third step on the GPU as a CUDA graph and replay it. One rank, or ranks that are "
-               "processes; without dropout.")
+               "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.")
       ->group("Ranks");
   real("--deadline", options.deadline_seconds, 0, false,
        "Seconds that a rank waits for the others before it ends with an error that names who is missing.",

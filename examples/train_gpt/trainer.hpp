@@ -248,9 +248,9 @@ private:
     });
     device_->reports.append(*device_->summary);
     device_->reported.push_back(step);
-    // The host stays one step ahead of the device.
+    // The host stays one step ahead of the device, save where the next step forgets this one's timeline.
     std::optional<StepReport> before;
-    if (device_->reports.pending() > 1)
+    if (device_->reports.pending() > (options_.records() ? 0u : 1u))
       before.emplace(take_report());
     if (mode == sw::StepMode::captured)
       device_->note = "captured as a CUDA graph, which later steps replay";

@@ -80,6 +80,8 @@ void order(const CudaPlace& on) {
   if (comm.size() == 1)
     return;
   const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
+  comm.barrier(); // no rank looks before its neighbour is about to start
+  comm.await_stream();
   sw::Pending received = comm.receive_async(other, before);
   late(on, data);
   comm.send(data, next);

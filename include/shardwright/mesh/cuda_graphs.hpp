@@ -20,10 +20,11 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Captures what one rank's thread enqueues on its stream, and on the streams that it joins with it by
-/// events; other ranks of the process are not touched.
+/// events. While it captures, no thread of the process may use the default stream, as making a mesh does: the
+/// capture would come to nothing.
 ///
-/// Kernels, copies in pinned memory and NCCL's calls can be captured. Collectives of thread ranks cannot:
-/// their ranks meet on the host in each call.
+/// Kernels and copies in pinned memory can be captured. Collectives of several ranks cannot: thread ranks
+/// meet on the host in each call, and calls of NCCL are made and watched there.
 class CudaGraphs {
   struct DestroyGraph {
     void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -46,17 +47,13 @@ void copy_block(const typename Target::execution_space& execution, const Element
         std::copy_n(in + from.offset + row * from.row_stride, from.row_length, out + row * from.row_length);
     }
   } else {
-    Kokkos::parallel_for("sw::copy_block",
-                         Kokkos::RangePolicy<typename Target::execution_space>(execution, 0, from.count()),
-                         BlockCopyKernel<Element>{in, out, from});
+    kernels::detail::run("sw::copy_block", execution, from.count(), BlockCopyKernel<Element>{in, out, from});
   }
 }
 
 template <class Target, class Element>
 void fill_zero(const typename Target::execution_space& execution, Element* out, std::size_t count) {
-  Kokkos::parallel_for("sw::fill_zero",
-                       Kokkos::RangePolicy<typename Target::execution_space>(execution, 0, count),
-                       ZeroKernel<Element>{out});
+  kernels::detail::run("sw::fill_zero", execution, count, ZeroKernel<Element>{out});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -10,7 +10,9 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <atomic>
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <type_traits>
 
@@ -91,8 +93,20 @@ template <class Execution, class Functor>
 void run(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
   if (count == 0)
     return;
-  Kokkos::parallel_for(
-      label, Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>>(execution, 0, count), functor);
+  const Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>> range(execution, 0, count);
+  if constexpr (!runs_on_host<Execution>) {
+    // Kokkos notes a kernel's properties at its first launch, in a map without a lock: thread ranks that
+    // share a device come to it one after another.
+    static std::atomic<bool> noted{false};
+    static std::mutex first;
+    if (!noted.load(std::memory_order_acquire)) {
+      const std::lock_guard lock(first);
+      Kokkos::parallel_for(label, range, functor);
+      noted.store(true, std::memory_order_release);
+      return;
+    }
+  }
+  Kokkos::parallel_for(label, range, functor);
 }
 
 /// A functor whose every call a warp makes together.
