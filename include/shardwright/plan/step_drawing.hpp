@@ -28,7 +28,7 @@ namespace detail {
 class StepDrawing : private SvgText {
   static constexpr double left = 150; // names of ranks
   static constexpr double right = 110;
-  static constexpr double top = 104;
+  static constexpr double top = 122;
   static constexpr double lane = 24;
   static constexpr double thin = 10; // of what runs beside
   static constexpr double gap = 14;
@@ -118,10 +118,19 @@ private:
         for (int i = 0; span.activity == Activity::compute && i < span.step.size(); ++i)
           passes[static_cast<std::size_t>(span.step[i].pass)] = true;
       }
+    double y = 66;
+    const auto place = [&](double needed) {
+      if (x + needed > left + simulation_.step_seconds * scale_ + right) {
+        x = 16;
+        y += 20;
+      }
+    };
     const auto entry = [&](const std::string& kind, std::string_view name) {
-      box(kind, x, 66, 22, 15);
-      words("note", x + 27, 78, name);
-      x += 6.1 * static_cast<double>(name.size()) + 42;
+      const double needed = 6.1 * static_cast<double>(name.size()) + 42;
+      place(needed);
+      box(kind, x, y, 22, 15);
+      words("note", x + 27, y + 12, name);
+      x += needed;
     };
     constexpr std::array<std::string_view, 4> names{"F forward", "B backward", "I input gradient",
                                                     "W weight gradient"};
@@ -131,7 +140,8 @@ private:
     for (std::size_t kind = 1; kind < used.size(); ++kind)
       if (used[kind])
         entry(class_of(static_cast<Activity>(kind)), activity_names[kind]);
-    words("note", x, 78, "thin: beside the passes");
+    place(150);
+    words("note", x, y + 12, "thin: beside the passes");
   }
   [[nodiscard]] static std::string class_of(Activity activity) {
     return activity == Activity::wait_input  ? "wait-input"
