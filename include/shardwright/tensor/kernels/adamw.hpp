@@ -56,6 +56,33 @@ struct AdamWUpdate {
   }
 };
 
+/// The update of four views with what is alike in all steps.
+template <KernelView Parameter, KernelView Gradient, KernelView Moment>
+[[nodiscard]] auto adamw_of(const Parameter& parameter, const Gradient& gradient, const Moment& first_moment,
+                            const Moment& second_moment, const AdamWStep& step) {
+  using Element = typename Parameter::value_type;
+  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+                    std::is_same_v<Element, typename Moment::value_type>,
+                "adamw_update: parameter, gradient and moments must have one element type.");
+  const auto p = flat_span_of(parameter, "adamw_update");
+  const auto g = flat_span_of(gradient, "adamw_update");
+  const auto m = flat_span_of(first_moment, "adamw_update");
+  const auto v = flat_span_of(second_moment, "adamw_update");
+  require(p.size == g.size && p.size == m.size && p.size == v.size, "adamw_update",
+          "parameter, gradient and moments must have one size.");
+  AdamWUpdate<Element> update{};
+  update.parameter = p.data;
+  update.gradient = g.data;
+  update.first = m.data;
+  update.second = v.data;
+  update.keep1 = static_cast<Element>(step.beta1);
+  update.take1 = static_cast<Element>(1.0 - step.beta1);
+  update.keep2 = static_cast<Element>(step.beta2);
+  update.take2 = static_cast<Element>(1.0 - step.beta2);
+  update.epsilon = static_cast<Element>(step.epsilon);
+  return update;
+}
+
 } // namespace detail
 
 /// @brief One AdamW update with decoupled weight decay and bias correction (Loshchilov and Hutter 2019,
@@ -67,32 +94,14 @@ template <class Execution, KernelView Parameter, KernelView Gradient, KernelView
 void adamw_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
                   const Moment& first_moment, const Moment& second_moment, const AdamWStep& step) {
   using Element = typename Parameter::value_type;
-  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-                    std::is_same_v<Element, typename Moment::value_type>,
-                "adamw_update: parameter, gradient and moments must have one element type.");
-  const auto p = detail::flat_span_of(parameter, "adamw_update");
-  const auto g = detail::flat_span_of(gradient, "adamw_update");
-  const auto m = detail::flat_span_of(first_moment, "adamw_update");
-  const auto v = detail::flat_span_of(second_moment, "adamw_update");
-  detail::require(p.size == g.size && p.size == m.size && p.size == v.size, "adamw_update",
-                  "parameter, gradient and moments must have one size.");
   detail::require(step.step >= 1, "adamw_update", "steps are counted from 1.");
   const double t = static_cast<double>(step.step);
-  detail::AdamWUpdate<Element> update{};
-  update.parameter = p.data;
-  update.gradient = g.data;
-  update.first = m.data;
-  update.second = v.data;
+  auto update = detail::adamw_of(parameter, gradient, first_moment, second_moment, step);
   update.scale = static_cast<Element>(step.gradient_scale);
-  update.keep1 = static_cast<Element>(step.beta1);
-  update.take1 = static_cast<Element>(1.0 - step.beta1);
-  update.keep2 = static_cast<Element>(step.beta2);
-  update.take2 = static_cast<Element>(1.0 - step.beta2);
   update.rate = static_cast<Element>(step.learning_rate / (1.0 - std::pow(step.beta1, t)));
   update.spread = static_cast<Element>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
-  update.epsilon = static_cast<Element>(step.epsilon);
   update.decay = static_cast<Element>(1.0 - step.learning_rate * step.weight_decay);
-  detail::run_elementwise<Element>("sw::adamw", execution, p.size, update);
+  detail::run_elementwise<Element>("sw::adamw", execution, parameter.size(), update);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -74,24 +74,9 @@ void adamw_update(const Execution& execution, const Parameter& parameter, const 
                   const Moment& first_moment, const Moment& second_moment, const AdamWStep& constants,
                   const AdamWDeviceStep* step) {
   using Element = typename Parameter::value_type;
-  const auto p = detail::flat_span_of(parameter, "adamw_update");
-  const auto g = detail::flat_span_of(gradient, "adamw_update");
-  const auto m = detail::flat_span_of(first_moment, "adamw_update");
-  const auto v = detail::flat_span_of(second_moment, "adamw_update");
-  detail::require(p.size == g.size && p.size == m.size && p.size == v.size, "adamw_update",
-                  "parameter, gradient and moments must have one size.");
-  detail::AdamWUpdate<Element> update{};
-  update.parameter = p.data;
-  update.gradient = g.data;
-  update.first = m.data;
-  update.second = v.data;
-  update.keep1 = static_cast<Element>(constants.beta1);
-  update.take1 = static_cast<Element>(1.0 - constants.beta1);
-  update.keep2 = static_cast<Element>(constants.beta2);
-  update.take2 = static_cast<Element>(1.0 - constants.beta2);
-  update.epsilon = static_cast<Element>(constants.epsilon);
+  const auto update = detail::adamw_of(parameter, gradient, first_moment, second_moment, constants);
   detail::run_elementwise<Element>(
-      "sw::adamw", execution, p.size,
+      "sw::adamw", execution, parameter.size(),
       detail::AdamWUpdateOnDevice<Element>{update, step, constants.weight_decay != 0});
 }
 
