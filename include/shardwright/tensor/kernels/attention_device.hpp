@@ -36,6 +36,9 @@ struct AttentionHead {
       : batch(batch_index), head(head_index), kv_head(head / shape.q_per_kv),
         q_column(kv_head * shape.group_width() + head % shape.q_per_kv * shape.head_dim),
         out_column(head * shape.head_dim) {}
+  /// Heads counted over the batch.
+  SHARDWRIGHT_FUNCTION AttentionHead(const AttentionShape& shape, std::size_t index)
+      : AttentionHead(shape, index / shape.heads(), index % shape.heads()) {}
 };
 
 /// One query row per call; the members are those of AttentionForward. It sums in place, so calls need outputs
@@ -54,8 +57,7 @@ struct AttentionForwardRow {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
-    const std::size_t head_index = index / shape.sequence;
-    const AttentionHead head(shape, head_index / shape.heads(), head_index % shape.heads());
+    const AttentionHead head(shape, index / shape.sequence);
     const std::size_t seen = block.keys_seen(i);
     if (seen == 0)
       return;
@@ -104,8 +106,7 @@ struct AttentionBackwardQuery {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     const std::size_t i = index % shape.sequence;
-    const std::size_t head_index = index / shape.sequence;
-    const AttentionHead head(shape, head_index / shape.heads(), head_index % shape.heads());
+    const AttentionHead head(shape, index / shape.sequence);
     const std::size_t token = head.batch * shape.sequence + i;
     const std::size_t key_token = head.batch * block.keys.rows;
     const std::size_t d = shape.head_dim;

@@ -28,8 +28,7 @@ struct AttentionForwardLanes {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     using Number = MainElement<Element>;
     const std::size_t i = index % a.shape.sequence;
-    const std::size_t head_index = index / a.shape.sequence;
-    const AttentionHead head(a.shape, head_index / a.shape.heads(), head_index % a.shape.heads());
+    const AttentionHead head(a.shape, index / a.shape.sequence);
     const std::size_t seen = a.block.keys_seen(i);
     if (seen == 0)
       return;
@@ -75,8 +74,7 @@ struct AttentionBackwardQueryLanes {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
     using Number = MainElement<Element>;
     const std::size_t i = index % a.shape.sequence;
-    const std::size_t head_index = index / a.shape.sequence;
-    const AttentionHead head(a.shape, head_index / a.shape.heads(), head_index % a.shape.heads());
+    const AttentionHead head(a.shape, index / a.shape.sequence);
     const std::size_t token = head.batch * a.shape.sequence + i;
     const std::size_t key_token = head.batch * a.block.keys.rows;
     const std::size_t seen = a.block.keys_seen(i);

@@ -122,6 +122,29 @@ SHARDWRIGHT_FUNCTION inline void store_pair(Out* to, float first, float second, 
   pair.store(to, 2);
 }
 
+/// The query rows of one head that a block has, and the keys that they see.
+struct QueryTile {
+  AttentionHead head;
+  std::size_t first;     ///< Row in the sequence.
+  std::size_t count;     ///< Rows.
+  std::size_t needed;    ///< Keys.
+  std::size_t token;     ///< Of the first row.
+  std::size_t key_token; ///< Of the first key.
+
+  /// The longest work first, so that no processor begins it last.
+  SHARDWRIGHT_FUNCTION QueryTile(const AttentionShape& shape, const CausalBlock& block, std::size_t index,
+                                 std::size_t rows)
+      : head(shape, index / tiles(shape, rows)),
+        first((tiles(shape, rows) - 1 - index % tiles(shape, rows)) * rows),
+        count(smaller_of(rows, shape.sequence - first)), needed(block.keys_seen(first + count - 1)),
+        token(head.batch * shape.sequence + first), key_token(head.batch * block.keys.rows) {}
+
+private:
+  SHARDWRIGHT_FUNCTION static std::size_t tiles(const AttentionShape& shape, std::size_t rows) {
+    return blocks_of(shape.sequence, rows);
+  }
+};
+
 /// One tile of query rows of one head per block; members as those of AttentionForwardRow, which is what it
 /// computes.
 template <class Element, class Out, int dim>
@@ -142,18 +165,13 @@ struct AttentionForwardTiles {
 
   template <class Block>
   SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
-    const std::size_t row_tiles = blocks_of(a.shape.sequence, rows);
-    const std::size_t head_index = block.index() / row_tiles;
-    const AttentionHead head(a.shape, head_index / a.shape.heads(), head_index % a.shape.heads());
-    // The longest work first, so that no processor begins it last.
-    const std::size_t first = (row_tiles - 1 - block.index() % row_tiles) * rows;
-    const std::size_t count = smaller_of(rows, a.shape.sequence - first);
-    const std::size_t needed = a.block.keys_seen(first + count - 1);
+    const QueryTile tile(a.shape, a.block, block.index(), rows);
+    const AttentionHead& head = tile.head;
+    const std::size_t first = tile.first, count = tile.count, needed = tile.needed, token = tile.token,
+                      key_token = tile.key_token;
     if (needed == 0)
       return;
     const std::size_t d = a.shape.head_dim;
-    const std::size_t token = head.batch * a.shape.sequence + first;
-    const std::size_t key_token = head.batch * a.block.keys.rows;
     const std::size_t key_stride = a.key_values.tokens.stride;
     constexpr unsigned threads = warps * static_cast<unsigned>(warp_threads);
     using Tile = SharedTile<Element, dim>;

@@ -37,16 +37,11 @@ struct AttentionBackwardQueryTiles {
 
   template <class Block>
   SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
-    const std::size_t row_tiles = blocks_of(a.shape.sequence, rows);
-    const std::size_t head_index = block.index() / row_tiles;
-    const AttentionHead head(a.shape, head_index / a.shape.heads(), head_index % a.shape.heads());
-    // The longest work first, so that no processor begins it last.
-    const std::size_t first = (row_tiles - 1 - block.index() % row_tiles) * rows;
-    const std::size_t count = smaller_of(rows, a.shape.sequence - first);
-    const std::size_t needed = a.block.keys_seen(first + count - 1);
+    const QueryTile tile(a.shape, a.block, block.index(), rows);
+    const AttentionHead& head = tile.head;
+    const std::size_t first = tile.first, count = tile.count, needed = tile.needed, token = tile.token,
+                      key_token = tile.key_token;
     const std::size_t d = a.shape.head_dim;
-    const std::size_t token = head.batch * a.shape.sequence + first;
-    const std::size_t key_token = head.batch * a.block.keys.rows;
     const std::size_t key_stride = a.key_values.tokens.stride;
     constexpr unsigned threads = warps * static_cast<unsigned>(warp_threads);
     using Tile = SharedTile<Element, dim>;
