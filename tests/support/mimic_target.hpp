@@ -31,9 +31,20 @@ struct MimicTarget {
     return waits;
   }
   static void note_host_wait() { ++host_waits(); }
+  /// @brief Kernels of the Serial backend have run when they return.
+  [[nodiscard]] static bool idle(const execution_space&) { return true; }
   [[nodiscard]] static shardwright::DeviceCommunicator connect(const shardwright::HostCommunicator& group,
                                                                const execution_space&) {
-    // Kernels of the Serial backend have run when they return, and so has what the runtime does at once.
+    return connector()(group);
+  }
+  /// @brief What carries the calls of meshes that are made from now on; for a change between two launches.
+  using Connector = shardwright::DeviceCommunicator (*)(const shardwright::HostCommunicator& group);
+  [[nodiscard]] static Connector& connector() {
+    static Connector used = by_peers;
+    return used;
+  }
+  /// @brief Peer kernels, over a runtime that does at once what it is asked for.
+  [[nodiscard]] static shardwright::DeviceCommunicator by_peers(const shardwright::HostCommunicator& group) {
     return shardwright::DeviceCommunicator(
         shardwright::PeerTransport<FakeRuntime>::connect(group, FakeRuntime(), FakeRuntime::Stream()));
   }

@@ -28,7 +28,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///    call on the stream cannot, because a peer is gone: this throws at the deadline of that call.
 /// 6. CallTimes are noted by the device when it comes to the call, which may be after `run` and `wait` have
 ///    returned: they must live until `ended()`.
-class DeviceTransport : public Transport<DeviceTransport> {};
+/// 7. Calls that need the host beside the caller's own waits enter DrivenTransports, and `drive` moves them.
+class DeviceTransport : public Transport<DeviceTransport> {
+public:
+  /// @brief Moves the calls that were started as far as they go without a wait. @param closely also asks
+  /// whether their ranks still live. @return whether none of them is on a stream and not done.
+  /// @throws the error of one that cannot end.
+  virtual bool drive([[maybe_unused]] bool closely) { return true; }
+};
 
 /// @brief A handle on a group of ranks whose calls take device memory; copies name the same group and stream.
 class DeviceCommunicator : public CommunicatorHandle<DeviceCommunicator, DeviceTransport> {

@@ -5,7 +5,7 @@
 /// @brief The life of MPI in this process: initialised once, finalised once, within a deadline.
 
 #include <shardwright/comm/mpi_errors.hpp>
-#include <shardwright/comm/mpi_waiting.hpp>
+#include <shardwright/comm/waiting.hpp>
 
 #include <chrono>
 #include <cstdio>

@@ -8,8 +8,8 @@
 #include <shardwright/comm/mpi_board.hpp>
 #include <shardwright/comm/mpi_environment.hpp>
 #include <shardwright/comm/mpi_requests.hpp>
-#include <shardwright/comm/mpi_waiting.hpp>
 #include <shardwright/comm/thread_failure.hpp>
+#include <shardwright/comm/waiting.hpp>
 
 #include <unistd.h>
 

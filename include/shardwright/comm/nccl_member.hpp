@@ -5,12 +5,13 @@
 /// @brief One rank of an NCCL group beside its data: the host group by which the ranks know of one another,
 /// the waits with their deadline, and the end of the group with its typed errors.
 
+#include <shardwright/comm/driven_transports.hpp>
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/mpi_waiting.hpp>
 #include <shardwright/comm/nccl_channel.hpp>
 #include <shardwright/comm/thread_world.hpp>
 #include <shardwright/comm/validate.hpp>
+#include <shardwright/comm/waiting.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -42,7 +43,8 @@ class NcclMember {
 public:
   NcclMember(Api api, HostCommunicator host, NcclOptions options)
       : api_(std::move(api)), host_(std::move(host)), options_(options),
-        siblings_(NcclSiblings<Api>::of_this_rank()), name_(host_.name()) {}
+        siblings_(NcclSiblings<Api>::of_this_rank()), driven_(DrivenTransports::of_this_rank()),
+        name_(host_.name()) {}
 
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
@@ -55,6 +57,7 @@ public:
   [[nodiscard]] std::unique_ptr<NcclChannel<Api>> new_channel() {
     return std::make_unique<NcclChannel<Api>>(api_, siblings_);
   }
+  [[nodiscard]] DrivenTransports& driven() noexcept { return *driven_; }
   [[nodiscard]] bool ended() const noexcept { return !failure_.empty(); }
 
   [[nodiscard]] ErrorContext context(const CollectiveCall& call, std::uint64_t sequence) const {
@@ -131,8 +134,9 @@ public:
     throw_nccl(result, what, text, context(call, sequence));
   }
 
-  /// Polls `done()` until it is true, and looks at the host group meanwhile. @throws DeadlineExceeded, whose
-  /// sentence says that `what` must have happened; whatever `done()` or the host group throw.
+  /// Polls `done()` until it is true; drives the rank's communicators and looks at the host group meanwhile.
+  /// @throws DeadlineExceeded, whose sentence says that `what` must have happened; whatever `done()`, the
+  /// host group or another communicator throw.
   template <class Done>
   void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence) {
     await(done, what, call, sequence, [] { return std::string(); });
@@ -143,6 +147,7 @@ public:
              const Found& found) {
     Waiting waiting(deadline());
     while (!done()) {
+      driven_->drive(waiting.slow());
       waiting.pause();
       if (waiting.slow() && look_while(done, call))
         return;
@@ -202,6 +207,7 @@ private:
   HostCommunicator host_;
   NcclOptions options_;
   std::shared_ptr<NcclSiblings<Api>> siblings_;
+  std::shared_ptr<DrivenTransports> driven_;
   std::string name_;
   std::string failure_;
 };

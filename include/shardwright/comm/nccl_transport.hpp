@@ -31,10 +31,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// A group of ranks with a GPU each.
 ///
-/// 1. Every communicator of NCCL is non-blocking. Wherever the host waits (for a communicator to form, for
-///    NCCL to enqueue a call, in Pending::wait, in await_stream, at the end) it polls NCCL's state and the
-///    host group until the deadline; then the communicators of this rank are aborted, the host group is told,
-///    and a typed error is thrown. No thread watches beside it: each call looks at what is on the streams.
+/// 1. Every communicator of NCCL is non-blocking. Wherever the host waits for the device (for a communicator
+///    to form, for NCCL to enqueue a call, in Pending::wait, for a stream, at the end) it polls NCCL's state
+///    and the host groups of all communicators of its rank until the deadline; then these are aborted, the
+///    host group is told, and a typed error is thrown. No thread watches beside it: each call and each wait
+///    looks at what is on the streams.
 /// 2. A collective is issued when those before it have been; `start` returns before that where it must wait
 ///    for other ranks. Packing, NCCL's kernels and unpacking lie on one stream: the rank's for `run`, one of
 ///    the communicator for `start`. All ranks issue the same collectives in one order.
@@ -62,10 +63,14 @@ public:
     forming_.where = {};
     check_devices();
     form();
+    member_.driven().enter(*this);
   }
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
-  ~NcclTransport() override { close(); }
+  ~NcclTransport() override {
+    member_.driven().leave(*this);
+    close();
+  }
 
   [[nodiscard]] int rank() const noexcept override { return member_.rank(); }
   [[nodiscard]] int size() const noexcept override { return member_.size(); }
@@ -105,20 +110,19 @@ public:
     return member_.host().thread_world();
   }
 
-  /// Waits on the host until everything on the rank's stream is done. A fence would not end where a call on
-  /// the stream cannot: this polls, and throws at the deadline of the oldest such call.
   void await_stream(SourceLocation where) override {
     CollectiveCall call;
     call.where = where;
     member_.require_open(call, 0);
     runtime_.record(stream_event_, stream_);
-    Waiting waiting(deadline());
-    while (!runtime_.done(stream_event_)) { // kernels may take their time; watch() knows when calls may not
-      progress();
-      waiting.pause();
-      if (waiting.slow())
-        watch(true);
-    }
+    static_cast<void>(await_device([&] { return runtime_.done(stream_event_); }));
+  }
+  bool drive(bool closely) override {
+    if (member_.ended())
+      return true;
+    progress();
+    watch(closely);
+    return nothing_on_streams();
   }
 
   // Of NcclWorkOwner.
@@ -338,6 +342,12 @@ private:
       member_.late("be done on the GPU", oldest->call, oldest->sequence);
     if (closely)
       member_.look_while([&] { return runtime_.done(oldest->done_event); }, oldest->call);
+  }
+
+  [[nodiscard]] bool nothing_on_streams() const {
+    return watch_.oldest() == nullptr && std::all_of(lanes_.begin(), lanes_.end(), [](const auto& each) {
+             return each->watch().oldest() == nullptr;
+           });
   }
 
   /// Ends in order where all is well: finishes what is enqueued, within the deadline; otherwise aborts.

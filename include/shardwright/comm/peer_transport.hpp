@@ -5,9 +5,9 @@
 /// @brief Communication in device memory between ranks that are threads of one process and share the device.
 
 #include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/comm/driven_transports.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
-#include <shardwright/comm/mpi_waiting.hpp>
 #include <shardwright/comm/peer_group.hpp>
 #include <shardwright/comm/peer_member.hpp>
 
@@ -91,9 +91,8 @@ public:
     if (!stream_event_)
       stream_event_.emplace(member_.group().runtime().make_event());
     member_.group().runtime().record(*stream_event_, stream_);
-    detail::Waiting waiting(deadline());
-    while (!member_.group().runtime().done(*stream_event_))
-      waiting.pause();
+    static_cast<void>(
+        detail::await_device([this] { return member_.group().runtime().done(*stream_event_); }));
   }
   void require_alive(const CollectiveCall& call) override { member_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const override {

@@ -8,6 +8,7 @@
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/pool_block.hpp>
+#include <shardwright/mesh/target.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -165,6 +166,7 @@ public:
   explicit TargetResources(MeshCore& core) : BufferPool(core), execution_(Target::make_execution_space()) {}
   ~TargetResources() override {
     groups_.clear();
+    settle_device();
     clear();
   }
 
@@ -174,6 +176,8 @@ public:
 
 private:
   void* allocate(std::size_t bytes) override {
+    if constexpr (!Target::host_accessible)
+      wait_for_device<Target>(execution_); // a device may wait by itself before it gives memory
     return Kokkos::kokkos_malloc<typename Target::memory_space>("shardwright::BufferPool", bytes);
   }
   void deallocate(void* data) noexcept override { Kokkos::kokkos_free<typename Target::memory_space>(data); }

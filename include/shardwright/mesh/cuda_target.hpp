@@ -34,6 +34,17 @@ struct CudaTarget {
     return Kokkos::Experimental::partition_space(Kokkos::Cuda(), 1)[0];
   }
 
+  /// @brief Whether everything that the instance's stream holds is done. @throws the device's error.
+  [[nodiscard]] static bool idle(const execution_space& execution) {
+    const cudaError_t result = cudaStreamQuery(execution.cuda_stream());
+    if (result == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError()); // not an error, but kept as the last one
+      return false;
+    }
+    detail::check_cuda(result, "work on the device");
+    return true;
+  }
+
   /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective.
   ///
   /// Ranks that are threads of one process, and so share its GPU, use peer kernels, and so does a rank that

@@ -5,6 +5,7 @@
 /// @brief Targets (where a tensor's blocks live and its kernels run) and the views of local blocks.
 
 #include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/comm/driven_transports.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
 
@@ -54,7 +55,8 @@ using DefaultTarget = HostTarget<Kokkos::DefaultHostExecutionSpace>;
 
 /// @brief An execution space, a memory space it reaches, and a maker of instances. One whose memory host code
 /// does not reach makes communicators for it: `connect(group, execution)` is collective over a host group and
-/// gives a communicator of the same ranks, ordered with `execution`.
+/// gives a communicator of the same ranks, ordered with `execution`; and `idle(execution)` says whether what
+/// the instance was given is done, or throws its device's error.
 template <class Type>
 concept Target = requires {
   typename Type::execution_space;
@@ -66,6 +68,7 @@ concept Target = requires {
     (bool(Type::host_accessible) ||
      requires(HostCommunicator group, const typename Type::execution_space& execution) {
        { Type::connect(group, execution) } -> std::same_as<DeviceCommunicator>;
+       { Type::idle(execution) } -> std::same_as<bool>;
      });
 
 /// @brief What carries the blocks of a target between ranks: its memory says which.
@@ -82,6 +85,17 @@ void wait_for_kernels(const ExecutionSpace& execution) {
     execution.fence("sw::fence");
   else
     execution.fence();
+}
+
+/// The host waits for what a device target's instance was given. A fence alone would never end where a call
+/// cannot, and would keep other ranks waiting for calls that this rank has started. Only explicit copies and
+/// reads wait, and memory that is made; a target may count them. @throws the error of such a call.
+template <class Where>
+void wait_for_device(const typename Where::execution_space& execution) {
+  if constexpr (requires { Where::note_host_wait(); })
+    Where::note_host_wait();
+  static_cast<void>(await_device([&] { return Where::idle(execution); }));
+  wait_for_kernels(execution);
 }
 
 /// What must happen between the kernels of an instance and a call that takes what they wrote: a host

@@ -13,16 +13,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The host waits for what a device target's stream holds. Only explicit copies and reads do; a target may
-/// count them.
-template <class Target>
-void wait_for_device(const typename Target::execution_space& execution) {
-  if constexpr (requires { Target::note_host_wait(); })
-    Target::note_host_wait();
-  wait_for_kernels(execution);
-}
-
-/// Contiguous host elements to the memory of a target, and back; both wait.
+/// Contiguous host elements to the memory of a target, and back; both wait. A copy of memory that is not
+/// pinned blocks for what lies before it on the stream, so the wait comes first.
 template <class Target, class Element>
 void copy_to_target(const typename Target::execution_space& execution, const Element* from, Element* to,
                     std::size_t count) {
@@ -30,8 +22,9 @@ void copy_to_target(const typename Target::execution_space& execution, const Ele
     std::copy_n(from, count, to);
   } else {
     using Host = Kokkos::View<const Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    Kokkos::deep_copy(execution, VectorView<Element, Target>(to, count), Host(from, count));
     wait_for_device<Target>(execution);
+    Kokkos::deep_copy(execution, VectorView<Element, Target>(to, count), Host(from, count));
+    wait_for_kernels(execution);
   }
 }
 template <class Target, class Element>
@@ -42,8 +35,9 @@ void copy_to_host(const typename Target::execution_space& execution, const Eleme
     std::copy_n(from, count, to);
   } else {
     using Host = Kokkos::View<Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    Kokkos::deep_copy(execution, Host(to, count), VectorView<const Element, Target>(from, count));
     wait_for_device<Target>(execution);
+    Kokkos::deep_copy(execution, Host(to, count), VectorView<const Element, Target>(from, count));
+    wait_for_kernels(execution);
   }
 }
 

@@ -46,7 +46,10 @@ public:
   }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  ~SharedMemory() { Kokkos::kokkos_free<Space>(data_); }
+  ~SharedMemory() {
+    settle_device();
+    Kokkos::kokkos_free<Space>(data_);
+  }
 
   [[nodiscard]] Element* data() const noexcept { return data_; }
 

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Reports of steps on a device, read by the host while the device goes on.
 
+#include <shardwright/comm/driven_transports.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/tensor/device_value.hpp>
@@ -13,8 +14,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <thread>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -69,6 +70,7 @@ public:
       throw LifecycleError("StepReports: at most " + std::to_string(capacity) +
                            " reports may be under way (take() the oldest before the next append)");
     ++appended_;
+    execution_ = summary.execution();
     detail::run_once(
         "sw::report", summary.execution(),
         detail::PublishReport{summary.record(), slots_.data() + (appended_ - 1) % capacity, appended_});
@@ -80,36 +82,41 @@ public:
   [[nodiscard]] bool ready() const { return pending() > 0 && arrived(); }
 
   /// @brief The oldest report; waits for it, and for nothing that the stream got after it.
-  /// @throws LifecycleError where none is under way, DeadlineExceeded, InvalidArgument for a batch without
-  /// tokens.
+  /// @throws LifecycleError where none is under way; DeadlineExceeded; InvalidArgument for a batch without
+  /// tokens; the error of the device, or of a call that cannot end.
   [[nodiscard]] DeviceStepReport take(SourceLocation where = SourceLocation::current()) {
     if (pending() == 0)
       throw LifecycleError("StepReports: take() must follow an append() (append the step's summary first)");
-    const auto give_up = std::chrono::steady_clock::now() + deadline_;
-    for (int turn = 0; !arrived(); ++turn) {
-      if (turn < 100)
-        std::this_thread::yield();
-      else
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
-      if (std::chrono::steady_clock::now() > give_up)
-        throw DeadlineExceeded({},
-                               "StepReports: the device must finish a step within the deadline, but step " +
-                                   std::to_string(taken_ + 1) +
-                                   " of the reports has not come (look for a rank "
-                                   "that has ended, or give a longer deadline)",
-                               {.operation = "step report", .where = where});
-    }
+    const auto reported = [this] {
+      if (arrived())
+        return true;
+      static_cast<void>(Target::idle(*execution_)); // a device that has failed throws, and never reports
+      return false;
+    };
+    if (!detail::await_device(reported, deadline_))
+      late(where);
     const StepRecord record = slots_.data()[taken_ % capacity].record;
     ++taken_;
     return {detail::summary_of(record), record.take != 0, record.halted != 0, record.skipped};
   }
 
 private:
+  /// Ends the communicators of the rank as well: their kernels might keep the device from ever being free.
+  [[noreturn]] void late(SourceLocation where) const {
+    const std::string sentence = "the device must finish a step within " + detail::time_text(deadline_) +
+                                 ", but step " + std::to_string(taken_ + 1) + " of the reports has not come";
+    if (const auto transports = detail::DrivenTransports::find())
+      transports->abort(sentence);
+    throw DeadlineExceeded(
+        {}, "StepReports: " + sentence + " (look for a rank that has ended, or give a longer deadline)",
+        {.operation = "step report", .where = where});
+  }
   [[nodiscard]] bool arrived() const {
     return __atomic_load_n(&slots_.data()[taken_ % capacity].number, __ATOMIC_ACQUIRE) == taken_ + 1;
   }
 
   std::chrono::nanoseconds deadline_;
+  std::optional<typename Target::execution_space> execution_;
   detail::SharedMemory<detail::ReportSlot, Target> slots_; // take() every report before the end
   std::uint64_t appended_ = 0;
   std::uint64_t taken_ = 0;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Waits of the host for its device, during which the calls of all communicators of the rank go on and
+/// are watched.
+
+#include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/comm/waiting.hpp>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The transports of one rank whose calls need the host to go on or to fail. While the host waits for one of
+/// them, or for a stream that one of them holds up, other ranks may need the others: whoever waits drives
+/// all.
+class DrivenTransports {
+public:
+  /// Those of the calling thread, which is a rank; made by the first that enters.
+  [[nodiscard]] static std::shared_ptr<DrivenTransports> of_this_rank() {
+    std::shared_ptr<DrivenTransports> out = known().lock();
+    if (!out)
+      known() = out = std::make_shared<DrivenTransports>();
+    return out;
+  }
+  /// The same, or null where none has entered.
+  [[nodiscard]] static std::shared_ptr<DrivenTransports> find() { return known().lock(); }
+
+  void enter(DeviceTransport& transport) {
+    const std::lock_guard lock(mutex_);
+    transports_.push_back(&transport);
+  }
+  void leave(DeviceTransport& transport) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase(transports_, &transport);
+  }
+
+  /// DeviceTransport::drive of all. @return whether none has a call on a stream.
+  bool drive(bool closely) {
+    const std::lock_guard lock(mutex_);
+    bool done = true;
+    for (DeviceTransport* const each : transports_)
+      done = each->drive(closely) && done;
+    return done;
+  }
+  /// Ends all.
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    for (DeviceTransport* const each : transports_)
+      each->abort(reason);
+  }
+
+private:
+  [[nodiscard]] static std::weak_ptr<DrivenTransports>& known() {
+    thread_local std::weak_ptr<DrivenTransports> of_this_thread;
+    return of_this_thread;
+  }
+
+  std::mutex mutex_;
+  std::vector<DeviceTransport*> transports_;
+};
+
+/// Waits on the host until `done()`. @return whether it came true within the deadline. @throws what `done`
+/// throws, and the error of a call of this rank that cannot end, at that call's own deadline.
+template <class Done>
+[[nodiscard]] bool await_device(Done&& done,
+                                std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max()) {
+  const auto transports = DrivenTransports::find();
+  Waiting waiting(deadline);
+  while (!done()) {
+    if (transports)
+      transports->drive(waiting.slow());
+    waiting.pause();
+    if (waiting.expired())
+      return false;
+  }
+  return true;
+}
+
+/// Waits until the calls that lie on streams are done, or, where one of them cannot end, until all have been
+/// aborted. What frees memory of a device waits for them too, and would never return.
+inline void settle_device() noexcept {
+  const auto transports = DrivenTransports::find();
+  if (!transports)
+    return;
+  try {
+    Waiting waiting(std::chrono::nanoseconds::max());
+    while (!transports->drive(waiting.slow()))
+      waiting.pause();
+  } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): told by the next call
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
