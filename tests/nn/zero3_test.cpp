@@ -3,7 +3,7 @@
 #include "nn/same_on_every_mesh.hpp"
 #include "nn/zero_training.hpp"
 #include "support/catch.hpp"
-#include "support/mimic_target.hpp"
+#include "support/mimic_nccl.hpp"
 
 #include <shardwright/comm/communication_clock.hpp>
 
@@ -89,6 +89,29 @@ TEST_CASE("a decoder on a device trains to the bits of the host, without a wait 
                                            return nn_test::train_device_zero3(world, problem, way, schedule);
                                          }),
                 host);
+  }
+}
+
+TEST_CASE("a decoder on devices that NCCL connects trains to the bits of the host") {
+  const shardwright_test::OverNccl over_nccl;
+  Problem problem = nn_test::zero_problem();
+  problem.steps = 2;
+  for (const PipelineWay& way :
+       {PipelineWay{.pp = 1, .inside = {.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 2}},
+        PipelineWay{.pp = 3, .inside = {.dp = 2, .accumulation = 4}},
+        PipelineWay{.pp = 2, .inside = {.sequence_parallel = true, .accumulation = 2, .cp = 2}}}) {
+    INFO(way.text());
+    const sw::Schedule schedule = sw::make_schedule("1f1b", way.pp, way.inside.accumulation);
+    std::vector<nn_test::Outcome> host;
+    for (const auto& rank : train_zero_on_threads(Sharding::zero3, problem, way))
+      host.push_back(rank.training);
+    check_equal(nn_test::device_outcomes(way,
+                                         [&](const sw::HostCommunicator& world) {
+                                           return nn_test::train_device_zero3(world, problem, way, schedule);
+                                         }),
+                host);
+    CHECK(shardwright_test::FakeNcclWorld::get().violations() == "");
+    CHECK(shardwright_test::FakeNcclWorld::get().communicators == 0);
   }
 }
 
