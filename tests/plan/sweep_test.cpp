@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include "plan/dense_model.hpp"
 #include "support/catch.hpp"
 
 #include <shardwright/plan/catalogue_names.hpp>
@@ -11,16 +12,9 @@
 #include <vector>
 
 using namespace shardwright;
+using plan_test::dense;
 
 namespace {
-
-constexpr ModelSpec dense{.name = "dense",
-                          .layers = 12,
-                          .hidden = 3072,
-                          .heads = 24,
-                          .key_value_heads = 8,
-                          .feed_forward = 8192,
-                          .vocabulary = 32000};
 
 /// 64 chips that need a pipeline for their memory and their network.
 Situation narrow() {
