@@ -7,6 +7,8 @@
 /// Usage: context [--ranks N] [--sequence N] [--kv-heads N] [--turns N] [--json FILE]. The two ways take
 /// turns on the same data; figures are medians over turns, from the first rank's start to the last one's end.
 
+#include "timing.hpp"
+
 #include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/slow_link.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
@@ -18,9 +20,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -32,6 +32,9 @@ namespace {
 
 namespace sw = shardwright;
 using namespace sw::axis;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
 using Qkv = sw::Layout<4, sw::Shard<1, cp>>;
 
 struct Options {
@@ -45,12 +48,6 @@ struct Options {
 
   [[nodiscard]] sw::HeadShape shape() const { return {heads / kv_heads, width}; }
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Forward and backward pass of one layer's attention, from the fused input to its gradient.
 template <class Context, class Mesh>
@@ -81,13 +78,12 @@ std::array<double, 2> measure(const sw::HostCommunicator& world, const Options& 
   for (int turn = 0; turn <= options.turns; ++turn)
     for (std::size_t way = 0; way < 2; ++way) {
       ranks.barrier();
-      const auto start = std::chrono::steady_clock::now();
+      const Clock::time_point begin = Clock::now();
       if (way == 0)
         pass<sw::RingContext>(mesh, options, qkv, upstream);
       else
         pass<sw::AllToAllContext>(mesh, options, qkv, upstream);
-      std::array<double, 1> own{
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+      std::array<double, 1> own{seconds_since(begin)};
       ranks.all_reduce_in_place(own, sw::ReduceOp::maximum);
       if (turn > 0) // the first one warms up
         seconds[way].push_back(own[0]);

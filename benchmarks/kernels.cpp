@@ -8,9 +8,8 @@
 /// what they would hold there; the table shows medians over rounds, times the number of calls per step.
 
 #include "step_kernels.hpp"
+#include "timing.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -24,17 +23,15 @@
 namespace {
 
 namespace sw = shardwright;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
 using step_kernels::StepKernel;
 using step_kernels::StepKernels;
 
 struct Sizes : step_kernels::Sizes {
   std::size_t rounds = 15;
 };
-
-double median(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
-}
 
 /// The kernels and what was measured of them.
 class Step {
@@ -44,12 +41,10 @@ public:
   void measure() {
     for (std::size_t round = 0; round <= rounds_; ++round) {
       for (std::size_t i = 0; i < seconds_.size(); ++i) {
-        const auto begin = std::chrono::steady_clock::now();
+        const Clock::time_point begin = Clock::now();
         step_.list()[i].run();
-        const double seconds =
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         if (round > 0)
-          seconds_[i].push_back(seconds); // the first round warms up
+          seconds_[i].push_back(seconds_since(begin)); // the first round warms up
       }
     }
   }

@@ -8,6 +8,8 @@
 /// is the median step; communication is the mean over the ranks: the time in which data moved, and of that
 /// the part in which a rank waited for it.
 
+#include "timing.hpp"
+
 #include <shardwright/comm/communication_clock.hpp>
 #include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/slow_link.hpp>
@@ -20,8 +22,6 @@
 #include <Kokkos_Core.hpp>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -34,7 +34,9 @@
 namespace {
 
 namespace sw = shardwright;
-using Clock = std::chrono::steady_clock;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
 
 struct Settings {
   sw::DecoderConfig model{.layers = 6,
@@ -60,12 +62,6 @@ struct Line {
   double step_seconds = 0;
   sw::CommunicationTotals reductions{}, gathers{}; ///< Of one step.
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double hidden_percent(const sw::CommunicationTotals& totals) {
   return totals.seconds > 0 ? 100 * totals.hidden_seconds() / totals.seconds : 100;
@@ -103,7 +99,7 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
     ranks.barrier();
     if (step == 1) // the first one warms up
       clock->restart();
-    const auto begin = Clock::now();
+    const Clock::time_point begin = Clock::now();
     const auto out = model.forward_backward(ids, targets, {}, true);
     accumulator.add(out.loss, out.tokens);
     const auto summary = accumulator.finish();
@@ -111,7 +107,7 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
     accumulator.restart();
     ranks.barrier();
     if (step > 0)
-      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+      seconds.push_back(seconds_since(begin));
   }
   Line line{name, bucket_kib, median(seconds)};
   for (const sw::CommunicationKind& kind : sw::mean_communication(world, *clock)) {

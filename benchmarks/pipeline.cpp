@@ -9,6 +9,8 @@
 /// long. Where there are more ranks than cores, stages sleep; else they sleep and spin for the last
 /// millisecond. Figures are medians over turns.
 
+#include "timing.hpp"
+
 #include <shardwright/comm/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
@@ -39,8 +41,10 @@
 namespace {
 
 namespace sw = shardwright;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
 using sw::axis::dp;
-using Clock = std::chrono::steady_clock;
 using StageMesh = sw::DeviceMesh<dp>;
 
 /// Takes a time for each pass, and hands on one number.
@@ -123,12 +127,6 @@ struct Line {
            proven_makespan;
   }
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// One run on every rank; the timelines, and the most that any rank kept.
 std::pair<std::vector<sw::RankTimeline>, int>
@@ -234,9 +232,9 @@ nlohmann::json measure_all(const Options& options, const sw::PassCosts& ratio) {
 template <class Policy>
 void time_proof(const Options& options, nlohmann::json& out) {
   const int microbatches = options.proof_microbatches;
-  const auto start = Clock::now();
+  const Clock::time_point begin = Clock::now();
   const sw::Proof proof = sw::PipelineSchedule<Policy>::prove(options.proof_ranks, microbatches);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = seconds_since(begin);
   const std::string name = sw::schedule_title(Policy::name);
   std::printf("proof of %-10s %d ranks, %d microbatches: %6.2f s, %s, bubble %s of %s\n", name.c_str(),
               options.proof_ranks, microbatches, seconds, proof.holds() ? "holds" : "does not hold",

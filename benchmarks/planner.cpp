@@ -10,6 +10,8 @@
 /// Steps of Llama 3.1 405B in pipelines of 16 with 64 microbatches are simulated five times on each number of
 /// chips: the median, and the peak of the process's memory.
 
+#include "timing.hpp"
+
 #include <shardwright/plan/catalogue_chips.hpp>
 #include <shardwright/plan/catalogue_models.hpp>
 #include <shardwright/plan/catalogue_names.hpp>
@@ -21,7 +23,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +34,9 @@
 namespace {
 
 namespace sw = shardwright;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
 
 struct Round {
   int evaluations = 0;
@@ -75,14 +79,13 @@ double simulate(const SimulatedCase& one) {
   const sw::RunSpec run{.sequences = 64 * replicas, .sequence_length = 8192};
   std::vector<double> seconds;
   for (int round = 0; round < 5; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Clock::time_point begin = Clock::now();
     const sw::StepSimulation step =
         sw::simulate_step(*sw::find_model("llama-3.1-405b"), cluster, run, plan, one.options);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    seconds.push_back(step.step_seconds > 0 ? took.count() : 0);
+    const double took = seconds_since(begin);
+    seconds.push_back(step.step_seconds > 0 ? took : 0);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  return seconds[2];
+  return median(seconds);
 }
 
 /// Prints the times of all cases; as JSON members, each after a comma.
@@ -127,10 +130,10 @@ Search time_search(const sw::ChipSpec& chip) {
   Search search{chip.name, large_cluster(chip), {}, 0};
   const sw::RunSpec run{.sequences = search.cluster.chips(), .sequence_length = 4096};
   for (int round = 0; round < 3; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Clock::time_point begin = Clock::now();
     search.plan = sw::search(*sw::find_model("kimi-k2"), search.cluster, run);
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-    search.milliseconds = round == 0 ? took.count() : std::min(search.milliseconds, took.count());
+    const double milliseconds = 1e3 * seconds_since(begin);
+    search.milliseconds = round == 0 ? milliseconds : std::min(search.milliseconds, milliseconds);
   }
   return search;
 }
@@ -155,15 +158,14 @@ int main(int argc, char** argv) {
   std::vector<double> nanoseconds;
   double sum = 0;
   for (int round = 0; round < rounds; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Clock::time_point begin = Clock::now();
     const Round done = evaluate_grid(cluster);
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
-    nanoseconds.push_back(took.count() / done.evaluations);
+    nanoseconds.push_back(1e9 * seconds_since(begin) / done.evaluations);
     sum += done.seconds_of_steps;
   }
-  std::nth_element(nanoseconds.begin(), nanoseconds.begin() + rounds / 2, nanoseconds.end());
-  const double median = nanoseconds[static_cast<std::size_t>(rounds / 2)];
-  std::printf("one evaluation: %.0f ns (median of %d rounds; steps sum to %.3g s)\n", median, rounds, sum);
+  const double evaluation_nanoseconds = median(nanoseconds);
+  std::printf("one evaluation: %.0f ns (median of %d rounds; steps sum to %.3g s)\n", evaluation_nanoseconds,
+              rounds, sum);
   std::string searches;
   for (const sw::ChipSpec& chip : sw::chip_catalogue) {
     const Search search = time_search(chip);
@@ -177,7 +179,7 @@ int main(int argc, char** argv) {
   if (json.empty())
     return 0;
   std::ofstream out(json);
-  out << "{\"benchmark\": \"planner\", \"evaluation_ns\": " << median << ", \"search_ms\": {" << searches
-      << "}" << simulated << "}\n";
+  out << "{\"benchmark\": \"planner\", \"evaluation_ns\": " << evaluation_nanoseconds << ", \"search_ms\": {"
+      << searches << "}" << simulated << "}\n";
   return out.flush() ? 0 : 1;
 }

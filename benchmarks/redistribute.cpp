@@ -7,6 +7,9 @@
 /// tensors: the bare call, redistribute_into, redistribute from the mesh's pool. Figures are medians of
 /// ratios over turns.
 
+#include "group_stopwatch.hpp"
+#include "transition_cases.hpp"
+
 #include <shardwright/comm/launch.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
@@ -15,7 +18,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -23,20 +25,18 @@
 #include <exception>
 #include <fstream>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace {
 
 namespace sw = shardwright;
-using namespace sw::axis;
-
-using Parts = sw::Layout<1, sw::Partial<sw::Sum, tp>>;
-using Rows = sw::Layout<1, sw::Shard<0, tp>>;
-using Whole = sw::Layout<1>;
+using benchmark::GroupStopwatch;
+using benchmark::median;
+using benchmark::TransitionCase;
+using benchmark::TransitionLine;
+using sw::axis::tp;
 
 struct Options {
   int ranks = 2;
@@ -44,58 +44,11 @@ struct Options {
   std::string json;
 };
 
-struct Line {
-  const char* kind = "";
-  std::size_t bytes = 0;
-  double bare_seconds = 0;
-  double into_ratio = 0;
-  double pool_ratio = 0;
-};
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Start and end of one call on every rank; the call took from the first start to the last end.
-class Stopwatch {
-public:
-  explicit Stopwatch(int ranks) : spans_(static_cast<std::size_t>(ranks)) {}
-  template <class Call>
-  double time(sw::HostCommunicator& world, Call call) {
-    auto& own = spans_[static_cast<std::size_t>(world.rank())];
-    world.barrier();
-    own.first = now_seconds();
-    call();
-    own.second = now_seconds();
-    world.barrier();
-    double first = spans_[0].first;
-    double last = spans_[0].second;
-    for (const auto& [start, end] : spans_) {
-      first = std::min(first, start);
-      last = std::max(last, end);
-    }
-    world.barrier();
-    return last - first;
-  }
-
-private:
-  struct alignas(128) Span {
-    double first = 0;
-    double second = 0;
-  };
-  std::vector<Span> spans_;
-};
-
 /// The three sides of one case.
 template <class From, class To, class Bare>
-Line measure(const char* kind, std::size_t bytes, const Options& options, sw::HostCommunicator& world,
-             const sw::DeviceMesh<tp>& mesh, Stopwatch& watch, Bare bare) {
+TransitionLine measure(TransitionCase<From, To> test, std::size_t bytes, const Options& options,
+                       sw::HostCommunicator& world, const sw::DeviceMesh<tp>& mesh, GroupStopwatch& watch,
+                       const Bare& bare) {
   const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
   sw::ShardedTensor<From> from(mesh, {count});
   sw::ShardedTensor<To> to(mesh, {count});
@@ -125,7 +78,7 @@ Line measure(const char* kind, std::size_t bytes, const Options& options, sw::Ho
       for (std::size_t place = 0; place < 3; ++place) {
         const std::size_t side = (place + static_cast<std::size_t>(round)) % 3;
         renew(round, side == 2);
-        times[side].push_back(watch.time(world, [&] {
+        times[side].push_back(watch.seconds(world, [&] {
           if (side == 0)
             bare(from, to);
           else if (side == 1)
@@ -140,63 +93,20 @@ Line measure(const char* kind, std::size_t bytes, const Options& options, sw::Ho
     into_ratios.push_back(median(times[1]) / base);
     pool_ratios.push_back(median(times[2]) / base);
   }
-  return {kind, bytes, median(bare_times), median(into_ratios), median(pool_ratios)};
+  return {test.name, bytes, median(bare_times), median(into_ratios), median(pool_ratios)};
 }
 
-template <class Tensor>
-std::span<const float> elements_of(const Tensor& tensor) {
-  return {tensor.data(), tensor.local_size()};
-}
-template <class Tensor>
-std::span<float> elements_of(Tensor& tensor) {
-  return {tensor.mutable_data(), tensor.local_size()};
-}
-
-void measure_all(sw::HostCommunicator world, const Options& options, Stopwatch& watch,
-                 std::vector<Line>& lines) {
+void measure_all(sw::HostCommunicator world, const Options& options, GroupStopwatch& watch,
+                 std::vector<TransitionLine>& lines) {
   const sw::DeviceMesh mesh{world, sw::extent<tp>(world.size())};
   sw::HostCommunicator& group = mesh.communicator<tp>();
   for (std::size_t bytes = std::size_t{64} << 10; bytes <= std::size_t{64} << 20; bytes *= 4) {
-    const std::array found{measure<Parts, Whole>("all_reduce", bytes, options, world, mesh, watch,
-                                                 [&](const auto& from, auto& to) {
-                                                   group.all_reduce(elements_of(from), elements_of(to));
-                                                 }),
-                           measure<Parts, Rows>("reduce_scatter", bytes, options, world, mesh, watch,
-                                                [&](const auto& from, auto& to) {
-                                                  group.reduce_scatter(elements_of(from), elements_of(to));
-                                                }),
-                           measure<Rows, Whole>("all_gather", bytes, options, world, mesh, watch,
-                                                [&](const auto& from, auto& to) {
-                                                  group.all_gather(elements_of(from), elements_of(to));
-                                                })};
+    const auto found = benchmark::each_transition(group, [&](auto test, const auto& bare) {
+      return measure(test, bytes, options, world, mesh, watch, bare);
+    });
     if (world.rank() == 0)
       lines.insert(lines.end(), found.begin(), found.end());
   }
-}
-
-/// Nanoseconds of four transitions that do nothing on this mesh.
-double four_trivial_transitions() {
-  double best = 0;
-  sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {
-    const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<tp>(1)};
-    const sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>, sw::Partial<sw::Sum, tp>>> x(mesh, {64, 64});
-    constexpr int repetitions = 200'000;
-    std::vector<double> times;
-    for (int turn = 0; turn < 15; ++turn) {
-      const double start = now_seconds();
-      for (int i = 0; i < repetitions; ++i) {
-        const auto a = sw::redistribute<sw::Layout<2, sw::Shard<0, dp, tp>>>(x);
-        const auto b = sw::redistribute<sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>>(a);
-        const auto c = sw::redistribute<sw::Layout<2, sw::Shard<0, dp>>>(b);
-        const auto d = sw::redistribute<sw::Layout<2>>(c);
-        if (d.data() != x.data())
-          std::abort();
-      }
-      times.push_back((now_seconds() - start) / repetitions * 1e9);
-    }
-    best = median(times);
-  });
-  return best;
 }
 
 Options parse(int argc, char** argv) {
@@ -216,12 +126,13 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-void write_json(const std::string& path, int ranks, double trivial, const std::vector<Line>& lines) {
+void write_json(const std::string& path, int ranks, double trivial,
+                const std::vector<TransitionLine>& lines) {
   std::ofstream out(path);
   out << "{\"benchmark\": \"redistribute\", \"ranks\": " << ranks << ", \"four_trivial_ns\": " << trivial
       << ", \"lines\": [";
   for (std::size_t i = 0; i < lines.size(); ++i)
-    out << (i == 0 ? "\n" : ",\n") << "  {\"kind\": \"" << lines[i].kind
+    out << (i == 0 ? "\n" : ",\n") << "  {\"kind\": \"" << lines[i].name
         << "\", \"bytes\": " << lines[i].bytes << ", \"bare_seconds\": " << lines[i].bare_seconds
         << ", \"into_ratio\": " << lines[i].into_ratio << ", \"pool_ratio\": " << lines[i].pool_ratio << "}";
   out << "\n]}\n";
@@ -235,15 +146,15 @@ int main(int argc, char** argv) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   const Options options = parse(argc, argv);
   try {
-    const double trivial = four_trivial_transitions();
-    std::vector<Line> lines;
-    Stopwatch watch(options.ranks);
+    const double trivial = benchmark::four_trivial_transitions<sw::DefaultTarget>(options.turns);
+    std::vector<TransitionLine> lines;
+    GroupStopwatch watch(options.ranks);
     sw::launch({.ranks = options.ranks},
                [&](sw::HostCommunicator world) { measure_all(world, options, watch, lines); });
     std::printf("four trivial transitions: %.1f ns\n", trivial);
     std::printf("%-16s %10s %12s %10s %10s\n", "collective", "KiB", "bare [us]", "into", "pool");
-    for (const Line& line : lines)
-      std::printf("%-16s %10zu %12.1f %10.3f %10.3f\n", line.kind, line.bytes >> 10, line.bare_seconds * 1e6,
+    for (const TransitionLine& line : lines)
+      std::printf("%-16s %10zu %12.1f %10.3f %10.3f\n", line.name, line.bytes >> 10, line.bare_seconds * 1e6,
                   line.into_ratio, line.pool_ratio);
     if (!options.json.empty())
       write_json(options.json, options.ranks, trivial, lines);

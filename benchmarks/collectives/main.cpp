@@ -157,8 +157,8 @@ Line measure(ThreadSide& side, MpiPeer* peer, const Case& test, int rank, int ra
   }
   if (rank != 0)
     return {};
-  return {ranks, test, collectives::median(times), collectives::median(shares),
-          peer != nullptr ? collectives::median(ratios) : 0.0};
+  return {ranks, test, benchmark::median(times), benchmark::median(shares),
+          peer != nullptr ? benchmark::median(ratios) : 0.0};
 }
 
 std::vector<Line> measure_world(const Options& options, int ranks, const std::string& program) {

@@ -4,6 +4,8 @@
 /// @file
 /// @brief What both sides of the comparison share: the cases, the buffers, and how one collective is timed.
 
+#include "timing.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -41,15 +43,8 @@ struct Case {
 }
 
 [[nodiscard]] inline std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(benchmark::Clock::now().time_since_epoch())
       .count();
-}
-
-[[nodiscard]] inline double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// @brief A rank's buffers and the elements of a case in them.
@@ -132,7 +127,7 @@ struct Span {
     }
     times.push_back(static_cast<double>(end - start) * 1e-9);
   }
-  return median(times);
+  return benchmark::median(times);
 }
 
 } // namespace collectives

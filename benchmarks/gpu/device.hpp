@@ -4,12 +4,13 @@
 /// @file
 /// @brief The device that is measured, and how calls on its stream are timed.
 
+#include "timing.hpp"
+
 #include <shardwright/mesh/target.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ using Device = sw::CudaTarget;
 using Device = sw::DefaultTarget;
 #endif
 using Execution = Device::execution_space;
-using Clock = std::chrono::steady_clock;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
 
 /// @brief Whether there is a device to measure.
 [[nodiscard]] inline bool has_device() {
@@ -64,16 +67,6 @@ using Clock = std::chrono::steady_clock;
 #else
   return std::size_t{4} << 30;
 #endif
-}
-
-[[nodiscard]] inline double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-[[nodiscard]] inline double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// @brief Seconds of `count` calls that follow one another on the stream, until the device has done them.

@@ -5,12 +5,12 @@
 /// @brief How calls of several thread ranks that share the device are timed.
 
 #include "device.hpp"
+#include "group_stopwatch.hpp"
 
 #include <shardwright/comm/host_communicator.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 namespace gpu {
@@ -31,32 +31,23 @@ namespace gpu {
 /// @brief Times calls that every rank puts on its stream, from the first start to the end of the last stream.
 class GroupTimer {
 public:
-  explicit GroupTimer(int ranks) : spans_(static_cast<std::size_t>(ranks)) {}
+  explicit GroupTimer(int ranks) : stopwatch_(ranks) {}
 
   /// @brief Collective: seconds of one of `count` calls in a row; the same on every rank.
   template <class Work>
   [[nodiscard]] double seconds(sw::HostCommunicator& world, const Execution& execution, std::size_t count,
                                const Work& work) {
-    auto& [begin, end] = spans_[static_cast<std::size_t>(world.rank())];
     execution.fence();
-    world.barrier();
-    begin = Clock::now();
-    for (std::size_t i = 0; i < count; ++i)
-      work();
-    execution.fence();
-    end = Clock::now();
-    world.barrier();
-    Clock::time_point first = spans_[0].first, last = spans_[0].second;
-    for (const auto& [start, stop] : spans_) {
-      first = std::min(first, start);
-      last = std::max(last, stop);
-    }
-    world.barrier();
-    return std::chrono::duration<double>(last - first).count() / static_cast<double>(count);
+    const double all = stopwatch_.seconds(world, [&] {
+      for (std::size_t i = 0; i < count; ++i)
+        work();
+      execution.fence();
+    });
+    return all / static_cast<double>(count);
   }
 
 private:
-  std::vector<std::pair<Clock::time_point, Clock::time_point>> spans_;
+  benchmark::GroupStopwatch stopwatch_;
 };
 
 } // namespace gpu

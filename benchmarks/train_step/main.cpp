@@ -8,6 +8,7 @@
 /// are medians of the ratios of neighbouring measurements.
 
 #include "pytorch.hpp"
+#include "timing.hpp"
 
 #include <shardwright/comm/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
@@ -21,7 +22,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -34,7 +34,9 @@ namespace {
 
 namespace sw = shardwright;
 using namespace sw::axis;
-using Clock = std::chrono::steady_clock;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
 using Layouts = sw::DecoderLayouts<false>;
 
 struct Case {
@@ -54,20 +56,14 @@ struct Settings {
   std::vector<std::string> peer_arguments;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return values.empty() ? 0 : *middle;
-}
-
 /// Seconds of `work` on all ranks, from the first start to the last end.
 template <class Work>
 double timed(sw::HostCommunicator& world, Work&& work) {
   world.barrier();
-  const auto begin = Clock::now();
+  const Clock::time_point begin = Clock::now();
   work();
   world.barrier();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return seconds_since(begin);
 }
 
 /// The linear layers of a decoder on this rank's shards, with memory of their own for every layer.
@@ -144,7 +140,7 @@ double fma_peak() {
   double best = 0;
   for (int round = 0; round < 15; ++round) {
     constexpr int steps = 400000;
-    const auto begin = Clock::now();
+    const Clock::time_point begin = Clock::now();
     for (int step = 0; step < steps; ++step) {
       a = a * factor + add, b = b * factor + add, c = c * factor + add, d = d * factor + add;
       e = e * factor + add, f = f * factor + add, g = g * factor + add, h = h * factor + add;
@@ -152,8 +148,7 @@ double fma_peak() {
       asm volatile("" : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f));
       asm volatile("" : "+v"(g), "+v"(h), "+v"(i), "+v"(j), "+v"(k), "+v"(l));
     }
-    best = std::max(best, 2.0 * steps * 12 * (bytes / 4) /
-                              std::chrono::duration<double>(Clock::now() - begin).count());
+    best = std::max(best, 2.0 * steps * 12 * (bytes / 4) / seconds_since(begin));
   }
   return best;
 }
@@ -260,7 +255,9 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", settings.model.hidden)->capture_default_str();
   app.add_option("--sequence", settings.model.sequence)->capture_default_str();
   app.add_option("--batch", settings.batch, "sequences of a step, over all ranks")->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "pairs of measurements")->capture_default_str();
+  app.add_option("--rounds", settings.rounds, "pairs of measurements")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--meshes", meshes, "1: one rank, dp: two data ranks, tp: two tensor ranks")
       ->capture_default_str();
   app.add_option("--python", settings.python, "a Python with torch: measure that, too");
