@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The checks of whole training runs that hold in both precisions.
+/// @brief The assertions on whole training runs that hold in both precisions.
 
 #include "nn/small_training.hpp"
 #include "support/catch.hpp"
@@ -62,7 +62,8 @@ inline Problem problem_of(const Way& way, bool tied) {
   return problem;
 }
 
-/// @brief Losses within `tolerance` of one rank, equal token counts, and all ranks in agreement to the bit.
+/// @brief Asserts that a run on every mesh agrees with one rank: losses relative to within `tolerance`, norms
+/// of gradients to 100 and parameters to 1000 times that, token counts exactly; and its ranks to the bit.
 template <class Element>
 void check_every_mesh(double tolerance) {
   for (const bool tied : {false, true}) {
@@ -89,7 +90,8 @@ void check_every_mesh(double tolerance) {
   }
 }
 
-/// @brief Reductions have a fixed order: nothing that a run computes depends on which rank comes first.
+/// @brief Asserts that two runs on one mesh agree to the bit: reductions have a fixed order, whichever rank
+/// comes first.
 template <class Element>
 void check_repetition() {
   for (const Way& way : {Way{.dp = 2, .tp = 2, .sequence_parallel = true},

@@ -31,14 +31,6 @@ struct MemoryOf<C> {
   using type = typename C::memory;
 };
 
-} // namespace detail
-
-/// @brief Memory that a communicator carries: its member type `memory`, else host memory.
-template <class C>
-using MemoryOf = typename detail::MemoryOf<C>::type;
-
-namespace detail {
-
 /// Containers of host memory; spans and views may be of any.
 template <class Range>
 inline constexpr bool is_host_container = std::is_array_v<Range>;
@@ -52,8 +44,12 @@ inline constexpr bool is_host_container<std::array<E, size>> = true;
 /// Whether a communicator's calls reach the elements of a range, as far as the types tell.
 template <class C, class Range>
 inline constexpr bool may_carry =
-    std::is_same_v<shardwright::MemoryOf<C>, HostMemory> || !is_host_container<Range>;
+    std::is_same_v<typename MemoryOf<C>::type, HostMemory> || !is_host_container<Range>;
 
 } // namespace detail
+
+/// @brief Memory that a communicator carries: its member type `memory`, else host memory.
+template <class C>
+using MemoryOf = typename detail::MemoryOf<C>::type;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
