@@ -5,19 +5,18 @@
 /// @brief Finds the fastest plan that fits, over all legal ones, at compile time or at run time.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/plan/calibration.hpp>
 #include <shardwright/plan/cluster_spec.hpp>
 #include <shardwright/plan/evaluate.hpp>
 #include <shardwright/plan/model_spec.hpp>
 #include <shardwright/plan/plan_configuration.hpp>
 #include <shardwright/plan/plan_links.hpp>
 #include <shardwright/plan/run_spec.hpp>
+#include <shardwright/plan/search_bounds.hpp>
 #include <shardwright/plan/search_orders.hpp>
 #include <shardwright/plan/search_schedules.hpp>
 #include <shardwright/plan/search_space.hpp>
 #include <shardwright/plan/search_state.hpp>
 #include <shardwright/plan/step_cost.hpp>
-#include <shardwright/plan/step_times.hpp>
 
 #include <algorithm>
 #include <array>
@@ -41,40 +40,37 @@ namespace detail {
 
 /// The search of one model, cluster and run.
 ///
-/// Branch and bound over tp and cp, then ep, stages, microbatches. Each branch is timed by `add_times` with
-/// the least that its open choices may add, part by part, so that whatever the cost model says of a choice
-/// holds for the bound; branches that nothing within the tolerance, or nothing simpler, can come from are
-/// left out.
+/// Branch and bound over tp and cp, then ep, stages, microbatches: branches that nothing within the
+/// tolerance, or nothing simpler, can come from are left out.
 class PlanSearch {
 public:
   constexpr PlanSearch(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                        const SearchSpace& space)
-      : model_(model), cluster_(cluster), run_(run), space_(space),
-        size_(model.heads > 0 ? size_of(model) : ModelSize{}),
-        calibration_(calibration_of(cluster.chip.generation)) {}
+      : in_(model, cluster, run, space) {}
 
+  /// The groups of tp and cp, those first that could have the fastest plan.
   [[nodiscard]] constexpr SearchTables tables() const {
     SearchTables out;
-    if (problem_of(model_, cluster_, run_, {}) == PlanProblem::empty_input)
+    if (problem_of(in_.model, in_.cluster, in_.run, {}) == PlanProblem::empty_input)
       return out;
-    const std::int64_t chips = cluster_.chips();
+    const std::int64_t chips = in_.cluster.chips();
     out.stages = divisors_of(chips);
-    out.experts = divisors_of(std::max(1, model_.experts.count));
-    out.batches = divisors_of(run_.sequences);
-    const Divisors heads = divisors_of(model_.heads), slices = divisors_of(run_.sequence_length);
+    out.experts = divisors_of(std::max(1, in_.model.experts.count));
+    out.batches = divisors_of(in_.run.sequences);
+    const Divisors heads = divisors_of(in_.model.heads), slices = divisors_of(in_.run.sequence_length);
     for (int i = 0; i < heads.count; ++i)
       for (int j = 0; j < slices.count; ++j) {
         const std::int64_t tp = heads[i], cp = slices[j];
-        if (chips % (tp * cp) != 0 || !allows(space_.tp, tp) || !allows(space_.cp, cp) ||
+        if (chips % (tp * cp) != 0 || !allows(in_.space.tp, tp) || !allows(in_.space.cp, cp) ||
             out.group_count == static_cast<int>(SearchTables::most_groups))
           continue;
         SearchGroup group{0, static_cast<int>(tp), static_cast<int>(cp)};
         PlanConfiguration plan = base(group); // the largest microbatch and ep that anything allows
-        plan.microbatch = static_cast<int>(run_.sequences);
-        plan.ep = std::max(1, model_.experts.count);
-        LayerTraffic traffic = least_traffic(plan);
+        plan.microbatch = static_cast<int>(in_.run.sequences);
+        plan.ep = std::max(1, in_.model.experts.count);
+        LayerTraffic traffic = least_traffic(in_, plan);
         traffic.expert = {}; // there may be none
-        group.floor_seconds = layers_floor(plan, computation_of(plan), traffic);
+        group.floor_seconds = layers_floor(in_, plan, computation_of(in_, plan), traffic);
         ++out.evaluations;
         // Inserted in its place: std::sort takes more operations than compilers allow.
         int at = out.group_count++;
@@ -112,45 +108,29 @@ public:
   [[nodiscard]] constexpr Plan result(const SearchTables& tables, const SearchState& state) const {
     Plan out;
     out.evaluations = tables.evaluations + state.evaluations;
-    if (tables.group_count == 0 && problem_of(model_, cluster_, run_, {}) == PlanProblem::empty_input) {
+    if (tables.group_count == 0 &&
+        problem_of(in_.model, in_.cluster, in_.run, {}) == PlanProblem::empty_input) {
       out.problem = PlanProblem::empty_input;
       return out;
     }
     for (const SearchCandidate& candidate : state.fastest)
       if (candidate.measure > 0 && candidate.measure <= limit(state)) {
         out.configuration = candidate.plan;
-        out.cost = evaluate(model_, cluster_, run_, out.configuration, calibration_);
+        out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration);
         return out;
       }
     out.problem = PlanProblem::batch_not_divisible; // no extents divide what they must
     if (state.smallest.measure > 0) {
       out.configuration = state.smallest.plan;
-      out.cost = evaluate(model_, cluster_, run_, out.configuration, calibration_);
+      out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration);
       out.problem = PlanProblem::out_of_memory;
     }
     return out;
   }
 
 private:
-  /// What the plans with the same extents share, and those with the same microbatch.
-  struct Branch {
-    PlanConfiguration plan{};
-    PlanLinks least{}; ///< That no order betters.
-    SearchOrders orders{};
-    SearchSchedules schedules{};               ///< That are allowed with these numbers.
-    std::array<int, Divisors::most> batches{}; ///< That divide a rank's sequences, in ascending order.
-    int batch_count = 0;
-    RankComputation computed{};
-  };
-  /// How a pipeline fills where a bound is for several microbatches: as with the smallest of them.
-  struct Filling {
-    PlanConfiguration plan{};
-    PassCosts passes{};
-    bool own = true; ///< The microbatch is that of the branch.
-  };
-
   [[nodiscard]] constexpr double limit(const SearchState& state) const {
-    return state.best_seconds * (1 + space_.tolerance);
+    return state.best_seconds * (1 + in_.space.tolerance);
   }
   /// What a plan of this complexity must not exceed to be of use: there may be a simpler one within the
   /// limit.
@@ -166,63 +146,32 @@ private:
     PlanConfiguration plan;
     plan.tp = group.tp;
     plan.cp = group.cp;
-    plan.dp = static_cast<int>(cluster_.chips() / (static_cast<std::int64_t>(plan.tp) * plan.cp));
-    plan.sequence_parallel = run_.sequence_length % (static_cast<std::int64_t>(plan.tp) * plan.cp) == 0;
+    plan.dp = static_cast<int>(in_.cluster.chips() / (static_cast<std::int64_t>(plan.tp) * plan.cp));
+    plan.sequence_parallel = in_.run.sequence_length % (static_cast<std::int64_t>(plan.tp) * plan.cp) == 0;
     return plan;
-  }
-  [[nodiscard]] constexpr RankComputation computation_of(const PlanConfiguration& plan) const {
-    return rank_computation(model_, cluster_, run_, plan, calibration_);
-  }
-
-  /// What a layer sends at least, in whatever order and with whatever schedule.
-  [[nodiscard]] constexpr LayerTraffic least_traffic(PlanConfiguration plan) const {
-    const SharedCalibration& shared = calibration_.shared;
-    const PlanLinks links = least_links(cluster_, plan, model_.experts.active, shared);
-    LayerTraffic least = layer_traffic(model_, cluster_, run_, plan, links, shared);
-    plan.pp = 2; // stages enough for every schedule
-    for (const PlanSchedule schedule : {PlanSchedule::dual_pipe, PlanSchedule::one_f_one_b}) {
-      plan.schedule = schedule;
-      const LayerTraffic other = layer_traffic(model_, cluster_, run_, plan, links, shared);
-      least = least_of(least, other);
-    }
-    return least;
-  }
-
-  /// Time of what the layers compute and send in themselves, whatever the other ranks are divided into: dp
-  /// and pp share out layers and sequences.
-  [[nodiscard]] constexpr double layers_floor(const PlanConfiguration& plan, const RankComputation& computed,
-                                              const LayerTraffic& traffic) const {
-    const SharedCalibration& shared = calibration_.shared;
-    const double expert = model_.expert_layers();
-    const StagePass all = stage_pass({model_.layers - expert, expert, 1}, computed, traffic,
-                                     repeats_of(Recomputation::none), shared);
-    const double passes = static_cast<double>(run_.sequences) * plan.tp * plan.cp /
-                          (static_cast<double>(cluster_.chips()) * plan.microbatch);
-    return passes * all.seconds() *
-           (1 + shared.jitter * doublings_above_eight(static_cast<double>(cluster_.chips()))) * (1 - 1e-12);
   }
 
   /// Tries all plans with one tp, cp, ep and number of stages.
   constexpr void visit(const SearchTables& tables, SearchState& state) const {
     PlanConfiguration plan = base(tables.groups[static_cast<std::size_t>(state.group)]);
     const std::int64_t others = plan.dp, ep = tables.experts[state.expert], pp = tables.stages[state.stage];
-    if (pp > model_.layers || others % pp != 0 || run_.sequences % (others / pp) != 0 ||
-        cluster_.chips() / pp % ep != 0 || !allows(space_.pp, pp) || !allows(space_.dp, others / pp) ||
-        !allows(space_.ep, ep))
+    if (pp > in_.model.layers || others % pp != 0 || in_.run.sequences % (others / pp) != 0 ||
+        in_.cluster.chips() / pp % ep != 0 || !allows(in_.space.pp, pp) ||
+        !allows(in_.space.dp, others / pp) || !allows(in_.space.ep, ep))
       return;
     plan.ep = static_cast<int>(ep);
     plan.pp = static_cast<int>(pp);
     plan.dp = static_cast<int>(others / pp);
-    plan.recomputation = space_.recomputation.value_or(Recomputation::none);
-    const std::int64_t each = run_.sequences / plan.dp;
-    Branch branch;
+    plan.recomputation = in_.space.recomputation.value_or(Recomputation::none);
+    const std::int64_t each = in_.run.sequences / plan.dp;
+    SearchBranch branch;
     for (int i = 0; i < tables.batches.count && tables.batches[i] <= each; ++i)
-      if (each % tables.batches[i] == 0 && allows(space_.microbatch, tables.batches[i]))
+      if (each % tables.batches[i] == 0 && allows(in_.space.microbatch, tables.batches[i]))
         branch.batches[static_cast<std::size_t>(branch.batch_count++)] = static_cast<int>(tables.batches[i]);
     if (branch.batch_count == 0)
       return;
     branch.plan = plan;
-    branch.least = least_links(cluster_, plan, model_.experts.active, calibration_.shared);
+    branch.least = least_links(in_.cluster, plan, in_.model.experts.active, in_.calibration.shared);
     if (rules_out(branch, 0, branch.batch_count, state))
       return;
     branch.plan.microbatch = branch.batches[0];
@@ -231,7 +180,7 @@ private:
   }
 
   /// Tries the microbatches from one to another; false where one does not fit, and so none above it.
-  constexpr bool try_batches(Branch& branch, int from, int to, SearchState& state) const {
+  constexpr bool try_batches(SearchBranch& branch, int from, int to, SearchState& state) const {
     if (rules_out(branch, from, to, state))
       return true;
     if (to - from == 1)
@@ -243,47 +192,35 @@ private:
   /// Whether no plan with these microbatches can be of use; computes for the largest of them.
   ///
   /// A larger microbatch takes less time for all of a step's layers, a smaller one for a pipeline to fill.
-  constexpr bool rules_out(Branch& branch, int from, int to, SearchState& state) const {
+  constexpr bool rules_out(SearchBranch& branch, int from, int to, SearchState& state) const {
     PlanConfiguration& plan = branch.plan;
     plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
     const bool one = to - from == 1;
-    branch.schedules.find(model_, run_, space_, plan, one);
-    Filling filling{plan, {}, one};
+    branch.schedules.find(in_.model, in_.run, in_.space, plan, one);
+    PipelineFilling filling{plan, {}, one};
     if (!one) {
       if (plan.pp > 1)
-        filling.passes = least_pass(plan).passes;
+        filling.passes = least_pass(in_, plan).passes;
       plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
     }
-    branch.computed = computation_of(plan);
+    branch.computed = computation_of(in_, plan);
     const double most = limit(state, complexity(plan));
-    return layers_floor(plan, branch.computed, least_traffic(plan)) > most ||
-           bound_of(branch, branch.least, ScheduleKind::any, filling, state) > most;
-  }
-
-  /// The passes of a stage of average size, with the least traffic.
-  [[nodiscard]] constexpr StagePass least_pass(const PlanConfiguration& plan) const {
-    const double expert = static_cast<double>(model_.expert_layers()) / plan.pp;
-    return stage_pass({static_cast<double>(model_.layers) / plan.pp - expert, expert, 1.0 / plan.pp},
-                      computation_of(plan), least_traffic(plan), repeats_of(plan.recomputation),
-                      calibration_.shared);
-  }
-
-  [[nodiscard]] constexpr double memory_of(const PlanConfiguration& plan) const {
-    return memory_cost(model_, size_, run_, plan, kept_microbatches(run_, plan)).total();
+    return layers_floor(in_, plan, branch.computed, least_traffic(in_, plan)) > most ||
+           least_seconds(in_, branch, branch.least, ScheduleKind::any, filling, state.evaluations) > most;
   }
 
   /// Tries all plans of a branch; false where none fits, and so none with a larger microbatch.
-  constexpr bool try_branch(Branch& branch, SearchState& state) const {
+  constexpr bool try_branch(SearchBranch& branch, SearchState& state) const {
     if (!settle_least(branch.plan, state))
       return false;
-    branch.orders.find(cluster_, branch.plan, model_.experts.active, calibration_.shared, space_);
+    branch.orders.find(in_.cluster, branch.plan, in_.model.experts.active, in_.calibration.shared, in_.space);
     const auto limit_now = [&] { return limit(state, complexity(branch.plan)); };
     for (const ScheduleKind kind : {ScheduleKind::unpaired, ScheduleKind::paired}) {
-      if (bound_of(branch, branch.orders.least, kind, {}, state) > limit_now())
+      if (least_seconds(in_, branch, branch.orders.least, kind, {}, state.evaluations) > limit_now())
         continue;
       std::array<double, SearchOrders::most> bounds{};
       for (std::size_t i = 0; i < static_cast<std::size_t>(branch.orders.count); ++i)
-        bounds[i] = bound_of(branch, branch.orders.links[i], kind, {}, state);
+        bounds[i] = least_seconds(in_, branch, branch.orders.links[i], kind, {}, state.evaluations);
       try_schedules(branch, bounds, kind, state);
     }
     return true;
@@ -297,24 +234,23 @@ private:
     PlanConfiguration plan = settled;
     SearchSchedules legal;
     if (none)
-      legal.find(model_, run_, space_, plan, true);
+      legal.find(in_.model, in_.run, in_.space, plan, true);
     int recomputation = 3, stage = 4;
     for (int kind = 0; kind < 3; ++kind)
       for (int zero = 0; zero <= 3; ++zero) {
         plan.recomputation = static_cast<Recomputation>(kind);
         plan.zero_stage = zero;
-        if ((space_.recomputation && *space_.recomputation != plan.recomputation) ||
-            !allows(space_.zero_stage, zero))
+        if (!allows(in_.space.recomputation, plan.recomputation) || !allows(in_.space.zero_stage, zero))
           continue;
         if (!none && zero >= stage && recomputation <= kind)
           continue;
-        if (memory_of(plan) <= cluster_.chip.memory_bytes) {
+        if (memory_of(in_, plan) <= in_.cluster.chip.memory_bytes) {
           recomputation = std::min(recomputation, kind);
           stage = std::min(stage, zero);
         }
         if (none)
           legal.for_each(plan, ScheduleKind::any, [&](const PlanConfiguration& scheduled) {
-            keep(state.smallest, memory_of(scheduled), scheduled);
+            keep(state.smallest, memory_of(in_, scheduled), scheduled);
           });
       }
     if (stage == 4)
@@ -324,74 +260,15 @@ private:
     return true;
   }
 
-  /// Less than any plan of the branch takes with schedules of a kind.
-  [[nodiscard]] constexpr double bound_of(const Branch& branch, const PlanLinks& links, ScheduleKind kind,
-                                          const Filling& filling, SearchState& state) const {
-    if (kind == ScheduleKind::paired && branch.plan.pp == 1)
-      return std::numeric_limits<double>::infinity();
-    const SharedCalibration& shared = calibration_.shared;
-    PlanConfiguration plan = branch.plan;
-    LayerTraffic traffic;
-    int kinds = 0; // of schedules: one that does not pair, one that does
-    branch.schedules.for_each(plan, kind, [&](const PlanConfiguration& one) {
-      const int bit = pairs_passes(one) ? 2 : 1;
-      if ((kinds & bit) != 0)
-        return;
-      const LayerTraffic other = layer_traffic(model_, cluster_, run_, one, links, shared);
-      traffic = kinds == 0 ? other : least_of(traffic, other);
-      kinds |= bit;
-    });
-    if (kinds == 0)
-      return std::numeric_limits<double>::infinity();
-    plan.schedule = PlanSchedule::one_f_one_b; // each stage on one rank, which is the least
-    const RankParameters held = rank_parameters(model_, size_, plan);
-    PlanLinks at_once = links; // a larger microbatch has fewer sends
-    if (!filling.own)
-      at_once.pipeline.latency_seconds = 0;
-    StepCost cost;
-    ++state.evaluations;
-    add_times(
-        cost, model_, run_, plan, shared, branch.computed, traffic,
-        [&](const PassCosts& passes, const StageSeconds& stages) {
-          ScheduleTime least;
-          bool first = true;
-          branch.schedules.for_each(plan, kind, [&](PlanConfiguration one) {
-            const double waiting = imbalance_seconds(run_, one, stages);
-            if (!filling.own)
-              one.microbatch = filling.plan.microbatch;
-            ScheduleTime time = schedule_time(model_, run_, one, at_once, shared,
-                                              filling.own ? passes : filling.passes, stages);
-            time.imbalance_seconds = waiting;
-            least = first ? time : least_of(least, time);
-            first = false;
-          });
-          return least;
-        },
-        [&](double pass_seconds) {
-          ShardingTime least;
-          bool first = true;
-          for (int zero = branch.plan.zero_stage; zero <= 3; ++zero) {
-            if (!allows(space_.zero_stage, zero))
-              continue;
-            plan.zero_stage = zero;
-            const ShardingTime time = sharding_time(cluster_, run_, plan, held, links, shared, pass_seconds);
-            least = first ? time : least_of(least, time);
-            first = false;
-          }
-          return least;
-        });
-    return cost.step_seconds * (1 - 1e-12);
-  }
-
   /// Tries the schedules and shardings of a branch. Recomputation takes time and saves memory: with each of
   /// these the first that fits is the fastest.
-  constexpr void try_schedules(const Branch& branch, const std::array<double, SearchOrders::most>& bounds,
-                               ScheduleKind kind, SearchState& state) const {
-    const SharedCalibration& shared = calibration_.shared;
+  constexpr void try_schedules(const SearchBranch& branch,
+                               const std::array<double, SearchOrders::most>& bounds, ScheduleKind kind,
+                               SearchState& state) const {
     const SearchOrders& orders = branch.orders;
     branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration plan) {
       for (; plan.zero_stage <= 3; ++plan.zero_stage) {
-        if (!allows(space_.zero_stage, plan.zero_stage))
+        if (!allows(in_.space.zero_stage, plan.zero_stage))
           continue;
         bool fitting = false; // found out when first needed
         for (std::size_t i = 0; i < static_cast<std::size_t>(orders.count); ++i) {
@@ -403,20 +280,10 @@ private:
           fitting = true;
           if (bounds[i] > limit(state, complexity(plan)))
             continue;
-          StepCost cost;
+          const double seconds = step_seconds_of(in_, branch, plan, orders.links[i]);
           ++state.evaluations;
-          add_times(
-              cost, model_, run_, plan, shared, branch.computed,
-              layer_traffic(model_, cluster_, run_, plan, orders.links[i], shared),
-              [&](const PassCosts& passes, const StageSeconds& stages) {
-                return schedule_time(model_, run_, plan, orders.links[i], shared, passes, stages);
-              },
-              [&](double pass_seconds) {
-                return sharding_time(cluster_, run_, plan, rank_parameters(model_, size_, plan),
-                                     orders.links[i], shared, pass_seconds);
-              });
-          keep(state.fastest[static_cast<std::size_t>(complexity(plan))], cost.step_seconds, plan);
-          state.best_seconds = std::min(state.best_seconds, cost.step_seconds);
+          keep(state.fastest[static_cast<std::size_t>(complexity(plan))], seconds, plan);
+          state.best_seconds = std::min(state.best_seconds, seconds);
         }
         plan.recomputation = branch.plan.recomputation;
       }
@@ -427,8 +294,8 @@ private:
   [[nodiscard]] constexpr bool settle_recomputation(PlanConfiguration& plan) const {
     for (int kind = static_cast<int>(plan.recomputation); kind < 3; ++kind) {
       plan.recomputation = static_cast<Recomputation>(kind);
-      if ((!space_.recomputation || *space_.recomputation == plan.recomputation) &&
-          memory_of(plan) <= cluster_.chip.memory_bytes)
+      if (allows(in_.space.recomputation, plan.recomputation) &&
+          memory_of(in_, plan) <= in_.cluster.chip.memory_bytes)
         return true;
     }
     return false;
@@ -440,12 +307,7 @@ private:
       kept = {measure, plan};
   }
 
-  const ModelSpec& model_;
-  const ClusterSpec& cluster_;
-  const RunSpec& run_;
-  SearchSpace space_;
-  ModelSize size_;
-  Calibration calibration_;
+  SearchInput in_;
 };
 
 } // namespace detail

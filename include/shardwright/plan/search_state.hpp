@@ -7,10 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/plan_configuration.hpp>
 #include <shardwright/plan/search_space.hpp>
-#include <shardwright/plan/step_times.hpp>
-#include <shardwright/plan/traffic_cost.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -53,25 +50,10 @@ struct SearchState {
   bool done = false;
 };
 
-[[nodiscard]] constexpr bool allows(const std::optional<int>& settled, std::int64_t value) {
+/// Whether a value is open, or settled to be this one.
+template <class Settled, class Value>
+[[nodiscard]] constexpr bool allows(const std::optional<Settled>& settled, Value value) {
   return !settled || *settled == value;
-}
-
-/// The least of each part of two.
-[[nodiscard]] constexpr TrafficCost least_of(const TrafficCost& left, const TrafficCost& right) {
-  return {std::min(left.bytes, right.bytes), std::min(left.seconds, right.seconds),
-          std::min(left.exposed_seconds, right.exposed_seconds)};
-}
-[[nodiscard]] constexpr LayerTraffic least_of(const LayerTraffic& left, const LayerTraffic& right) {
-  return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),
-          least_of(left.expert, right.expert)};
-}
-[[nodiscard]] constexpr ScheduleTime least_of(const ScheduleTime& left, const ScheduleTime& right) {
-  return {std::min(left.bubble_seconds, right.bubble_seconds),
-          std::min(left.imbalance_seconds, right.imbalance_seconds), least_of(left.sends, right.sends)};
-}
-[[nodiscard]] constexpr ShardingTime least_of(const ShardingTime& left, const ShardingTime& right) {
-  return {least_of(left.data, right.data), std::min(left.optimizer_seconds, right.optimizer_seconds)};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -99,9 +99,8 @@ struct ShardingTime {
 /// exposed, the optimizer, and jitter.
 ///
 /// The time grows with each part, so that parts which are bounds make a bound of the time.
-/// @param of_schedule makes the ScheduleTime out of a stage's passes and the seconds of stages, of_sharding
-/// the ShardingTime out of the
-///        seconds of one microbatch.
+/// @param of_schedule makes the ScheduleTime out of a stage's passes and the seconds of stages
+/// @param of_sharding makes the ShardingTime out of the seconds of one microbatch
 template <class OfSchedule, class OfSharding>
 constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& run,
                          const PlanConfiguration& plan, const SharedCalibration& shared,
