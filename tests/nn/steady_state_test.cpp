@@ -4,6 +4,7 @@
 #include "nn/same_on_every_mesh.hpp"
 #include "nn/zero_training.hpp"
 #include "support/catch.hpp"
+#include "support/mimic_target.hpp"
 #include "support/ranks.hpp"
 
 #include <cstddef>
@@ -99,6 +100,15 @@ void expect_nothing_more(const Taken& after, int rank, Findings& findings) {
                     after.heap[5] - after.heap[1], " allocations");
 }
 
+nn_test::DeviceOutcome train_device_narrow(const shardwright::HostCommunicator& world, const Problem& problem,
+                                           const nn_test::PipelineWay& way,
+                                           const shardwright::Schedule& schedule,
+                                           const nn_test::AtStep& at_step) {
+  using Layouts = shardwright::DecoderLayouts<true, shardwright::Zero3>;
+  return nn_test::train_on_device<Layouts, shardwright::bfloat16, shardwright_test::MimicTarget>(
+      world, problem, way, schedule, at_step);
+}
+
 } // namespace
 
 TEST_CASE("steps three to six of a training take nothing from the heap and nothing from the system") {
@@ -163,17 +173,26 @@ TEST_CASE("neither do they where model state is shared out") {
   }
 }
 
-TEST_CASE("neither do they on a device of one rank") {
+TEST_CASE("neither do they on a device, of float or of bfloat16, on one rank or on several") {
   Problem problem = nn_test::zero_problem();
   problem.steps = 6;
-  const nn_test::PipelineWay way{.pp = 1, .inside = {.accumulation = 4}};
-  const auto schedule = shardwright::make_schedule("1f1b", way.pp, way.inside.accumulation);
-  CHECK(on_ranks(way.ranks(), [&](shardwright::HostCommunicator world, Findings& findings) {
-          expect_nothing_more(
-              taken(problem.steps,
-                    [&](const nn_test::AtStep& at_step) {
-                      static_cast<void>(nn_test::train_device_zero3(world, problem, way, schedule, at_step));
-                    }),
-              world.rank(), findings);
-        }) == "");
+  for (const nn_test::PipelineWay& way :
+       {nn_test::PipelineWay{.pp = 1, .inside = {.accumulation = 4}},
+        nn_test::PipelineWay{.pp = 1, .inside = {.dp = 2, .accumulation = 1}},
+        nn_test::PipelineWay{.pp = 1, .inside = {.dp = 2, .accumulation = 4}},
+        nn_test::PipelineWay{.pp = 1, .inside = {.tp = 2, .accumulation = 1}},
+        nn_test::PipelineWay{.pp = 1,
+        .inside = {.dp = 2, .tp = 2, .sequence_parallel = true, .accumulation = 2}},
+        nn_test::PipelineWay{.pp = 2, .inside = {.dp = 2, .accumulation = 4}}}) {
+    INFO(way.text());
+    const auto schedule = shardwright::make_schedule("1f1b", way.pp, way.inside.accumulation);
+    for (const auto train : {nn_test::train_device_zero3, train_device_narrow})
+      CHECK(on_ranks(way.ranks(), [&](const shardwright::HostCommunicator& world, Findings& findings) {
+              expect_nothing_more(taken(problem.steps,
+                                        [&](const nn_test::AtStep& at_step) {
+                                          static_cast<void>(train(world, problem, way, schedule, at_step));
+                                        }),
+                                  world.rank(), findings);
+            }) == "");
+  }
 }

@@ -66,14 +66,17 @@ public:
   struct Round {
     enum class State : std::uint8_t { open, launched, mismatched, clashing };
     struct Part {
-      explicit Part(Runtime& runtime) : ready(runtime.make_event()) {}
+      Part(Runtime& runtime, std::size_t ranks) : ready(runtime.make_event()) {
+        in_blocks.reserve(ranks);
+        out_blocks.reserve(ranks);
+      }
       CollectiveCall call{};
       std::vector<StridedBlock> in_blocks, out_blocks;
       Event ready;
     };
     Round(Runtime& runtime, int ranks) : slots(static_cast<std::size_t>(ranks)), done(runtime.make_event()) {
       for (int rank = 0; rank < ranks; ++rank)
-        parts.emplace_back(runtime);
+        parts.emplace_back(runtime, slots.size());
     }
     std::uint64_t sequence = 0;
     std::vector<ThreadSlot> slots;
@@ -117,11 +120,21 @@ public:
     return out;
   }
 
-  /// The round of a rank's collective; null once the group has ended.
-  [[nodiscard]] Round* join(std::uint64_t sequence) {
+  /// The round of a rank's collective; null once the group has ended. `under_way` is the most calls that the
+  /// rank has had under way at a time, this one among them.
+  ///
+  /// Where every rank has at most m under way and waits for them in order, a rank that comes to a round has
+  /// left all but the last m, so every rank has come to those, and has left all but the m before. So 2 m
+  /// rounds are enough however the ranks run; made at once, they are there before a run is steady.
+  [[nodiscard]] Round* join(std::uint64_t sequence, std::size_t under_way) {
     const std::lock_guard lock(mutex_);
     if (failure_)
       return nullptr;
+    while (rounds_.size() < 2 * under_way) {
+      Round* const more = make_round();
+      more->next = spare_;
+      spare_ = more;
+    }
     Round** at = &open_;
     while (*at != nullptr && (*at)->sequence != sequence)
       at = &(*at)->next;
@@ -276,13 +289,17 @@ private:
     if (round != nullptr)
       *at = round->next;
     else
-      round = rounds_.emplace_back(std::make_unique<Round>(runtime_, size())).get();
+      round = make_round();
     round->sequence = sequence;
     round->arrived = round->left = 0;
     round->reads_table = false;
     round->next = nullptr;
     round->state.store(Round::State::open, std::memory_order_relaxed);
     return round;
+  }
+
+  [[nodiscard]] Round* make_round() {
+    return rounds_.emplace_back(std::make_unique<Round>(runtime_, size())).get();
   }
 
   void launch(Round& round) {

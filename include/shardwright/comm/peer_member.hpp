@@ -115,7 +115,7 @@ private:
 
   /// Publishes this rank's part of its next collective.
   [[nodiscard]] Round& enter(const CollectiveCall& call, bool keep) {
-    Round* const round = this->group().join(sequence_ + 1);
+    Round* const round = this->group().join(sequence_ + 1, works_.size() + 1);
     if (round == nullptr)
       this->raise(call, 0);
     auto& part = round->parts[static_cast<std::size_t>(this->rank())];
