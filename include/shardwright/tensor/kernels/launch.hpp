@@ -88,12 +88,31 @@ VectorSpan<typename View::value_type> flat_span_of(const View& view, const char*
   return {view.data(), view.size()};
 }
 
+/// What a kernel's arguments may take beside the policy of the launch, on every device: 4096 bytes in all.
+inline constexpr std::size_t functor_bytes = 3840;
+
+/// The range of a launch. A device gets the functor as the kernel's arguments: without the hint, Kokkos
+/// passes one of more than 512 bytes through constant memory, for which the host waits and which no graph
+/// captures.
+template <class Execution>
+[[nodiscard]] auto launch_range(const Execution& execution, std::size_t count) {
+  const Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>> range(execution, 0, count);
+  if constexpr (runs_on_host<Execution>)
+    return range;
+  else
+    return Kokkos::Experimental::require(range, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
+}
+
 /// Runs functor(i) for i in [0, count) on the instance. Labels below 16 characters do not allocate.
 template <class Execution, class Functor>
 void run(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
+  static_assert(
+      sizeof(Functor) <= functor_bytes,
+      "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a "
+      "wait (leave arrays in memory and pass pointers to them)");
   if (count == 0)
     return;
-  const Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>> range(execution, 0, count);
+  const auto range = launch_range(execution, count);
   if constexpr (!runs_on_host<Execution>) {
     // Kokkos notes a kernel's properties at its first launch, in a map without a lock: thread ranks that
     // share a device come to it one after another.
