@@ -108,7 +108,9 @@ public:
   RunResult run() {
     RunResult result;
     result.steps.reserve(static_cast<std::size_t>(options_.steps));
-    const double matrix_rate = sw::measure_matrix_rate<Element, Target>(whole_.world());
+    // On the model's instance, whose plans and workspace of the products stay.
+    const double matrix_rate =
+        sw::measure_matrix_rate<Element, Target>(whole_.world(), mesh_.template execution<Target>());
     const auto& config = model_.config();
     const double tokens = static_cast<double>(options_.batch) * static_cast<double>(config.sequence);
     RunMonitor monitor(options_, {tokens, config.flops_per_token(), matrix_rate}, reports_, clock_);

@@ -70,7 +70,8 @@ struct FillWithWaves {
 /// after a common start and takes its median; the rates are added. Cost: `seconds` and 8 MiB a rank for
 /// single precision, on a device 768 MiB. The same number on every rank.
 ///
-/// @param execution Where this rank's kernels run.
+/// @param execution Where this rank's kernels run: the mesh's, where there is one, for a device's library
+/// keeps a workspace for each instance that it has multiplied on.
 /// @throws InvalidArgument unless `seconds` is positive and finite. @throws the communicator's errors.
 template <class Element, Target Where = DefaultTarget>
 [[nodiscard]] double

@@ -30,6 +30,10 @@ struct CudaTarget {
   static constexpr bool host_accessible = false;
 
   /// @brief An instance with a new stream; copies share it, and the last one destroys it.
+  ///
+  /// Kokkos makes it by cudaStreamCreate: work on the legacy default stream, of another library in the same
+  /// process, waits for it and is waited for. A steady step of this library has none there: its kernels and
+  /// products are on this stream, and calls on streams that CudaRuntime makes non-blocking.
   [[nodiscard]] static execution_space make_execution_space() {
     return Kokkos::Experimental::partition_space(Kokkos::Cuda(), 1)[0];
   }
