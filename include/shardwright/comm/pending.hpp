@@ -29,7 +29,11 @@ public:
 
 /// @brief A started communication: move-only, waited for exactly once, its
 /// buffers untouched until then.
+#if defined(__CUDACC__) // nvcc applies the attribute to references too, and would warn of every assignment
+class Pending {
+#else
 class [[nodiscard]] Pending {
+#endif
 public:
   Pending() = default;
   explicit Pending(std::shared_ptr<PendingOperation> operation) : operation_(std::move(operation)) {}
