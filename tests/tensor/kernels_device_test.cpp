@@ -37,7 +37,14 @@ void check_thread_lanes(std::size_t length, std::size_t shift) {
       ++met[at];
       REQUIRE(lanes.v[i] == (at < length ? static_cast<Number>(from[shift + at]) : Number(-7)));
     }
-    lanes.store(to + shift, thread, length);
+    if (length == Lanes::register_width && Lanes::is_aligned(from + shift) && Lanes::is_aligned(to + shift)) {
+      const Lanes whole = Lanes::load_whole(from + shift, thread);
+      for (std::size_t i = 0; i < Lanes::count; ++i)
+        REQUIRE(whole.v[i] == lanes.v[i]);
+      whole.store_whole(to + shift, thread);
+    } else {
+      lanes.store(to + shift, thread, length);
+    }
   }
   for (const int times : met)
     REQUIRE(times == 1);
@@ -49,6 +56,10 @@ void check_thread_lanes(std::size_t length, std::size_t shift) {
 
 template <class Number, class Element>
 void check_all_lengths() {
+  using Lanes = detail::ThreadLanes<Number>;
+  alignas(64) const Element aligned[8] = {};
+  REQUIRE(Lanes::is_aligned(aligned));
+  REQUIRE(Lanes::is_aligned(aligned + 1) == (sizeof(Element) >= 16));
   for (std::size_t length = 0; length <= detail::ThreadLanes<Number>::register_width;
        length += 1 + length / 9)
     for (const std::size_t shift : {0, 1, 4})

@@ -61,6 +61,10 @@ struct ActivationForward {
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(y + i, Function::template value<MainElement<Element>>(chunk.load(x + i)));
   }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(x, y);
+  }
 };
 
 template <class Element, class Function>
@@ -72,6 +76,10 @@ struct ActivationBackward {
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(dx + i,
                 chunk.load(dy + i) * Function::template slope<MainElement<Element>>(chunk.load(x + i)));
+  }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(x, dy, dx);
   }
 };
 

@@ -46,13 +46,19 @@ struct AdamWUpdate {
 
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    // All loads first: no compiler moves one before a store that may be to the same memory.
+    const Lanes<Element> old = chunk.load(parameter + i);
     const Lanes<Element> g = scale * chunk.load(gradient + i);
     const Lanes<Element> m = keep1 * chunk.load(first + i) + take1 * g;
     const Lanes<Element> v = keep2 * chunk.load(second + i) + take2 * (g * g);
     chunk.store(first + i, m);
     chunk.store(second + i, v);
     const Lanes<Element> update = m / (sqrt_of<Element>(v) * spread + epsilon);
-    chunk.store(parameter + i, chunk.load(parameter + i) * decay - rate * update);
+    chunk.store(parameter + i, old * decay - rate * update);
+  }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(parameter, gradient, first, second);
   }
 };
 

@@ -63,6 +63,10 @@ struct AdamWUpdateOnDevice {
     now.decay = static_cast<Element>(decays ? step->decay : 1.0);
     now(chunk, i);
   }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    update.with_memory(use);
+  }
 };
 
 } // namespace detail

@@ -29,9 +29,12 @@ struct RowMaximum {
     const Element* row = logits.row(i);
     const Number filler = lowest;
     Lanes<Number> best = broadcast(filler);
-    for_chunks<Number>(0, logits.columns, [row, filler, &best](auto chunk, std::size_t c) {
-      best = larger(chunk.load_or(row + c, filler), best);
-    });
+    for_chunks<Number, 4>(
+        0, logits.columns,
+        [row, filler, &best](auto chunk, std::size_t c) {
+          best = larger(chunk.load_or(row + c, filler), best);
+        },
+        row);
     const Number largest = largest_of<Number>(best);
     if (first_lane())
       maximum[i] = largest;
@@ -52,9 +55,12 @@ struct RowExponentials {
     const Element* row = logits.row(i);
     const Number shift = maximum[i];
     Lanes<Number> total{};
-    for_chunks<Number>(0, logits.columns, [row, shift, &total](auto chunk, std::size_t c) {
-      total += chunk.keep(exp_of_nonpositive<Number>(chunk.load(row + c) - shift), Number(0));
-    });
+    for_chunks<Number, 4>(
+        0, logits.columns,
+        [row, shift, &total](auto chunk, std::size_t c) {
+          total += chunk.keep(exp_of_nonpositive<Number>(chunk.load(row + c) - shift), Number(0));
+        },
+        row);
     const Number whole = sum_of<Number>(total);
     if (!first_lane())
       return;
@@ -116,8 +122,9 @@ struct LogitGradient {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     Element* row = logits.row(i);
     if (targets[i] < 0) {
-      for_chunks<Number>(0, logits.columns,
-                         [row](auto chunk, std::size_t c) { chunk.store(row + c, Lanes<Number>{}); });
+      for_chunks<Number>(
+          0, logits.columns, [row](auto chunk, std::size_t c) { chunk.store(row + c, Lanes<Number>{}); },
+          row);
       return;
     }
     const Number shift = maximum[i];
@@ -126,9 +133,12 @@ struct LogitGradient {
     const bool here = target >= 0 && target < static_cast<std::int64_t>(logits.columns);
     const Number target_logit = here ? static_cast<Number>(row[target]) : Number(0);
     sync_lanes(); // all have read what one overwrites
-    for_chunks<Number>(0, logits.columns, [row, shift, factor](auto chunk, std::size_t c) {
-      chunk.store(row + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
-    });
+    for_chunks<Number>(
+        0, logits.columns,
+        [row, shift, factor](auto chunk, std::size_t c) {
+          chunk.store(row + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
+        },
+        row);
     sync_lanes();
     if (!here || !first_lane())
       return;

@@ -13,7 +13,8 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Runs operation(chunk, index) over the elements; the operation holds the pointers.
+/// Runs operation(chunk, index) over the elements; the operation holds the pointers, and gives them to
+/// with_memory(use).
 template <class Number, class Operation>
 struct Elementwise {
   Operation operation;
@@ -21,7 +22,9 @@ struct Elementwise {
   std::size_t grain;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    for_chunks<Number>(block * grain, block_end(block, grain, count), operation);
+    operation.with_memory([&](const auto*... memory) {
+      for_chunks<Number>(block * grain, block_end(block, grain, count), operation, memory...);
+    });
   }
 };
 
@@ -41,6 +44,10 @@ struct FillElements {
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(to + i, broadcast(value));
   }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(to);
+  }
 };
 
 template <class To, class From>
@@ -52,7 +59,7 @@ struct ConvertElements {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     const std::size_t end = block_end(block, grain, count);
     if constexpr (std::is_same_v<MainElement<To>, MainElement<From>>) {
-      for_chunks<MainElement<To>>(block * grain, end, *this);
+      for_chunks<MainElement<To>>(block * grain, end, *this, from, to);
     } else {
       for (std::size_t i = block * grain + lane_number(); i < end; i += lane_threads)
         to[i] = static_cast<To>(from[i]);
@@ -73,6 +80,10 @@ struct AddElements {
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(out + i, chunk.load(a + i) + chunk.load(b + i));
   }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(a, b, out);
+  }
 };
 
 template <class Element>
@@ -84,6 +95,10 @@ struct MultiplyElements {
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(out + i, chunk.load(a + i) * chunk.load(b + i));
   }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(a, b, out);
+  }
 };
 
 template <class Element>
@@ -93,6 +108,10 @@ struct ScaleElements {
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(x + i, factor * chunk.load(x + i));
+  }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(x);
   }
 };
 
@@ -104,6 +123,10 @@ struct AxpyElements {
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
     chunk.store(y + i, factor * chunk.load(x + i) + chunk.load(y + i));
+  }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(x, y);
   }
 };
 

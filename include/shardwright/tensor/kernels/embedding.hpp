@@ -33,9 +33,12 @@ struct EmbeddingForward {
     const Element* from = table.row(here ? row : 0);
     Element* to = out.row(token);
     using Number = MainElement<Element>;
-    for_chunks<Number>(0, out.columns, [here, from, to](auto chunk, std::size_t i) {
-      chunk.store(to + i, here ? chunk.load(from + i) : Lanes<Number>{});
-    });
+    for_chunks<Number>(
+        0, out.columns,
+        [here, from, to](auto chunk, std::size_t i) {
+          chunk.store(to + i, here ? chunk.load(from + i) : Lanes<Number>{});
+        },
+        from, to);
   }
 };
 
@@ -137,9 +140,12 @@ struct EmbeddingBackward {
         continue;
       const Element* from = d_out.row(token);
       Main* to = d_table.row(row);
-      for_chunks<MainElement<Main>>(block * grain, end, [from, to](auto chunk, std::size_t i) {
-        chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i));
-      });
+      for_chunks<MainElement<Main>>(
+          block * grain, end,
+          [from, to](auto chunk, std::size_t i) {
+            chunk.store(to + i, chunk.load(to + i) + chunk.load(from + i));
+          },
+          from, to);
     }
   }
 };

@@ -24,12 +24,15 @@ struct CopyKeyValues {
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
       const Element* source = from.key(token, head);
       Element* target = to.key(token, head);
-      for_chunks<MainElement<Element>>(0, 2 * shape.head_dim, [=](auto chunk, std::size_t i) {
-        if constexpr (accumulate)
-          chunk.store(target + i, chunk.load(target + i) + chunk.load(source + i));
-        else
-          chunk.store(target + i, chunk.load(source + i));
-      });
+      for_chunks<MainElement<Element>>(
+          0, 2 * shape.head_dim,
+          [=](auto chunk, std::size_t i) {
+            if constexpr (accumulate)
+              chunk.store(target + i, chunk.load(target + i) + chunk.load(source + i));
+            else
+              chunk.store(target + i, chunk.load(source + i));
+          },
+          source, target);
     }
   }
 };

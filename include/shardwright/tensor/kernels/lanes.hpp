@@ -132,14 +132,43 @@ SHARDWRIGHT_FUNCTION inline Number over_threads(Number number, Combine combine) 
 /// The numbers as they are read again after a store to elements.
 template <class Element, std::size_t, class Number>
 SHARDWRIGHT_FUNCTION inline ThreadLanes<Number> stored_lanes(const ThreadLanes<Number>& lanes) {
-  return ThreadLanes<Number>::each(
-      [&](std::size_t i) { return static_cast<Number>(static_cast<Element>(lanes.v[i])); });
+  if constexpr (is_narrow<Element>) {
+    ThreadLanes<Number> stored;
+    for (std::size_t i = 0; i < stored.count; i += 2) {
+      const std::uint32_t word = packed_pair<Element>(lanes.v[i], lanes.v[i + 1]);
+      stored.v[i] = unpacked<Element>(word, 0);
+      stored.v[i + 1] = unpacked<Element>(word, 1);
+    }
+    return stored;
+  } else {
+    return lanes;
+  }
 }
 
-/// The first `length` lanes of a warp's register.
-template <class Number, class Length>
-struct WarpChunk : Length {
+/// A whole register of aligned memory.
+template <class Number>
+struct WholeChunk {
   static constexpr std::size_t width = ThreadLanes<Number>::register_width;
+
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
+    return Lanes<Number>::load_whole(from, lane_number());
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number) const {
+    return load(from);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
+    lanes.store_whole(to, lane_number());
+  }
+  SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number) const { return lanes; }
+};
+
+/// The first `length` lanes of a register, wherever they lie.
+template <class Number>
+struct TailChunk {
+  std::size_t length;
 
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
@@ -147,30 +176,18 @@ struct WarpChunk : Length {
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number filler) const {
-    return Lanes<Number>::load(from, lane_number(), this->length, filler);
+    return Lanes<Number>::load(from, lane_number(), length, filler);
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
-    lanes.store(to, lane_number(), this->length);
+    lanes.store(to, lane_number(), length);
   }
   SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number filler) const {
     const std::size_t thread = lane_number();
-    return Lanes<Number>::each([&](std::size_t i) {
-      return Lanes<Number>::position(thread, i) < this->length ? lanes.v[i] : filler;
-    });
+    return Lanes<Number>::each(
+        [&](std::size_t i) { return Lanes<Number>::position(thread, i) < length ? lanes.v[i] : filler; });
   }
 };
-template <class Number>
-struct WholeLength {
-  static constexpr std::size_t length = ThreadLanes<Number>::register_width;
-};
-struct TailLength {
-  std::size_t length;
-};
-template <class Number>
-using WholeChunk = WarpChunk<Number, WholeLength<Number>>;
-template <class Number>
-using TailChunk = WarpChunk<Number, TailLength>;
 
 #else
 
@@ -275,10 +292,29 @@ struct TailChunk {
 #endif
 
 /// Calls body(chunk, first index) over [begin, end): whole registers, then the rest.
-template <class Number, class Body>
-SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body) {
+///
+/// `memory` is all that the body loads from and stores to, by the same index. On a device, whole registers
+/// are for aligned memory alone, which one look at the beginning tells: a branch for each load would have one
+/// under way at a time. A body that stores nothing can have the loads of `together` registers under way.
+template <class Number, std::size_t together = 1, class Body, class... Elements>
+SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body,
+                                            const Elements*... memory) {
   constexpr std::size_t width = WholeChunk<Number>::width;
   std::size_t i = begin;
+#if defined(__CUDA_ARCH__)
+  if (sizeof...(memory) != 0 && (Lanes<Number>::is_aligned(memory + begin) && ...)) {
+    for (; together > 1 && i + together * width <= end; i += together * width) {
+#pragma unroll
+      for (std::size_t k = 0; k < together; ++k)
+        body(WholeChunk<Number>{}, i + k * width);
+    }
+    for (; i + width <= end; i += width)
+      body(WholeChunk<Number>{}, i);
+  }
+  for (; i < end; i += width)
+    body(TailChunk<Number>{end - i < width ? end - i : width}, i);
+#else
+  ((void)memory, ...);
   for (; i + width <= end; i += width)
     body(WholeChunk<Number>{}, i);
   if (i < end) {
@@ -286,6 +322,7 @@ SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, 
     tail.length = end - i;
     body(tail, i);
   }
+#endif
 }
 
 /// Lane-wise larger value; a NaN in `b` is dropped, so compare against a running maximum with the new values

@@ -22,8 +22,9 @@ struct WidenRows {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     const Element* in = from + row * stride;
     float* out = to + row * columns;
-    for_chunks<float>(0, columns,
-                      [in, out](auto chunk, std::size_t i) { chunk.store(out + i, chunk.load(in + i)); });
+    for_chunks<float>(
+        0, columns, [in, out](auto chunk, std::size_t i) { chunk.store(out + i, chunk.load(in + i)); }, in,
+        out);
   }
 };
 
@@ -39,10 +40,13 @@ struct RoundRows {
     const float* in = from + row * columns;
     Out* out = to + row * stride;
     const float scale = beta;
-    for_chunks<float>(0, columns, [in, out, scale](auto chunk, std::size_t i) {
-      chunk.store(out + i,
-                  scale == 0 ? chunk.load(in + i) : chunk.load(in + i) + scale * chunk.load(out + i));
-    });
+    for_chunks<float>(
+        0, columns,
+        [in, out, scale](auto chunk, std::size_t i) {
+          chunk.store(out + i,
+                      scale == 0 ? chunk.load(in + i) : chunk.load(in + i) + scale * chunk.load(out + i));
+        },
+        in, out);
   }
 };
 

@@ -53,14 +53,16 @@ struct SquareBlocksOfWarps {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     double sum = 0.0;
-    for_chunks<Number>(block * reduce_block, block_end(block, reduce_block, count),
-                       [from = x, &sum](auto chunk, std::size_t i) {
-                         const Lanes<Number> lanes = chunk.load(from + i);
-                         Number numbers[lane_count<Number>];
-                         __builtin_memcpy(numbers, &lanes, sizeof(lanes));
-                         for (const Number number : numbers)
-                           sum += static_cast<double>(number) * static_cast<double>(number);
-                       });
+    for_chunks<Number, 4>(
+        block * reduce_block, block_end(block, reduce_block, count),
+        [from = x, &sum](auto chunk, std::size_t i) {
+          const Lanes<Number> lanes = chunk.load(from + i);
+          Number numbers[lane_count<Number>];
+          __builtin_memcpy(numbers, &lanes, sizeof(lanes));
+          for (const Number number : numbers)
+            sum += static_cast<double>(number) * static_cast<double>(number);
+        },
+        x);
     sum = over_threads(sum, PlusLanes{});
     if (first_lane())
       partial[block] = sum;

@@ -33,33 +33,57 @@ struct RmsNormForward {
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* in = x.row(i);
-    Lanes<Number> squares{};
-    if (branch.data != nullptr) {
+    Element* out = y.row(i);
+    const Element* gains = gain;
+    if (branch.data == nullptr) {
+      const Number scale = scale_of(
+          i, [in](auto chunk, std::size_t c) { return chunk.load(in + c); }, in);
+      for_chunks<Number>(
+          0, x.columns,
+          [=](auto chunk, std::size_t c) {
+            chunk.store(out + c, chunk.load(in + c) * scale * chunk.load(gains + c));
+          },
+          in, out, gains);
+    } else {
       const Element* added = branch.row(i);
       Element* total = sum.row(i);
-      for_chunks<Number>(0, x.columns, [in, added, total, &squares](auto chunk, std::size_t c) {
-        const Lanes<Number> exact = chunk.load(in + c) + chunk.load(added + c);
-        chunk.store(total + c, exact);
-        // The backward pass knows the sum as it is stored.
-        const Lanes<Number> value = stored_lanes<Element, lane_count<Number>>(exact);
-        squares += value * value;
-      });
-      in = total;
-    } else {
-      for_chunks<Number>(0, x.columns, [in, &squares](auto chunk, std::size_t c) {
-        const Lanes<Number> value = chunk.load(in + c);
-        squares += value * value;
-      });
+      // The backward pass knows the sum as it is stored.
+      const Number scale = scale_of(
+          i,
+          [in, added](auto chunk, std::size_t c) {
+            return stored_lanes<Element, lane_count<Number>>(chunk.load(in + c) + chunk.load(added + c));
+          },
+          in, added);
+      for_chunks<Number>(
+          0, x.columns,
+          [=](auto chunk, std::size_t c) {
+            const Lanes<Number> exact = chunk.load(in + c) + chunk.load(added + c);
+            const Lanes<Number> gain_lanes = chunk.load(gains + c);
+            chunk.store(total + c, exact);
+            chunk.store(out + c, stored_lanes<Element, lane_count<Number>>(exact) * scale * gain_lanes);
+          },
+          in, added, total, out, gains);
     }
+  }
+
+private:
+  /// The inverse RMS of row i, noted for the backward pass. Nothing else is stored while a row is read, so
+  /// that many loads are under way on a device; the second time, it is near.
+  template <class Value, class... Memory>
+  SHARDWRIGHT_FUNCTION Number scale_of(std::size_t i, const Value& value, const Memory*... memory) const {
+    Lanes<Number> squares{};
+    for_chunks<Number, 3>(
+        0, x.columns,
+        [&squares, &value](auto chunk, std::size_t c) {
+          const Lanes<Number> lanes = value(chunk, c);
+          squares += lanes * lanes;
+        },
+        memory...);
     const Number mean = sum_of<Number>(squares) / static_cast<Number>(x.columns);
     const Number scale = Number(1) / std::sqrt(mean + epsilon);
     if (first_lane())
       inverse_rms[i] = scale;
-    Element* out = y.row(i);
-    const Element* gains = gain;
-    for_chunks<Number>(0, x.columns, [in, out, gains, scale](auto chunk, std::size_t c) {
-      chunk.store(out + c, chunk.load(in + c) * scale * chunk.load(gains + c));
-    });
+    return scale;
   }
 };
 
@@ -86,34 +110,48 @@ struct RmsNormBackward {
 
   /// One row; `first` overwrites the sums of the gain's gradient.
   SHARDWRIGHT_FUNCTION void row(std::size_t i, bool first, Number* sums) const {
+    if (input && d_residual.data != nullptr)
+      row_with<true>(i, first, sums);
+    else
+      row_with<false>(i, first, sums);
+  }
+
+private:
+  template <bool with_residual>
+  SHARDWRIGHT_FUNCTION void row_with(std::size_t i, bool first, Number* sums) const {
     const Element* in = x.row(i);
     const Element* from = dy.row(i);
-    const Number s = inverse_rms[i];
+    const Element* residual = with_residual ? d_residual.row(i) : from;
     const Element* g = gain;
-    Lanes<Number> dots{};
-    for_chunks<Number>(0, x.columns, [=, &dots](auto chunk, std::size_t c) {
-      (void)dots; // unused where only the gain gradient is asked for
-      const Lanes<Number> product = chunk.load(from + c) * chunk.load(in + c);
-      if constexpr (input)
-        dots += product * chunk.load(g + c);
-      if constexpr (gains)
-        chunk.store(sums + c, first ? product * s : chunk.load(sums + c) + product * s);
-    });
+    Element* to = dx.row(i);
+    const Number s = inverse_rms[i];
+    Number shift(0);
     if constexpr (input) {
-      const Number shift = sum_of<Number>(dots) / static_cast<Number>(x.columns) * s * s * s;
-      Element* to = dx.row(i);
-      const Element* residual = d_residual.data == nullptr ? nullptr : d_residual.row(i);
-      if (residual == nullptr) {
-        for_chunks<Number>(0, x.columns, [=](auto chunk, std::size_t c) {
-          chunk.store(to + c, chunk.load(from + c) * chunk.load(g + c) * s - chunk.load(in + c) * shift);
-        });
-      } else {
-        for_chunks<Number>(0, x.columns, [=](auto chunk, std::size_t c) {
-          chunk.store(to + c, chunk.load(residual + c) + (chunk.load(from + c) * chunk.load(g + c) * s -
-                                                          chunk.load(in + c) * shift));
-        });
-      }
+      Lanes<Number> dots{};
+      for_chunks<Number, 3>(
+          0, x.columns,
+          [=, &dots](auto chunk, std::size_t c) {
+            dots += chunk.load(from + c) * chunk.load(in + c) * chunk.load(g + c);
+          },
+          from, in, g);
+      shift = sum_of<Number>(dots) / static_cast<Number>(x.columns) * s * s * s;
     }
+    for_chunks<Number>(
+        0, x.columns,
+        [=](auto chunk, std::size_t c) {
+          const Lanes<Number> value = chunk.load(in + c);
+          const Lanes<Number> slope = chunk.load(from + c);
+          Lanes<Number> result{};
+          if constexpr (input)
+            result = slope * chunk.load(g + c) * s - value * shift;
+          if constexpr (with_residual)
+            result = chunk.load(residual + c) + result;
+          if constexpr (gains)
+            chunk.store(sums + c, first ? slope * value * s : chunk.load(sums + c) + slope * value * s);
+          if constexpr (input)
+            chunk.store(to + c, result);
+        },
+        in, from, g, residual, to, sums);
   }
 };
 

@@ -26,11 +26,13 @@ struct SwigluForward {
     const Element* gate = gate_up.row(i);
     const Element* up = gate + out.columns;
     Element* to = out.row(i);
-    for_chunks<Number>(block * grain, block_end(block, grain, out.columns),
-                       [gate, up, to](auto chunk, std::size_t c) {
-                         const Lanes<Number> g = chunk.load(gate + c);
-                         chunk.store(to + c, g * sigmoid_of<Number>(g) * chunk.load(up + c));
-                       });
+    for_chunks<Number>(
+        block * grain, block_end(block, grain, out.columns),
+        [gate, up, to](auto chunk, std::size_t c) {
+          const Lanes<Number> g = chunk.load(gate + c);
+          chunk.store(to + c, g * sigmoid_of<Number>(g) * chunk.load(up + c));
+        },
+        gate, up, to);
   }
 };
 
@@ -52,16 +54,18 @@ struct SwigluBackward {
     const Element* from = d_out.row(i);
     Element* d_gate = d_gate_up.row(i);
     Element* d_up = d_gate + hidden;
-    for_chunks<Number>(block * grain, block_end(block, grain, hidden),
-                       [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
-                         const Lanes<Number> g = chunk.load(gate + c);
-                         const Lanes<Number> u = chunk.load(up + c);
-                         const Lanes<Number> d = chunk.load(from + c);
-                         const Lanes<Number> s = sigmoid_of<Number>(g);
-                         const Lanes<Number> silu = g * s;
-                         chunk.store(d_up + c, d * silu);
-                         chunk.store(d_gate + c, d * u * (s + silu * (Number(1) - s)));
-                       });
+    for_chunks<Number>(
+        block * grain, block_end(block, grain, hidden),
+        [gate, up, from, d_gate, d_up](auto chunk, std::size_t c) {
+          const Lanes<Number> g = chunk.load(gate + c);
+          const Lanes<Number> u = chunk.load(up + c);
+          const Lanes<Number> d = chunk.load(from + c);
+          const Lanes<Number> s = sigmoid_of<Number>(g);
+          const Lanes<Number> silu = g * s;
+          chunk.store(d_up + c, d * silu);
+          chunk.store(d_gate + c, d * u * (s + silu * (Number(1) - s)));
+        },
+        gate, up, from, d_gate, d_up);
   }
 };
 

@@ -63,42 +63,55 @@ struct ThreadGroup {
   template <class Element>
   SHARDWRIGHT_FUNCTION static ThreadGroup load(const Element* from, std::size_t count,
                                                Number filler = Number(0)) {
+    if (count >= size && is_aligned(from))
+      return load_whole(from);
     ThreadGroup out;
-    if (count >= size && is_aligned(from)) {
-      if constexpr (in_words<Element>) {
-        const Words words = bits_at<Words>(from);
-        for (std::size_t i = 0; i < size; ++i)
-          out.v[i] = unpacked<Element>(words.v[i / 2], static_cast<int>(i % 2));
-      } else {
-        const Memory<Element> memory = bits_at<Memory<Element>>(from);
-        for (std::size_t i = 0; i < size; ++i)
-          out.v[i] = static_cast<Number>(memory.v[i]);
-      }
-    } else {
-      for (std::size_t i = 0; i < size; ++i)
-        out.v[i] = i < count ? static_cast<Number>(from[i]) : filler;
-    }
+    for (std::size_t i = 0; i < size; ++i)
+      out.v[i] = i < count ? static_cast<Number>(from[i]) : filler;
     return out;
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t count) const {
-    if (count >= size && is_aligned(to)) {
-      if constexpr (in_words<Element>) {
-        Words words;
-        for (std::size_t i = 0; i < size; i += 2)
-          words.v[i / 2] = packed_pair<Element>(v[i], v[i + 1]);
-        put_bits(to, words);
-      } else {
-        Memory<Element> memory;
-        for (std::size_t i = 0; i < size; ++i)
-          memory.v[i] = static_cast<Element>(v[i]);
-        put_bits(to, memory);
-      }
-    } else {
+    if (count >= size && is_aligned(to))
+      return store_whole(to);
+    for (std::size_t i = 0; i < size; ++i)
+      if (i < count)
+        to[i] = static_cast<Element>(v[i]);
+  }
+
+  /// All elements, at an aligned address.
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static ThreadGroup load_whole(const Element* from) {
+    ThreadGroup out;
+    if constexpr (in_words<Element>) {
+      const Words words = bits_at<Words>(from);
       for (std::size_t i = 0; i < size; ++i)
-        if (i < count)
-          to[i] = static_cast<Element>(v[i]);
+        out.v[i] = unpacked<Element>(words.v[i / 2], static_cast<int>(i % 2));
+    } else {
+      const Memory<Element> memory = bits_at<Memory<Element>>(from);
+      for (std::size_t i = 0; i < size; ++i)
+        out.v[i] = static_cast<Number>(memory.v[i]);
     }
+    return out;
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store_whole(Element* to) const {
+    if constexpr (in_words<Element>) {
+      Words words;
+      for (std::size_t i = 0; i < size; i += 2)
+        words.v[i / 2] = packed_pair<Element>(v[i], v[i + 1]);
+      put_bits(to, words);
+    } else {
+      Memory<Element> memory;
+      for (std::size_t i = 0; i < size; ++i)
+        memory.v[i] = static_cast<Element>(v[i]);
+      put_bits(to, memory);
+    }
+  }
+  /// Whether an address is one for load_whole and store_whole, and so is every `size` elements further.
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
+    return reinterpret_cast<std::uintptr_t>(address) % alignof(Memory<Element>) == 0;
   }
 
 private:
@@ -132,10 +145,6 @@ private:
   struct alignas(size * sizeof(Element) > 16 ? 16 : size * sizeof(Element)) Memory {
     Element v[size];
   };
-  template <class Element>
-  SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
-    return reinterpret_cast<std::uintptr_t>(address) % alignof(Memory<Element>) == 0;
-  }
 };
 
 /// A thread's 32 bytes of numbers, in two parts. Thread t holds, of each half of the register, the numbers
@@ -211,25 +220,53 @@ struct ThreadLanes {
   template <class Element>
   SHARDWRIGHT_FUNCTION static ThreadLanes load(const Element* from, std::size_t thread, std::size_t length,
                                                Number filler) {
-    ThreadLanes out;
-    for (std::size_t first = 0; first < count; first += part) {
+    return of_parts([&](std::size_t first) {
       const std::size_t at = position(thread, first);
-      const auto group = ThreadGroup<Number, part>::load(from + at, at < length ? length - at : 0, filler);
-      for (std::size_t i = 0; i < part; ++i)
-        out.v[first + i] = group.v[i];
-    }
-    return out;
+      return Part::load(from + at, at < length ? length - at : 0, filler);
+    });
   }
   /// Stores the thread's numbers that lie below `length`.
   template <class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t thread, std::size_t length) const {
     for (std::size_t first = 0; first < count; first += part) {
       const std::size_t at = position(thread, first);
-      ThreadGroup<Number, part> group;
-      for (std::size_t i = 0; i < part; ++i)
-        group.v[i] = v[first + i];
-      group.store(to + at, at < length ? length - at : 0);
+      part_from(first).store(to + at, at < length ? length - at : 0);
     }
+  }
+
+  /// The same for a whole register where is_aligned(from): no branch, so that many loads are under way.
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static ThreadLanes load_whole(const Element* from, std::size_t thread) {
+    return of_parts([&](std::size_t first) { return Part::load_whole(from + position(thread, first)); });
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION void store_whole(Element* to, std::size_t thread) const {
+    for (std::size_t first = 0; first < count; first += part)
+      part_from(first).store_whole(to + position(thread, first));
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
+    return Part::is_aligned(address);
+  }
+
+private:
+  using Part = ThreadGroup<Number, part>;
+
+  template <class Load>
+  SHARDWRIGHT_FUNCTION static ThreadLanes of_parts(const Load& load) {
+    ThreadLanes out;
+    for (std::size_t first = 0; first < count; first += part) {
+      const Part loaded = load(first);
+      for (std::size_t i = 0; i < part; ++i)
+        out.v[first + i] = loaded.v[i];
+    }
+    return out;
+  }
+  SHARDWRIGHT_FUNCTION Part part_from(std::size_t first) const {
+    Part out;
+    for (std::size_t i = 0; i < part; ++i)
+      out.v[i] = v[first + i];
+    return out;
   }
 };
 
