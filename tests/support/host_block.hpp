@@ -28,8 +28,9 @@ public:
   void barrier() const { barrier_->arrive_and_wait(); }
 
   /// Copies arrive when they are waited for and not before.
-  void copy_16_bytes(void* to, const void* from, bool inside) const {
-    copies_.push_back({to, inside ? from : nullptr});
+  template <std::size_t bytes>
+  void copy(void* to, const void* from, bool inside) const {
+    copies_.push_back({to, inside ? from : nullptr, bytes});
   }
   void end_copies() const { groups_.push_back(copies_.size()); }
   template <int under_way>
@@ -38,9 +39,9 @@ public:
       const std::size_t count = groups_.front();
       for (std::size_t i = 0; i < count; ++i) {
         if (copies_[i].from == nullptr)
-          std::memset(copies_[i].to, 0, 16);
+          std::memset(copies_[i].to, 0, copies_[i].bytes);
         else
-          std::memcpy(copies_[i].to, copies_[i].from, 16);
+          std::memcpy(copies_[i].to, copies_[i].from, copies_[i].bytes);
       }
       copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(count));
       groups_.pop_front();
@@ -57,6 +58,7 @@ private:
   struct Copy {
     void* to;
     const void* from;
+    std::size_t bytes;
   };
   mutable std::vector<Copy> copies_;
   mutable std::deque<std::size_t> groups_; // ends in copies_

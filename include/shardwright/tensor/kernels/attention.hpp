@@ -169,7 +169,9 @@ void run_attention_backward(const char* operation, const Execution& execution,
       if (runs_in_tiles<Element, Execution>(shape)) {
         require_tiles(operation, query.qkv);
         require_tiles(operation, query.key_values.tokens);
+        require_tiles(operation, query.out);
         require_tiles(operation, query.d_out);
+        require(query.scale > 0, operation, "the scale must be positive on this device.");
         require_workspace(operation, workspace, shape.tokens() * shape.heads());
         float* const dots = workspace.data();
         run_tiles<Execution, AttentionBackwardQueryTiles, Element, Out>(execution, shape, query, dots);

@@ -101,6 +101,20 @@ SHARDWRIGHT_FUNCTION inline void load_rows(Registers<std::uint32_t, tiles * dim 
   }
 }
 
+/// Scores of keys that queries do not see become -infinity: those for whose row and column hidden(thread,
+/// number of the row, column) holds, with rows as for_rows counts them.
+template <int columns, int count, class Hidden>
+SHARDWRIGHT_FUNCTION inline void hide_scores(Registers<float, count>& scores, const Hidden& hidden) {
+  each_thread([&](unsigned thread) {
+    SHARDWRIGHT_UNROLL for (int i = 0; i < count; ++i) {
+      const int row = i / (4 * columns) * 2 + i % 4 / 2;
+      const int column = i / 4 % columns * 8 + i % 2;
+      if (hidden(thread, row, static_cast<unsigned>(column) + thread % 4 * 2))
+        scores(thread, i) = -tiles_infinity;
+    }
+  });
+}
+
 /// Calls body(row, half) for the rows of a tile that a thread has parts of: 16 m + thread / 4 and 8 further,
 /// counted by 2 m + 0 and 2 m + 1.
 template <int tiles, class Body>
@@ -173,7 +187,6 @@ struct AttentionForwardTiles {
       return;
     const std::size_t d = a.shape.head_dim;
     const std::size_t key_stride = a.key_values.tokens.stride;
-    constexpr unsigned threads = warps * static_cast<unsigned>(warp_threads);
     using Tile = SharedTile<Element, dim>;
     const Tile queries{reinterpret_cast<Element*>(block.shared())};
     const auto keys_at = [&](std::size_t step) {
@@ -183,10 +196,10 @@ struct AttentionForwardTiles {
     const auto start = [&](std::size_t step) {
       const Element* from = a.key_values.key(key_token + step * keys, head.kv_head);
       const std::size_t here = smaller_of(keys, needed - step * keys);
-      copy_tile<keys>(block, threads, keys_at(step), from, key_stride, here, d);
-      copy_tile<keys>(block, threads, values_at(step), from + d, key_stride, here, d);
+      copy_tile<keys, warps>(block, keys_at(step), from, key_stride, here, d);
+      copy_tile<keys, warps>(block, values_at(step), from + d, key_stride, here, d);
     };
-    copy_tile<rows>(block, threads, queries, a.qkv.row(token) + head.q_column, a.qkv.stride, count, d);
+    copy_tile<rows, warps>(block, queries, a.qkv.row(token) + head.q_column, a.qkv.stride, count, d);
     start(0);
     block.end_copies();
 
@@ -222,8 +235,12 @@ struct AttentionForwardTiles {
       if (step * keys < seen_by_any) {
         Registers<float, tiles * keys / 2> scores;
         multiply_rows<Element, dim, tiles, keys / 8>(scores, left, keys_at(step), 0);
-        if ((step + 1) * keys > seen_by_all)
-          hide_unseen(scores, seen, step);
+        if ((step + 1) * keys > seen_by_all) {
+          const auto first_key = static_cast<std::uint32_t>(step) * keys;
+          hide_scores<keys / 8>(scores, [&](unsigned thread, int row, unsigned column) {
+            return first_key + column >= seen(thread, row);
+          });
+        }
         weigh(scores, best, sums, values);
         add_weighted_rows<Element, dim, tiles, keys / 8>(values, scores, values_at(step), 0);
       }
@@ -235,22 +252,6 @@ struct AttentionForwardTiles {
 
 private:
   using RowNumbers = Registers<float, 2 * tiles>;
-
-  /// Scores of keys that a row must not see become -infinity.
-  SHARDWRIGHT_FUNCTION static void hide_unseen(Registers<float, tiles * keys / 2>& scores,
-                                               const Registers<std::uint32_t, 2 * tiles>& seen,
-                                               std::size_t step) {
-    each_thread([&](unsigned thread) {
-      SHARDWRIGHT_UNROLL for (int i = 0; i < tiles * keys / 2; ++i) {
-        const int n = i / 4 % (keys / 8);
-        const int row = i / (keys / 2) * 2 + i % 4 / 2;
-        const auto key = static_cast<std::uint32_t>(step) * keys + 8u * static_cast<unsigned>(n) +
-                         thread % 4 * 2 + static_cast<unsigned>(i % 2);
-        if (key >= seen(thread, row))
-          scores(thread, i) = -tiles_infinity;
-      }
-    });
-  }
 
   /// Scores become exp(scale (score - best)) with the best score so far; what was summed before follows it.
   SHARDWRIGHT_FUNCTION void weigh(Registers<float, tiles * keys / 2>& scores, RowNumbers& best,

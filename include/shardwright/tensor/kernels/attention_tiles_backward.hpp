@@ -43,7 +43,6 @@ struct AttentionBackwardQueryTiles {
                       key_token = tile.key_token;
     const std::size_t d = a.shape.head_dim;
     const std::size_t key_stride = a.key_values.tokens.stride;
-    constexpr unsigned threads = warps * static_cast<unsigned>(warp_threads);
     using Tile = SharedTile<Element, dim>;
     const Tile queries{reinterpret_cast<Element*>(block.shared())};
     const Tile gradients{queries.data + rows * Tile::stride};
@@ -54,19 +53,19 @@ struct AttentionBackwardQueryTiles {
     const auto start = [&](std::size_t step) {
       const Element* from = a.key_values.key(key_token + step * keys, head.kv_head);
       const std::size_t here = smaller_of(keys, needed - step * keys);
-      copy_tile<keys>(block, threads, keys_at(step), from, key_stride, here, d);
-      copy_tile<keys>(block, threads, values_at(step), from + d, key_stride, here, d);
+      copy_tile<keys, warps>(block, keys_at(step), from, key_stride, here, d);
+      copy_tile<keys, warps>(block, values_at(step), from + d, key_stride, here, d);
     };
     const std::size_t steps = blocks_of(needed, keys);
-    copy_tile<rows>(block, threads, queries, a.qkv.row(token) + head.q_column, a.qkv.stride, count, d);
-    copy_tile<rows>(block, threads, gradients, a.d_out.row(token) + head.out_column, a.d_out.stride, count,
-                    d);
+    copy_tile<rows, warps>(block, queries, a.qkv.row(token) + head.q_column, a.qkv.stride, count, d);
+    copy_tile<rows, warps>(block, gradients, a.d_out.row(token) + head.out_column, a.d_out.stride, count, d);
     if (steps != 0)
       start(0);
     block.end_copies();
 
     const std::size_t warp_first = block.warp() * static_cast<std::size_t>(warp_rows);
     const bool idle = warp_first >= count;
+    const std::size_t seen_by_all = idle ? 0 : a.block.keys_seen(first + warp_first);
     const std::size_t seen_by_any =
         idle ? 0 : a.block.keys_seen(first + smaller_of(warp_first + warp_rows, count) - 1);
     const std::size_t saved =
@@ -88,8 +87,7 @@ struct AttentionBackwardQueryTiles {
     load_rows<Element, dim, tiles>(left, queries, static_cast<int>(warp_first));
     load_rows<Element, dim, tiles>(left_gradients, gradients, static_cast<int>(warp_first));
     RowNumbers row_dots;
-    multiply_outputs(row_dots, left_gradients, head, first + warp_first,
-                     count - smaller_of(count, warp_first));
+    multiply_outputs(row_dots, left_gradients, head, token, warp_first, count);
     each_thread([&](unsigned thread) {
       for_rows<tiles>(thread, [&](std::size_t row, int r) {
         if (thread % 4 == 0 && warp_first + row < count)
@@ -113,7 +111,11 @@ struct AttentionBackwardQueryTiles {
         Registers<float, tiles * part / 2> slopes;
         multiply_rows<Element, dim, tiles, part / 8>(scores, left, keys_at(step), p);
         multiply_rows<Element, dim, tiles, part / 8>(slopes, left_gradients, values_at(step), p);
-        score_gradients(scores, slopes, shift, row_dots, seen, static_cast<std::uint32_t>(key));
+        if (key + part > seen_by_all)
+          hide_scores<part / 8>(scores, [&](unsigned thread, int row, unsigned column) {
+            return static_cast<std::uint32_t>(key) + column >= seen(thread, row);
+          });
+        score_gradients(scores, slopes, shift, row_dots);
         add_weighted_rows<Element, dim, tiles, part / 8>(sums, slopes, keys_at(step), p);
       }
       block.barrier(); // before the next copy but one takes its place
@@ -137,24 +139,24 @@ struct AttentionBackwardQueryTiles {
 private:
   using RowNumbers = Registers<float, 2 * tiles>;
 
-  /// Row sums of dO O, for a warp's rows of dO as a left factor and `count` rows of O in memory.
+  /// Row sums of dO O, for a warp's rows of dO as a left factor and those of O in memory, from row `first` of
+  /// a tile of `count` rows on. What lies outside meets a zero of dO, so that loads need no branch and all
+  /// are under way at once.
   SHARDWRIGHT_FUNCTION void multiply_outputs(RowNumbers& sums,
                                              const Registers<std::uint32_t, tiles * dim / 4>& left,
-                                             const AttentionHead& head, std::size_t first,
+                                             const AttentionHead& head, std::size_t token, std::size_t first,
                                              std::size_t count) const {
     each_thread([&](unsigned thread) {
       for_rows<tiles>(thread, [&](std::size_t row, int r) {
+        const std::size_t inside = first + row < count ? first + row : 0;
+        const Element* from = a.out.row(token + inside) + head.out_column;
         float sum = 0;
-        if (row < count) {
-          const Element* from = a.out.row(head.batch * a.shape.sequence + first + row) + head.out_column;
-          SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 8; ++n) {
-            const std::size_t column = 8 * static_cast<std::size_t>(n) + thread % 4 * 2;
-            if (column < a.shape.head_dim) {
-              const auto pair = ThreadGroup<float, 2>::load(from + column, 2);
-              const std::uint32_t word = left(thread, (r / 2 * dim / 16 + n / 2) * 4 + n % 2 * 2 + r % 2);
-              sum += pair.v[0] * unpacked<Element>(word, 0) + pair.v[1] * unpacked<Element>(word, 1);
-            }
-          }
+        SHARDWRIGHT_UNROLL for (int n = 0; n < dim / 8; ++n) {
+          const std::size_t column = 8 * static_cast<std::size_t>(n) + thread % 4 * 2;
+          const auto pair =
+              ThreadGroup<float, 2>::load_whole(from + (column < a.shape.head_dim ? column : 0));
+          const std::uint32_t word = left(thread, (r / 2 * dim / 16 + n / 2) * 4 + n % 2 * 2 + r % 2);
+          sum += pair.v[0] * unpacked<Element>(word, 0) + pair.v[1] * unpacked<Element>(word, 1);
         }
         sums(thread, r) = sum;
       });
@@ -165,18 +167,13 @@ private:
   /// Gradients of probabilities become those of scores, P (dP - dots), with P = exp(scale scores - shift).
   SHARDWRIGHT_FUNCTION void score_gradients(const Registers<float, tiles * part / 2>& scores,
                                             Registers<float, tiles * part / 2>& slopes,
-                                            const RowNumbers& shift, const RowNumbers& row_dots,
-                                            const Registers<std::uint32_t, 2 * tiles>& seen,
-                                            std::uint32_t first_key) const {
+                                            const RowNumbers& shift, const RowNumbers& row_dots) const {
     const float factor = a.scale * tiles_log2e;
     each_thread([&](unsigned thread) {
       SHARDWRIGHT_UNROLL for (int i = 0; i < tiles * part / 2; ++i) {
         const int row = i / (part / 2) * 2 + i % 4 / 2;
-        const auto n = static_cast<unsigned>(i / 4 % (part / 8));
-        const std::uint32_t key = first_key + 8 * n + thread % 4 * 2 + static_cast<unsigned>(i % 2);
         const float weight = fast_exp2(scores(thread, i) * factor - shift(thread, row));
-        slopes(thread, i) =
-            key < seen(thread, row) ? weight * (slopes(thread, i) - row_dots(thread, row)) : 0.0f;
+        slopes(thread, i) = weight * (slopes(thread, i) - row_dots(thread, row));
       }
     });
   }
@@ -213,44 +210,50 @@ struct AttentionBackwardKeyTiles {
     const std::size_t d = a.shape.head_dim;
     const std::size_t key_token = batch * a.block.keys.rows + first;
     const std::size_t key_stride = a.key_values.tokens.stride;
-    // Query rows before these see none of the keys.
-    const std::size_t first_tile = a.block.first_query(first) / queries;
-    const std::size_t last_tile = blocks_of(a.shape.sequence, queries);
-    const std::size_t row_tiles = first_tile < last_tile ? last_tile - first_tile : 0;
-    const std::size_t steps = a.shape.q_per_kv * row_tiles;
-    constexpr unsigned threads = warps * static_cast<unsigned>(warp_threads);
+    // Query rows before this one see none of the keys. Numbers of rows are short ones, for they are held in
+    // registers all the time.
+    const auto end_row = static_cast<std::uint32_t>(a.shape.sequence);
+    const auto first_row = static_cast<std::uint32_t>(a.block.first_query(first) / queries * queries);
+    const auto steps =
+        first_row < end_row
+            ? static_cast<std::uint32_t>(a.shape.q_per_kv * blocks_of(end_row - first_row, queries))
+            : 0u;
     using Tile = SharedTile<Element, dim>;
     const Tile keys{reinterpret_cast<Element*>(block.shared())};
     const Tile values{keys.data + rows * Tile::stride};
     float* const numbers = reinterpret_cast<float*>(values.data + (rows + 4 * queries) * Tile::stride);
-    const auto queries_at = [&](std::size_t step) {
+    const auto queries_at = [&](std::uint32_t step) {
       return Tile{values.data + (rows + static_cast<int>(step % 2) * 2 * queries) * Tile::stride};
     };
-    const auto gradients_at = [&](std::size_t step) {
+    const auto gradients_at = [&](std::uint32_t step) {
       return Tile{queries_at(step).data + queries * Tile::stride};
     };
-    const auto shift_at = [&](std::size_t step) { return numbers + step % 2 * 2 * queries; };
-    const auto start = [&](std::size_t step) {
-      const AttentionHead head(a.shape, batch, kv_head * a.shape.q_per_kv + step / row_tiles);
-      const std::size_t row = (first_tile + step % row_tiles) * queries;
-      const std::size_t here = smaller_of(queries, a.shape.sequence - row);
-      const std::size_t token = batch * a.shape.sequence + row;
-      copy_tile<queries>(block, threads, queries_at(step), a.qkv.row(token) + head.q_column, a.qkv.stride,
-                         here, d);
-      copy_tile<queries>(block, threads, gradients_at(step), a.d_out.row(token) + head.out_column,
-                         a.d_out.stride, here, d);
-      const std::size_t saved = (batch * a.shape.heads() + head.head) * a.shape.sequence + row;
+    const auto shift_at = [&](std::uint32_t step) { return numbers + step % 2 * 2 * queries; };
+    const AttentionHead first_head(a.shape, batch, kv_head * a.shape.q_per_kv);
+    QueryRows next{0, first_row};
+    const auto start = [&](std::uint32_t step) {
+      const std::size_t here = smaller_of(queries, end_row - next.row);
+      const std::size_t token = batch * a.shape.sequence + next.row;
+      const std::size_t column = next.head * d;
+      copy_tile<queries, warps>(block, queries_at(step), a.qkv.row(token) + first_head.q_column + column,
+                                a.qkv.stride, here, d);
+      copy_tile<queries, warps>(block, gradients_at(step),
+                                a.d_out.row(token) + first_head.out_column + column, a.d_out.stride, here, d);
+      const std::size_t saved =
+          (batch * a.shape.heads() + first_head.head + next.head) * a.shape.sequence + next.row;
       each_thread([&](unsigned thread) {
         const std::size_t i = block.warp() * warp_threads + thread;
         if (i < queries) {
-          // Rows past the end have the probability exp(0 - infinity) = 0.
-          shift_at(step)[i] = i < here ? a.log_sum_exp[saved + i] * tiles_log2e : tiles_infinity;
-          shift_at(step)[queries + i] = i < here ? dots[saved + i] : 0.0f;
+          // Zeros past the end give a probability of 1, times the zeros of dO and dots.
+          const std::size_t at = i < here ? saved + i : saved;
+          block.template copy<4>(shift_at(step) + i, a.log_sum_exp + at, i < here);
+          block.template copy<4>(shift_at(step) + queries + i, dots + at, i < here);
         }
       });
+      next.advance(end_row, first_row);
     };
-    copy_tile<rows>(block, threads, keys, a.key_values.key(key_token, kv_head), key_stride, count, d);
-    copy_tile<rows>(block, threads, values, a.key_values.key(key_token, kv_head) + d, key_stride, count, d);
+    copy_tile<rows, warps>(block, keys, a.key_values.key(key_token, kv_head), key_stride, count, d);
+    copy_tile<rows, warps>(block, values, a.key_values.key(key_token, kv_head) + d, key_stride, count, d);
     if (steps != 0)
       start(0);
     block.end_copies();
@@ -264,15 +267,19 @@ struct AttentionBackwardKeyTiles {
             key < count ? static_cast<std::uint32_t>(a.block.first_query(first + key)) : ~std::uint32_t{0};
       });
     });
-    const std::size_t seen_from =
-        warp_first < count ? a.block.first_query(first + warp_first) : a.shape.sequence;
+    const bool idle = warp_first >= count;
+    const std::size_t last = smaller_of(warp_first + 16, count) - 1;
+    const auto seen_from =
+        idle ? end_row : static_cast<std::uint32_t>(a.block.first_query(first + warp_first));
+    const auto all_seen_from = idle ? 0u : static_cast<std::uint32_t>(a.block.first_query(first + last));
+    QueryRows now{0, first_row};
     Registers<std::uint32_t, dim / 4> left;
     Registers<std::uint32_t, dim / 4> left_values;
     Registers<float, dim / 2> d_keys;
     Registers<float, dim / 2> d_values;
     set_registers(d_keys, 0.0f);
     set_registers(d_values, 0.0f);
-    for (std::size_t step = 0; step < steps; ++step) {
+    for (std::uint32_t step = 0; step < steps; ++step) {
       if (step + 1 < steps)
         start(step + 1);
       block.end_copies();
@@ -283,18 +290,23 @@ struct AttentionBackwardKeyTiles {
         load_rows<Element, dim, 1>(left_values, values, static_cast<int>(warp_first));
       }
       for (int p = 0; p < queries; p += part) {
-        const std::size_t row = (first_tile + step % row_tiles) * queries + static_cast<std::size_t>(p);
+        const std::uint32_t row = now.row + static_cast<std::uint32_t>(p);
         if (row + part <= seen_from)
           continue;
         Registers<float, part / 2> scores;
         Registers<float, part / 2> slopes;
         multiply_rows<Element, dim, 1, part / 8>(scores, left, queries_at(step), p);
         multiply_rows<Element, dim, 1, part / 8>(slopes, left_values, gradients_at(step), p);
-        score_gradients(scores, slopes, shift_at(step) + p, sees, static_cast<std::uint32_t>(row));
+        if (row < all_seen_from)
+          hide_scores<part / 8>(scores, [&](unsigned thread, int key, unsigned column) {
+            return row + column < sees(thread, key);
+          });
+        score_gradients(scores, slopes, shift_at(step) + p);
         add_weighted_rows<Element, dim, 1, part / 8>(d_values, scores, gradients_at(step), p);
         add_weighted_rows<Element, dim, 1, part / 8>(d_keys, slopes, queries_at(step), p);
       }
       block.barrier(); // before the next copy but one takes its place
+      now.advance(end_row, first_row);
     }
     block.template wait_for_copies<0>(); // of keys that no query sees
     each_thread([&](unsigned thread) {
@@ -315,17 +327,27 @@ struct AttentionBackwardKeyTiles {
   }
 
 private:
+  /// Where the query rows of a step lie: a head of the group after the other.
+  struct QueryRows {
+    std::uint32_t head;
+    std::uint32_t row;
+    SHARDWRIGHT_FUNCTION void advance(std::uint32_t end, std::uint32_t first) {
+      row += queries;
+      if (row < end)
+        return;
+      row = first;
+      ++head;
+    }
+  };
   /// Neighbours in shared memory.
   struct alignas(8) FloatPair {
     float v[2];
   };
 
   /// Scores become probabilities P, and gradients of probabilities P (dP - dots): rows are keys, columns
-  /// queries, whose shifts and dots are in shared memory.
+  /// queries, whose log_sum_exp and dots are in shared memory.
   SHARDWRIGHT_FUNCTION void score_gradients(Registers<float, part / 2>& scores,
-                                            Registers<float, part / 2>& slopes, const float* shift,
-                                            const Registers<std::uint32_t, 2>& sees,
-                                            std::uint32_t first_row) const {
+                                            Registers<float, part / 2>& slopes, const float* shift) const {
     const float factor = a.scale * tiles_log2e;
     each_thread([&](unsigned thread) {
       SHARDWRIGHT_UNROLL for (int pair = 0; pair < part / 4; ++pair) {
@@ -334,10 +356,9 @@ private:
         const auto row_dots = *reinterpret_cast<const FloatPair*>(shift + queries + column);
         SHARDWRIGHT_UNROLL for (int k = 0; k < 2; ++k) {
           const int i = 2 * pair + k;
-          const bool visible = first_row + column + static_cast<unsigned>(k) >= sees(thread, pair % 2);
-          const float weight = visible ? fast_exp2(scores(thread, i) * factor - shifts.v[k]) : 0.0f;
+          const float weight = fast_exp2(scores(thread, i) * factor - shifts.v[k] * tiles_log2e);
           scores(thread, i) = weight;
-          slopes(thread, i) = visible ? weight * (slopes(thread, i) - row_dots.v[k]) : 0.0f;
+          slopes(thread, i) = weight * (slopes(thread, i) - row_dots.v[k]);
         }
       }
     });

@@ -18,9 +18,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// What a functor sees: index() of the block, warp() in it, shared() memory of all its warps, and barrier(),
 /// which all warps reach before any goes on; what was written before is seen after.
 ///
-/// Copies to shared memory run beside the threads: copy_16_bytes(to, from, inside), which writes zeros where
-/// not inside; end_copies() closes a group of them; wait_for_copies<n>() returns when all groups of this
-/// thread but the last n have arrived. Other threads see them after a barrier.
+/// Copies to shared memory run beside the threads: copy<4 or 16>(to, from, inside) of as many bytes, which
+/// writes zeros where not inside; end_copies() closes a group of them; wait_for_copies<n>() returns when all
+/// groups of this thread but the last n have arrived. Other threads see them after a barrier.
 template <class Type>
 concept KernelBlock = requires(const Type& block) {
   block.index();

@@ -28,11 +28,16 @@ struct CudaBlock {
     return shardwright_shared_memory;
   }
   __device__ void barrier() const { __syncthreads(); }
-  __device__ void copy_16_bytes(void* to, const void* from, bool inside) const {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                 "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
+  template <int bytes>
+  __device__ void copy(void* to, const void* from, bool inside) const {
+    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    if constexpr (bytes == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(inside ? 16 : 0)
+                   : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(bytes),
+                   "r"(inside ? bytes : 0)
+                   : "memory");
   }
   __device__ void end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   template <int under_way>

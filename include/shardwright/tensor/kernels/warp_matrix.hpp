@@ -217,21 +217,26 @@ private:
   }
 };
 
-/// Starts to copy `rows` rows of a matrix into a tile; rows from `count` on and columns from `columns` on
-/// become zero. Rows begin at multiples of 16 bytes and `columns` is a multiple of 8.
-template <int rows, class Block, class Element, int dim>
-SHARDWRIGHT_FUNCTION inline void copy_tile(const Block& block, unsigned threads,
-                                           SharedTile<Element, dim> tile, const Element* from,
-                                           std::size_t stride, std::size_t count, std::size_t columns) {
-  constexpr unsigned pieces = dim / 8; // of 16 bytes
+/// Starts to copy `rows` rows of a matrix into a tile, by all `warps` of a block; rows from `count` on and
+/// columns from `columns` on become zero. Rows begin at multiples of 16 bytes and `columns` is a multiple of
+/// 8. Each thread has one column, and rows at one distance.
+template <int rows, int warps, class Block, class Element, int dim>
+SHARDWRIGHT_FUNCTION inline void copy_tile(const Block& block, SharedTile<Element, dim> tile,
+                                           const Element* from, std::size_t stride, std::size_t count,
+                                           std::size_t columns) {
+  constexpr int pieces = dim / 8; // of 16 bytes
+  constexpr int at_once = warps * static_cast<int>(warp_threads) / pieces;
+  static_assert(at_once * pieces == warps * static_cast<int>(warp_threads) && rows % at_once == 0);
   each_thread([&](unsigned thread) {
-    for (unsigned i = block.warp() * static_cast<unsigned>(warp_threads) + thread; i < rows * pieces;
-         i += threads) {
-      const unsigned row = i / pieces;
-      const unsigned column = i % pieces * 8;
-      const bool inside = row < count && column < columns;
-      block.copy_16_bytes(tile.data + row * tile.stride + column,
-                          inside ? from + row * stride + column : from, inside);
+    const unsigned i = block.warp() * static_cast<unsigned>(warp_threads) + thread;
+    const unsigned first = i / pieces;
+    const unsigned column = i % pieces * 8;
+    const auto end = column < columns ? static_cast<unsigned>(count) : 0u;
+    Element* const to = tile.data + first * tile.stride + column;
+    const std::size_t offset = first * stride + column;
+    SHARDWRIGHT_UNROLL for (unsigned row = 0; row < rows; row += at_once) {
+      const bool inside = first + row < end;
+      block.template copy<16>(to + row * tile.stride, inside ? from + offset + row * stride : from, inside);
     }
   });
 }
