@@ -133,26 +133,24 @@ TEST_CASE("Blocks of warps give the norm's gradients") {
 }
 
 TEST_CASE("Groups of pairs turn like whole rows") {
-  const kernels::AttentionShape shape{
-      .batch = 2, .sequence = 5, .kv_heads = 2, .q_per_kv = 3, .head_dim = 10};
-  const auto qkv = random_matrix<sw::bfloat16>(shape.tokens(), shape.qkv_width(), 1);
-  const auto expected = copy_of(qkv);
-  Matrix<float> cosines("c", 9, 5), sines("s", 9, 5);
-  const auto e = execution();
-  kernels::fill_rotary_tables(e, cosines, sines);
-  const sw::TokenRuns positions{.rows = 5, .split = 3, .first = 1, .second = 6};
-  kernels::rotary_backward(e, expected, cosines, sines, shape, positions);
-  const auto groups = [&](const auto& table) {
-    const auto span = detail::span_of(table);
-    return detail::MatrixSpan<const float>{span.data, span.rows, span.columns, span.stride};
-  };
-  const detail::RotaryGroups<sw::bfloat16> turn{
-      {detail::span_of(qkv), groups(cosines), groups(sines), shape, positions, -1.0f}};
-  REQUIRE(turn.calls() == 2 * 4 * 2);
-  for (std::size_t i = 0; i < shape.tokens() * turn.calls(); ++i)
-    turn(i);
-  // A product and a sum may be one rounding here and two there.
-  REQUIRE(largest_difference(qkv, expected) < 0.04);
+  for (const std::size_t head_dim : {10, 32}) { // groups that are not full, and whole ones
+    const kernels::AttentionShape shape{
+        .batch = 2, .sequence = 5, .kv_heads = 2, .q_per_kv = 3, .head_dim = head_dim};
+    const auto qkv = random_matrix<sw::bfloat16>(shape.tokens(), shape.qkv_width(), 1);
+    const auto expected = copy_of(qkv);
+    Matrix<float> cosines("c", 9, head_dim / 2), sines("s", 9, head_dim / 2);
+    const auto e = execution();
+    kernels::fill_rotary_tables(e, cosines, sines);
+    const sw::TokenRuns positions{.rows = 5, .split = 3, .first = 1, .second = 6};
+    kernels::rotary_backward(e, expected, cosines, sines, shape, positions);
+    const auto table = [&](const auto& matrix) { return detail::constant(detail::span_of(matrix)); };
+    const detail::RotaryTokens<sw::bfloat16> turn{
+        {detail::span_of(qkv), table(cosines), table(sines), shape, positions, -1.0f}};
+    for (std::size_t token = 0; token < shape.tokens(); ++token)
+      turn(token);
+    // A product and a sum may be one rounding here and two there.
+    REQUIRE(largest_difference(qkv, expected) < 0.04);
+  }
 }
 
 TEST_CASE("Each row of a table finds its tokens and adds them in order") {

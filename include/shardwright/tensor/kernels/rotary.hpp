@@ -66,45 +66,75 @@ struct RotaryRows {
   }
 };
 
-/// As RotaryRows, a thread for each group of a head's pairs: heads are too short for the lanes of a warp.
+/// As RotaryRows, where a call has the lanes of a warp: heads are too short for all of them, so a thread has
+/// a group of pairs, the same in several heads.
 template <class Element>
-struct RotaryGroups {
-  static constexpr std::size_t group = 4;
+struct RotaryTokens {
+  static constexpr unsigned group = 8;
   using Number = MainElement<Element>;
+  using Numbers = ThreadGroup<Number, group>;
   RotaryRows<Element> rows;
 
-  /// Calls for one token.
-  [[nodiscard]] SHARDWRIGHT_FUNCTION std::size_t calls() const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
     const AttentionShape& shape = rows.shape;
-    return shape.kv_heads * (shape.q_per_kv + 1) * blocks_of(shape.head_dim / 2, group);
-  }
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
-    const AttentionShape& shape = rows.shape;
-    const std::size_t half = shape.head_dim / 2;
-    const std::size_t groups = blocks_of(half, group);
-    const std::size_t token = index / calls();
-    const std::size_t head = index % calls() / groups;
-    const std::size_t first = index % groups * group;
     const std::size_t position = rows.positions.position(token % shape.sequence);
-    Element* low = rows.qkv.row(token) + head / (shape.q_per_kv + 1) * shape.group_width() +
-                   head % (shape.q_per_kv + 1) * shape.head_dim + first;
-    Element* high = low + half;
-    const Number* cosine = rows.cosines.row(position) + first;
-    const Number* sine = rows.sines.row(position) + first;
-    const std::size_t count = first + group <= half ? group : half - first;
-    using Numbers = ThreadGroup<Number, group>;
-    const Numbers a = Numbers::load(low, count);
-    const Numbers b = Numbers::load(high, count);
-    const Numbers c = Numbers::load(cosine, count);
-    const Numbers s = Numbers::load(sine, count);
-    Numbers turned_low;
-    Numbers turned_high;
-    for (std::size_t i = 0; i < group; ++i) {
-      turned_low.v[i] = a.v[i] * c.v[i] - b.v[i] * (rows.direction * s.v[i]);
-      turned_high.v[i] = b.v[i] * c.v[i] + a.v[i] * (rows.direction * s.v[i]);
+    Element* const row = rows.qkv.row(token);
+    const Number* const cosine = rows.cosines.row(position);
+    const Number* const sine = rows.sines.row(position);
+    // One look for all loads, so that no branch stands between them.
+    if (shape.head_dim % (2 * group) == 0 && Numbers::is_aligned(row) && Numbers::is_aligned(cosine) &&
+        Numbers::is_aligned(sine))
+      turn<true>(row, cosine, sine);
+    else
+      turn<false>(row, cosine, sine);
+  }
+
+private:
+  template <bool whole>
+  SHARDWRIGHT_FUNCTION void turn(Element* row, const Number* cosine, const Number* sine) const {
+    const auto head_dim = static_cast<unsigned>(rows.shape.head_dim);
+    const auto turned = static_cast<unsigned>(rows.shape.q_per_kv) + 1; // of each group, before its value
+    const auto heads = static_cast<unsigned>(rows.shape.kv_heads) * turned;
+    const unsigned half = head_dim / 2;
+    const unsigned groups = (half + group - 1) / group;
+    constexpr auto threads = static_cast<unsigned>(lane_threads);
+    const unsigned at_once = groups < threads ? threads / groups : 1;
+    const unsigned lane = lane_number();
+    if (groups < threads && lane >= at_once * groups)
+      return;
+    for (unsigned first = lane % groups * group; first < half; first += threads * group) {
+      const unsigned count = whole || first + group <= half ? group : half - first;
+      const Numbers c = load<whole>(cosine + first, count);
+      const Numbers s = load<whole>(sine + first, count);
+      for (unsigned head = lane / groups; head < heads; head += at_once) {
+        Element* const low = row + (head + head / turned) * head_dim + first;
+        const Numbers a = load<whole>(low, count);
+        const Numbers b = load<whole>(low + half, count);
+        Numbers turned_low;
+        Numbers turned_high;
+        for (unsigned i = 0; i < group; ++i) {
+          turned_low.v[i] = a.v[i] * c.v[i] - b.v[i] * (rows.direction * s.v[i]);
+          turned_high.v[i] = b.v[i] * c.v[i] + a.v[i] * (rows.direction * s.v[i]);
+        }
+        store<whole>(turned_low, low, count);
+        store<whole>(turned_high, low + half, count);
+      }
     }
-    turned_low.store(low, count);
-    turned_high.store(high, count);
+  }
+
+  template <bool whole, class Value>
+  SHARDWRIGHT_FUNCTION static Numbers load(const Value* from, unsigned count) {
+    if constexpr (whole)
+      return Numbers::load_whole(from);
+    else
+      return Numbers::load(from, count);
+  }
+  template <bool whole>
+  SHARDWRIGHT_FUNCTION static void store(const Numbers& numbers, Element* to, unsigned count) {
+    if constexpr (whole)
+      numbers.store_whole(to);
+    else
+      numbers.store(to, count);
   }
 };
 
@@ -125,12 +155,10 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
   const RotaryRows<Element> rows{
       span_of(qkv), {c.data, c.rows, c.columns, c.stride},       {s.data, s.rows, s.columns, s.stride}, shape,
       positions,    static_cast<MainElement<Element>>(direction)};
-  if constexpr (runs_on_host<Execution>) {
+  if constexpr (runs_on_host<Execution>)
     run("sw::rotary", execution, qkv.extent(0), rows);
-  } else {
-    const RotaryGroups<Element> groups{rows};
-    run("sw::rotary", execution, qkv.extent(0) * groups.calls(), groups);
-  }
+  else
+    run_lanes("sw::rotary", execution, qkv.extent(0), RotaryTokens<Element>{rows});
 }
 
 } // namespace detail
