@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/device_training.hpp"
+#include "nn/device_check.hpp"
 #include "nn/memory_check.hpp"
 #include "nn/small_training.hpp"
 #include "support/catch.hpp"

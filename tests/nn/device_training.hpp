@@ -6,13 +6,11 @@
 /// reads a step's numbers while the next one is under way.
 
 #include "nn/pipeline_training.hpp"
-#include "support/catch.hpp"
 
 #include <shardwright/tensor/shared_memory.hpp>
 #include <shardwright/train/step_guard.hpp>
 #include <shardwright/train/step_reports.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -25,6 +23,15 @@ struct DeviceOutcome {
   std::vector<std::int64_t> waits; ///< Of the host for the device, within each step.
   std::vector<std::size_t> pool;   ///< Blocks that the pool had taken after each step.
 };
+
+/// @brief How often the calling thread has waited for the device, where the target counts it.
+template <class Target>
+[[nodiscard]] std::int64_t host_waits() {
+  if constexpr (requires { Target::host_waits(); })
+    return Target::host_waits();
+  else
+    return 0;
+}
 
 template <class Layouts, class Element, class Target>
 [[nodiscard]] DeviceOutcome train_on_device(const sw::HostCommunicator& world, const Problem& problem,
@@ -68,7 +75,7 @@ template <class Layouts, class Element, class Target>
     training.tokens.push_back(report.summary.tokens);
   };
   for (int step = 0; step < problem.steps; ++step) {
-    const std::int64_t before = Target::host_waits();
+    const std::int64_t before = host_waits<Target>();
     batches.clear();
     for (std::size_t pass = 0; pass < passes; ++pass) {
       Ids& ids = tokens[2 * pass];
@@ -91,7 +98,7 @@ template <class Layouts, class Element, class Target>
     reports.append(summary);
     if (reports.pending() > 1)
       take();
-    out.waits.push_back(Target::host_waits() - before);
+    out.waits.push_back(host_waits<Target>() - before);
     out.pool.push_back(mesh.template pool_statistics<Target>().allocations);
     if (at_step)
       at_step(step, mesh.template pool_statistics<Target>());
@@ -116,25 +123,5 @@ template <class Train>
   }));
   return out;
 }
-
-/// @brief Losses, norms, tokens and parameters of every rank; no wait and no new memory from the third step
-/// on.
-inline void check_equal(const std::vector<DeviceOutcome>& device, const std::vector<Outcome>& host) {
-  REQUIRE(device.size() == host.size());
-  for (std::size_t rank = 0; rank < host.size(); ++rank) {
-    INFO("rank " << rank);
-    CHECK(device[rank].pipeline.training == host[rank]);
-    CHECK(std::all_of(device[rank].waits.begin() + 2, device[rank].waits.end(),
-                      [](std::int64_t waits) { return waits == 0; }));
-    CHECK(device[rank].pool[1] > 0);
-    CHECK(device[rank].pool.back() == device[rank].pool[1]);
-  }
-}
-
-/// @brief A float decoder whose model state is shared out, on the device that runs on the host. Collective.
-/// Compiled in zero3_test.cpp.
-[[nodiscard]] DeviceOutcome train_device_zero3(const sw::HostCommunicator& world, const Problem& problem,
-                                               const PipelineWay& way, const sw::Schedule& schedule,
-                                               const AtStep& at_step = {});
 
 } // namespace nn_test

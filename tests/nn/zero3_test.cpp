@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/device_training.hpp"
+#include "nn/device_check.hpp"
 #include "nn/same_on_every_mesh.hpp"
 #include "nn/zero_training.hpp"
 #include "support/catch.hpp"
