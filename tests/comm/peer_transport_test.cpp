@@ -16,6 +16,7 @@
 #include <latch>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -59,6 +60,11 @@ bool comes_true(Holds holds) {
   return true;
 }
 
+/// The ranks of a world in turns on so many devices.
+FakeRuntime spread(int devices, const sw::HostCommunicator& world, const FakeRuntime& runtime) {
+  return runtime.on(world.rank() % devices);
+}
+
 Numbers of_rank(int rank, std::size_t count) {
   return communicator_suite::elements_of<float>(rank, count, 3);
 }
@@ -73,15 +79,22 @@ Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
 
 static_assert(sw::Communicator<sw::DeviceCommunicator>);
 
-TEST_CASE("thread ranks that share a device pass the communicator suite", "[comm]") {
-  for (const int ranks : {1, 3, 4})
+TEST_CASE("thread ranks on one device and on several pass the communicator suite", "[comm]") {
+  struct Group {
+    int ranks, devices;
+    bool asynchronous; // streams are threads, of which larger groups have more
+  };
+  for (const auto [ranks, devices, asynchronous] :
+       {Group{1, 1, true}, {3, 1, true}, {4, 1, false}, {4, 2, true}, {3, 3, false}})
     for (const auto& part : communicator_suite::parts<FakePlace>()) {
-      const bool asynchronous = ranks % 2 == 1; // streams are threads, of which larger groups have more
-      INFO(part.name << " on " << ranks << " ranks, " << (asynchronous ? "asynchronous" : "at once"));
-      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample}, [&](const sw::HostCommunicator& world) {
-        part.run(
-            FakePlace(world, asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime()));
-      }));
+      INFO(part.name << " on " << ranks << " ranks, " << devices << " devices, "
+                     << (asynchronous ? "asynchronous" : "at once"));
+      const FakeRuntime runtime =
+          asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime();
+      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample},
+                                 [&, devices = devices](const sw::HostCommunicator& world) {
+                                   part.run(FakePlace(world, spread(devices, world, runtime)));
+                                 }));
     }
 }
 
@@ -100,8 +113,9 @@ TEST_CASE("kernels find their place in rows of any size", "[comm]") {
 
 TEST_CASE("a call is behind what the stream holds and before what comes later, and nobody waits on the host",
           "[comm]") {
-  CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, FakeRuntime(5));
+  const int devices = GENERATE(1, 2);
+  CHECK(on_ranks(3, [devices](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, spread(devices, world, FakeRuntime(5)));
           auto data = place.put(of_rank(world.rank(), 900));
           const auto gate = gate_on(place);
           data.run([](Numbers& numbers) {
@@ -145,9 +159,10 @@ TEST_CASE("a started call runs beside what the stream does next", "[comm]") {
 }
 
 TEST_CASE("messages follow the streams of both sides", "[comm]") {
+  const int devices = GENERATE(1, 2);
   for (const int late : {0, 1})
-    CHECK(on_ranks(2, [late](sw::HostCommunicator world, Findings& findings) {
-            FakePlace place(world, FakeRuntime(8));
+    CHECK(on_ranks(2, [late, devices](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, spread(devices, world, FakeRuntime(8)));
             const int other = 1 - world.rank();
             auto data = place.put(of_rank(world.rank(), 300)), got = place.put(Numbers(300));
             const auto gate = world.rank() == late ? gate_on(place) : nullptr;
@@ -172,8 +187,9 @@ TEST_CASE("messages follow the streams of both sides", "[comm]") {
 }
 
 TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
-  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, FakeRuntime(9));
+  const int devices = GENERATE(1, 2); // of two, a column's ranks share one
+  CHECK(on_ranks(4, [devices](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, spread(devices, world, FakeRuntime(9)));
           sw::DeviceCommunicator row = place.comm.split(world.rank() / 2, world.rank(), "row");
           sw::DeviceCommunicator column = place.comm.split(world.rank() % 2, world.rank(), "column");
           for (int round = 0; round < 20; ++round) {
@@ -194,14 +210,15 @@ TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
 }
 
 TEST_CASE("programs of random calls, kernels and waits give the bits of the host", "[comm]") {
-  for (const unsigned seed : {1u, 2u, 3u})
+  for (const unsigned seed : {1u, 2u, 3u, 4u})
     CHECK(on_ranks(4, [seed](sw::HostCommunicator world, Findings& findings) {
-            FakePlace place(world, FakeRuntime(100 * seed));
+            const int devices = seed % 2 == 0 ? 2 : 1;
+            FakePlace place(world, spread(devices, world, FakeRuntime(100 * seed)));
             std::array<sw::HostCommunicator, 3> host{world, world.split(world.rank() / 2, 0, "row"),
                                                      world.split(world.rank() % 2, 0, "column")};
             std::array<sw::DeviceCommunicator, 3> device{place.comm, place.comm.split(world.rank() / 2, 0),
                                                          place.comm.split(world.rank() % 2, 0)};
-            constexpr std::size_t count = 4 * 37;
+            constexpr std::size_t count = 4 * 137; // several devices share it
             struct Pair {
               Numbers on_host;
               shardwright_test::FakeBuffer<float> on_device;
@@ -289,12 +306,13 @@ TEST_CASE("programs of random calls, kernels and waits give the bits of the host
 }
 
 TEST_CASE("a steady sequence of device calls makes nothing new, long work lists included", "[comm]") {
+  const int devices = GENERATE(1, 2);
   FakeRuntime runtime; // at once, so the work of a round is over when it is left
-  CHECK(on_ranks(8, [&](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, runtime);
-          auto in = place.put(std::vector<int>(64, world.rank())), out = place.put(std::vector<int>(64));
-          auto sum = place.put(Numbers(5, 1));
-          const int next = (world.rank() + 1) % 8, before = (world.rank() + 7) % 8;
+  CHECK(on_ranks(12, [&](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, spread(devices, world, runtime));
+          auto in = place.put(std::vector<int>(96, world.rank())), out = place.put(std::vector<int>(96));
+          auto sum = place.put(Numbers(300, 1));
+          const int next = (world.rank() + 1) % 12, before = (world.rank() + 11) % 12;
           for (int step = 0; step < 50; ++step) {
             place.comm.all_to_all(in, out);
             sw::Pending reduced = place.comm.all_reduce_in_place_async(sum, sw::ReduceOp::maximum);
@@ -304,14 +322,14 @@ TEST_CASE("a steady sequence of device calls makes nothing new, long work lists 
             reduced.wait();
             place.comm.barrier();
           }
-          findings.expect(place.get(out) == std::vector<int>(64, before), "messages");
+          findings.expect(place.get(out) == std::vector<int>(96, before), "messages");
         }) == "");
   // A rank is ahead of another by one blocking call at most: four rounds, and two messages of each rank.
-  CHECK(runtime.counts().events <= 4 * (8 + 1) + 8 * 2 * 2);
-  CHECK(runtime.counts().tables <= 4);
+  CHECK(runtime.counts().events <= 4 * (12 + devices) + 12 * 2 * (1 + devices));
+  CHECK(runtime.counts().tables <= 4 * devices);
   CHECK(runtime.counts().tables > 0);
-  CHECK(runtime.counts().launches == 50 * 2);
-  CHECK(runtime.counts().copies == 50 * 8);
+  CHECK(runtime.counts().launches == 50 * 2 * devices);
+  CHECK(runtime.counts().copies == 50 * 12);
 }
 
 TEST_CASE("a long work list is not overwritten while the device has yet to read it", "[comm]") {
@@ -510,16 +528,24 @@ TEST_CASE("handles and buffers may go while the device is at work", "[comm]") {
         }) == "");
 }
 
-TEST_CASE("ranks that cannot share a device are told so when they connect", "[comm]") {
-  const auto errors = rank_outcomes::of(3, ample, [&](const sw::HostCommunicator& world) {
-    FakeRuntime runtime;
-    runtime.use_device(world.rank() == 2 ? 1 : 0);
-    const FakePlace place(world, runtime);
-  });
-  for (const auto& error : errors)
-    CHECK_THAT(text<sw::ConfigurationMismatch>(error),
-               ContainsSubstring("rank 2 is on device 1 and rank 0 on device 0"));
+TEST_CASE("devices get access to one another's memory, and ranks of those that cannot are told so",
+          "[comm]") {
+  FakeRuntime runtime;
+  const auto connect = [&](const sw::HostCommunicator& world) {
+    const FakePlace place(world, spread(2, world, runtime));
+  };
+  sw::launch({.ranks = 3, .deadline = ample}, connect);
+  CHECK(runtime.links().made() == std::set<std::pair<int, int>>{{0, 1}, {1, 0}});
 
+  runtime = FakeRuntime();
+  runtime.links().remove({1, 0});
+  for (const auto& error : rank_outcomes::of(3, ample, connect))
+    CHECK_THAT(text<sw::ConfigurationMismatch>(error),
+               ContainsSubstring("device 1 (rank 1) has no peer access to device 0 (rank 0) (start a process "
+                                 "for each device, which NCCL connects, or"));
+}
+
+TEST_CASE("ranks of several processes are told so when they connect", "[comm]") {
   struct Processes final : sw::detail::DecoratedTransport {
     using DecoratedTransport::DecoratedTransport;
     std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {

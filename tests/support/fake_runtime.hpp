@@ -3,7 +3,7 @@
 
 /// @file
 /// @brief A device runtime on the host: streams are threads and events real dependencies, or everything runs
-/// at once.
+/// at once. There may be several devices, and what belongs to one must not be used as another's.
 
 #include <shardwright/comm/peer_kernels.hpp>
 #include <shardwright/comm/peer_runtime.hpp>
@@ -20,6 +20,9 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -103,6 +106,30 @@ struct FakeCounts {
   std::atomic<bool> broken{false};
 };
 
+/// @brief Which devices reach one another's memory, over all copies of a runtime.
+class FakeLinks {
+public:
+  using Link = std::pair<int, int>; // from, to
+  [[nodiscard]] bool make(Link link) {
+    const std::lock_guard lock(mutex_);
+    if (missing_.count(link) == 0)
+      made_.insert(link);
+    return made_.count(link) != 0;
+  }
+  void remove(Link link) {
+    const std::lock_guard lock(mutex_);
+    missing_.insert(link);
+  }
+  [[nodiscard]] std::set<Link> made() const {
+    const std::lock_guard lock(mutex_);
+    return made_;
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::set<Link> missing_, made_;
+};
+
 /// @brief A PeerRuntime over host memory. Copies share their counts. At once, it takes nothing from the heap
 /// but for what it makes: a device's runtime does not, so what a steady step then takes is the library's.
 class FakeRuntime {
@@ -113,7 +140,9 @@ public:
   class Stream {
   public:
     Stream() = default;
-    explicit Stream(unsigned seed) : queue_(std::make_shared<FakeQueue>(seed)) {}
+    explicit Stream(int device) : device_(device) {}
+    Stream(int device, unsigned seed) : device_(device), queue_(std::make_shared<FakeQueue>(seed)) {}
+    [[nodiscard]] int device() const noexcept { return device_; }
     template <class Work>
     void run(Work work) {
       if (queue_)
@@ -131,19 +160,25 @@ public:
     }
 
   private:
+    int device_ = 0;
     std::shared_ptr<FakeQueue> queue_;
   };
-  using Event = std::shared_ptr<FakeSignal>;
+  struct Event {
+    int device = 0;
+    std::shared_ptr<FakeSignal> signal; // null: never recorded
+  };
   class Table {
   public:
-    explicit Table(std::size_t bytes)
-        : host_(bytes), device_(std::make_shared<std::vector<std::byte>>(bytes)) {}
+    Table(int owner, std::size_t bytes)
+        : owner_(owner), host_(bytes), device_(std::make_shared<std::vector<std::byte>>(bytes)) {}
     std::byte* host() { return host_.data(); }
     [[nodiscard]] const std::byte* device() const { return device_->data(); }
     [[nodiscard]] std::size_t bytes() const { return host_.size(); }
     [[nodiscard]] std::shared_ptr<std::vector<std::byte>> memory() const { return device_; }
+    [[nodiscard]] int owner() const noexcept { return owner_; }
 
   private:
+    int owner_;
     std::vector<std::byte> host_;
     std::shared_ptr<std::vector<std::byte>> device_;
   };
@@ -156,15 +191,15 @@ public:
 
   [[nodiscard]] Stream make_stream() {
     ++counts_->streams;
-    return asynchronous_ ? Stream(seeds_->fetch_add(1)) : Stream();
+    return asynchronous_ ? Stream(device_, seeds_->fetch_add(1)) : Stream(device_);
   }
   [[nodiscard]] Event make_event() {
     ++counts_->events;
-    return nullptr;
+    return {device_, nullptr};
   }
   [[nodiscard]] Table make_table(std::size_t bytes) {
     ++counts_->tables;
-    return Table(bytes);
+    return {device_, bytes};
   }
   /// @brief Memory of the device alone.
   class Memory {
@@ -181,18 +216,20 @@ public:
     return Memory(bytes);
   }
   void upload(Stream& stream, Table& table, std::size_t bytes) {
+    require(stream, table.owner());
     stream.run([to = table.memory(), from = table.host(), bytes] { std::memcpy(to->data(), from, bytes); });
   }
   void record(Event& event, Stream& stream) {
-    event = stream.at_once() ? nullptr : std::make_shared<FakeSignal>();
-    if (event)
-      stream.run([signal = event] { signal->set(); });
+    require(stream, event.device);
+    event.signal = stream.at_once() ? nullptr : std::make_shared<FakeSignal>();
+    if (event.signal)
+      stream.run([signal = event.signal] { signal->set(); });
   }
   void wait(Stream& stream, Event& event) {
-    if (event)
-      stream.run([signal = event] { signal->wait(); });
+    if (event.signal)
+      stream.run([signal = event.signal] { signal->wait(); });
   }
-  [[nodiscard]] bool done(Event& event) { return !event || event->is_set(); }
+  [[nodiscard]] bool done(Event& event) { return !event.signal || event.signal->is_set(); }
   void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
     ++counts_->copies;
     stream.run([to, from, bytes] { std::memcpy(to, from, bytes); });
@@ -202,6 +239,7 @@ public:
     ++counts_->launches;
     if (counts_->broken)
       throw shardwright::TransportError(719, "the device fell off the bus");
+    require(stream, device_);
     stream.run([kernel, blocks, tiles] {
       for (unsigned block = 0; block < blocks; ++block)
         for (std::uint64_t tile = 0; tile < tiles; ++tile)
@@ -214,16 +252,30 @@ public:
   }
 
   [[nodiscard]] int device() const noexcept { return device_; }
-  void use_device(int device) noexcept { device_ = device; }
+  [[nodiscard]] bool reach(int other) { return links_->make({device_, other}); }
+  /// @brief The same runtime for another device.
+  [[nodiscard]] FakeRuntime on(int device) const {
+    FakeRuntime out = *this;
+    out.device_ = device;
+    return out;
+  }
   /// @brief Every launch from now on fails, on all ranks that share the runtime.
   void fail_launches() noexcept { counts_->broken = true; }
   [[nodiscard]] const FakeCounts& counts() const noexcept { return *counts_; }
+  [[nodiscard]] FakeLinks& links() const noexcept { return *links_; }
 
 private:
+  static void require(const Stream& stream, int device) {
+    if (stream.device() != device)
+      throw std::logic_error("what belongs to device " + std::to_string(device) +
+                             " is used on a stream of device " + std::to_string(stream.device()));
+  }
+
   bool asynchronous_ = false;
   int device_ = 0;
   std::shared_ptr<std::atomic<unsigned>> seeds_;
   std::shared_ptr<FakeCounts> counts_ = std::make_shared<FakeCounts>();
+  std::shared_ptr<FakeLinks> links_ = std::make_shared<FakeLinks>();
 };
 
 static_assert(shardwright::PeerRuntime<FakeRuntime>);

@@ -2,9 +2,10 @@
 #pragma once
 
 /// @file
-/// @brief The shared side of thread ranks that share a device: rounds, in which the ranks' calls meet, and
-/// the streams that do their work.
+/// @brief The shared side of thread ranks in device memory: rounds, in which the ranks' calls meet, and the
+/// streams that do their work.
 
+#include <shardwright/comm/peer_round.hpp>
 #include <shardwright/comm/peer_runtime.hpp>
 #include <shardwright/comm/peer_work.hpp>
 #include <shardwright/comm/thread_group.hpp>
@@ -27,15 +28,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One side of a message in device memory.
-template <PeerRuntime Runtime>
-struct PeerMessage : ThreadMessage {
-  explicit PeerMessage(Runtime& runtime) : ready(runtime.make_event()), carried(runtime.make_event()) {}
-  typename Runtime::Event ready;   ///< What the side's stream held when the message was posted.
-  typename Runtime::Event carried; ///< The end of the copy.
-  std::string broken;              ///< What the device said where it failed; set before the state.
-};
-
 /// Notes the times of a call for whoever asks, in a stream's order.
 template <class Runtime>
 void note_begin(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
@@ -50,55 +42,34 @@ void note_end(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* tim
         stream, [](void* of) { static_cast<CallTimes*>(of)->end(); }, times);
 }
 
-/// A group of thread ranks that share a device.
+/// A group of thread ranks on one device, or on several that reach one another's memory.
 ///
-/// Collective number n of every rank belongs to round n. The rank that comes last launches the work of all on
-/// the group's stream, behind the ready events of all ranks, so the host never waits for the device; all of
-/// this under one mutex, so rounds are launched in their order, and a group that fails either launches a
-/// round for all or for none.
+/// Collective number n of every rank belongs to round n. The rank that comes last launches the work of all:
+/// one launch for each device, on the group's stream there, behind the ready events of all ranks, so the host
+/// never waits for a device. A rank's stream waits for all devices. All of this under one mutex, so rounds
+/// are launched in their order, and a group that fails either launches a round for all or for none.
 template <PeerRuntime Runtime>
 class PeerGroup final : public GroupOfWorld {
   using Stream = typename Runtime::Stream;
-  using Event = typename Runtime::Event;
 
 public:
-  /// Where the calls of one collective meet.
-  struct Round {
-    enum class State : std::uint8_t { open, launched, mismatched, clashing };
-    struct Part {
-      Part(Runtime& runtime, std::size_t ranks) : ready(runtime.make_event()) {
-        in_blocks.reserve(ranks);
-        out_blocks.reserve(ranks);
-      }
-      CollectiveCall call{};
-      std::vector<StridedBlock> in_blocks, out_blocks;
-      Event ready;
-    };
-    Round(Runtime& runtime, int ranks) : slots(static_cast<std::size_t>(ranks)), done(runtime.make_event()) {
-      for (int rank = 0; rank < ranks; ++rank)
-        parts.emplace_back(runtime, slots.size());
-    }
-    std::uint64_t sequence = 0;
-    std::vector<ThreadSlot> slots;
-    std::vector<Part> parts;
-    Event done;
-    std::optional<typename Runtime::Table> table;
-    bool reads_table = false;
-    int arrived = 0;
-    int left = 0;
-    std::string sentence; ///< Set before the state says so.
-    std::atomic<State> state{State::open};
-    Round* next = nullptr;
+  using Device = PeerDevice<Runtime>;
+  using Round = PeerRound<Runtime>;
 
-    [[nodiscard]] bool over() const noexcept { return state.load(std::memory_order_seq_cst) != State::open; }
-  };
-
+  /// Runtimes are by rank; those of one device are taken to be the same.
   PeerGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name,
-            Runtime runtime)
+            const std::vector<Runtime>& runtimes)
       : world_(std::move(world)), members_(std::move(members)), name_(world_->intern(name)),
-        runtime_(std::move(runtime)), incoming_(members_.size()),
-        ranks_(std::make_unique<Rank[]>(members_.size())),
+        incoming_(members_.size()), ranks_(std::make_unique<Rank[]>(members_.size())),
         mailbox_(static_cast<int>(members_.size()), Carrier{this}) {
+    for (const Runtime& runtime : runtimes) {
+      const auto known = std::find_if(devices_.begin(), devices_.end(), [&](const Device& device) {
+        return device.runtime.device() == runtime.device();
+      });
+      device_of_.push_back(static_cast<unsigned>(known - devices_.begin()));
+      if (known == devices_.end())
+        devices_.push_back({runtime, std::nullopt});
+    }
     world_->enter(this);
   }
   ~PeerGroup() override { world_->leave(this); }
@@ -109,7 +80,12 @@ public:
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] int world_rank(int rank) const { return members_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] const char* name() const noexcept { return name_; }
-  [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
+  [[nodiscard]] std::vector<Device>& devices() noexcept { return devices_; }
+  /// The number of a rank's device among those of the group.
+  [[nodiscard]] unsigned device_of(int rank) const noexcept {
+    return device_of_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] Runtime& runtime(int rank) noexcept { return devices_[device_of(rank)].runtime; }
   [[nodiscard]] auto& mailbox() noexcept { return mailbox_; }
 
   [[nodiscard]] std::vector<int> absent(std::uint64_t sequence) const override {
@@ -256,17 +232,19 @@ private:
   void carry(PeerMessage<Runtime>& send, PeerMessage<Runtime>& receive) noexcept {
     try {
       const std::lock_guard lock(carrying_); // senders to one rank share its stream
-      Stream& stream = made(incoming_[static_cast<std::size_t>(receive.rank)]);
-      runtime_.wait(stream, send.ready);
-      runtime_.wait(stream, receive.ready);
-      note_begin(runtime_, stream, send.call.times);
-      note_begin(runtime_, stream, receive.call.times);
+      const unsigned device = device_of(receive.rank);
+      Runtime& runtime = devices_[device].runtime;
+      Stream& stream = made(incoming_[static_cast<std::size_t>(receive.rank)], runtime);
+      runtime.wait(stream, send.ready);
+      runtime.wait(stream, receive.ready);
+      note_begin(runtime, stream, send.call.times);
+      note_begin(runtime, stream, receive.call.times);
       if (send.call.count > 0)
-        runtime_.copy(stream, receive.call.out, send.call.in, send.call.count * size_of(send.call.element));
-      note_end(runtime_, stream, send.call.times);
-      note_end(runtime_, stream, receive.call.times);
-      runtime_.record(send.carried, stream);
-      runtime_.record(receive.carried, stream);
+        runtime.copy(stream, receive.call.out, send.call.in, send.call.count * size_of(send.call.element));
+      note_end(runtime, stream, send.call.times);
+      note_end(runtime, stream, receive.call.times);
+      runtime.record(send.carried[device], stream);
+      runtime.record(receive.carried[device], stream);
     } catch (const std::exception& error) {
       send.broken = receive.broken = error.what();
       fail(broken(world_rank(receive.rank), error));
@@ -283,7 +261,7 @@ private:
   /// A round that no work of the device reads any more.
   [[nodiscard]] Round* fresh(std::uint64_t sequence) {
     Round** at = &spare_;
-    while (*at != nullptr && (*at)->reads_table && !runtime_.done((*at)->done))
+    while (*at != nullptr && (*at)->reads_table(devices_.front().runtime))
       at = &(*at)->next;
     Round* round = *at;
     if (round != nullptr)
@@ -292,33 +270,41 @@ private:
       round = make_round();
     round->sequence = sequence;
     round->arrived = round->left = 0;
-    round->reads_table = false;
+    for (auto& launch : round->launches)
+      launch.reads_table = false;
     round->next = nullptr;
     round->state.store(Round::State::open, std::memory_order_relaxed);
     return round;
   }
 
   [[nodiscard]] Round* make_round() {
-    return rounds_.emplace_back(std::make_unique<Round>(runtime_, size())).get();
+    return rounds_.emplace_back(std::make_unique<Round>(devices_, device_of_)).get();
   }
 
   void launch(Round& round) {
-    Stream& stream = made(stream_);
-    for (auto& part : round.parts)
-      runtime_.wait(stream, part.ready);
-    for (const ThreadSlot& slot : round.slots)
-      note_begin(runtime_, stream, slot.call->times);
-    if (work_.build(round.slots.data(), size()))
-      launch_work(runtime_, stream, work_, round.table, round.reads_table);
-    for (const ThreadSlot& slot : round.slots)
-      note_end(runtime_, stream, slot.call->times);
-    runtime_.record(round.done, stream);
+    PeerShare share{device_of_.data(), 0, static_cast<unsigned>(devices_.size())};
+    for (; share.device < share.devices; ++share.device) {
+      Runtime& runtime = devices_[share.device].runtime;
+      Stream& stream = made(devices_[share.device].stream, runtime);
+      auto& [done, table, reads_table] = round.launches[share.device];
+      for (auto& part : round.parts)
+        runtime.wait(stream, part.ready);
+      for (unsigned rank = 0; rank < device_of_.size(); ++rank)
+        if (share.owns(rank))
+          note_begin(runtime, stream, round.slots[rank].call->times);
+      if (work_.build(round.slots.data(), size(), share))
+        launch_work(runtime, stream, work_, table, reads_table);
+      for (unsigned rank = 0; rank < device_of_.size(); ++rank)
+        if (share.owns(rank))
+          note_end(runtime, stream, round.slots[rank].call->times);
+      runtime.record(done, stream);
+    }
   }
 
   /// Streams are made at their first use: a device has few queues beside one another.
-  [[nodiscard]] Stream& made(std::optional<Stream>& stream) {
+  [[nodiscard]] static Stream& made(std::optional<Stream>& stream, Runtime& runtime) {
     if (!stream)
-      stream.emplace(runtime_.make_stream());
+      stream.emplace(runtime.make_stream());
     return *stream;
   }
 
@@ -337,9 +323,9 @@ private:
   std::shared_ptr<ThreadWorld> world_;
   std::vector<int> members_;
   const char* name_;
-  Runtime runtime_;
-  std::optional<Stream> stream_;                ///< Of the collectives.
-  std::vector<std::optional<Stream>> incoming_; ///< Of the messages, by receiver.
+  std::vector<Device> devices_;
+  std::vector<unsigned> device_of_;             ///< By rank.
+  std::vector<std::optional<Stream>> incoming_; ///< Of the messages, by receiver, on its device.
   std::mutex carrying_;
   PeerWorkList work_;
   std::unique_ptr<Rank[]> ranks_;

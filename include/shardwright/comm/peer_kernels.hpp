@@ -2,14 +2,16 @@
 #pragma once
 
 /// @file
-/// @brief The kernels by which thread ranks that share a device move and combine data: one launch does the
-/// parts of all ranks.
+/// @brief The kernels by which thread ranks move and combine data in device memory: one launch does the parts
+/// of all ranks on a device.
 ///
 /// A work list has blocks; each block has `ins` inputs of equally many elements, combined in rank order, and
 /// `outs` outputs that all receive the result. Bytes, for N ranks and S bytes of a rank's own buffer (of the
 /// whole for a rank's larger side): all_reduce reads N S and writes N S; all_gather reads S and writes N S;
 /// reduce_scatter reads N S and writes S; all_to_all reads and writes N S; broadcast reads S and writes
-/// (N - 1) S; a message reads and writes S.
+/// (N - 1) S; a message reads and writes S. Of D devices with N / D ranks each, one receives from the others:
+/// in all_reduce 2 (N - N / D) S / D, half of it by its own loads and half by their stores; in all_gather
+/// S - S / D; in broadcast S; in reduce_scatter and all_to_all (N - N / D) S / D.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One rank's side of a group of thread ranks that share a device: its calls, started and blocking.
+/// @brief One rank's side of a group of thread ranks in device memory: its calls, started and blocking.
 
 #include <shardwright/comm/group_member.hpp>
 #include <shardwright/comm/peer_group.hpp>
@@ -73,13 +73,18 @@ private:
   };
   /// A message under way.
   struct Letter final : PendingOperation {
-    explicit Letter(PeerMember& owner) : member(owner), message(owner.group().runtime()) {}
+    explicit Letter(PeerMember& owner)
+        : member(owner), message(owner.group().devices(), owner.group().device_of(owner.rank())) {}
     [[nodiscard]] bool ready() override {
-      return message.over() ? member.group().runtime().done(message.carried)
-                            : member.group().ended_for(message.call.root);
+      return message.over() ? member.runtime().done(carried()) : member.group().ended_for(message.call.root);
     }
     void wait() override { member.finish(*this); }
     void abandon() noexcept override { member.abandon(*this); }
+    /// The receiver's device carries.
+    [[nodiscard]] typename Runtime::Event& carried() {
+      const int receiver = message.call.operation == Operation::send ? message.call.root : member.rank();
+      return message.carried[member.group().device_of(receiver)];
+    }
     PeerMember& member;
     PeerMessage<Runtime> message;
   };
@@ -111,7 +116,7 @@ private:
     return *out;
   }
 
-  [[nodiscard]] Runtime& runtime() const noexcept { return this->group().runtime(); }
+  [[nodiscard]] Runtime& runtime() const noexcept { return this->group().runtime(this->rank()); }
 
   /// Publishes this rank's part of its next collective.
   [[nodiscard]] Round& enter(const CollectiveCall& call, bool keep) {
@@ -157,7 +162,7 @@ private:
                             this->context(call, sequence));
     }
     default:
-      runtime().wait(stream_, round.done);
+      round.put_before(runtime(), stream_);
       this->group().leave_round(round);
     }
   }
@@ -176,7 +181,7 @@ private:
     case Round::State::open:
       return this->group().ended();
     case Round::State::launched:
-      return runtime().done(round.done);
+      return round.done(runtime());
     default:
       return true;
     }
@@ -188,7 +193,8 @@ private:
       return;
     const Ended ended(this->recorder(), work.ticket);
     this->fail(this->dropped(work.round->parts[static_cast<std::size_t>(this->rank())].call));
-    put_behind(work.round->state.load(std::memory_order_seq_cst) == Round::State::launched, work.round->done);
+    if (work.round->state.load(std::memory_order_seq_cst) == Round::State::launched)
+      put_behind([&] { work.round->put_before(runtime(), stream_); });
   }
 
   [[nodiscard]] Letter& post(const CollectiveCall& call) {
@@ -207,20 +213,19 @@ private:
     if (!message.broken.empty())
       throw TransportError(0, std::string(name_of(message.call.operation)) + ": " + message.broken,
                            this->context(message.call, message.sequence));
-    runtime().wait(stream_, letter.message.carried);
+    runtime().wait(stream_, letter.carried());
   }
   void abandon(Letter& letter) noexcept {
     const Returned<Letter> back(free_letters_, letter);
     this->fail(this->dropped(letter.message.call));
     this->discard(letter.message, patience_);
-    put_behind(letter.message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::done,
-               letter.message.carried);
+    if (letter.message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::done)
+      put_behind([&] { runtime().wait(stream_, letter.carried()); });
   }
-  void put_behind(bool launched, typename Runtime::Event& event) noexcept {
-    if (!launched)
-      return;
+  template <class Wait>
+  void put_behind(Wait wait) noexcept {
     try {
-      runtime().wait(stream_, event);
+      wait();
     } catch (
         const std::exception&) { // NOLINT(bugprone-empty-catch): the device has failed, the next call says so
     }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What the transport of thread ranks that share a device asks of the device's runtime.
+/// @brief What the transport of thread ranks in device memory asks of a device's runtime.
 
 #include <shardwright/core/config.hpp>
 
@@ -33,14 +33,18 @@ struct AnyPeerKernel {
 /// 5. A Table is memory that the host writes (`host`) and kernels read (`device`) after `upload`, which
 ///    reads it in the stream's order.
 /// 6. `call` runs a function of the host in the stream's order.
-/// 7. `device` is its number in this process.
+/// 7. `device` is its number in this process; streams, events and tables that a runtime makes belong to it.
+///    An event is recorded on streams of its device; any stream may wait for it.
+/// 8. `reach(other)` lets work of this device read and write the memory of device `other`, now and later;
+///    false where the machine cannot.
 /// A device that fails throws TransportError.
 template <class Type>
 concept PeerRuntime = requires(Type runtime, typename Type::Stream stream, typename Type::Event event,
                                typename Type::Table table, std::size_t bytes, void* to, const void* from,
-                               void (*function)(void*)) {
+                               void (*function)(void*), int device) {
   { Type::lanes } -> std::convertible_to<unsigned>;
   { runtime.device() } -> std::same_as<int>;
+  { runtime.reach(device) } -> std::same_as<bool>;
   { runtime.make_stream() } -> std::same_as<typename Type::Stream>;
   { runtime.make_event() } -> std::same_as<typename Type::Event>;
   { runtime.make_table(bytes) } -> std::same_as<typename Type::Table>;

@@ -18,15 +18,36 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The work list of one collective; its memory is used again for the next.
+/// The part of a collective that one of several devices does: what its own ranks receive, so that data comes
+/// over a link once for each device, or, where all ranks receive the same sums, an even share of the
+/// elements.
+struct PeerShare {
+  const unsigned* device_of = nullptr; ///< By rank; null: one device for all.
+  unsigned device = 0;
+  unsigned devices = 1;
+
+  [[nodiscard]] bool owns(unsigned rank) const noexcept {
+    return device_of == nullptr || device_of[rank] == device;
+  }
+  /// Whole tiles of elements, so that the vectors of all shares are as aligned as those of the whole.
+  [[nodiscard]] StridedBlock of(std::size_t count) const noexcept {
+    constexpr std::size_t grain = 256;
+    const std::size_t most = (count + devices * grain - 1) / (devices * grain) * grain;
+    const std::size_t first = std::min(count, device * most);
+    return contiguous_block(first, std::min(most, count - first));
+  }
+};
+
+/// The work list of one device in one collective; its memory is used again for the next.
 ///
-/// A device combines in the order of the host: one level in rank order, or the levels of the call.
+/// Devices combine in the order of the host: one level in rank order, or the levels of the call.
 template <class Deferred>
 class BasicPeerWorkList {
 public:
   /// Makes the list of a call that all ranks agree on; false if nothing has to move.
-  [[nodiscard]] bool build(const ThreadSlot* slots, int ranks) {
+  [[nodiscard]] bool build(const ThreadSlot* slots, int ranks, const PeerShare& share = {}) {
     slots_ = slots;
+    share_ = share;
     ranks_ = static_cast<unsigned>(ranks);
     const CollectiveCall& call = *slots[0].call;
     reduction_ = reduces(call.operation) && ranks > 1;
@@ -36,32 +57,36 @@ public:
     addresses_ = 0;
     largest_ = 0;
     writes_ = false;
+    unsigned own_ranks = 0;
+    each_own([&](unsigned) { ++own_ranks; });
     work_.op = call.reduce_op;
     switch (call.operation) {
     case Operation::broadcast:
-      shape(1, 1, ranks_);
+      shape(1, 1, own_ranks);
       count(call.count);
       add(slots[call.root].in, contiguous_block(0, call.count));
-      each_rank([&](unsigned r) { add_out(r, contiguous_block(0, call.count)); });
+      each_own([&](unsigned r) { add_out(r, contiguous_block(0, call.count)); });
       break;
-    case Operation::all_reduce:
+    case Operation::all_reduce: {
+      const StridedBlock part = share.of(call.count);
       shape(1, ranks_, ranks_);
-      count(call.count);
-      each_rank([&](unsigned r) { add(slots[r].in, contiguous_block(0, call.count)); });
-      each_rank([&](unsigned r) { add_out(r, contiguous_block(0, call.count)); });
+      count(part.count());
+      each_rank([&](unsigned r) { add(slots[r].in, part); });
+      each_rank([&](unsigned r) { add_out(r, part); });
       break;
+    }
     case Operation::all_gather:
-      shape(ranks_, 1, ranks_);
+      shape(ranks_, 1, own_ranks);
       each_rank([&](unsigned b) {
         const std::size_t own = slots[b].call->count;
         count(own);
         add(slots[b].in, contiguous_block(0, own));
-        each_rank([&](unsigned r) { add_out(r, slots[r].call->out_block(static_cast<int>(b))); });
+        each_own([&](unsigned r) { add_out(r, slots[r].call->out_block(static_cast<int>(b))); });
       });
       break;
     case Operation::reduce_scatter:
-      shape(ranks_, ranks_, 1);
-      each_rank([&](unsigned b) {
+      shape(own_ranks, ranks_, 1);
+      each_own([&](unsigned b) {
         const std::size_t own = slots[b].call->count;
         count(own);
         each_rank([&](unsigned r) { add(slots[r].in, in_block(r, b, own)); });
@@ -69,9 +94,9 @@ public:
       });
       break;
     case Operation::all_to_all:
-      shape(ranks_ * ranks_, 1, 1);
+      shape(ranks_ * own_ranks, 1, 1);
       each_rank([&](unsigned from) {
-        each_rank([&](unsigned to) {
+        each_own([&](unsigned to) {
           const StridedBlock block = slots[to].call->out_block(static_cast<int>(from));
           count(block.count());
           add(slots[from].in, slots[from].call->in_block(static_cast<int>(to)));
@@ -127,6 +152,13 @@ private:
   void each_rank(Add add) {
     for (unsigned r = 0; r < ranks_; ++r)
       add(r);
+  }
+  template <class Add>
+  void each_own(Add add) {
+    each_rank([&](unsigned r) {
+      if (share_.owns(r))
+        add(r);
+    });
   }
   void shape(unsigned blocks, unsigned ins, unsigned outs) {
     work_.blocks = blocks;
@@ -244,6 +276,7 @@ private:
   }
 
   const ThreadSlot* slots_ = nullptr;
+  PeerShare share_;
   unsigned ranks_ = 0;
   bool reduction_ = false;
   bool writes_ = false;
