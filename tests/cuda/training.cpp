@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on tensors and the training of a decoder, compiled for the device; on a machine with a GPU, run
-// by one rank and compared with the host.
+// by one rank and compared with the host; with several GPUs, by a rank on each of two.
 #include <shardwright/comm/launch.hpp>
 #include <shardwright/mesh/cuda_graphs.hpp>
 #include <shardwright/nn/decoder.hpp>
@@ -204,6 +204,17 @@ int main(int argc, char** argv) {
       sound &= trains_as_on_the_host<sw::bfloat16, true>(mesh, "training in bfloat16", 8 * 0x1p-7);
       sound &= agrees("steps that are replayed as a graph", reported_training<sw::bfloat16>(mesh, true),
                       reported_training<sw::bfloat16>(mesh, false), 0);
+    }));
+    if (sw::CudaTarget::device_count() == 1) {
+      std::puts("several GPUs: skipped, for there is one");
+      return sound;
+    }
+    static_cast<void>(sw::launch({.ranks = 2}, [&](sw::HostCommunicator world) {
+      sw::CudaTarget::use_device(world.rank());
+      const Mesh mesh = sw::decoder_mesh(world, {.dp = 2});
+      const auto device = training<Device, float, true>(mesh), host = training<Host, float, true>(mesh);
+      if (world.rank() == 0)
+        sound &= agrees("training in float on two GPUs", device, host, 1e-3);
     }));
     return sound;
   });

@@ -31,14 +31,16 @@ namespace detail {
 template <Target Where>
 class ScratchMemory {
 public:
-  explicit ScratchMemory(std::size_t bytes)
-      : data_(Kokkos::kokkos_malloc<typename Where::memory_space>("sw::rate", bytes)) {}
+  ScratchMemory(const typename Where::execution_space& execution, std::size_t bytes)
+      : execution_(execution), bytes_(bytes), data_(allocate_for<Where>(execution_, "sw::rate", bytes)) {}
   ScratchMemory(const ScratchMemory&) = delete;
   ScratchMemory& operator=(const ScratchMemory&) = delete;
-  ~ScratchMemory() { Kokkos::kokkos_free<typename Where::memory_space>(data_); }
+  ~ScratchMemory() { deallocate_for<Where>(execution_, "sw::rate", data_, bytes_); }
   [[nodiscard]] void* data() const noexcept { return data_; }
 
 private:
+  typename Where::execution_space execution_;
+  std::size_t bytes_;
   void* data_;
 };
 
@@ -83,8 +85,8 @@ measure_matrix_rate(HostCommunicator world,
                           {world.world_rank(), world.name(), "measure_matrix_rate", 0, {}, where});
   using Product = detail::RateProduct<Where>;
   constexpr std::size_t rows = Product::rows, inner = Product::inner, columns = Product::columns;
-  const detail::ScratchMemory<Where> memory((rows * inner + inner * columns + rows * columns) *
-                                            sizeof(Element));
+  const detail::ScratchMemory<Where> memory(execution, (rows * inner + inner * columns + rows * columns) *
+                                                           sizeof(Element));
   auto* const a = static_cast<Element*>(memory.data());
   auto* const b = a + rows * inner;
   auto* const c = b + inner * columns;

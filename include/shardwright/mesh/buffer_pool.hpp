@@ -110,14 +110,14 @@ public:
 
 protected:
   virtual void* allocate(std::size_t bytes) = 0;
-  virtual void deallocate(void* data) noexcept = 0;
+  virtual void deallocate(void* data, std::size_t bytes) noexcept = 0;
 
   /// Returns all free blocks to the system; the deriving class calls it in its destructor.
   void clear() noexcept {
     for (Buffer*& head : free_) {
       while (head != nullptr) {
         Buffer* next = head->next;
-        deallocate(head->data);
+        deallocate(head->data, head->bytes);
         delete head;
         head = next;
       }
@@ -178,9 +178,13 @@ private:
   void* allocate(std::size_t bytes) override {
     if constexpr (!Target::host_accessible)
       wait_for_device<Target>(execution_); // a device may wait by itself before it gives memory
-    return Kokkos::kokkos_malloc<typename Target::memory_space>("shardwright::BufferPool", bytes);
+    return allocate_for<Target>(execution_, label, bytes);
   }
-  void deallocate(void* data) noexcept override { Kokkos::kokkos_free<typename Target::memory_space>(data); }
+  void deallocate(void* data, std::size_t bytes) noexcept override {
+    deallocate_for<Target>(execution_, label, data, bytes);
+  }
+
+  static constexpr const char* label = "shardwright::BufferPool";
 
   typename Target::execution_space execution_;
   std::vector<DeviceCommunicator> groups_;

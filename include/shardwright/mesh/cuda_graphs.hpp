@@ -68,7 +68,11 @@ public:
   }
 
 private:
-  [[nodiscard]] cudaStream_t stream() const { return execution_.cuda_stream(); }
+  /// Of the GPU that it makes the calling thread's: Kokkos and collectives may have left another.
+  [[nodiscard]] cudaStream_t stream() const {
+    check(cudaSetDevice(execution_.cuda_device()), "cudaSetDevice");
+    return execution_.cuda_stream();
+  }
   static void check(cudaError_t code, const char* call) {
     if (code != cudaSuccess)
       throw TransportError(static_cast<int>(code), std::string(call) +

@@ -9,33 +9,70 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/peer_transport.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/cuda_devices.hpp>
 #if defined(SHARDWRIGHT_WITH_NCCL)
 #include <shardwright/comm/nccl_communicator.hpp>
 #endif
 
 #include <Kokkos_Core.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The memory of an NVIDIA GPU, with kernels on a stream of the rank's own.
 ///
-/// A process uses the GPU that Kokkos was initialized with: thread ranks share it, and a machine with several
-/// has a process for each (KOKKOS_MAP_DEVICE_ID_BY=mpi_rank, or CUDA_VISIBLE_DEVICES).
+/// Ranks use the GPU that Kokkos was initialized with, unless they call use_device(): thread ranks share it,
+/// and processes have one each (KOKKOS_MAP_DEVICE_ID_BY=mpi_rank, or CUDA_VISIBLE_DEVICES). GPUs of one
+/// process must be of one kind, because Kokkos knows the properties of its own alone.
 struct CudaTarget {
   using execution_space = Kokkos::Cuda;
   using memory_space = Kokkos::CudaSpace;
   static constexpr bool host_accessible = false;
 
-  /// @brief An instance with a new stream; copies share it, and the last one destroys it.
+  /// @brief How many GPUs this process sees.
+  [[nodiscard]] static int device_count() { return detail::cuda_device_count(); }
+
+  /// @brief Gives the calling thread's ranks the GPU `device`, as CUDA numbers them: streams and memory of a
+  /// mesh are there if this comes before its first tensor. @throws InvalidArgument if there is no such GPU.
+  static void use_device(int device) {
+    if (device < 0 || device >= device_count())
+      throw InvalidArgument("CudaTarget: use_device must name one of the " + std::to_string(device_count()) +
+                            " GPUs of the process, from 0, but got " + std::to_string(device) +
+                            " (see CUDA_VISIBLE_DEVICES)");
+    detail::check_cuda(cudaSetDevice(device), "choosing the device");
+    detail::chosen_cuda_device() = device;
+  }
+
+  /// @brief An instance with a new stream on the calling thread's GPU; copies share it, and the last one
+  /// destroys it.
   ///
   /// Kokkos makes it by cudaStreamCreate: work on the legacy default stream, of another library in the same
   /// process, waits for it and is waited for. A steady step of this library has none there: its kernels and
   /// products are on this stream, and calls on streams that CudaRuntime makes non-blocking.
   [[nodiscard]] static execution_space make_execution_space() {
-    return Kokkos::Experimental::partition_space(Kokkos::Cuda(), 1)[0];
+    const std::lock_guard lock(detail::kokkos_maps());
+    const Kokkos::Cuda own;
+    const int device = detail::chosen_cuda_device();
+    if (device < 0 || device == own.cuda_device())
+      return Kokkos::Experimental::partition_space(own, 1)[0];
+    const CudaRuntime::Stream there = CudaRuntime(device).make_stream(); // an instance is where its stream is
+    return Kokkos::Experimental::partition_space(Kokkos::Cuda(there.get()), 1)[0];
+  }
+
+  /// @brief Memory of the instance's GPU; Kokkos' kokkos_malloc knows its own alone.
+  [[nodiscard]] static void* allocate(const execution_space& execution, const char* label,
+                                      std::size_t bytes) {
+    return memory_space().allocate(execution, label, bytes);
+  }
+  static void deallocate(const execution_space& execution, const char* label, void* data,
+                         std::size_t bytes) noexcept {
+    memory_space::impl_create(execution.cuda_device(), execution.cuda_stream())
+        .deallocate(label, data, bytes);
   }
 
   /// @brief Whether everything that the instance's stream holds is done. @throws the device's error.
@@ -51,10 +88,10 @@ struct CudaTarget {
 
   /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective.
   ///
-  /// Ranks that are threads of one process, and so share its GPU, use peer kernels, and so does a rank that
-  /// is alone; processes use NCCL, with a GPU each.
-  /// @throws ConfigurationMismatch where the ranks are processes and there is no NCCL, or two of them have
-  /// one GPU; the errors of the group and of the device.
+  /// Ranks that are threads of one process use peer kernels, on the GPU that they share or by peer access
+  /// between theirs, and so does a rank that is alone; processes use NCCL, with a GPU each.
+  /// @throws ConfigurationMismatch where the GPUs of threads have no peer access, where the ranks are
+  /// processes and there is no NCCL, or two of them have one GPU; the errors of the group and of the device.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group,
                                                   const execution_space& execution) {
     const CudaRuntime runtime(execution.cuda_device());
@@ -65,7 +102,7 @@ struct CudaTarget {
     return NcclCommunicator::connect(group, runtime, std::move(stream));
 #else
     throw ConfigurationMismatch(
-        "CudaTarget: the ranks of a group must be threads of one process, which share its GPU, or be "
+        "CudaTarget: the ranks of a group must be threads of one process, which peer kernels connect, or be "
         "connected by NCCL, but they are processes and this program is built without NCCL (configure with "
         "SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
         {group.world_rank(), group.name(), "connect", 0, {}, {}});

@@ -16,6 +16,7 @@
 #endif
 
 #include <concepts>
+#include <cstddef>
 #include <mutex>
 #include <type_traits>
 
@@ -56,7 +57,8 @@ using DefaultTarget = HostTarget<Kokkos::DefaultHostExecutionSpace>;
 /// @brief An execution space, a memory space it reaches, and a maker of instances. One whose memory host code
 /// does not reach makes communicators for it: `connect(group, execution)` is collective over a host group and
 /// gives a communicator of the same ranks, ordered with `execution`; and `idle(execution)` says whether what
-/// the instance was given is done, or throws its device's error.
+/// the instance was given is done, or throws its device's error. One with several devices has
+/// `allocate(execution, label, bytes)` and `deallocate(execution, label, data, bytes)`, too.
 template <class Type>
 concept Target = requires {
   typename Type::execution_space;
@@ -96,6 +98,24 @@ void wait_for_device(const typename Where::execution_space& execution) {
     Where::note_host_wait();
   static_cast<void>(await_device([&] { return Where::idle(execution); }));
   wait_for_kernels(execution);
+}
+
+/// Memory of a target that kernels of the instance reach best.
+template <class Where>
+[[nodiscard]] void* allocate_for(const typename Where::execution_space& execution, const char* label,
+                                 std::size_t bytes) {
+  if constexpr (requires { Where::allocate(execution, label, bytes); })
+    return Where::allocate(execution, label, bytes);
+  else
+    return Kokkos::kokkos_malloc<typename Where::memory_space>(label, bytes);
+}
+template <class Where>
+void deallocate_for(const typename Where::execution_space& execution, const char* label, void* data,
+                    std::size_t bytes) noexcept {
+  if constexpr (requires { Where::deallocate(execution, label, data, bytes); })
+    Where::deallocate(execution, label, data, bytes);
+  else
+    Kokkos::kokkos_free<typename Where::memory_space>(data);
 }
 
 /// What must happen between the kernels of an instance and a call that takes what they wrote: a host

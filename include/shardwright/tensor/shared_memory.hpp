@@ -32,6 +32,9 @@ struct SharedSpace {
 };
 
 /// Elements that the host and kernels of a target read and write; who comes when is the user's business.
+///
+/// Pinned memory is reached by all GPUs of the process, wherever it was allocated (CUDA C++ Programming
+/// Guide, "Unified Virtual Address Space").
 template <class Element, class Target>
 class SharedMemory {
   using Space = typename SharedSpace<Target>::type;

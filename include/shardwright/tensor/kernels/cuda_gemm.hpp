@@ -50,7 +50,8 @@ public:
     bool available; // false: no kernel for this problem
   };
 
-  explicit CublasLt(cudaStream_t stream) : stream_(stream) {
+  /// On the calling thread's device, which is the stream's.
+  CublasLt(cudaStream_t stream, int device) : stream_(stream), device_(device) {
     check_cublas(cublasLtCreate(&handle_), "cublasLtCreate");
     const cudaError_t status = cudaMalloc(&workspace_, workspace_bytes);
     if (status != cudaSuccess) {
@@ -62,12 +63,13 @@ public:
     }
   }
   CublasLt(CublasLt&& other) noexcept
-      : stream_(other.stream_), handle_(std::exchange(other.handle_, nullptr)),
+      : stream_(other.stream_), device_(other.device_), handle_(std::exchange(other.handle_, nullptr)),
         workspace_(std::exchange(other.workspace_, nullptr)) {}
   CublasLt& operator=(CublasLt&&) = delete;
   ~CublasLt() {
     if (handle_ == nullptr)
       return;
+    cudaSetDevice(device_);
     cudaFree(workspace_); // waits for the products under way
     cublasLtDestroy(handle_);
   }
@@ -157,6 +159,7 @@ private:
   }
 
   cudaStream_t stream_;
+  int device_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
 };
@@ -171,15 +174,17 @@ struct LibraryGemm<Kokkos::Cuda> {
                                      const GemmOperands& operands) {
     struct OfStream {
       cudaStream_t stream;
+      int device;
       GemmPlans<CublasLt> plans;
     };
     static thread_local std::deque<OfStream> streams;
     const cudaStream_t stream = execution.cuda_stream();
+    const int device = execution.cuda_device();
+    cudaSetDevice(device); // collectives and Kokkos may have left another
     for (OfStream& known : streams)
-      if (known.stream == stream)
+      if (known.stream == stream && known.device == device)
         return known.plans.multiply(problem, operands);
-    cudaSetDevice(execution.cuda_device());
-    streams.push_back({stream, GemmPlans<CublasLt>(CublasLt(stream))});
+    streams.push_back({stream, device, GemmPlans<CublasLt>(CublasLt(stream, device))});
     return streams.back().plans.multiply(problem, operands);
   }
 };

@@ -9,10 +9,11 @@
 #include <shardwright/tensor/kernels/lanes.hpp>
 
 #include <Kokkos_Core.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/mesh/cuda_devices.hpp>
+#endif
 
-#include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <type_traits>
 
@@ -113,18 +114,14 @@ void run(const char* label, const Execution& execution, std::size_t count, const
   if (count == 0)
     return;
   const auto range = launch_range(execution, count);
-  if constexpr (!runs_on_host<Execution>) {
-    // Kokkos notes a kernel's properties at its first launch, in a map without a lock: thread ranks that
-    // share a device come to it one after another.
-    static std::atomic<bool> noted{false};
-    static std::mutex first;
-    if (!noted.load(std::memory_order_acquire)) {
-      const std::lock_guard lock(first);
-      Kokkos::parallel_for(label, range, functor);
-      noted.store(true, std::memory_order_release);
-      return;
-    }
+#if defined(KOKKOS_ENABLE_CUDA)
+  if constexpr (std::is_same_v<Execution, Kokkos::Cuda>) {
+    static shardwright::detail::KernelNotes notes;
+    notes.run(execution.cuda_device(), shardwright::detail::cuda_device_count() > 1,
+              [&] { Kokkos::parallel_for(label, range, functor); });
+    return;
   }
+#endif
   Kokkos::parallel_for(label, range, functor);
 }
 
