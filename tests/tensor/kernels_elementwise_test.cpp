@@ -194,6 +194,30 @@ TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count what is no
   }
 }
 
+TEMPLATE_TEST_CASE("Squares of many views have the bits of one view after the other", "[kernels]", float,
+                   double) {
+  const std::vector<std::size_t> sizes{1, 8193, 0, 30011, 8192};
+  for (const std::size_t views : {std::size_t{0}, std::size_t{5}, std::size_t{300}}) { // more than one launch
+    std::vector<Vector<TestType>> all;
+    std::size_t blocks = 0;
+    for (std::size_t i = 0; i < views; ++i) {
+      all.push_back(random_vector<TestType>(i < sizes.size() ? sizes[i] : 1 + i % 9, 7 + i));
+      blocks += kernels::reduce_workspace(all.back().size());
+    }
+    const Vector<double> work("work", blocks), result("result", 1), expected("expected", 1);
+    result(0) = 100;
+    kernels::SquareSum<std::decay_t<decltype(execution())>> sum(execution(), work.data());
+    for (const auto& view : all) {
+      sum.add(view);
+      const Vector<double> own("own", kernels::reduce_workspace(view.size()));
+      kernels::sum_of_squares(execution(), view, expected, own, true);
+    }
+    sum.finish(result);
+    REQUIRE((views == 0 || expected(0) > 0));
+    REQUIRE(result(0) == expected(0));
+  }
+}
+
 TEMPLATE_TEST_CASE("A checksum sees every bit and every change of places, whatever the blocks", "[kernels]",
                    float, double) {
   for (const std::size_t size : {1, 7, 8192, 8195}) {

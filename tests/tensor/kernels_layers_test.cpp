@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/tensor/kernels/adamw_device_step.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
@@ -337,4 +338,44 @@ TEMPLATE_TEST_CASE("AdamW follows the published algorithm for several steps", "[
   step.step = 0;
   REQUIRE_THROWS_AS(kernels::adamw_update(execution(), parameter, gradient, first, second, step),
                     sw::InvalidArgument);
+}
+
+TEST_CASE("AdamW of many parameters at once gives the bits of one after the other, rounded too",
+          "[kernels]") {
+  using Execution = std::decay_t<decltype(execution())>;
+  constexpr std::size_t count = 70; // more than one launch
+  const auto size_of = [](std::size_t i) { return i == 3 ? std::size_t{9001} : i % 11; };
+  std::vector<Vector<float>> together, alone, gradients;
+  std::vector<std::array<Vector<float>, 4>> moments;
+  std::vector<Vector<sw::bfloat16>> rounded;
+  for (std::size_t i = 0; i < count; ++i) {
+    together.push_back(random_vector<float>(size_of(i), i));
+    alone.push_back(random_vector<float>(size_of(i), i));
+    gradients.push_back(random_vector<float>(size_of(i), 1000 + i));
+    moments.emplace_back();
+    for (auto& moment : moments.back())
+      moment = Vector<float>("moment", size_of(i));
+    rounded.emplace_back("rounded", size_of(i));
+  }
+  kernels::AdamWDeviceStep step{.learning_rate = 0.01};
+  for (int number = 1; number <= 3; ++number) {
+    const bool take = number != 2; // what is not taken changes nothing
+    kernels::detail::OpenAdamWStep{&step, 0.9, 0.95, 0.1}.open(take, 0.3);
+    kernels::AdamWLaunches<Execution, float, sw::bfloat16> launches(execution());
+    for (std::size_t i = 0; i < count; ++i) {
+      const double decay = i % 2 == 0 ? 0.1 : 0;
+      const kernels::AdamWStep constants{
+          .learning_rate = 0.01, .weight_decay = decay, .step = number == 1 ? 1 : 2, .gradient_scale = 0.3};
+      launches.add(together[i], rounded[i].data(), gradients[i], moments[i][0], moments[i][1], constants,
+                   &step);
+      if (take)
+        kernels::adamw_update(execution(), alone[i], gradients[i], moments[i][2], moments[i][3], constants);
+    }
+    launches.launch();
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::size_t k = 0; k < size_of(i); ++k) {
+        REQUIRE(together[i](k) == alone[i](k));
+        REQUIRE(rounded[i](k) == sw::bfloat16(alone[i](k)));
+      }
+  }
 }

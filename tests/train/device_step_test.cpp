@@ -38,6 +38,7 @@ template <class Element, class Zero, class Target>
 class LinearModel {
 public:
   using target = Target;
+  using element = Element;
   using Rows = sw::Layout<2, sw::Shard<0, dp>>;
   using Targets = sw::Layout<1, sw::Shard<0, dp>>;
   using Weight = sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, dp>>, Element, Zero, Target>;

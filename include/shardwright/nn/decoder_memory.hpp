@@ -131,12 +131,15 @@ private:
   /// GradAccumulator::finish, the optimizer and restart.
   void finish() {
     for_each_parameter([](auto& parameter) { parameter.end_passes(); });
-    const Block squares = tensors_->template vector<double>(MemoryKind::temporaries, 1);
+    std::size_t partial_sums = 0;
     for_each_parameter([&](auto& parameter) {
       parameter.finish_gradient();
-      const Block workspace = tensors_->template vector<double>(
-          MemoryKind::temporaries, kernels::reduce_workspace(parameter.gradient_elements()));
+      partial_sums += kernels::reduce_workspace(parameter.gradient_elements());
     });
+    {
+      const Block squares = tensors_->template vector<double>(MemoryKind::temporaries, 1);
+      const Block workspace = tensors_->template vector<double>(MemoryKind::temporaries, partial_sums);
+    }
     for_each_parameter([](auto& parameter) {
       parameter.make_state();
       parameter.update_weights();

@@ -53,13 +53,30 @@ struct AdamWOnDevice {
   const kernels::AdamWDeviceStep* step;
 };
 
+/// Updates of parameters with elements of one kind.
+template <class Execution, class Element>
+using AdamWOf = kernels::AdamWLaunches<Execution, MainElement<Element>, Element>;
+
+/// The updates of a model's parameters, launched together where the model names their `element`.
+template <class Model, class Execution>
+struct AdamWTogether {
+  explicit AdamWTogether(const Execution&) {}
+  void launch() {}
+};
+template <class Model, class Execution>
+requires requires { typename Model::element; }
+struct AdamWTogether<Model, Execution> : AdamWOf<Execution, typename Model::element> {
+  using AdamWOf<Execution, typename Model::element>::AdamWOf;
+};
+
 } // namespace detail
 
 /// @brief AdamW with decoupled weight decay; its moments lie in the parameters.
 ///
 /// On a device the learning rate, the number of steps and the clipping are in its memory, where the kernels
 /// read them: the host waits for nothing, a captured step stays valid when the rate changes, and a step that
-/// is not finite, or that a StepGuard holds back, changes nothing.
+/// is not finite, or that a StepGuard holds back, changes nothing. Parameters of a model that names their
+/// `element` are updated many in a launch, and rounded to where they are stored in the same pass.
 class AdamW {
 public:
   explicit AdamW(AdamWOptions options = {}) : options_(options) {}
@@ -83,7 +100,9 @@ public:
   template <ParameterSet Model, class Target>
   void step(Model& model, const DeviceSummary<Target>& summary) {
     const detail::AdamWOnDevice constants = begin(summary);
-    model.for_each_parameter([&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
+    detail::AdamWTogether<Model, typename Target::execution_space> together(summary.execution());
+    model.for_each_parameter([&](auto& parameter) { update_on_device(parameter, constants, together); });
+    together.launch();
   }
   /// @brief The rate of the next step on a device, in the order of its stream.
   template <class Target, class Mesh>
@@ -104,34 +123,15 @@ public:
 
   /// @brief Updates one parameter; its gradient must be finished: in the layout of the optimizer state.
   /// @param constants from begin()
-  template <class P, AnyShardedTensor G, class Constants>
-  void update(P& parameter, const G& gradient, Constants constants) const {
-    using L = typename std::remove_cvref_t<G>::layout;
-    constexpr bool finished = !L::value.has_partial();
-    constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
-    static_assert(
-        finished,
-        "AdamW: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or"
-        " redistribute it to the parameter's gradient_layout)");
-    static_assert(!finished || fits,
-                  "AdamW: the optimizer state must lie where the gradient does (redistribute the gradient to"
-                  " the parameter's gradient_layout, or choose the Zero type that shards both alike)");
-    if constexpr (finished && fits) {
-      if (!P::decays())
-        host_part(constants).weight_decay = 0;
-      if (!parameter.state())
-        parameter.make_state();
+  template <class P, AnyShardedTensor G>
+  void update(P& parameter, const G& gradient, kernels::AdamWStep constants) const {
+    if constexpr (updates<P, G>()) {
+      prepare(parameter, constants);
       auto& state = *parameter.state();
       parameter.update_weights([&](auto& weights) {
-        const auto run = [&](const auto&... values) {
-          kernels::adamw_update(weights.execution(), weights.mutable_local_matrix(), gradient.local_matrix(),
-                                state.first_moment.mutable_local_matrix(),
-                                state.second_moment.mutable_local_matrix(), values...);
-        };
-        if constexpr (std::is_same_v<Constants, detail::AdamWOnDevice>)
-          run(constants.constants, constants.step);
-        else
-          run(constants);
+        kernels::adamw_update(weights.execution(), weights.mutable_local_matrix(), gradient.local_matrix(),
+                              state.first_moment.mutable_local_matrix(),
+                              state.second_moment.mutable_local_matrix(), constants);
       });
     }
   }
@@ -142,7 +142,11 @@ public:
             options_.weight_decay, ++steps_,       gradient_scale.factor()};
   }
 
-  /// @brief The same from a step on a device.
+  /// @brief Steps taken on the host.
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+
+private:
+  /// Opens the next step from a finished one on a device.
   template <class Target>
   [[nodiscard]] detail::AdamWOnDevice begin(const DeviceSummary<Target>& summary) {
     if (!device_step_)
@@ -160,14 +164,63 @@ public:
             device_step()};
   }
 
-  /// @brief Steps taken on the host.
-  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
-
-private:
-  [[nodiscard]] static kernels::AdamWStep& host_part(kernels::AdamWStep& constants) { return constants; }
-  [[nodiscard]] static kernels::AdamWStep& host_part(detail::AdamWOnDevice& constants) {
-    return constants.constants;
+  /// Whether a gradient is one for update(): a sentence where it is not.
+  template <class P, class G>
+  static constexpr bool updates() {
+    using L = typename G::layout;
+    constexpr bool finished = !L::value.has_partial();
+    constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
+    static_assert(
+        finished,
+        "AdamW: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or"
+        " redistribute it to the parameter's gradient_layout)");
+    static_assert(!finished || fits,
+                  "AdamW: the optimizer state must lie where the gradient does (redistribute the gradient to"
+                  " the parameter's gradient_layout, or choose the Zero type that shards both alike)");
+    return finished && fits;
   }
+
+  template <class P>
+  static void prepare(P& parameter, kernels::AdamWStep& constants) {
+    if (!P::decays())
+      constants.weight_decay = 0;
+    if (!parameter.state())
+      parameter.make_state();
+  }
+
+  /// On a device: with the updates that are launched together, where it is of their elements and in place.
+  template <class P, class Together>
+  static void update_on_device(P& parameter, detail::AdamWOnDevice step, Together& together) {
+    using Execution = typename P::target::execution_space;
+    using Rounds = detail::AdamWOf<Execution, typename P::element>;
+    using Keeps = detail::AdamWOf<Execution, typename P::main_element>;
+    prepare(parameter, step.constants);
+    const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
+      auto& state = *parameter.state();
+      launches.add(weights, rounded, parameter.gradient().local_matrix(),
+                   state.first_moment.mutable_local_matrix(), state.second_moment.mutable_local_matrix(),
+                   step.constants, step.step);
+    };
+    const auto& execution = parameter.stored().execution();
+    if (const auto place = parameter.in_place()) {
+      const VectorView<typename P::main_element, typename P::target> weights(
+          place->weights, parameter.gradient().local_size());
+      if constexpr (std::is_base_of_v<Rounds, Together>) {
+        add(together, weights, place->rounded);
+      } else {
+        Rounds alone(execution);
+        add(alone, weights, place->rounded);
+        alone.launch();
+      }
+    } else {
+      parameter.update_weights([&](auto& weights) {
+        Keeps alone(execution);
+        add(alone, weights.mutable_local_matrix(), static_cast<typename P::main_element*>(nullptr));
+        alone.launch();
+      });
+    }
+  }
+
   [[nodiscard]] kernels::AdamWDeviceStep* device_step() const {
     return static_cast<kernels::AdamWDeviceStep*>(device_step_.data());
   }

@@ -129,13 +129,17 @@ public:
                            "gradients of both would be summed (set it after restart())");
     finished_ = true;
     model_->for_each_parameter([](auto& parameter) { parameter.end_passes(); });
-    std::optional<Totals> squares;
     detail::MeshCore* core = nullptr;
+    std::size_t partial_sums = 0;
     model_->for_each_parameter([&](auto& parameter) {
       parameter.finish_gradient();
-      add_square(parameter, squares);
+      if (parameter.counts_once())
+        partial_sums += kernels::reduce_workspace(parameter.gradient().local_size());
       core = &parameter.stored().core();
     });
+    std::optional<Totals> squares;
+    if (core != nullptr)
+      sum_squares(squares.emplace(core->template resources<Target>()), partial_sums);
     const bool once = core != nullptr && contributes_(*core);
     if constexpr (on_host) {
       std::array<double, 3> totals{once ? loss_ : 0, once ? static_cast<double>(tokens_) : 0,
@@ -197,22 +201,19 @@ private:
     ++microbatches_;
   }
 
-  /// Adds the squares of the elements that this rank counts.
-  template <class P>
-  static void add_square(P& parameter, std::optional<Totals>& squares) {
-    static_assert(!P::gradient_layout::value.has_partial(),
-                  "GradAccumulator: a finished gradient must not be Partial");
-    const auto& gradient = parameter.gradient();
-    if (!squares) {
-      squares.emplace(gradient.resources());
-      kernels::fill(gradient.execution(), squares->view(), 0.0);
-    }
-    if (!parameter.counts_once())
-      return;
-    ShardedTensor<Layout<1>, double, typename P::target> workspace(
-        gradient.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(gradient.local_size()))});
-    kernels::sum_of_squares(gradient.execution(), gradient.local_matrix(), squares->view(),
-                            workspace.mutable_local(), true);
+  /// The squares of the elements that this rank counts.
+  void sum_squares(Totals& squares, std::size_t partial_sums) {
+    using Execution = typename Target::execution_space;
+    detail::TargetResources<Target>& resources = squares.resources();
+    ShardedTensor<Layout<1>, double, Target> workspace(resources, {static_cast<std::int64_t>(partial_sums)});
+    kernels::SquareSum<Execution> sum(resources.execution(), workspace.mutable_data());
+    model_->for_each_parameter([&](auto& parameter) {
+      static_assert(!std::remove_reference_t<decltype(parameter)>::gradient_layout::value.has_partial(),
+                    "GradAccumulator: a finished gradient must not be Partial");
+      if (parameter.counts_once())
+        sum.add(parameter.gradient().local_matrix());
+    });
+    sum.finish(squares.view());
   }
 
   Model* model_;

@@ -268,20 +268,43 @@ public:
     fill(state_->second_moment, main_element(0));
   }
 
+  /// @brief The weights of the optimizer's block where an update in place is all that there is to do, but for
+  /// the stored weights, which must become the same rounded where they are of another element.
+  struct InPlace {
+    main_element* weights;
+    Element* rounded; ///< Null where the weights are the stored ones.
+  };
+  /// @brief That place on a device; nothing where an update needs a transition, for which update_weights is.
+  /// @throws LifecycleError while the weights are gathered.
+  [[nodiscard]] std::optional<InPlace> in_place() {
+    static_assert(!Target::host_accessible);
+    require_released();
+    if (!detail::bind_transition<Transition<state_layout, stored_layout>>(stored_.core()).trivial())
+      return std::nullopt;
+    if constexpr (has_master)
+      return InPlace{master_->mutable_data(), stored_.mutable_data()};
+    else
+      return InPlace{stored_.mutable_data(), nullptr};
+  }
+
   /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element, and brings
-  /// them to where they are stored. Collective where that is another layout.
+  /// them to where they are stored; on a device, into the memory that they have, where captured kernels find
+  /// them in every step. Collective where that is another layout.
   /// @throws LifecycleError while the weights are gathered.
   template <class Change>
   void update_weights(Change change) {
-    if (uses_ > 0)
-      throw LifecycleError(
-          "Parameter " + name_ +
-          ": the weights must not be updated while they are gathered (release() them first)");
-    if constexpr (!Target::host_accessible) {
-      update_in_place(change);
-    } else if constexpr (has_master) {
+    require_released();
+    if constexpr (has_master) {
       change(*master_);
-      stored_ = redistribute<stored_layout>(convert<Element>(*master_));
+      if constexpr (Target::host_accessible)
+        stored_ = redistribute<stored_layout>(convert<Element>(*master_));
+      else
+        redistribute_into(convert<Element>(*master_), stored_);
+    } else if constexpr (!Target::host_accessible) {
+      ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
+      redistribute_into(stored_, slice);
+      change(slice);
+      redistribute_into(slice, stored_);
     } else {
       auto slice = redistribute<state_layout>(std::move(stored_));
       change(slice);
@@ -307,28 +330,11 @@ private:
       return std::nullopt;
   }
 
-  /// As update_weights, into the memory that the stored weights have: captured kernels find them there in
-  /// every step.
-  template <class Change>
-  void update_in_place(Change& change) {
-    using Back = Transition<state_layout, stored_layout>;
-    const bool trivial = detail::bind_transition<Back>(stored_.core()).trivial();
-    if constexpr (has_master) {
-      change(*master_);
-      if (trivial)
-        kernels::copy(stored_.execution(), master_->local_matrix(), stored_.mutable_local_matrix());
-      else
-        redistribute_into(convert<Element>(*master_), stored_);
-    } else if (trivial) {
-      auto whole = redistribute<state_layout>(std::move(stored_));
-      change(whole);
-      stored_ = redistribute<stored_layout>(std::move(whole));
-    } else {
-      ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
-      redistribute_into(stored_, slice);
-      change(slice);
-      redistribute_into(slice, stored_);
-    }
+  void require_released() const {
+    if (uses_ > 0)
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the weights must not be updated while they are gathered (release() them first)");
   }
 
   /// Sends the raw gradient on its way, if there is one.

@@ -44,8 +44,9 @@ struct AdamWUpdate {
   Element epsilon;
   Element decay; // 1 - learning rate * weight decay
 
+  /// Gives the updated parameter.
   template <class Chunk>
-  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+  SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
     // All loads first: no compiler moves one before a store that may be to the same memory.
     const Lanes<Element> old = chunk.load(parameter + i);
     const Lanes<Element> g = scale * chunk.load(gradient + i);
@@ -54,7 +55,9 @@ struct AdamWUpdate {
     chunk.store(first + i, m);
     chunk.store(second + i, v);
     const Lanes<Element> update = m / (sqrt_of<Element>(v) * spread + epsilon);
-    chunk.store(parameter + i, old * decay - rate * update);
+    const Lanes<Element> p = old * decay - rate * update;
+    chunk.store(parameter + i, p);
+    return p;
   }
   template <class Use>
   SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {

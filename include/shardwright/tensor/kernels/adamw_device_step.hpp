@@ -2,13 +2,16 @@
 #pragma once
 
 /// @file
-/// @brief AdamW whose step number, learning rate, clipping and verdict lie in the device's memory.
+/// @brief AdamW whose step number, learning rate, clipping and verdict lie in the device's memory, for many
+/// parameters in one launch.
 
 #include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/tensor/kernels/parts.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
@@ -46,10 +49,13 @@ struct OpenAdamWStep {
   }
 };
 
-template <class Element>
+/// `Rounded` is the element of a copy that is stored too; `Element` says that there is none.
+template <class Element, class Rounded>
 struct AdamWUpdateOnDevice {
+  static constexpr bool rounds = !std::is_same_v<Element, Rounded>;
   AdamWUpdate<Element> update;
   const AdamWDeviceStep* step;
+  Rounded* rounded;
   bool decays;
 
   template <class Chunk>
@@ -61,27 +67,49 @@ struct AdamWUpdateOnDevice {
     now.rate = static_cast<Element>(step->rate);
     now.spread = static_cast<Element>(step->spread);
     now.decay = static_cast<Element>(decays ? step->decay : 1.0);
-    now(chunk, i);
+    const Lanes<Element> parameter = now(chunk, i);
+    if constexpr (rounds)
+      chunk.store(rounded + i, parameter);
   }
   template <class Use>
   SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
-    update.with_memory(use);
+    if constexpr (rounds)
+      update.with_memory([&](const auto*... memory) { use(memory..., rounded); });
+    else
+      update.with_memory(use);
   }
 };
 
 } // namespace detail
 
-/// @brief The update of adamw_update with what varies read from `step`; nothing where that is not taken.
-/// @param constants beta1, beta2 and epsilon; no weight decay where that is 0
-template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Moment>
-void adamw_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,
-                  const Moment& first_moment, const Moment& second_moment, const AdamWStep& constants,
-                  const AdamWDeviceStep* step) {
-  using Element = typename Parameter::value_type;
-  const auto update = detail::adamw_of(parameter, gradient, first_moment, second_moment, constants);
-  detail::run_elementwise<Element>(
-      "sw::adamw", execution, parameter.size(),
-      detail::AdamWUpdateOnDevice<Element>{update, step, constants.weight_decay != 0});
-}
+/// @brief The update of adamw_update with what varies read from the device's memory, for as many parameters
+/// at a time as a launch takes; nothing where the step is not taken.
+///
+/// Cost: that of adamw_update, and one write where there is a rounded copy.
+template <class Execution, class Element, class Rounded = Element>
+class AdamWLaunches {
+public:
+  explicit AdamWLaunches(const Execution& execution) : launcher_("sw::adamw", execution) {}
+
+  /// @brief Adds a parameter, whose memory must stay until the launch.
+  /// @param rounded where the updated parameter goes once more, rounded; null where `Rounded` is `Element`
+  /// @param constants beta1, beta2 and epsilon; no weight decay where that is 0
+  template <KernelView Parameter, KernelView Gradient, KernelView Moment>
+  void add(const Parameter& parameter, Rounded* rounded, const Gradient& gradient, const Moment& first_moment,
+           const Moment& second_moment, const AdamWStep& constants, const AdamWDeviceStep* step) {
+    const std::size_t grain = detail::lane_grain_of<Execution>(4096);
+    launcher_.add({{detail::adamw_of(parameter, gradient, first_moment, second_moment, constants), step,
+                    rounded, constants.weight_decay != 0},
+                   parameter.size(),
+                   grain},
+                  detail::blocks_of(parameter.size(), grain));
+  }
+  /// @brief Launches the updates that were added.
+  void launch() { launcher_.launch(); }
+
+private:
+  detail::PartLauncher<Execution, detail::Elementwise<Element, detail::AdamWUpdateOnDevice<Element, Rounded>>>
+      launcher_;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -55,7 +55,8 @@ struct ChecksumBlocks {
 /// @param workspace  std::uint64_t [reduce_workspace(size)]
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void checksum(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
-  detail::run_reduction<detail::ChecksumBlocks>("checksum", execution, x, result, workspace, false);
+  detail::run_reduction<detail::ChecksumBlocks<typename X::non_const_value_type>>("checksum", execution, x,
+                                                                                  result, workspace, false);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

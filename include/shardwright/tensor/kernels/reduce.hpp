@@ -7,8 +7,10 @@
 
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/parts.hpp>
 
 #include <cstddef>
+#include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
@@ -69,6 +71,26 @@ struct SquareBlocksOfWarps {
   }
 };
 
+template <class Execution, class Element>
+using SquaresOn =
+    std::conditional_t<runs_on_host<Execution>, SquareBlocks<Element>, SquareBlocksOfWarps<Element>>;
+
+/// Squares of floats or of doubles.
+template <class Execution>
+struct SquaresOfEither {
+  const void* x;
+  bool wide;
+  std::size_t count;
+  double* partial;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    if (wide)
+      SquaresOn<Execution, double>{static_cast<const double*>(x), count, partial}(block);
+    else
+      SquaresOn<Execution, float>{static_cast<const float*>(x), count, partial}(block);
+  }
+};
+
 template <class Element>
 struct NonfiniteBlocks {
   const Element* x;
@@ -103,16 +125,14 @@ struct SumInOrder {
   }
 };
 
-template <template <class> class Blocks, class Execution, KernelView X, KernelVector Result,
-          KernelVector Work>
+template <class Blocks, class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void run_reduction(const char* operation, const Execution& execution, const X& x, const Result& result,
                    const Work& workspace, bool add) {
-  using Element = typename X::non_const_value_type;
   const auto all = flat_span_of(x, operation);
   const std::size_t blocks = blocks_of(all.size, reduce_block);
   require(result.extent(0) >= 1, operation, "the result must have one element.");
   require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
-  run_lanes(operation, execution, blocks, Blocks<Element>{all.data, all.size, workspace.data()});
+  run_lanes(operation, execution, blocks, Blocks{all.data, all.size, workspace.data()});
   run_lanes("sw::sum_order", execution, 1,
             SumInOrder<typename Work::value_type>{workspace.data(), blocks, result.data(), add});
 }
@@ -130,12 +150,44 @@ void run_reduction(const char* operation, const Execution& execution, const X& x
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void sum_of_squares(const Execution& execution, const X& x, const Result& result, const Work& workspace,
                     bool add = false) {
-  if constexpr (detail::runs_on_host<Execution>)
-    detail::run_reduction<detail::SquareBlocks>("sum_of_squares", execution, x, result, workspace, add);
-  else
-    detail::run_reduction<detail::SquareBlocksOfWarps>("sum_of_squares", execution, x, result, workspace,
-                                                       add);
+  using Element = typename X::non_const_value_type;
+  detail::run_reduction<detail::SquaresOn<Execution, Element>>("sum_of_squares", execution, x, result,
+                                                               workspace, add);
 }
+
+/// @brief The sum of squares of many views of float or double, in their order: on a host the bits of
+/// sum_of_squares after sum_of_squares, in as few launches as their arguments allow.
+template <class Execution>
+class SquareSum {
+public:
+  /// @param workspace  double, reduce_workspace(size) of all views together
+  SquareSum(const Execution& execution, double* workspace)
+      : launcher_("sum_of_squares", execution), workspace_(workspace) {}
+
+  /// @brief Adds a contiguous view, whose memory must stay until finish().
+  template <KernelView X>
+  void add(const X& x) {
+    using Element = typename X::non_const_value_type;
+    static_assert(std::is_same_v<Element, float> || std::is_same_v<Element, double>,
+                  "SquareSum: the elements must be float or double.");
+    const auto all = detail::flat_span_of(x, "sum_of_squares");
+    const std::size_t blocks = reduce_workspace(all.size);
+    launcher_.add({all.data, std::is_same_v<Element, double>, all.size, workspace_ + blocks_}, blocks);
+    blocks_ += blocks;
+  }
+  /// @brief result[0] = the sum.
+  template <KernelVector Result>
+  void finish(const Result& result) {
+    launcher_.launch();
+    detail::run_lanes("sw::sum_order", launcher_.execution(), 1,
+                      detail::SumInOrder<double>{workspace_, blocks_, result.data(), false});
+  }
+
+private:
+  detail::PartLauncher<Execution, detail::SquaresOfEither<Execution>> launcher_;
+  double* workspace_;
+  std::size_t blocks_ = 0;
+};
 
 /// @brief result[0] (+)= number of elements that are infinite or NaN.
 /// @param workspace  double [reduce_workspace(size)]
@@ -143,7 +195,9 @@ void sum_of_squares(const Execution& execution, const X& x, const Result& result
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void count_nonfinite(const Execution& execution, const X& x, const Result& result, const Work& workspace,
                      bool add = false) {
-  detail::run_reduction<detail::NonfiniteBlocks>("count_nonfinite", execution, x, result, workspace, add);
+  using Element = typename X::non_const_value_type;
+  detail::run_reduction<detail::NonfiniteBlocks<Element>>("count_nonfinite", execution, x, result, workspace,
+                                                          add);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
