@@ -11,6 +11,7 @@
 #include "support/host_block.hpp"
 #include "tensor/kernels_support.hpp"
 
+#include <utility>
 #include <vector>
 
 using namespace kernels_test;
@@ -153,20 +154,24 @@ TEST_CASE("Groups of pairs turn like whole rows") {
   }
 }
 
-TEST_CASE("Each row of a table finds its tokens and adds them in order") {
-  constexpr std::size_t tokens = 200, vocabulary = 13, width = 150;
-  const auto ids = random_ids(tokens, 16, 1); // some outside the block
-  const auto d_out = random_matrix<sw::bfloat16>(tokens, width, 2);
-  for (const bool add : {false, true}) {
-    const auto expected = random_matrix<float>(vocabulary, width, 3);
-    const auto table = copy_of(expected);
-    const auto from = detail::span_of(d_out);
-    kernels::embedding_backward(execution(), ids, d_out, 2, expected, add);
-    const detail::EmbeddingBackwardRow<sw::bfloat16, float> gradient{
-        ids.data(), {from.data, from.rows, from.columns, from.stride}, 2, detail::span_of(table), add};
-    for (std::size_t row = 0; row < vocabulary; ++row)
-      gradient(row);
-    REQUIRE(largest_difference(table, expected) < 1e-5);
+TEST_CASE("Blocks find the tokens of their rows and add them in order") {
+  using Blocks = detail::EmbeddingBackwardOfBlocks<sw::bfloat16, float>;
+  constexpr std::size_t width = 70;
+  // Few tokens for many rows, in several blocks; so many for one block that it finds them in two rounds.
+  for (const auto& [tokens, vocabulary] : {std::pair<std::size_t, std::size_t>{500, 300}, {9000, 13}}) {
+    const auto ids = random_ids(tokens, vocabulary + 3, 1); // some outside the block
+    const auto d_out = random_matrix<sw::bfloat16>(tokens, width, 2);
+    for (const bool add : {false, true}) {
+      const auto expected = random_matrix<float>(vocabulary, width, 3);
+      const auto table = copy_of(expected);
+      kernels::embedding_backward(execution(), ids, d_out, 2, expected, add);
+      const auto gradient =
+          Blocks{ids.data(), detail::constant(detail::span_of(d_out)), 2, detail::span_of(table), add, 0}
+              .fitted();
+      REQUIRE(gradient.blocks() == (vocabulary > Blocks::rows ? 4u : 1u));
+      sw_test::run_host_blocks(gradient.blocks(), Blocks::shared_bytes, gradient);
+      REQUIRE(largest_difference(table, expected) == 0);
+    }
   }
 }
 

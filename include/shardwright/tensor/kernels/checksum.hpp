@@ -35,7 +35,8 @@ struct ChecksumBlocks {
     for (std::size_t i = block * reduce_block + lane_number(); i < end; i += lane_threads) {
       BitsOf<sizeof(Element)> bits{};
       static_assert(sizeof bits == sizeof(Element));
-      memcpy(&bits, x + i, sizeof bits);
+      const Element value = x[i]; // one load, where memcpy from memory of unknown alignment has one per byte
+      memcpy(&bits, &value, sizeof bits);
       // A product with an odd number keeps places apart that the bits of small elements would bring together.
       sum += shardwright::detail::mixed(i * 0x9e3779b97f4a7c15u, bits);
     }

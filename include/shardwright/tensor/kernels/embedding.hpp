@@ -4,9 +4,13 @@
 /// @file
 /// @brief Embedding lookup in a block of the vocabulary, and its gradient.
 
+#include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/tensor/kernels/cuda_block.hpp>
+#endif
 
 #include <cstddef>
 #include <cstdint>
@@ -42,85 +46,150 @@ struct EmbeddingForward {
   }
 };
 
-/// Calls body(token) for the tokens with an id, in order.
-template <class Body>
-SHARDWRIGHT_FUNCTION inline void for_tokens_with(const std::int32_t* ids, std::size_t count, std::int32_t id,
-                                                 const Body& body) {
-#if defined(__CUDA_ARCH__)
-  // Four ids per thread at once, because almost all that a warp does is to look at them.
-  constexpr std::size_t group = 4;
-  for (std::size_t first = 0; first < count; first += warp_threads * group) {
-    unsigned found[group];
-    unsigned any = 0;
-    for (std::size_t g = 0; g < group; ++g) {
-      const std::size_t token = first + g * warp_threads + lane_number();
-      found[g] = __ballot_sync(0xffffffffu, token < count && ids[token] == id);
-      any |= found[g];
-    }
-    if (any == 0)
-      continue;
-    for (std::size_t g = 0; g < group; ++g)
-      for (unsigned left = found[g]; left != 0; left &= left - 1)
-        body(first + g * warp_threads + static_cast<std::size_t>(__ffs(static_cast<int>(left)) - 1));
-  }
-#else
-  for (std::size_t token = 0; token < count; ++token)
-    if (ids[token] == id)
-      body(token);
-#endif
-}
-
-/// One row of the table per call, which finds its tokens itself and adds them in order: for devices, whose
-/// processors would wait for the long sums of EmbeddingBackward. Each row looks at all ids, one operation
-/// where the product with an output table of this size has 6 times the width.
+/// Blocks of warps that find the tokens of their rows themselves, and add them in order: on a device, where
+/// EmbeddingBackward would have few warps with long sums. A block has the rows with its number for their last
+/// bits, so that frequent ids, which are neighbours, fall to different ones.
 template <class Element, class Main>
-struct EmbeddingBackwardRow {
-  static constexpr std::size_t chunks = 4;
+struct EmbeddingBackwardOfBlocks {
+  static constexpr unsigned warps = 8;
+  static constexpr unsigned blocks_at_once = 3;
+  static constexpr std::size_t rows = 128;                  // of a block, at most
+  static constexpr std::uint32_t piece = 16 * warp_threads; // tokens of a warp between two barriers
+  static constexpr std::uint32_t capacity = 2 * warps * piece;
   using Number = MainElement<Main>;
+  struct Found {
+    std::uint32_t token;
+    std::uint32_t row; ///< Of the block.
+  };
+  static constexpr std::size_t shared_bytes = capacity * sizeof(Found) + warps * sizeof(std::uint32_t);
   const std::int32_t* ids;
   MatrixSpan<const Element> d_out;
   std::int64_t first_id;
   MatrixSpan<Main> d_table;
   bool add;
+  unsigned block_bits; ///< The binary logarithm of the number of blocks.
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
-    constexpr std::size_t width = WholeChunk<Number>::width;
-    Main* to = d_table.row(row);
-    for (std::size_t begin = 0; begin < d_table.columns; begin += chunks * width) {
-      const std::size_t end = block_end(begin / (chunks * width), chunks * width, d_table.columns);
-      Lanes<Number> sums[chunks] = {};
-      for_tokens_with(
-          ids, d_out.rows, static_cast<std::int32_t>(first_id + static_cast<std::int64_t>(row)),
-          [&](std::size_t token) {
-            const Element* from = d_out.row(token);
-            for_few_chunks(
-                begin, end,
-                [&](auto chunk, std::size_t i, Lanes<Number>& sum) { sum += chunk.load(from + i); }, sums);
-          });
-      for_few_chunks(
-          begin, end,
-          [&](auto chunk, std::size_t i, Lanes<Number>& sum) {
-            chunk.store(to + i, add ? chunk.load(to + i) + sum : sum);
-          },
-          sums);
-    }
+  /// With the number of blocks that the table needs.
+  [[nodiscard]] EmbeddingBackwardOfBlocks fitted() const {
+    EmbeddingBackwardOfBlocks out = *this;
+    out.block_bits = 0;
+    while (d_table.rows > rows << out.block_bits)
+      ++out.block_bits;
+    return out;
+  }
+  [[nodiscard]] std::size_t blocks() const { return std::size_t{1} << block_bits; }
+
+  template <class Block>
+  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+    auto* const found = reinterpret_cast<Found*>(block.shared());
+    auto* const counts = reinterpret_cast<std::uint32_t*>(found + capacity);
+    const auto tokens = static_cast<std::uint32_t>(d_out.rows);
+    std::uint32_t token = 0;
+    do { // once even without tokens, which still sets the table
+      const bool first = token == 0;
+      std::uint32_t held = 0;
+      for (; token < tokens && held + warps * piece <= capacity; token += warps * piece)
+        held += find(block, token, tokens, found + held, counts);
+      add_rows(block, found, held, first && !add);
+      block.barrier(); // before others are found
+    } while (token < tokens);
   }
 
 private:
-  /// for_chunks over at most `chunks` registers, each with a sum; unrolled, so that the sums are registers.
-  template <class Body>
-  SHARDWRIGHT_FUNCTION static void for_few_chunks(std::size_t begin, std::size_t end, const Body& body,
-                                                  Lanes<Number>* sums) {
-    constexpr std::size_t width = WholeChunk<Number>::width;
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
-    for (std::size_t k = 0; k < chunks; ++k) {
-      const std::size_t first = begin + k * width;
-      if (first < end)
-        for_chunks<Number>(first, first + width < end ? first + width : end,
-                           [&](auto chunk, std::size_t i) { body(chunk, i, sums[k]); });
+  /// Notes the tokens of the block's rows among the next ones, in order; returns how many.
+  template <class Block>
+  SHARDWRIGHT_FUNCTION std::uint32_t find(const Block& block, std::uint32_t begin, std::uint32_t tokens,
+                                          Found* to, std::uint32_t* counts) const {
+    constexpr auto step = static_cast<std::uint32_t>(lane_threads);
+    constexpr std::uint32_t turns = piece / step;
+    constexpr std::uint32_t none = ~std::uint32_t{0};
+    const std::uint32_t mine = begin + block.warp() * piece + lane_number();
+    // Ids are short, so differences that lie in the table are right modulo 2^32.
+    const auto first = static_cast<std::uint32_t>(first_id);
+    const auto table_rows = static_cast<std::uint32_t>(d_table.rows);
+    const auto own_bits = static_cast<std::uint32_t>(block.index());
+    const std::uint32_t mask = (std::uint32_t{1} << block_bits) - 1;
+    std::uint32_t matches[turns];
+    std::uint32_t own = 0;
+    SHARDWRIGHT_UNROLL for (std::uint32_t k = 0; k < turns; ++k) {
+      const std::uint32_t token = mine + k * step;
+      // No branch around the load, so that all are under way at once.
+      const std::uint32_t row = static_cast<std::uint32_t>(ids[token < tokens ? token : 0]) - first;
+      const bool here = token < tokens && row < table_rows && (row & mask) == own_bits;
+      matches[k] = here ? row >> block_bits : none;
+      own += bit_count(threads_where(here));
     }
+    if (first_lane())
+      counts[block.warp()] = own;
+    block.barrier();
+    std::uint32_t before = 0;
+    std::uint32_t all = 0;
+    for (unsigned w = 0; w < warps; ++w) {
+      before += w < block.warp() ? counts[w] : 0;
+      all += counts[w];
+    }
+    if (own != 0)
+      SHARDWRIGHT_UNROLL for (std::uint32_t k = 0; k < turns; ++k) {
+        const bool here = matches[k] != none;
+        const std::uint32_t where = threads_where(here);
+        if (here)
+          to[before + bit_count(where & ((std::uint32_t{1} << lane_number()) - 1))] = {mine + k * step,
+                                                                                       matches[k]};
+        before += bit_count(where);
+      }
+    block.barrier(); // all is noted, and the counts are read
+    return all;
+  }
+
+  /// Adds the tokens found to their rows; a warp has a register of columns of a row at a time.
+  template <class Block>
+  SHARDWRIGHT_FUNCTION void add_rows(const Block& block, const Found* found, std::uint32_t count,
+                                     bool overwrite) const {
+    constexpr std::size_t width = WholeChunk<Number>::width;
+    constexpr auto step = static_cast<std::uint32_t>(lane_threads);
+    const auto parts = static_cast<unsigned>(blocks_of(d_table.columns, width));
+    for (unsigned unit = block.warp();; unit += warps) {
+      const unsigned own = unit / parts;
+      const std::size_t row = (std::size_t{own} << block_bits) + block.index();
+      if (row >= d_table.rows)
+        break;
+      Main* const to = d_table.row(row);
+      for_chunks<Number>(
+          unit % parts * width, block_end(unit % parts, width, d_table.columns),
+          [&](auto chunk, std::size_t c) {
+            Lanes<Number> sum{};
+            bool met = overwrite;
+            if (!overwrite)
+              sum = chunk.load(to + c);
+            for (std::uint32_t i = 0; i < count; i += step) {
+              const std::uint32_t mine = i + lane_number();
+              std::uint32_t left = threads_where(mine < count && found[mine].row == own);
+              met |= left != 0;
+              while (left != 0)
+                sum = added(sum, chunk, c, found + i, left);
+            }
+            if (met)
+              chunk.store(to + c, sum);
+          },
+          d_out.data, d_out.data + d_out.stride, to);
+    }
+  }
+
+  /// The sum with the next tokens of `left`, which lose their bits; up to four are read together.
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION Lanes<Number> added(Lanes<Number> sum, const Chunk& chunk, std::size_t c,
+                                           const Found* found, std::uint32_t& left) const {
+    constexpr unsigned together = 4;
+    const unsigned count = bit_count(left);
+    Lanes<Number> values[together];
+    SHARDWRIGHT_UNROLL for (unsigned k = 0; k < together; ++k) {
+      values[k] = chunk.load(d_out.row(found[lowest_bit(left)].token) + c);
+      left = k + 1 < count ? left & (left - 1) : left; // the last one again where there are no more
+    }
+    SHARDWRIGHT_UNROLL for (unsigned k = 0; k < together; ++k) if (k < count) sum += values[k];
+    if (count <= together)
+      left = 0;
+    return sum;
   }
 };
 
@@ -192,24 +261,18 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   detail::require(d_table.extent(1) == d_out.extent(1), "embedding_backward",
                   "table and output gradients must have one width.");
   const auto rows = detail::span_of(d_out);
-  if constexpr (!detail::runs_on_host<Execution>) {
-    detail::run_lanes(
-        "sw::d_embedding", execution, d_table.extent(0),
-        detail::EmbeddingBackwardRow<Element, Main>{ids.data(),
-                                                    {rows.data, rows.rows, rows.columns, rows.stride},
-                                                    first_id,
-                                                    detail::span_of(d_table),
-                                                    add});
+  const auto from = detail::MatrixSpan<const Element>{rows.data, rows.rows, rows.columns, rows.stride};
+  if constexpr (detail::BlockLauncher<Execution>::available) {
+    using Blocks = detail::EmbeddingBackwardOfBlocks<Element, Main>;
+    const Blocks blocks = Blocks{ids.data(), from, first_id, detail::span_of(d_table), add, 0}.fitted();
+    detail::BlockLauncher<Execution>::run(execution, blocks.blocks(), Blocks::shared_bytes, blocks);
   } else {
     if (!add)
       fill(execution, d_table, Main(0));
     constexpr std::size_t grain = 512;
-    detail::run("sw::d_embedding", execution, detail::blocks_of(d_table.extent(1), grain),
-                detail::EmbeddingBackward<Element, Main>{ids.data(),
-                                                         {rows.data, rows.rows, rows.columns, rows.stride},
-                                                         first_id,
-                                                         detail::span_of(d_table),
-                                                         grain});
+    detail::run_lanes("sw::d_embedding", execution, detail::blocks_of(d_table.extent(1), grain),
+                      detail::EmbeddingBackward<Element, Main>{ids.data(), from, first_id,
+                                                               detail::span_of(d_table), grain});
   }
 }
 

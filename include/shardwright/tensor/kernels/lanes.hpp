@@ -115,6 +115,32 @@ SHARDWRIGHT_FUNCTION inline void sync_lanes() {
 #endif
 }
 
+/// A bit for each thread of the warp for which it holds, all of which come here.
+SHARDWRIGHT_FUNCTION inline std::uint32_t threads_where(bool holds) {
+#if defined(__CUDA_ARCH__)
+  return __ballot_sync(0xffffffffu, holds);
+#else
+  return holds ? 1u : 0u;
+#endif
+}
+
+SHARDWRIGHT_FUNCTION inline unsigned bit_count(std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<unsigned>(__popc(bits));
+#else
+  return static_cast<unsigned>(__builtin_popcount(bits));
+#endif
+}
+
+/// Place of the lowest bit of a word that has one.
+SHARDWRIGHT_FUNCTION inline unsigned lowest_bit(std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<unsigned>(__ffs(static_cast<int>(bits))) - 1;
+#else
+  return static_cast<unsigned>(__builtin_ctz(bits));
+#endif
+}
+
 /// Combines one number of each thread, always in the same order; all threads get the result.
 template <class Number, class Combine>
 SHARDWRIGHT_FUNCTION inline Number over_threads(Number number, Combine combine) {

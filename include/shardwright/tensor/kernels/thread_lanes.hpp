@@ -12,6 +12,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#if defined(__CUDA_ARCH__)
+#define SHARDWRIGHT_UNROLL _Pragma("unroll")
+#else
+#define SHARDWRIGHT_UNROLL
+#endif
+
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// Threads of a warp.

@@ -17,12 +17,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#if defined(__CUDA_ARCH__)
-#define SHARDWRIGHT_UNROLL _Pragma("unroll")
-#else
-#define SHARDWRIGHT_UNROLL
-#endif
-
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// `count` registers of each thread of a warp. Indices must be known to the compiler after unrolling.
