@@ -74,7 +74,7 @@ struct SimulatedCase {
 double simulate(const SimulatedCase& one) {
   const int replicas = static_cast<int>(one.chips / 128);
   const sw::PlanConfiguration plan{
-      .tp = 8, .pp = 16, .dp = replicas, .zero_stage = 1, .recomputation = sw::Recomputation::selective};
+      .tp = 8, .pp = 16, .dp = replicas, .zero_stage = 1, .recomputation = sw::Recompute::selective};
   const sw::ClusterSpec cluster = sw::cluster_of(sw::chip::h100, one.chips);
   const sw::RunSpec run{.sequences = 64 * replicas, .sequence_length = 8192};
   std::vector<double> seconds;

@@ -21,7 +21,7 @@ constexpr sw::PlanConfiguration plan{.pp = 16,
                                      .ep = 64,
                                      .dp = 128,
                                      .zero_stage = 1,
-                                     .recomputation = sw::Recomputation::selective};
+                                     .recomputation = sw::Recompute::selective};
 
 constexpr sw::StepCost cost = sw::evaluate(model, cluster, run, plan);
 static_assert(cost.problem != sw::PlanProblem::schedule_rule && cost.bubble_seconds > 0);

@@ -120,7 +120,7 @@ sw::SearchSpace parse_fixed(const std::string& word) {
       continue;
     }
     if (name == "recomputation") {
-      space.recomputation = named<sw::Recomputation>(value, 3, sw::recomputation_name);
+      space.recomputation = named<sw::Recompute>(value, 3, sw::name_of);
       continue;
     }
     const auto found =

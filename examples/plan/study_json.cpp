@@ -59,7 +59,7 @@ Json plan_object(const Options& options, const sw::Plan& found) {
                  {"zero_stage", plan.zero_stage},
                  {"microbatch", plan.microbatch},
                  {"microbatches", microbatches_of(options, plan)},
-                 {"recomputation", sw::recomputation_name(plan.recomputation)},
+                 {"recomputation", sw::name_of(plan.recomputation)},
                  {"order", sw::order_text(plan)},
                  {"experts_outside", plan.experts_outside}};
   out["step_seconds"] = cost.step_seconds;

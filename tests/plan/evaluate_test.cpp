@@ -56,8 +56,7 @@ TEST_CASE("every configuration of every model has finite parts that make the who
       for (const int tp : {1, 8})
         for (const int pp : {1, 4})
           for (const int zero : {0, 1, 2, 3})
-            for (const Recomputation again :
-                 {Recomputation::none, Recomputation::selective, Recomputation::full}) {
+            for (const Recompute again : {Recompute::none, Recompute::selective, Recompute::full}) {
               const PlanConfiguration plan{.tp = tp,
                                            .pp = pp,
                                            .ep = model.experts.used() ? 8 : 1,
@@ -144,7 +143,7 @@ TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   CHECK(cost(pipeline, 4096).bubble_seconds == Approx(cost(pipeline, 256).bubble_seconds));
   // Recomputation buys memory with a third of the forward and backward work.
   auto full = pipeline;
-  full.recomputation = Recomputation::full;
+  full.recomputation = Recompute::full;
   CHECK(cost(full).memory.activations < 0.2 * cost(pipeline).memory.activations);
   CHECK(cost(full).matmul_seconds == Approx(cost(pipeline).matmul_seconds * 4 / 3));
   // Tensor parallelism beyond a node of eight goes through the ports.

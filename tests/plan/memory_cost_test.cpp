@@ -35,14 +35,14 @@ TEST_CASE("activations of a layer are those of arXiv 2205.05198, table 2", "[mem
         CAPTURE(name, b, tp);
         CHECK(activation_bytes_per_layer(model, run, plan) ==
               Approx(sbh * (10 + 24 / t + 5 * a * s / (h * t))).epsilon(0.02));
-        plan.recomputation = Recomputation::selective;
+        plan.recomputation = Recompute::selective;
         CHECK(activation_bytes_per_layer(model, run, plan) == Approx(sbh * (10 + 24 / t)).epsilon(0.02));
         plan.sequence_parallel = true;
         CHECK(activation_bytes_per_layer(model, run, plan) == Approx(34 * sbh / t).epsilon(0.02));
-        plan.recomputation = Recomputation::none;
+        plan.recomputation = Recompute::none;
         CHECK(activation_bytes_per_layer(model, run, plan) ==
               Approx(sbh / t * (34 + 5 * a * s / h)).epsilon(0.02));
-        plan.recomputation = Recomputation::full;
+        plan.recomputation = Recompute::full;
         plan.sequence_parallel = false;
         CHECK(activation_bytes_per_layer(model, run, plan) == Approx(2 * sbh).epsilon(0.02));
       }
@@ -100,7 +100,7 @@ TEST_CASE("selective recomputation saves what the paper says", "[memory_cost]") 
         .sequences = 64, .sequence_length = 2048, .precision = Precision::fp16, .fused_attention = false};
     PlanConfiguration plan{.tp = 8, .dp = 8};
     const double all = activation_bytes_per_layer(model, run, plan);
-    plan.recomputation = Recomputation::selective;
+    plan.recomputation = Recompute::selective;
     CAPTURE(one.model);
     CHECK(1 - activation_bytes_per_layer(model, run, plan) / all == Approx(one.saved).margin(0.005));
     const StepCost cost = evaluate(model, cluster_of(chip::a100_80, 64), run, plan);

@@ -47,7 +47,7 @@ std::vector<PlanConfiguration> all_plans(const ModelSpec& model, const ClusterSp
             for (plan.zero_stage = 0; plan.zero_stage <= 3; ++plan.zero_stage)
               for (int recomputation = 0; recomputation < 3; ++recomputation)
                 for (int schedule = 0; schedule < 8; ++schedule) {
-                  plan.recomputation = static_cast<Recomputation>(recomputation);
+                  plan.recomputation = static_cast<Recompute>(recomputation);
                   plan.schedule = static_cast<PlanSchedule>(schedule);
                   if (plan.pp == 1 && plan.schedule != PlanSchedule::one_f_one_b)
                     continue;
@@ -166,11 +166,11 @@ TEST_CASE("what is settled stays as it is, and is searched for no better", "[sea
                            .microbatch = 4,
                            .zero_stage = 2,
                            .schedule = PlanSchedule::interleaved,
-                           .recomputation = Recomputation::full,
+                           .recomputation = Recompute::full,
                            .order = PlanOrder::usual,
                            .experts_outside = true});
   REQUIRE(all.configuration == PlanConfiguration{2, 2, 2, 3, PlanSchedule::interleaved, 8, 4, 2, 4,
-                                                 Recomputation::full, true, PlanOrder::usual, true});
+                                                 Recompute::full, true, PlanOrder::usual, true});
   REQUIRE(search(experts, cluster, small_batch, {.tp = 3}).problem == PlanProblem::batch_not_divisible);
 }
 

@@ -58,7 +58,7 @@ int for_each_plan(const Function& function) {
                                            .dp = 64 / (tp * pp * (pp == 2 ? 2 : 1)),
                                            .zero_stage = zero,
                                            .microbatch = 1,
-                                           .recomputation = Recomputation::selective};
+                                           .recomputation = Recompute::selective};
               const ClusterSpec cluster = cluster_of(chip, 64);
               const RunSpec run{.sequences = 128, .sequence_length = 4096};
               if ((pp == 1 && schedule != PlanSchedule::gpipe) ||

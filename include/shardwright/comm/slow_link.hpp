@@ -21,8 +21,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A call on its way over a link.
-struct LinkUse {
+/// When a call was on a link, and what it asks of it.
+struct TimeOnLink {
   using Clock = CallTimes::Clock;
 
   CallTimes below{};
@@ -44,21 +44,21 @@ public:
 
   [[nodiscard]] const LinkOptions& options() const noexcept { return options_; }
 
-  void add(LinkUse& use) {
+  void add(TimeOnLink& use) {
     const std::lock_guard lock(mutex_);
     uses_.push_back(&use);
   }
-  void remove(LinkUse& use) noexcept {
+  void remove(TimeOnLink& use) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase(uses_, &use);
   }
 
   /// Gives a use whose ranks have come its time on the link, after those that came before.
-  void place(LinkUse& use) {
+  void place(TimeOnLink& use) {
     const std::lock_guard lock(mutex_);
     while (!use.placed) {
-      LinkUse* first = &use;
-      for (LinkUse* other : uses_)
+      TimeOnLink* first = &use;
+      for (TimeOnLink* other : uses_)
         if (!other->placed && other->below.ended() && other->below.begun_at() < first->below.begun_at())
           first = other;
       occupy(*first);
@@ -66,7 +66,7 @@ public:
   }
 
 private:
-  void occupy(LinkUse& use) noexcept {
+  void occupy(TimeOnLink& use) noexcept {
     use.begin = use.below.begun_at();
     if (use.outward)
       use.begin = std::max(use.begin, free_outward_);
@@ -84,7 +84,7 @@ private:
 
   const LinkOptions options_;
   std::mutex mutex_;
-  std::vector<LinkUse*> uses_; ///< Begun and not waited for yet.
+  std::vector<TimeOnLink*> uses_; ///< Begun and not waited for yet.
   Clock::time_point free_outward_{};
   Clock::time_point free_inward_{};
 };
@@ -96,7 +96,7 @@ public:
       : link_(link), below_(below), call_(call) {
     const double seconds = link_cost(call, below.rank(), below.size()).seconds(link.options());
     constexpr double for_ever = 1e8; // years, which a clock can still count
-    use_.cost = std::chrono::duration_cast<LinkUse::Clock::duration>(
+    use_.cost = std::chrono::duration_cast<TimeOnLink::Clock::duration>(
         std::chrono::duration<double>(std::min(seconds, for_ever)));
     use_.outward = call.operation != Operation::receive;
     use_.inward = call.operation != Operation::send;
@@ -116,13 +116,13 @@ public:
   /// After the end below: whether the link is done, too.
   [[nodiscard]] bool over() {
     link_.place(use_);
-    return LinkUse::Clock::now() >= use_.end;
+    return TimeOnLink::Clock::now() >= use_.end;
   }
 
   /// After the end below: sleeps for what is left of the call's time on the link.
   void sleep() {
     link_.place(use_);
-    const auto limit = LinkUse::Clock::now() + below_.deadline();
+    const auto limit = TimeOnLink::Clock::now() + below_.deadline();
     std::this_thread::sleep_until(std::min(use_.end, limit));
     if (use_.end > limit)
       give_up();
@@ -149,7 +149,7 @@ private:
   Link& link_;
   HostCommunicator& below_;
   CollectiveCall call_; ///< For its kind and place; its blocks may be gone once it has started.
-  LinkUse use_{};
+  TimeOnLink use_{};
 };
 
 class LinkedTransport final : public DecoratedTransport,

@@ -26,12 +26,12 @@ namespace detail {
 /// What recomputation adds to the operations of a step. A full one is a forward pass of the layers; a
 /// selective one counts the scores' 12 s h per token and layer again, as arXiv 2205.05198, appendix A, does,
 /// although it computes a third of that.
-[[nodiscard]] constexpr double recomputed_flops(const ModelSpec& model, const RunSpec& run, Recomputation how,
+[[nodiscard]] constexpr double recomputed_flops(const ModelSpec& model, const RunSpec& run, Recompute how,
                                                 double flops, FlopsConvention convention) noexcept {
   const double tokens = static_cast<double>(run.tokens());
-  if (how == Recomputation::none)
+  if (how == Recompute::none)
     return 0;
-  if (how == Recomputation::full)
+  if (how == Recompute::full)
     return flops / 3 - tokens * 2 * model.hidden * model.vocabulary;
   return 3 * tokens * model.layers * attention_flops_per_pair(model) *
          attended_tokens(model, static_cast<double>(run.sequence_length), convention);

@@ -51,9 +51,9 @@ struct StateBytes {
                                                           const PlanConfiguration& plan) noexcept {
   const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;
   const double tokens = rank_tokens(run, plan);
-  if (plan.recomputation == Recomputation::full)
+  if (plan.recomputation == Recompute::full)
     return 2 * tokens * h / split;
-  const bool selective = plan.recomputation == Recomputation::selective;
+  const bool selective = plan.recomputation == Recompute::selective;
   const bool narrow =
       run.stack == KernelStack::tuned && (run.precision == Precision::fp8 || run.precision == Precision::fp4);
   const double input = narrow ? 1 : 2; // bytes of an element that a product reads
@@ -172,9 +172,8 @@ struct StageShare {
   memory.logits =
       !stage.ends ? 0 : (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
   PlanConfiguration once = plan;
-  once.recomputation = Recomputation::none;
-  double working =
-      plan.recomputation == Recomputation::full ? activation_bytes_per_layer(model, run, once) : 0;
+  once.recomputation = Recompute::none;
+  double working = plan.recomputation == Recompute::full ? activation_bytes_per_layer(model, run, once) : 0;
   if (plan.tp > 1)
     working += 12 * tokens * h;
   if (plan.cp > 1)

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/plan_order.hpp>
+#include <shardwright/plan/recompute.hpp>
 
 #include <cstdint>
 
@@ -23,9 +24,6 @@ enum class PlanSchedule : std::uint8_t {
   dual_pipe_v
 };
 
-/// @brief What a backward pass computes again.
-enum class Recomputation : std::uint8_t { none, selective, full };
-
 /// @brief How a run is spread over chips: the extents of the mesh, and the order in which its axes lie over
 /// the domains of the cluster.
 ///
@@ -41,7 +39,7 @@ struct PlanConfiguration {
   int dp = 1;
   int zero_stage = 0; ///< 0 to 3: what data-parallel ranks shard.
   int microbatch = 1; ///< Sequences per microbatch and data-parallel rank.
-  Recomputation recomputation = Recomputation::none;
+  Recompute recomputation = Recompute::none;
   bool sequence_parallel = true; ///< Norms and residuals are sharded over tp.
   PlanOrder order = PlanOrder::usual;
   bool experts_outside = false; ///< Copies of an expert are neighbours, rather than different experts.

@@ -17,26 +17,26 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Time of a kind of message on its links: `seconds(bytes)`.
-struct LinkCost {
-  double per_byte = 0;
+struct MessageTime {
+  double per_byte = 0; ///< Seconds.
   double latency_seconds = 0;
 
   [[nodiscard]] constexpr double seconds(double bytes) const noexcept {
     return bytes * per_byte + latency_seconds;
   }
-  [[nodiscard]] constexpr bool no_worse_than(const LinkCost& other) const noexcept {
+  [[nodiscard]] constexpr bool no_worse_than(const MessageTime& other) const noexcept {
     return per_byte <= other.per_byte * (1 + 1e-12) && latency_seconds <= other.latency_seconds * (1 + 1e-12);
   }
 };
 
 /// @brief The links of every kind of traffic that a plan has.
 struct PlanLinks {
-  LinkCost tensor{};      ///< Gathers over tp.
-  LinkCost context{};     ///< Gathers over cp.
-  LinkCost expert{};      ///< All-to-alls over ep.
-  LinkCost pipeline{};    ///< A send to the next stage, in the mean over stages.
-  LinkCost data{};        ///< Gathers over dp and cp, of all but the experts.
-  LinkCost expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
+  MessageTime tensor{};      ///< Gathers over tp.
+  MessageTime context{};     ///< Gathers over cp.
+  MessageTime expert{};      ///< All-to-alls over ep.
+  MessageTime pipeline{};    ///< A send to the next stage, in the mean over stages.
+  MessageTime data{};        ///< Gathers over dp and cp, of all but the experts.
+  MessageTime expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
 
   [[nodiscard]] constexpr bool no_worse_than(const PlanLinks& other) const noexcept {
     return tensor.no_worse_than(other.tensor) && context.no_worse_than(other.context) &&
@@ -86,9 +86,9 @@ constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
 }
 
 /// A hop between neighbours, in the mean over all.
-[[nodiscard]] constexpr LinkCost mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
-                                          const LinkEfficiency& efficiency) noexcept {
-  LinkCost out;
+[[nodiscard]] constexpr MessageTime mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
+                                             const LinkEfficiency& efficiency) noexcept {
+  MessageTime out;
   for_each_hop(cluster, axis, [&](int level, double share) {
     const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
     out.per_byte += share / (domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out));
@@ -137,11 +137,11 @@ template <class Out, class Gather, class AllToAll, class Hop>
       plan, copies,
       [&](const AxisGroups& group) {
         const GroupLinks links = links_of(cluster, group, efficiency);
-        return LinkCost{links.per_byte, links.latency_seconds};
+        return MessageTime{links.per_byte, links.latency_seconds};
       },
       [&](const AxisGroups& group) {
         const GroupLinks links = links_of(cluster, group, efficiency);
-        return LinkCost{all_to_all_per_byte(links, copies), links.latency_seconds};
+        return MessageTime{all_to_all_per_byte(links, copies), links.latency_seconds};
       },
       [&](const AxisGroup& axis) { return detail::mean_hop(cluster, axis, efficiency); });
 }
@@ -187,7 +187,7 @@ struct PlanShares {
     fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies));
   }
   const auto gather = [sum](double members) { // of a search's bound there may be fewer ranks than experts
-    return LinkCost{members > 1 ? (members - 1) / (members * sum) : 0, 0};
+    return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0};
   };
   PlanLinks out{gather(plan.tp), gather(plan.cp), {}, {}, gather(static_cast<double>(plan.dp) * plan.cp), {}};
   if (copies > 0) {

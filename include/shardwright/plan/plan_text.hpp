@@ -23,12 +23,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return names[static_cast<std::size_t>(schedule)];
 }
 
-/// @brief "none", "selective" or "full".
-[[nodiscard]] constexpr std::string_view recomputation_name(Recomputation recomputation) noexcept {
-  constexpr std::array<std::string_view, 3> names{"none", "selective", "full"};
-  return names[static_cast<std::size_t>(recomputation)];
-}
-
 /// @brief What has to change where there is no plan.
 [[nodiscard]] constexpr std::string_view problem_text(PlanProblem problem) noexcept {
   constexpr std::array<std::string_view, 10> texts{
@@ -74,8 +68,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   axis("dp", plan.dp);
   out += (plan.zero_stage > 0 ? "ZeRO-" + std::to_string(plan.zero_stage) + " " : std::string()) +
          "microbatch=" + std::to_string(plan.microbatch);
-  if (plan.recomputation != Recomputation::none)
-    out += " recomputation=" + std::string(recomputation_name(plan.recomputation));
+  if (plan.recomputation != Recompute::none)
+    out += " recomputation=" + std::string(name_of(plan.recomputation));
   if (plan.order != PlanOrder::usual)
     out += " order=" + order_text(plan);
   if (plan.experts_outside)

@@ -95,10 +95,10 @@ namespace detail {
                                          : Precision::bf16;
 }
 
-[[nodiscard]] inline Recomputation recomputation_of(std::string_view text) {
-  return text.empty() || text == "none"             ? Recomputation::none
-         : text == "selective" || text == "minimal" ? Recomputation::selective
-                                                    : Recomputation::full;
+[[nodiscard]] inline Recompute recomputation_of(std::string_view text) {
+  return text.empty() || text == "none"             ? Recompute::none
+         : text == "selective" || text == "minimal" ? Recompute::selective
+                                                    : Recompute::full;
 }
 
 /// NVIDIA's containers capture layers with experts on Blackwell since 26.06.

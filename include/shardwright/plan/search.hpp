@@ -162,7 +162,7 @@ private:
     plan.ep = static_cast<int>(ep);
     plan.pp = static_cast<int>(pp);
     plan.dp = static_cast<int>(others / pp);
-    plan.recomputation = in_.space.recomputation.value_or(Recomputation::none);
+    plan.recomputation = in_.space.recomputation.value_or(Recompute::none);
     const std::int64_t each = in_.run.sequences / plan.dp;
     SearchBranch branch;
     for (int i = 0; i < tables.batches.count && tables.batches[i] <= each; ++i)
@@ -238,7 +238,7 @@ private:
     int recomputation = 3, stage = 4;
     for (int kind = 0; kind < 3; ++kind)
       for (int zero = 0; zero <= 3; ++zero) {
-        plan.recomputation = static_cast<Recomputation>(kind);
+        plan.recomputation = static_cast<Recompute>(kind);
         plan.zero_stage = zero;
         if (!allows(in_.space.recomputation, plan.recomputation) || !allows(in_.space.zero_stage, zero))
           continue;
@@ -255,7 +255,7 @@ private:
       }
     if (stage == 4)
       return false;
-    settled.recomputation = static_cast<Recomputation>(recomputation);
+    settled.recomputation = static_cast<Recompute>(recomputation);
     settled.zero_stage = stage;
     return true;
   }
@@ -293,7 +293,7 @@ private:
   /// Chooses the least recomputation that fits, if any does.
   [[nodiscard]] constexpr bool settle_recomputation(PlanConfiguration& plan) const {
     for (int kind = static_cast<int>(plan.recomputation); kind < 3; ++kind) {
-      plan.recomputation = static_cast<Recomputation>(kind);
+      plan.recomputation = static_cast<Recompute>(kind);
       if (allows(in_.space.recomputation, plan.recomputation) &&
           memory_of(in_, plan) <= in_.cluster.chip.memory_bytes)
         return true;

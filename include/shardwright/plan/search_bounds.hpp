@@ -134,7 +134,7 @@ struct PipelineFilling {
   const SharedCalibration& shared = in.calibration.shared;
   const double expert = in.model.expert_layers();
   const StagePass all = stage_pass({in.model.layers - expert, expert, 1}, computed, traffic,
-                                   repeats_of(Recomputation::none), shared);
+                                   repeats_of(Recompute::none), shared);
   const auto chips = static_cast<double>(in.cluster.chips());
   const double passes = static_cast<double>(in.run.sequences) * plan.tp * plan.cp / (chips * plan.microbatch);
   return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(chips)));

@@ -67,7 +67,7 @@ struct SearchOrders {
   }
 
 private:
-  [[nodiscard]] static constexpr LinkCost least_of(const LinkCost& left, const LinkCost& right) {
+  [[nodiscard]] static constexpr MessageTime least_of(const MessageTime& left, const MessageTime& right) {
     return {std::min(left.per_byte, right.per_byte), std::min(left.latency_seconds, right.latency_seconds)};
   }
   [[nodiscard]] static constexpr PlanLinks least_of(const PlanLinks& left, const PlanLinks& right) {

@@ -25,7 +25,7 @@ struct SearchSpace {
   std::optional<int> microbatch{};
   std::optional<int> zero_stage{};
   std::optional<PlanSchedule> schedule{};
-  std::optional<Recomputation> recomputation{};
+  std::optional<Recompute> recomputation{};
   std::optional<PlanOrder> order{};
   std::optional<bool> experts_outside{};
   double tolerance = 0.01; ///< Plans that are slower by no more count as equal: the model cannot tell them.
@@ -41,7 +41,7 @@ inline constexpr int most_chunks = 4;
   constexpr std::array<int, 8> of_schedule{0, 0, 1, 1, 1, 2, 3, 2};
   const int pipeline = plan.pp > 1 ? 2 + of_schedule[static_cast<std::size_t>(plan.schedule)] : 0;
   return (plan.tp > 1 ? 1 : 0) + (plan.cp > 1 ? 1 : 0) + (plan.ep > 1 ? 1 : 0) + pipeline + plan.zero_stage +
-         (plan.recomputation != Recomputation::none ? 1 : 0) +
+         (plan.recomputation != Recompute::none ? 1 : 0) +
          (plan.order != PlanOrder::usual || plan.experts_outside ? 1 : 0);
 }
 /// @brief The highest complexity that there is.

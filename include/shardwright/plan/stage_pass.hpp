@@ -25,8 +25,8 @@ struct Repeats {
   double layer = 0;
   double attention = 0;
 };
-[[nodiscard]] constexpr Repeats repeats_of(Recomputation recomputation) noexcept {
-  return {recomputation == Recomputation::full ? 1.0 : 0.0, recomputation == Recomputation::none ? 0.0 : 1.0};
+[[nodiscard]] constexpr Repeats repeats_of(Recompute recomputation) noexcept {
+  return {recomputation == Recompute::full ? 1.0 : 0.0, recomputation == Recompute::none ? 0.0 : 1.0};
 }
 
 /// @brief Seconds of one microbatch on a stage, in parts and as the passes of a schedule.

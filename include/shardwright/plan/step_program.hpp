@@ -50,7 +50,7 @@ inline constexpr std::array<std::string_view, 10> activity_names{
     "message", "data",      "wait for input", "wait to send", "wait for replicas"};
 
 /// @brief One thing that a rank does; those after it wait where it does.
-struct Operation {
+struct StepOperation {
   enum class Kind : std::uint8_t {
     receive, ///< Waits for what step `index` needs.
     compute, ///< Of step `index`; -1 where it belongs to none.
@@ -77,7 +77,7 @@ struct StageCollective {
 /// @brief The operations of every rank of a pipeline, the same for each replica.
 struct StepProgram {
   Schedule schedule;
-  std::vector<std::vector<Operation>> ranks{};
+  std::vector<std::vector<StepOperation>> ranks{};
   std::vector<StageCollective> collectives{}; ///< Of each rank.
   std::vector<LinkShares> shares{};           ///< What traffic takes of links.
   double send_seconds = 0;                    ///< Of a message, once both ends are ready.
@@ -140,7 +140,7 @@ public:
   }
 
 private:
-  using Kind = Operation::Kind;
+  using Kind = StepOperation::Kind;
 
   /// One rank has no pipeline, whatever schedule the plan names.
   [[nodiscard]] static Schedule simulated_schedule(PlanConfiguration plan, const RunSpec& run) {
@@ -267,7 +267,7 @@ private:
     const bool gathers = once && reduced_ < 1;
     if (once) {
       double all = 0;
-      for (const Operation& operation : operations_)
+      for (const StepOperation& operation : operations_)
         all += lasts(operation);
       insert(std::max(0.0, all - reduced_ * beside), {Kind::join, Activity::data, 0});
     }
@@ -287,11 +287,11 @@ private:
       run_together(3);
   }
 
-  [[nodiscard]] static double lasts(const Operation& operation) {
+  [[nodiscard]] static double lasts(const StepOperation& operation) {
     return operation.kind == Kind::compute || operation.kind == Kind::move ? operation.seconds : 0;
   }
   /// Inserts an operation so many seconds of work after the beginning, within another where need be.
-  void insert(double offset, const Operation& operation) {
+  void insert(double offset, const StepOperation& operation) {
     std::size_t at = 0;
     for (; at < operations_.size() && offset > 0 && lasts(operations_[at]) <= offset; ++at)
       offset -= lasts(operations_[at]);
@@ -300,7 +300,7 @@ private:
       operations_.insert(place, operation);
       return;
     }
-    Operation rest = *place;
+    StepOperation rest = *place;
     rest.seconds -= offset;
     place->seconds = offset;
     operations_.insert(place + 1, {operation, rest});
@@ -313,7 +313,7 @@ private:
   StepProgram out_;
   std::array<LinkShares, 3> links_{}; // of tensor, context and expert parallelism
   std::vector<StagePass> stages_;
-  std::vector<Operation> operations_; // of the rank that is being made
+  std::vector<StepOperation> operations_; // of the rank that is being made
   double message_seconds_ = 0;
   double data_seconds_ = 0; // once, or with every microbatch
   double reduced_ = 1;      // part of it that reduces gradients

@@ -74,7 +74,7 @@ public:
   }
 
 private:
-  using Kind = Operation::Kind;
+  using Kind = StepOperation::Kind;
 
   /// The ranks of one stage of a class of replicas.
   struct Cell {
@@ -112,7 +112,7 @@ private:
     int to = 0;            ///< Cell that receives a message.
     double begun = 0;
     int channel = 0;
-    const Operation* operation = nullptr;
+    const StepOperation* operation = nullptr;
   };
 
   [[nodiscard]] int ranks() const { return static_cast<int>(program_.ranks.size()); }
@@ -181,7 +181,7 @@ private:
       owners_.resize(number + 1);
     owners_[number] = owner;
   }
-  void begin_transfer(const Cell& cell, const Operation& operation, Owner::Kind kind) {
+  void begin_transfer(const Cell& cell, const StepOperation& operation, Owner::Kind kind) {
     std::vector<LinkUse> uses;
     add_uses(uses, cell, operation.link);
     begin_transfer(operation.seconds, std::move(uses), {kind, index_of(cell), 0, 0, now_, 0, &operation});
@@ -224,7 +224,7 @@ private:
   /// Does what a rank is at, as far as it comes.
   void advance(int index) {
     Cell& cell = cells_[static_cast<std::size_t>(index)];
-    const std::vector<Operation>& operations = program_.ranks[static_cast<std::size_t>(cell.rank)];
+    const std::vector<StepOperation>& operations = program_.ranks[static_cast<std::size_t>(cell.rank)];
     while (!cell.busy && cell.at < operations.size() && begin(cell, operations[cell.at]))
       ++cell.at;
     if (cell.at == operations.size() && !cell.ended) {
@@ -234,7 +234,7 @@ private:
   }
 
   /// Begins an operation; whether it has ended too.
-  bool begin(Cell& cell, const Operation& operation) {
+  bool begin(Cell& cell, const StepOperation& operation) {
     switch (operation.kind) {
     case Kind::receive:
       return receive(cell, operation);
@@ -266,7 +266,7 @@ private:
 
   /// 1, or more where there is jitter: the slowest of the chips that step together has the largest of as many
   /// draws, whose distribution is that of one draw to their number.
-  [[nodiscard]] double noise(const Cell& cell, const Operation& operation) const {
+  [[nodiscard]] double noise(const Cell& cell, const StepOperation& operation) const {
     if (options_.jitter <= 0 || operation.activity != Activity::compute)
       return 1;
     const PhiloxWords words = random_words({options_.seed, static_cast<std::uint64_t>(cell.result.rank)},
@@ -276,7 +276,7 @@ private:
   }
 
   // A rank begins the receives of the steps that its window holds, and waits for those of the one it is at.
-  bool receive(Cell& cell, const Operation& operation) {
+  bool receive(Cell& cell, const StepOperation& operation) {
     const std::span<const Step> steps = schedule_.steps(cell.rank);
     const int until = std::min(operation.index + std::max(schedule_.window().receive_ahead, 0) + 1,
                                static_cast<int>(steps.size()));
@@ -294,7 +294,7 @@ private:
         return wait(cell);
     return pass(cell, operation.activity, operation.index);
   }
-  bool send(Cell& cell, const Operation& operation) {
+  bool send(Cell& cell, const StepOperation& operation) {
     const Step& step = schedule_.steps(cell.rank)[static_cast<std::size_t>(operation.index / 2)];
     const StageMessage made = *output_of(schedule_.placement(), step[operation.index % 2]);
     int& sent = cell.sent[channel_of(made)];
@@ -339,7 +339,7 @@ private:
   }
 
   // A collective begins once every replica has joined it.
-  bool join(Cell& cell, const Operation& operation) {
+  bool join(Cell& cell, const StepOperation& operation) {
     Collective& one = collective_of(cell.rank, operation.index);
     if (++one.joined < classes_.size())
       return true;
@@ -352,7 +352,7 @@ private:
                    {Owner::Kind::collective, index_of(cell), static_cast<std::size_t>(operation.index)});
     return true;
   }
-  bool await(Cell& cell, const Operation& operation) {
+  bool await(Cell& cell, const StepOperation& operation) {
     const Collective& one = collective_of(cell.rank, operation.index);
     if (!one.ended)
       return wait(cell);
@@ -371,7 +371,7 @@ private:
     advance(index);
   }
   void finish(Cell& cell) {
-    const Operation& operation = program_.ranks[static_cast<std::size_t>(cell.rank)][cell.at];
+    const StepOperation& operation = program_.ranks[static_cast<std::size_t>(cell.rank)][cell.at];
     cell.busy = false;
     ++cell.at;
     pass(cell, operation.activity, operation.index);
