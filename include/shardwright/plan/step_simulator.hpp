@@ -14,6 +14,7 @@
 #include <shardwright/core/philox.hpp>
 #include <shardwright/plan/event_queue.hpp>
 #include <shardwright/plan/link_network.hpp>
+#include <shardwright/plan/rank_record.hpp>
 #include <shardwright/plan/replica_classes.hpp>
 #include <shardwright/plan/step_program.hpp>
 #include <shardwright/plan/step_simulation.hpp>
@@ -57,7 +58,7 @@ public:
     for (SimulationEvent event; events_.take(event);) {
       now_ = event.time;
       if (!event.transfer)
-        computed(event.subject);
+        finished(event.subject);
       else if (network_.end(event))
         moved(owners_[static_cast<std::size_t>(event.subject)]);
     }
@@ -66,9 +67,9 @@ public:
       if (cell.at < program_.ranks[static_cast<std::size_t>(cell.rank)].size())
         throw InvalidArgument("Simulation: every rank must come to its end, but stage " +
                               std::to_string(cell.rank) + " waits for ever (prove the schedule first)");
-      out.step_seconds = std::max(out.step_seconds, cell.result.end);
-      out.chips += cell.result.count;
-      out.classes.push_back(std::move(cell.result));
+      out.classes.push_back(cell.record.take());
+      out.step_seconds = std::max(out.step_seconds, out.classes.back().end);
+      out.chips += out.classes.back().count;
     }
     return out;
   }
@@ -82,7 +83,6 @@ private:
     int rank = 0;   ///< Of its pipeline.
     std::size_t at = 0;
     bool busy = false; ///< Whether what it is at has begun and will end by itself.
-    double since = -1; ///< When it began that, or began to wait; negative where it did neither.
     int posted = 0;    ///< Steps whose receives have begun.
     int hidden = 0;    ///< Transfers beside its pass.
     int first_link = 0;
@@ -91,9 +91,7 @@ private:
     int sent[4] = {}; ///< By channel: activations and gradients, each there and back.
     std::vector<std::uint8_t> channel_busy{};
     std::vector<LinkUse> egress{};
-    bool recorded = false;
-    std::size_t last_span = SIZE_MAX; ///< Of what it does itself.
-    RankClass result{};
+    RankRecord record;
   };
   struct Message {
     bool sent = false, posted = false, arrived = false;
@@ -130,23 +128,19 @@ private:
 
   void add_cell(int number, int rank) {
     const ReplicaClass& one = classes_[static_cast<std::size_t>(number)];
-    Cell cell;
-    cell.number = number;
-    cell.rank = rank;
+    SlowCell slow;
+    for (const SlowCell& each : one.slow)
+      slow = each.stage == rank ? each : slow;
+    RankClass alike{.pipeline_rank = rank,
+                    .rank = shape_.first_rank(one.first, rank),
+                    .count = one.count * shape_.cell_chips,
+                    .slowest = slow.factor};
+    Cell cell{.number = number, .rank = rank, .link = slow.link, .record{alike, number < options_.timelines}};
     cell.channel_busy.resize(static_cast<std::size_t>(4 * slots_));
-    cell.recorded = number < options_.timelines;
-    for (const SlowCell& slow : one.slow)
-      if (slow.stage == rank) {
-        cell.result.slowest = slow.factor;
-        cell.link = slow.link;
-      }
     for (int level = 0; level < levels_; ++level) {
       const int added = network_.add_link(1 / cell.link);
       cell.first_link = level == 0 ? added : cell.first_link;
     }
-    cell.result.pipeline_rank = rank;
-    cell.result.rank = shape_.first_rank(one.first, rank);
-    cell.result.count = one.count * shape_.cell_chips;
     cells_.push_back(std::move(cell));
   }
 
@@ -188,36 +182,16 @@ private:
   }
   [[nodiscard]] int index_of(const Cell& cell) const { return static_cast<int>(&cell - cells_.data()); }
 
-  void spend(Cell& cell, Activity activity, double begin, double end, int step, bool beside = false) {
-    if (end <= begin)
-      return;
-    if (!beside)
-      cell.result.seconds[static_cast<std::size_t>(activity)] += end - begin;
-    if (!cell.recorded)
-      return;
-    std::vector<ActivitySpan>& spans = cell.result.timeline;
-    ActivitySpan span{activity, {}, step >= 0, beside, begin, end};
-    if (step >= 0)
-      span.step = schedule_.steps(cell.rank)[static_cast<std::size_t>(step)];
-    // A pass may have been noted in parts, with what runs beside it in between.
-    ActivitySpan* last = cell.last_span < spans.size() ? &spans[cell.last_span] : nullptr;
-    if (!beside && last != nullptr && last->activity == activity && last->end == begin &&
-        last->has_step == span.has_step && last->step == span.step) {
-      last->end = end;
-      return;
-    }
-    cell.last_span = beside ? cell.last_span : spans.size();
-    spans.push_back(span);
+  [[nodiscard]] const Step* step_of(const Cell& cell, int index) const {
+    return index < 0 ? nullptr : &schedule_.steps(cell.rank)[static_cast<std::size_t>(index)];
   }
   /// Notes the wait of a rank, if it had to wait, and lets it go on.
   bool pass(Cell& cell, Activity activity, int step) {
-    if (cell.since >= 0)
-      spend(cell, activity, cell.since, now_, step);
-    cell.since = -1;
+    cell.record.pass(activity, now_, step_of(cell, step));
     return true;
   }
   bool wait(Cell& cell) {
-    cell.since = cell.since < 0 ? now_ : cell.since;
+    cell.record.wait(now_);
     return false;
   }
 
@@ -228,7 +202,7 @@ private:
     while (!cell.busy && cell.at < operations.size() && begin(cell, operations[cell.at]))
       ++cell.at;
     if (cell.at == operations.size() && !cell.ended) {
-      cell.result.end = now_;
+      cell.record.end(now_);
       cell.ended = true;
     }
   }
@@ -240,12 +214,13 @@ private:
       return receive(cell, operation);
     case Kind::compute:
       cell.busy = true;
-      cell.since = now_;
-      events_.add(now_ + operation.seconds * cell.result.slowest * noise(cell, operation), index_of(cell));
+      cell.record.begin(now_);
+      events_.add(now_ + operation.seconds * cell.record.result().slowest * noise(cell, operation),
+                  index_of(cell));
       return false;
     case Kind::move:
       cell.busy = true;
-      cell.since = now_;
+      cell.record.begin(now_);
       begin_transfer(cell, operation, Owner::Kind::operation);
       return false;
     case Kind::hide:
@@ -269,8 +244,9 @@ private:
   [[nodiscard]] double noise(const Cell& cell, const StepOperation& operation) const {
     if (options_.jitter <= 0 || operation.activity != Activity::compute)
       return 1;
-    const PhiloxWords words = random_words({options_.seed, static_cast<std::uint64_t>(cell.result.rank)},
-                                           static_cast<std::uint64_t>(operation.index));
+    const PhiloxWords words =
+        random_words({options_.seed, static_cast<std::uint64_t>(cell.record.result().rank)},
+                     static_cast<std::uint64_t>(operation.index));
     const double all = std::pow(unit_interval(words.word[0]), 1 / static_cast<double>(shape_.cell_chips));
     return 1 - options_.jitter * std::log1p(-all);
   }
@@ -356,42 +332,35 @@ private:
     const Collective& one = collective_of(cell.rank, operation.index);
     if (!one.ended)
       return wait(cell);
-    if (cell.since >= 0) {
-      const double begun = std::clamp(one.begun, cell.since, now_);
-      spend(cell, Activity::wait_peers, cell.since, begun, -1);
-      cell.since = begun;
-    }
-    return pass(cell, Activity::data, -1);
+    cell.record.pass_after_peers(Activity::data, one.begun, now_);
+    return true;
   }
 
-  /// What a rank computed has ended.
-  void computed(int index) {
+  /// What a rank was at has ended by itself.
+  void finished(int index) {
     Cell& cell = cells_[static_cast<std::size_t>(index)];
-    finish(cell);
-    advance(index);
-  }
-  void finish(Cell& cell) {
     const StepOperation& operation = program_.ranks[static_cast<std::size_t>(cell.rank)][cell.at];
     cell.busy = false;
     ++cell.at;
     pass(cell, operation.activity, operation.index);
+    advance(index);
   }
   /// A transfer has ended.
   void moved(const Owner owner) {
     Cell& cell = cells_[static_cast<std::size_t>(owner.cell)];
     switch (owner.kind) {
     case Owner::Kind::operation:
-      finish(cell);
-      return advance(owner.cell);
+      return finished(owner.cell);
     case Owner::Kind::hidden:
-      spend(cell, owner.operation->activity, owner.begun, now_, owner.operation->index, true);
+      cell.record.pass_beside(owner.operation->activity, owner.begun, now_,
+                              step_of(cell, owner.operation->index));
       --cell.hidden;
       return advance(owner.cell);
     case Owner::Kind::message: {
       Message& message = messages_[owner.index];
       message.arrived = true;
       cell.channel_busy[static_cast<std::size_t>(owner.channel * slots_ + message.slot)] = 0;
-      spend(cell, Activity::pipeline, owner.begun, now_, -1, true);
+      cell.record.pass_beside(Activity::pipeline, owner.begun, now_, nullptr);
       advance(owner.to);
       return advance(owner.cell);
     }
@@ -400,7 +369,7 @@ private:
       one.ended = true;
       for (int number = 0; number < static_cast<int>(classes_.size()); ++number) {
         Cell& other = cell_of(number, cell.rank);
-        spend(other, Activity::data, one.begun, now_, -1, true);
+        other.record.pass_beside(Activity::data, one.begun, now_, nullptr);
         advance(index_of(other));
       }
       return;
