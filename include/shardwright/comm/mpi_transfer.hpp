@@ -4,44 +4,21 @@
 /// @file
 /// @brief The data movement of one call over MPI: nonblocking messages, advanced step by step.
 
+#include <shardwright/comm/broadcast_route.hpp>
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/mpi_blocks.hpp>
 #include <shardwright/comm/mpi_requests.hpp>
-#include <shardwright/comm/reduce.hpp>
+#include <shardwright/comm/mpi_scratch.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-/// What the transfers of one group reuse: memory that grows to the largest need, and the reduction's own.
-template <class Deferred>
-class BasicMpiScratch {
-public:
-  explicit BasicMpiScratch(int ranks) : reduction(ranks) {}
-
-  NestedReduction reduction;
-
-  void reserve(std::size_t bytes) {
-    if (bytes <= bytes_)
-      return;
-    memory_.reset(new std::byte[bytes]);
-    bytes_ = bytes;
-  }
-  [[nodiscard]] std::byte* data() const noexcept { return memory_.get(); }
-
-private:
-  std::unique_ptr<std::byte[]> memory_;
-  std::size_t bytes_ = 0;
-};
-using MpiScratch = BasicMpiScratch<void>;
 
 /// Moves the data of one call after another; its requests are kept between calls.
 ///
@@ -140,7 +117,7 @@ private:
       packed = packed || !source(rank).contiguous();
     }
     steps_ = steps_for(largest);
-    reserve(std::min(largest, segment_), true, packed);
+    scratch_->reserve(std::min(largest, segment_) * element_bytes_, true, packed);
     runs_.resize(static_cast<std::size_t>(ranks_));
     scratch_->reduction.begin(call_->element, call_->reduce_op, call_->order);
   }
@@ -158,14 +135,13 @@ private:
     if (!in_place(*call_, rank_))
       copy_block(out_, target(rank_), in_, source(rank_), element_bytes_, false);
     steps_ = ranks_ == 1 ? 0 : steps_for(largest);
-    reserve(std::min(largest, segment_), unpacked, packed);
+    scratch_->reserve(std::min(largest, segment_) * element_bytes_, unpacked, packed);
   }
 
   void plan_broadcast() {
     plan_ = Plan::broadcast;
     const auto bytes = call_->count * element_bytes_;
-    relative_ = static_cast<unsigned>((rank_ - call_->root + ranks_) % ranks_);
-    tree_ = bytes <= tree_bytes;
+    route_ = {rank_, ranks_, call_->root, bytes <= tree_bytes};
     steps_ = ranks_ == 1 ? 0 : steps_for(call_->count);
     if (rank_ == call_->root && in_ != out_ && out_ != nullptr && bytes != 0)
       std::memcpy(out_, in_, bytes);
@@ -186,8 +162,8 @@ private:
     case Plan::exchange:
       return post_exchange(step, requests);
     case Plan::broadcast:
-      if (relative_ != 0)
-        receive_part(requests, whole(step), out_, broadcast_parent(), 0);
+      if (!route_.begins())
+        receive_part(requests, whole(step), out_, route_.parent(), 0);
       return;
     case Plan::send:
       return send_message(requests, step);
@@ -259,7 +235,7 @@ private:
     const std::size_t bytes = part_of(source(rank_), step, segment_).count() * element_bytes_;
     for (int i = 1; i < ranks_ && bytes != 0; ++i) {
       const int from = (rank_ + ranks_ - i) % ranks_;
-      requests.receive(*channel_, slot(step, from), bytes, from, tag_, site_);
+      requests.receive(*channel_, scratch_->received(step, from), bytes, from, tag_, site_);
     }
     for (int i = 1; i < ranks_; ++i)
       send_source(step, (rank_ + i) % ranks_, requests);
@@ -269,7 +245,7 @@ private:
     const std::size_t bytes = call_->count * element_bytes_;
     for (int i = 1; i < ranks_; ++i) {
       const int peer = (rank_ + i) % ranks_;
-      requests.receive(*channel_, slot(0, peer), bytes, peer, tag_, site_);
+      requests.receive(*channel_, scratch_->received(0, peer), bytes, peer, tag_, site_);
       requests.send(*channel_, in_, bytes, peer, tag_, site_);
     }
   }
@@ -279,8 +255,8 @@ private:
     if (part.count() == 0 || (ranks_ == 1 && in_ == out_))
       return;
     for (int rank = 0; rank < ranks_; ++rank)
-      runs_[static_cast<std::size_t>(rank)] = slot(step_, rank);
-    std::byte* const own = slot(step_, rank_);
+      runs_[static_cast<std::size_t>(rank)] = scratch_->received(step_, rank);
+    std::byte* const own = scratch_->received(step_, rank_);
     if (part.block.contiguous())
       runs_[static_cast<std::size_t>(rank_)] = in_ + (part.block.offset + part.begin) * element_bytes_;
     else
@@ -309,7 +285,8 @@ private:
       if (part.block.contiguous())
         receive_part(requests, part, out_, from, 0);
       else if (part.count() != 0)
-        requests.receive(*channel_, slot(step, from), part.count() * element_bytes_, from, tag_, site_);
+        requests.receive(*channel_, scratch_->received(step, from), part.count() * element_bytes_, from, tag_,
+                         site_);
     }
     for (int i = 1; i < ranks_; ++i)
       send_source(step, (rank_ + i) % ranks_, requests);
@@ -319,7 +296,7 @@ private:
     for (int from = 0; from < ranks_; ++from) {
       const BlockPart part = part_of(target(from), step_, segment_);
       if (from != rank_ && !part.block.contiguous())
-        unpack(slot(step_, from), part, element_bytes_, out_);
+        unpack(scratch_->received(step_, from), part, element_bytes_, out_);
     }
   }
 
@@ -327,33 +304,14 @@ private:
     const BlockPart part = part_of(source(to), step, segment_);
     if (part.block.contiguous() || part.count() == 0)
       return send_part(requests, part, in_, to, 0);
-    std::byte* const packed = slot(step, ranks_ + to);
+    std::byte* const packed = scratch_->packed(step, to);
     pack(in_, part, element_bytes_, packed);
     requests.send(*channel_, packed, part.count() * element_bytes_, to, tag_, site_);
   }
 
-  // Broadcast: rank numbers relative to the root.
-
-  [[nodiscard]] int broadcast_parent() const noexcept {
-    return absolute(tree_ ? relative_ & (relative_ - 1) : relative_ - 1);
-  }
-
   void pass_on(MpiRequests& requests) {
-    const std::byte* const from = relative_ == 0 ? in_ : out_;
-    const auto ranks = static_cast<unsigned>(ranks_);
-    if (!tree_) {
-      if (relative_ + 1 < ranks)
-        send_part(requests, whole(step_), from, absolute(relative_ + 1), 0);
-      return;
-    }
-    const unsigned reach = relative_ == 0 ? std::bit_ceil(ranks) : relative_ & (~relative_ + 1);
-    for (unsigned child = reach / 2; child > 0; child /= 2)
-      if (relative_ + child < ranks)
-        send_part(requests, whole(step_), from, absolute(relative_ + child), 0);
-  }
-
-  [[nodiscard]] int absolute(unsigned relative) const noexcept {
-    return (static_cast<int>(relative) + call_->root) % ranks_;
+    route_.for_each_child(
+        [&](int child) { send_part(requests, whole(step_), route_.begins() ? in_ : out_, child, 0); });
   }
 
   // Messages.
@@ -383,19 +341,6 @@ private:
     return (count + segment_ - 1) / segment_;
   }
 
-  // Scratch: for each of two steps, a slot to receive from every rank and one to pack for every rank.
-
-  void reserve(std::size_t slot_elements, bool receives, bool packs) {
-    slot_bytes_ = (slot_elements * element_bytes_ + line - 1) / line * line;
-    const auto ranks = static_cast<std::size_t>(ranks_);
-    slots_per_step_ = packs ? 2 * ranks : ranks;
-    const std::size_t bytes = receives || packs ? 2 * slots_per_step_ * slot_bytes_ : 0;
-    scratch_->reserve(bytes);
-  }
-  [[nodiscard]] std::byte* slot(std::size_t step, int index) const noexcept {
-    return scratch_->data() + (step % 2 * slots_per_step_ + static_cast<std::size_t>(index)) * slot_bytes_;
-  }
-
   static constexpr std::size_t line = 64;
 
   const CollectiveCall* call_ = nullptr;
@@ -411,16 +356,13 @@ private:
   std::size_t segment_ = 1; ///< Elements.
   std::size_t slice_ = 0;   ///< Elements of an all_reduce that one rank combines.
   Plan plan_ = Plan::nothing;
-  bool tree_ = false;
-  unsigned relative_ = 0;
+  BroadcastRoute route_{};
   std::size_t step_ = 0;
   std::size_t steps_ = 0;
   bool reduced_ = false;
   std::array<MpiRequests, 2> first_;
   std::array<MpiRequests, 2> second_;
   std::vector<const void*> runs_;
-  std::size_t slot_bytes_ = 0;
-  std::size_t slots_per_step_ = 0;
 };
 using MpiTransfer = BasicMpiTransfer<void>;
 
