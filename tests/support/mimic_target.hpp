@@ -12,6 +12,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace shardwright_test {
@@ -31,6 +32,24 @@ struct MimicTarget {
     return waits;
   }
   static void note_host_wait() { ++host_waits(); }
+  /// @brief The device of what this thread makes.
+  [[nodiscard]] static int& device() {
+    thread_local int device = 0;
+    return device;
+  }
+  /// @brief What this thread holds by `allocate`.
+  [[nodiscard]] static std::int64_t& held_bytes() {
+    thread_local std::int64_t bytes = 0;
+    return bytes;
+  }
+  [[nodiscard]] static void* allocate(const execution_space&, const char* label, std::size_t bytes) {
+    held_bytes() += static_cast<std::int64_t>(bytes);
+    return Kokkos::kokkos_malloc<memory_space>(label, bytes);
+  }
+  static void deallocate(const execution_space&, const char*, void* data, std::size_t bytes) noexcept {
+    held_bytes() -= static_cast<std::int64_t>(bytes);
+    Kokkos::kokkos_free<memory_space>(data);
+  }
   /// @brief Kernels of the Serial backend have run when they return.
   [[nodiscard]] static bool idle(const execution_space&) { return true; }
   [[nodiscard]] static shardwright::DeviceCommunicator connect(const shardwright::HostCommunicator& group,
@@ -45,8 +64,8 @@ struct MimicTarget {
   }
   /// @brief Peer kernels, over a runtime that does at once what it is asked for.
   [[nodiscard]] static shardwright::DeviceCommunicator by_peers(const shardwright::HostCommunicator& group) {
-    return shardwright::DeviceCommunicator(
-        shardwright::PeerTransport<FakeRuntime>::connect(group, FakeRuntime(), FakeRuntime::Stream()));
+    return shardwright::DeviceCommunicator(shardwright::PeerTransport<FakeRuntime>::connect(
+        group, FakeRuntime().on(device()), FakeRuntime::Stream(device())));
   }
 };
 

@@ -3,6 +3,9 @@
 #include "support/mimic_target.hpp"
 #include "tensor/transition_check.hpp"
 
+#include <cstdint>
+
+using shardwright_test::Findings;
 using shardwright_test::MimicTarget;
 using shardwright_test::on_ranks;
 
@@ -11,6 +14,26 @@ TEST_CASE("a device target redistributes to the bits of the host", "[tensor]") {
     CHECK(on_ranks(ranks, transition_check::over_one_axis<MimicTarget>) == "");
 }
 
-TEST_CASE("a device target redistributes over two axes to the bits of the host", "[tensor]") {
-  CHECK(on_ranks(4, transition_check::over_two_axes<MimicTarget>) == "");
+TEST_CASE("a device target redistributes over two axes, and over devices, to the bits of the host",
+          "[tensor]") {
+  const int devices = GENERATE(1, 2, 4); // of two, ranks that differ along dp share one
+  CHECK(on_ranks(4, [devices](const shardwright::HostCommunicator& world, Findings& findings) {
+          MimicTarget::device() = world.rank() % devices;
+          transition_check::over_two_axes<MimicTarget>(world, findings);
+        }) == "");
+}
+
+TEST_CASE("a target with memory of its own gets all of it back", "[tensor]") {
+  CHECK(on_ranks(2, [](const shardwright::HostCommunicator& world, Findings& findings) {
+          using shardwright::axis::dp;
+          {
+            const shardwright::DeviceMesh mesh{world, shardwright::extent<dp>(2)};
+            const auto rows =
+                transition_check::filled<shardwright::Layout<2, shardwright::Shard<0, dp>>, MimicTarget>(
+                    mesh);
+            findings.expect(MimicTarget::held_bytes() >= static_cast<std::int64_t>(4 * rows.local_size()),
+                            "memory of the pool");
+          }
+          findings.expect(MimicTarget::held_bytes() == 0, "what is left of it");
+        }) == "");
 }
