@@ -289,6 +289,10 @@ static void check_target(const Options& options) {
       throw UsageError(
           "--cuda-graph is of --target cuda, but the target is host (add --target cuda, or leave "
           "--cuda-graph out)");
+    if (options.gpus > 1)
+      throw UsageError(
+          "--gpus is of --target cuda, but the target is host (add --target cuda, or leave --gpus "
+          "out)");
     return;
   }
   const bool compiled =

@@ -87,13 +87,13 @@ std::string Options::configuration_text() const {
   out << "--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--layers " << size.layers << "\n--d-model "
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
       << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
-      << "\n--target " << name_of(target) << "\n--cuda-graph " << cuda_graph << "\n--tied " << tied
-      << "\n--precision " << name_of(precision) << "\n--sequence-parallel " << sequence_parallel
-      << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero << "\n--batch " << batch
-      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
-      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
-      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
-      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << "\n--target " << name_of(target) << "\n--gpus " << gpus << "\n--cuda-graph " << cuda_graph
+      << "\n--tied " << tied << "\n--precision " << name_of(precision) << "\n--sequence-parallel "
+      << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero
+      << "\n--batch " << batch << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation
+      << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed "
+      << seed << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
+      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
       << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
       << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
       << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
@@ -202,6 +202,10 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       ->check(one_of({"host", "cuda"}))
       ->type_name("NAME")
       ->group("Ranks");
+  whole("--gpus", options.gpus, 1,
+        "GPUs that the ranks take in turns. Threads on several need peer access between them. 1 is the GPU "
+        "of Kokkos.",
+        "Ranks");
   app.add_flag("--cuda-graph", options.cuda_graph,
                "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.")
       ->group("Ranks");

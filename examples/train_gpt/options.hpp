@@ -80,6 +80,7 @@ struct Options {
   int ranks = 1;
   Transport transport = Transport::automatic;
   Device target = Device::host;
+  int gpus = 1;            ///< That ranks take in turns; 1: the one of Kokkos.
   bool cuda_graph = false; ///< Capture a step on a GPU, and replay it.
   double deadline_seconds = 120;
 

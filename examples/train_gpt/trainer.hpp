@@ -542,6 +542,9 @@ private:
 template <class Element, class Zero, class Context, class Target>
 RunResult train_as(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
                    bool quiet) {
+  if constexpr (requires { Target::use_device(0); })
+    if (options.gpus > 1)
+      Target::use_device(world.rank() % options.gpus);
   // One set of layouts for narrow elements, the ring and devices, which is the other one where tp is 1.
   if constexpr (!sw::is_narrow<Element> && !std::is_same_v<Context, sw::RingContext> &&
                 Target::host_accessible)

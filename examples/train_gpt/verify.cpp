@@ -75,6 +75,7 @@ Options on_one_rank(Options options) {
   if (options.target == Device::cuda) {
     // The arithmetic of a GPU is compared with that of the host at its best.
     options.target = Device::host;
+    options.gpus = 1;
     options.cuda_graph = false;
     options.precision = Precision::fp32;
   }

@@ -375,6 +375,9 @@ TEST_CASE("options: a GPU takes the trainings that are compiled for it") {
   CHECK(options.configuration_text() != accepted({}).configuration_text());
   CHECK_THAT(refused({"--target", "gpu"}), ContainsSubstring("--target"));
   CHECK_THAT(refused({"--cuda-graph"}), ContainsSubstring("add --target cuda"));
+  CHECK(options.gpus == 1);
+  CHECK(accepted({"--target", "cuda", "--gpus", "2", "--mesh", "dp=4"}).gpus == 2);
+  CHECK_THAT(refused({"--gpus", "2"}), ContainsSubstring("add --target cuda"));
   CHECK_THAT(refused({"--target", "cuda", "--precision", "fp64"}),
              ContainsSubstring("--target cuda is for --precision fp32 with --zero 0, or bf16"));
   CHECK_THAT(refused({"--target", "cuda", "--mesh", "dp=2", "--zero", "1"}),
