@@ -158,9 +158,9 @@ public:
             "GradAccumulator: every rank on a device must hold a parameter, but this one holds "
             "none (use fewer stages, or other layers for them)");
       const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core->world();
-      if (ranks.size() > 1 && !group_)
-        group_.emplace(detail::reach<Target>(*core, ranks));
-      return device_.finish(group_ ? &*group_ : nullptr, *squares, once, loss_scale_);
+      if (ranks.size() > 1 && !group_.valid())
+        group_ = detail::reach<Target>(*core, ranks);
+      return device_.finish(group_.valid() ? &group_ : nullptr, *squares, once, loss_scale_);
     }
   }
 
@@ -223,7 +223,7 @@ private:
   int microbatches_ = 0;
   LossScaleOn<Target> loss_scale_;
   std::conditional_t<on_host, Nothing, detail::StepTotals<Target>> device_;
-  std::optional<CommunicatorOf<Target>> group_; // of a device, over all ranks
+  CommunicatorOf<Target> group_; // of a device, over all ranks
   bool finished_ = false;
   bool (*contributes_)(const detail::MeshCore&) = nullptr;
 };
