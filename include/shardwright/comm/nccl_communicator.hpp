@@ -27,12 +27,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// - The host does not wait for the device. `run` and `Pending::wait` wait for the hosts of the other ranks:
 ///   at a first call, while NCCL connects them, and in a message, until its peer has issued its side.
 /// - A call that is not done by the deadline, counted from when it was the oldest on its stream, or an error
-///   that NCCL reports, aborts the communicators of the rank and throws a typed error at the next call, wait
-///   or `await_stream`; the other ranks hear of it through the host group. Kernels that take longer than the
-///   deadline between two calls are no error.
-/// - Calls cannot be part of a captured graph: NCCL enqueues those of non-blocking communicators from a
-/// thread
-///   of its own, and the watch asks for their events.
+///   that NCCL reports, aborts the communicators of the rank and throws a typed error at the next call or
+///   wait of the host for its device; the other ranks hear of it through the host group. Kernels that take
+///   longer than the deadline between two calls are no error.
+/// - Calls cannot be part of a captured graph: a thread of NCCL's enqueues those of non-blocking
+///   communicators, and the watch asks for their events.
 class NcclCommunicator : public CommunicatorHandle<NcclCommunicator, DeviceTransport> {
 public:
   static constexpr std::string_view handle_name = "NcclCommunicator";

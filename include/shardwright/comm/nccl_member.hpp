@@ -15,9 +15,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +64,27 @@ public:
 
   [[nodiscard]] ErrorContext context(const CollectiveCall& call, std::uint64_t sequence) const {
     return {world_rank(rank()), name_, std::string(name_of(call.operation)), sequence, {}, call.where};
+  }
+
+  /// Collective. Two ranks on one GPU would wait for each other for ever, and NCCL refuses them in words of
+  /// its own. @throws ConfigurationMismatch, which names them.
+  void require_own_devices(const CollectiveCall& forming) {
+    using Device = typename Api::Device;
+    const Device own = api_.device();
+    std::vector<unsigned char> all(own.size() * static_cast<std::size_t>(size()));
+    guarded([&] { host_.all_gather(own, all, forming.where); });
+    const auto device = [&](int rank) {
+      return std::span(all).subspan(own.size() * static_cast<std::size_t>(rank), own.size());
+    };
+    for (int a = 0; a < size(); ++a)
+      for (int b = a + 1; b < size(); ++b)
+        if (std::equal(device(a).begin(), device(a).end(), device(b).begin()))
+          throw ConfigurationMismatch(
+              "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
+                  std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
+                  " share one (start at most as many processes as there are GPUs and let each see another "
+                  "one by CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
+              context(forming, 0));
   }
 
   /// The checks before a call is taken in. @throws LifecycleError after the group's end; the host group's

@@ -61,7 +61,7 @@ public:
         stream_event_(runtime_.make_event()) {
     forming_.operation = Operation::split;
     forming_.where = {};
-    check_devices();
+    member_.require_own_devices(forming_);
     form();
     member_.driven().enter(*this);
   }
@@ -173,27 +173,6 @@ private:
     NcclTransport& transport_;
     Work& work_;
   };
-
-  /// Two ranks on one GPU would wait for each other for ever, and NCCL refuses them in words of its own.
-  void check_devices() {
-    using Device = typename Api::Device;
-    const Device own = member_.api().device();
-    std::vector<unsigned char> all(own.size() * static_cast<std::size_t>(size()));
-    member_.guarded([&] { member_.host().all_gather(own, all, forming_.where); });
-    const auto device = [&](int rank) {
-      return std::span(all).subspan(own.size() * static_cast<std::size_t>(rank), own.size());
-    };
-    for (int a = 0; a < size(); ++a)
-      for (int b = a + 1; b < size(); ++b)
-        if (std::equal(device(a).begin(), device(a).end(), device(b).begin()))
-          throw ConfigurationMismatch(
-              "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
-                  std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
-                  " share one (start at most as many processes as there are GPUs and let each see another "
-                  "one "
-                  "by CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
-              member_.context(forming_, 0));
-  }
 
   /// Rank 0 makes the identity of the communicator; all join within the deadline.
   void form() {
