@@ -91,10 +91,12 @@ TEST_CASE("thread ranks on one device and on several pass the communicator suite
                      << (asynchronous ? "asynchronous" : "at once"));
       const FakeRuntime runtime =
           asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime();
-      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample},
-                                 [&, devices = devices](const sw::HostCommunicator& world) {
-                                   part.run(FakePlace(world, spread(devices, world, runtime)));
-                                 }));
+      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample}, [&, ranks = ranks, devices = devices](
+                                                                          const sw::HostCommunicator& world) {
+        // Three ranks with a clock.
+        const auto clock = ranks == 3 ? std::make_shared<sw::CommunicationClock>() : nullptr;
+        part.run(FakePlace(sw::timed(world, clock), spread(devices, world, runtime)));
+      }));
     }
 }
 
@@ -356,25 +358,109 @@ TEST_CASE("a long work list is not overwritten while the device has yet to read 
         }) == "");
 }
 
-TEST_CASE("the times of a device call are noted in the stream's order", "[comm]") {
-  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, FakeRuntime(12));
-          auto data = place.put(Numbers(8, 1));
-          sw::CallTimes times;
-          sw::CollectiveCall call;
-          call.operation = sw::Operation::all_reduce;
-          call.element = sw::ElementType::float32;
-          call.count = 8;
-          call.in = call.out = data.data();
-          call.times = &times;
-          const auto gate = gate_on(place);
-          place.comm.run(call);
-          findings.expect(!times.ended(), "times of a call behind a closed gate");
-          const auto opened = std::chrono::steady_clock::now();
-          gate->set();
-          static_cast<void>(place.get(data));
-          findings.expect(times.ended() && times.begun_at() >= opened && times.ended_at() >= times.begun_at(),
-                          "a call's times lie behind what its stream held");
+TEST_CASE("the times of a device call are noted in the stream's order, under a clock too", "[comm]") {
+  for (const bool counted : {false, true})
+    CHECK(on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
+            FakePlace place(counted ? sw::timed(world, std::make_shared<sw::CommunicationClock>()) : world,
+                            FakeRuntime(12));
+            auto data = place.put(Numbers(8, 1));
+            sw::CallTimes times;
+            sw::CollectiveCall call;
+            call.operation = sw::Operation::all_reduce;
+            call.element = sw::ElementType::float32;
+            call.count = 8;
+            call.in = call.out = data.data();
+            call.times = &times;
+            const auto gate = gate_on(place);
+            place.comm.run(call);
+            findings.expect(!times.ended(), "times of a call behind a closed gate");
+            const auto opened = std::chrono::steady_clock::now();
+            gate->set();
+            static_cast<void>(place.get(data));
+            findings.expect(times.ended() && times.begun_at() >= opened &&
+                                times.ended_at() >= times.begun_at(),
+                            "a call's times lie behind what its stream held");
+          }) == "");
+}
+
+TEST_CASE("a clock counts the calls of device ranks by the device's time", "[comm]") {
+  const FakeRuntime runtime(12); // one clock for all ranks, which a launch or a copy moves by a second
+  CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+          const auto clock = std::make_shared<sw::CommunicationClock>();
+          FakePlace place(sw::timed(world, clock, "dp"), runtime);
+          auto data = place.put(Numbers(100, 1));
+          const auto since = [&](sw::Operation operation) {
+            static_cast<void>(place.get(data)); // the device is done
+            static_cast<void>(clock->total());
+            return clock->kind("dp", operation).totals;
+          };
+          clock->restart();
+          place.comm.all_reduce_in_place(data);
+          const auto blocking = since(sw::Operation::all_reduce);
+          findings.expect(blocking.calls == 1 && blocking.bytes == 400 && blocking.seconds == 1,
+                          "a launch takes a second, not ", blocking.seconds);
+          findings.expect(blocking.exposed_seconds == 1 && blocking.waited_seconds >= 1, "all of it exposed");
+
+          clock->restart();
+          sw::Pending pending = place.comm.all_reduce_in_place_async(data);
+          findings.expect(comes_true([&] { return pending.ready(); }), "a started call");
+          place.runtime.rest(place.stream, 5);
+          pending.wait();
+          const auto hidden = since(sw::Operation::all_reduce);
+          findings.expect(hidden.calls == 1 && hidden.seconds == 1 && hidden.exposed_seconds == 0 &&
+                              hidden.hidden_seconds() == 1,
+                          "a call that ran beside the stream is hidden, but exposed are ",
+                          hidden.exposed_seconds);
+
+          // A rank that waits for another's stream waits, but nothing moves.
+          clock->restart();
+          if (world.rank() == 1)
+            place.runtime.rest(place.stream, 7);
+          place.comm.all_reduce_in_place(data);
+          const auto late = since(sw::Operation::all_reduce);
+          findings.expect(late.seconds == 1 && late.exposed_seconds == 1,
+                          "a late stream is no communication");
+
+          clock->restart();
+          if (world.rank() == 0)
+            place.comm.send(data, 1);
+          else
+            place.comm.receive(data, 0);
+          const auto message = since(world.rank() == 0 ? sw::Operation::send : sw::Operation::receive);
+          findings.expect(message.calls == 1 && message.bytes == 400 && message.exposed_seconds == 1,
+                          "a message");
+
+          clock->restart();
+          pending = place.comm.all_reduce_in_place_async(data);
+          clock->restart();
+          pending.wait();
+          findings.expect(since(sw::Operation::all_reduce).calls == 0, "a call before the restart");
+
+          world.barrier(); // counts are those of both
+          const long events = runtime.counts().timed_events;
+          for (int call = 0; call < 5; ++call) {
+            place.comm.all_reduce_in_place(data);
+            static_cast<void>(place.get(data));
+          }
+          clock->count(false);
+          place.comm.all_reduce_in_place(data);
+          findings.expect(since(sw::Operation::all_reduce).calls == 5, "while it counts");
+          world.barrier();
+          findings.expect(runtime.counts().timed_events == events, "events are used again");
+
+          FakePlace plain(world, runtime);
+          plain.comm.all_reduce_in_place(data);
+          static_cast<void>(plain.get(data));
+          world.barrier();
+          findings.expect(runtime.counts().timed_events == events, "a rank without a clock makes no events");
+          clock->count(true);
+          try {
+            auto wrong = place.put(Numbers(world.rank() == 0 ? 3 : 4));
+            place.comm.all_reduce_in_place(wrong);
+            findings.expect(false, "a mismatch must be found");
+          } catch (const sw::CollectiveMismatch&) {
+            findings.expect(since(sw::Operation::all_reduce).calls == 5, "a failed call is not counted");
+          }
         }) == "");
 }
 

@@ -187,7 +187,12 @@ TEST_CASE("neither do they on a device, of float or of bfloat16, on one rank or 
     INFO(way.text());
     const auto schedule = shardwright::make_schedule("1f1b", way.pp, way.inside.accumulation);
     for (const auto train : {nn_test::train_device_zero3, train_device_narrow})
-      CHECK(on_ranks(way.ranks(), [&](const shardwright::HostCommunicator& world, Findings& findings) {
+      CHECK(on_ranks(way.ranks(), [&](const shardwright::HostCommunicator& ranks, Findings& findings) {
+              // A clock in every other run.
+              const auto clock = train == train_device_narrow
+                                     ? std::make_shared<shardwright::CommunicationClock>()
+                                     : nullptr;
+              const shardwright::HostCommunicator world = shardwright::timed(ranks, clock);
               expect_nothing_more(taken(problem.steps,
                                         [&](const nn_test::AtStep& at_step) {
                                           static_cast<void>(train(world, problem, way, schedule, at_step));

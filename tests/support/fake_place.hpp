@@ -7,6 +7,7 @@
 
 #include "support/fake_runtime.hpp"
 
+#include <shardwright/comm/device_clock.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/peer_transport.hpp>
@@ -71,11 +72,16 @@ struct FakeDevice {
   FakeRuntime::Stream stream;
 };
 
-/// @brief A rank that shares its device with the others of its group: where the communicator suite runs.
+/// @brief A rank that shares its device with the others of its group: where the communicator suite runs. If
+/// the group has a clock, that counts the device's calls, too.
 struct FakePlace : FakeDevice {
-  FakePlace(shardwright::HostCommunicator group, FakeRuntime runtime)
+  FakePlace(const shardwright::HostCommunicator& group, FakeRuntime runtime)
       : FakeDevice(std::move(runtime)),
-        comm(shardwright::PeerTransport<FakeRuntime>::connect(std::move(group), this->runtime, stream)) {}
+        comm(shardwright::timed_like(
+            group,
+            shardwright::DeviceCommunicator(
+                shardwright::PeerTransport<FakeRuntime>::connect(group, this->runtime, stream)),
+            this->runtime, stream)) {}
 
   shardwright::DeviceCommunicator comm;
 };

@@ -75,13 +75,17 @@ private:
   std::thread thread_; // last, for it uses the rest
 };
 
-/// @brief Something that happens once.
+/// @brief Something that happens once. With a clock it knows when.
 class FakeSignal {
 public:
+  FakeSignal() = default;
+  explicit FakeSignal(std::shared_ptr<std::atomic<long>> clock) : clock_(std::move(clock)) {}
   void set() {
     {
       const std::lock_guard lock(mutex_);
       set_ = true;
+      if (clock_)
+        time_ = *clock_;
     }
     changed_.notify_all();
   }
@@ -94,15 +98,23 @@ public:
     return set_;
   }
 
+  [[nodiscard]] long time() {
+    const std::lock_guard lock(mutex_);
+    return time_;
+  }
+  [[nodiscard]] const std::shared_ptr<std::atomic<long>>& clock() const noexcept { return clock_; }
+
 private:
+  std::shared_ptr<std::atomic<long>> clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool set_ = false;
+  long time_ = 0;
 };
 
 /// @brief What a runtime has been asked for, over all its copies.
 struct FakeCounts {
-  std::atomic<long> streams{0}, events{0}, tables{0}, memories{0}, launches{0}, copies{0};
+  std::atomic<long> streams{0}, events{0}, timed_events{0}, tables{0}, memories{0}, launches{0}, copies{0};
   std::atomic<bool> broken{false};
 };
 
@@ -197,6 +209,18 @@ public:
     ++counts_->events;
     return {device_, nullptr};
   }
+  [[nodiscard]] Event make_timed_event() {
+    ++counts_->timed_events;
+    return {device_, std::make_shared<FakeSignal>(clock_)};
+  }
+  [[nodiscard]] double seconds(Event& from, Event& to) {
+    return static_cast<double>(to.signal->time() - from.signal->time());
+  }
+  /// @brief Time, which only passes in launches and copies, a second in each, and where a stream is told to
+  /// rest. All copies have one.
+  void rest(Stream& stream, long seconds) {
+    stream.run([clock = clock_, seconds] { *clock += seconds; });
+  }
   [[nodiscard]] Table make_table(std::size_t bytes) {
     ++counts_->tables;
     return {device_, bytes};
@@ -221,9 +245,17 @@ public:
   }
   void record(Event& event, Stream& stream) {
     require(stream, event.device);
-    event.signal = stream.at_once() ? nullptr : std::make_shared<FakeSignal>();
-    if (event.signal)
-      stream.run([signal = event.signal] { signal->set(); });
+    const bool timed = event.signal && event.signal->clock();
+    if (stream.at_once()) {
+      if (timed)
+        event.signal->set();
+      else
+        event.signal = nullptr;
+      return;
+    }
+    event.signal =
+        timed ? std::make_shared<FakeSignal>(event.signal->clock()) : std::make_shared<FakeSignal>();
+    stream.run([signal = event.signal] { signal->set(); });
   }
   void wait(Stream& stream, Event& event) {
     if (event.signal)
@@ -232,7 +264,10 @@ public:
   [[nodiscard]] bool done(Event& event) { return !event.signal || event.signal->is_set(); }
   void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
     ++counts_->copies;
-    stream.run([to, from, bytes] { std::memcpy(to, from, bytes); });
+    stream.run([to, from, bytes, clock = clock_] {
+      std::memcpy(to, from, bytes);
+      ++*clock;
+    });
   }
   template <class Kernel>
   void launch(Stream& stream, const Kernel& kernel, unsigned blocks, std::uint64_t tiles) {
@@ -240,11 +275,12 @@ public:
     if (counts_->broken)
       throw shardwright::TransportError(719, "the device fell off the bus");
     require(stream, device_);
-    stream.run([kernel, blocks, tiles] {
+    stream.run([kernel, blocks, tiles, clock = clock_] {
       for (unsigned block = 0; block < blocks; ++block)
         for (std::uint64_t tile = 0; tile < tiles; ++tile)
           for (unsigned lane = 0; lane < lanes; ++lane)
             kernel(block, tile, lane);
+      ++*clock;
     });
   }
   void call(Stream& stream, void (*function)(void*), void* of) {
@@ -276,6 +312,7 @@ private:
   std::shared_ptr<std::atomic<unsigned>> seeds_;
   std::shared_ptr<FakeCounts> counts_ = std::make_shared<FakeCounts>();
   std::shared_ptr<FakeLinks> links_ = std::make_shared<FakeLinks>();
+  std::shared_ptr<std::atomic<long>> clock_ = std::make_shared<std::atomic<long>>(0);
 };
 
 static_assert(shardwright::PeerRuntime<FakeRuntime>);

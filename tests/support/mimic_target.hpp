@@ -7,6 +7,7 @@
 
 #include "support/fake_runtime.hpp"
 
+#include <shardwright/comm/device_clock.hpp>
 #include <shardwright/comm/peer_transport.hpp>
 #include <shardwright/mesh/target.hpp>
 
@@ -64,8 +65,13 @@ struct MimicTarget {
   }
   /// @brief Peer kernels, over a runtime that does at once what it is asked for.
   [[nodiscard]] static shardwright::DeviceCommunicator by_peers(const shardwright::HostCommunicator& group) {
-    return shardwright::DeviceCommunicator(shardwright::PeerTransport<FakeRuntime>::connect(
-        group, FakeRuntime().on(device()), FakeRuntime::Stream(device())));
+    const FakeRuntime runtime = FakeRuntime().on(device());
+    const FakeRuntime::Stream stream(device());
+    return shardwright::timed_like(
+        group,
+        shardwright::DeviceCommunicator(
+            shardwright::PeerTransport<FakeRuntime>::connect(group, runtime, stream)),
+        runtime, stream);
   }
 };
 

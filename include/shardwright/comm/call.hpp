@@ -75,7 +75,16 @@ public:
   [[nodiscard]] Clock::time_point begun_at() const noexcept { return begun_; }
   [[nodiscard]] Clock::time_point ended_at() const noexcept { return ended_at_; }
 
+  CallTimes() = default;
+  /// @brief Whether it is a MarkedTimes (call_marks.hpp), which has events of a device in place of times.
+  [[nodiscard]] bool marked() const noexcept { return marked_; }
+
+protected:
+  struct Marked {};
+  explicit CallTimes(Marked) noexcept : marked_(true) {}
+
 private:
+  bool marked_ = false;
   Clock::time_point begun_{};
   Clock::time_point ended_at_{};
   std::atomic<bool> ended_{false};

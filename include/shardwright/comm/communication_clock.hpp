@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief How long a rank's communication took, and how much of it the rank had to wait for.
+/// @brief How long a rank's communication took, and how much of it the rank had to wait for. Calls on device
+/// memory: device_clock.hpp.
 
 #include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/comm/gather_vectors.hpp>
@@ -23,7 +24,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Sums over the calls of one kind on one rank.
+/// @brief Sums over the calls of one kind on one rank. For device memory, the rank's stream stands for its
+/// thread.
 struct CommunicationTotals {
   double calls = 0;
   double bytes = 0;           ///< Over the rank's link, as `link_cost` counts them.
@@ -57,25 +59,40 @@ struct CommunicationKind {
 /// @brief Adds up one rank's calls on the communicators that `timed` returns; for one thread at a time.
 class CommunicationClock {
 public:
+  /// @brief What counts calls later than they are made.
+  class Late {
+  public:
+    /// @brief Counts what has ended. @throws the device's error.
+    virtual void collect() = 0;
+    /// @brief Counts none of the calls so far.
+    virtual void forget() noexcept = 0;
+
+  protected:
+    ~Late() = default;
+  };
+
   /// @param counts whether it counts from now on
   explicit CommunicationClock(bool counts = true) : counts_(counts) {}
 
   /// @brief The kinds that were used since the last restart, in the order of their first use.
   [[nodiscard]] std::vector<CommunicationKind> kinds() const {
+    collect();
     std::vector<CommunicationKind> out;
     std::copy_if(kinds_.begin(), kinds_.end(), std::back_inserter(out),
                  [](const CommunicationKind& kind) { return kind.totals.calls > 0; });
     return out;
   }
   /// @brief The sum of all kinds.
-  [[nodiscard]] CommunicationTotals total() const noexcept {
+  [[nodiscard]] CommunicationTotals total() const {
+    collect();
     CommunicationTotals out;
     for (const CommunicationKind& kind : kinds_)
       out += kind.totals;
     return out;
   }
-  /// @brief Whether calls that end from now on are counted.
+  /// @brief Whether calls that end from now on are counted; for device memory, those that begin.
   void count(bool on) noexcept { counts_ = on; }
+  [[nodiscard]] bool counts() const noexcept { return counts_; }
   /// @brief Adds a call to a kind.
   void add(CommunicationKind& kind, const CommunicationTotals& call) noexcept {
     if (counts_)
@@ -83,6 +100,8 @@ public:
   }
   /// @brief Back to nothing, such as after the first step, which warms up.
   void restart() noexcept {
+    for (Late* const each : late_)
+      each->forget();
     for (CommunicationKind& kind : kinds_)
       kind.totals = {};
   }
@@ -94,8 +113,18 @@ public:
     return kinds_.emplace_back(CommunicationKind{std::string(group), operation, {}});
   }
 
+  /// @brief From now on `late` is asked whenever somebody looks, until it leaves.
+  void enter(Late& late) { late_.push_back(&late); }
+  void leave(Late& late) noexcept { std::erase(late_, &late); }
+
 private:
+  void collect() const {
+    for (Late* const each : late_)
+      each->collect();
+  }
+
   std::deque<CommunicationKind> kinds_;
+  std::vector<Late*> late_;
   bool counts_;
 };
 
@@ -126,6 +155,7 @@ public:
     started->pending = below().start(with(call, started->times));
     return Pending(std::move(started));
   }
+  [[nodiscard]] GroupClock clock() const override { return {clock_, label_}; }
 
 private:
   struct Started final : PendingOperation {
@@ -199,8 +229,8 @@ struct PackedKind {
 ///
 /// A call that a rank waits for late is hidden but for the rest; a wait counts for its own call alone. Cost:
 /// a blocking call reads the clock four times, a started one too and allocates one record. A communicator
-/// without it reads no clock. Calls that fail are not counted, nor are those of a group of one, nor those of
-/// device communicators, which end when nobody on the host waits for them: give them CallTimes of their own.
+/// without it reads no clock. Calls that fail are not counted, nor are those of a group of one. Those on
+/// device memory are where a target has made its communicator of one with a clock (timed_like).
 /// @param label name of this group in the clock, such as the axes of the mesh that it is all of
 [[nodiscard]] inline HostCommunicator
 timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, std::string label = {}) {

@@ -26,6 +26,14 @@ class BasicThreadWorld;
 
 } // namespace detail
 
+class CommunicationClock;
+
+/// @brief A clock that counts a group's calls, and the name of the group in it.
+struct GroupClock {
+  std::shared_ptr<CommunicationClock> clock; ///< Null: nobody counts.
+  std::string label;
+};
+
 /// @brief What a handle asks of a transport; one virtual call per communication. `Self` is the interface that
 /// derives from it.
 template <class Self>
@@ -51,6 +59,8 @@ public:
   [[nodiscard]] virtual std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
     return nullptr;
   }
+  /// @brief What counts the calls.
+  [[nodiscard]] virtual GroupClock clock() const { return {}; }
 };
 
 /// @brief A handle on a group of ranks; copies name the same group. `Self` derives from it, and `Interface`
@@ -122,6 +132,9 @@ public:
   [[nodiscard]] std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
     return transport().thread_world();
   }
+
+  /// @brief What counts the calls; no clock where nobody does.
+  [[nodiscard]] GroupClock clock() const { return transport().clock(); }
 
 protected:
   ~CommunicatorHandle() = default;
@@ -195,6 +208,13 @@ public:
       return communicator_.thread_world();
     else
       return nullptr;
+  }
+
+  [[nodiscard]] GroupClock clock() const override {
+    if constexpr (requires { communicator_.clock(); })
+      return communicator_.clock();
+    else
+      return {};
   }
 
   /// Null for a handle without a group.

@@ -54,9 +54,10 @@ struct FreeOnHost {
 } // namespace detail
 
 /// @brief A PeerRuntime on one CUDA device. Streams do not wait for the default one and have the greatest
-/// priority, so that communication gets its place beside a rank's kernels; events measure no time. A device
-/// has as many queues for streams as CUDA_DEVICE_MAX_CONNECTIONS says, 8 where it does not: more streams than
-/// that give the same results with less overlap. With NCCL, whose kernels wait for one another, set it to 32.
+/// priority, so that communication gets its place beside a rank's kernels; most events measure no time. A
+/// device has as many queues for streams as CUDA_DEVICE_MAX_CONNECTIONS says, 8 where it does not: more
+/// streams than that give the same results with less overlap. With NCCL, whose kernels wait for one another,
+/// set it to 32.
 ///
 /// @throws TransportError with the CUDA error's number, name and text.
 class CudaRuntime {
@@ -157,11 +158,12 @@ public:
     return Stream(stream,
                   std::shared_ptr<const void>(stream, [](cudaStream_t own) { cudaStreamDestroy(own); }));
   }
-  [[nodiscard]] Event make_event() {
-    use_device();
-    cudaEvent_t event = nullptr;
-    detail::check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
-    return Event(event);
+  [[nodiscard]] Event make_event() { return make_event(cudaEventDisableTiming); }
+  [[nodiscard]] Event make_timed_event() { return make_event(cudaEventDefault); }
+  [[nodiscard]] double seconds(Event& from, Event& to) {
+    float milliseconds = 0;
+    detail::check_cuda(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "reading a time");
+    return 1e-3 * static_cast<double>(milliseconds);
   }
   [[nodiscard]] Table make_table(std::size_t bytes) {
     use_device();
@@ -218,6 +220,13 @@ public:
   void use_device() const { detail::check_cuda(cudaSetDevice(device_), "choosing the device"); }
 
 private:
+  [[nodiscard]] Event make_event(unsigned flags) {
+    use_device();
+    cudaEvent_t event = nullptr;
+    detail::check_cuda(cudaEventCreateWithFlags(&event, flags), "creating an event");
+    return Event(event);
+  }
+
   int device_;
   int processors_ = 1;
 };

@@ -15,17 +15,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Forwards everything to the communicator below, groups and errors included; a decorator overrides `run` and
 /// `start`, and says in `around` how the groups that split off are decorated.
-class DecoratedTransport : public HostTransport {
+template <class Handle, class Interface>
+class BasicDecoratedTransport : public Interface {
 public:
-  explicit DecoratedTransport(HostCommunicator below) : below_(std::move(below)) {}
+  explicit BasicDecoratedTransport(Handle below) : below_(std::move(below)) {}
   [[nodiscard]] int rank() const noexcept override { return below_.rank(); }
   [[nodiscard]] int size() const noexcept override { return below_.size(); }
   [[nodiscard]] int world_rank(int rank) const override { return below_.world_rank(rank); }
   [[nodiscard]] std::string name() const override { return below_.name(); }
   [[nodiscard]] std::chrono::nanoseconds deadline() const override { return below_.deadline(); }
-  [[nodiscard]] std::shared_ptr<HostTransport> split(int colour, int key, std::string name,
-                                                     SourceLocation where) override {
-    HostCommunicator part = below_.split(colour, key, std::move(name), where);
+  [[nodiscard]] std::shared_ptr<Interface> split(int colour, int key, std::string name,
+                                                 SourceLocation where) override {
+    Handle part = below_.split(colour, key, std::move(name), where);
     return part.valid() ? around(std::move(part)) : nullptr;
   }
   void abort(const std::string& reason) override { below_.abort(reason); }
@@ -33,13 +34,24 @@ public:
   [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
     return below_.thread_world();
   }
+  [[nodiscard]] GroupClock clock() const override { return below_.clock(); }
+  void await_stream(SourceLocation where) override {
+    if constexpr (requires { below_.await_stream(where); })
+      below_.await_stream(where);
+  }
 
 protected:
-  [[nodiscard]] virtual std::shared_ptr<HostTransport> around(HostCommunicator part) const = 0;
-  [[nodiscard]] HostCommunicator& below() noexcept { return below_; }
+  [[nodiscard]] virtual std::shared_ptr<Interface> around(Handle part) const = 0;
+  [[nodiscard]] Handle& below() noexcept { return below_; }
 
 private:
-  HostCommunicator below_;
+  Handle below_;
+};
+
+/// Of host memory.
+class DecoratedTransport : public BasicDecoratedTransport<HostCommunicator, HostTransport> {
+public:
+  using BasicDecoratedTransport::BasicDecoratedTransport;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

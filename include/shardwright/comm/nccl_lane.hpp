@@ -10,9 +10,9 @@
 /// message that nobody has asked for yet, but that stands before one that somebody has, goes to memory of the
 /// lane and is copied when its receive comes.
 
+#include <shardwright/comm/call_marks.hpp>
 #include <shardwright/comm/nccl_member.hpp>
 #include <shardwright/comm/nccl_work.hpp>
-#include <shardwright/comm/peer_group.hpp>
 
 #include <cstddef>
 #include <cstdint>

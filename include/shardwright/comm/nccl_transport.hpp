@@ -5,13 +5,13 @@
 /// @brief The transport over NCCL: forms the communicator, keeps the order of calls, watches over what is on
 /// the streams, and ends in order or at the deadline.
 
+#include <shardwright/comm/call_marks.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/nccl_agreement.hpp>
 #include <shardwright/comm/nccl_collective.hpp>
 #include <shardwright/comm/nccl_lane.hpp>
 #include <shardwright/comm/nccl_member.hpp>
 #include <shardwright/comm/nccl_work.hpp>
-#include <shardwright/comm/peer_group.hpp>
 
 #include <algorithm>
 #include <array>

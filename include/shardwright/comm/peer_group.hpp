@@ -5,6 +5,7 @@
 /// @brief The shared side of thread ranks in device memory: rounds, in which the ranks' calls meet, and the
 /// streams that do their work.
 
+#include <shardwright/comm/call_marks.hpp>
 #include <shardwright/comm/peer_round.hpp>
 #include <shardwright/comm/peer_runtime.hpp>
 #include <shardwright/comm/peer_work.hpp>
@@ -27,20 +28,6 @@
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-/// Notes the times of a call for whoever asks, in a stream's order.
-template <class Runtime>
-void note_begin(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
-  if (times != nullptr)
-    runtime.call(
-        stream, [](void* of) { static_cast<CallTimes*>(of)->begin(); }, times);
-}
-template <class Runtime>
-void note_end(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
-  if (times != nullptr)
-    runtime.call(
-        stream, [](void* of) { static_cast<CallTimes*>(of)->end(); }, times);
-}
 
 /// A group of thread ranks on one device, or on several that reach one another's memory.
 ///

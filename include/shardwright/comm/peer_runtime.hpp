@@ -32,7 +32,8 @@ struct AnyPeerKernel {
 ///    `blocks`, every tile below `tiles` and every lane below `lanes`, in any order.
 /// 5. A Table is memory that the host writes (`host`) and kernels read (`device`) after `upload`, which
 ///    reads it in the stream's order.
-/// 6. `call` runs a function of the host in the stream's order.
+/// 6. `call` runs a function of the host in the stream's order. `make_timed_event` makes an event that also
+///    knows when it passed, and `seconds(from, to)` is the time between two that have.
 /// 7. `device` is its number in this process; streams, events and tables that a runtime makes belong to it.
 ///    An event is recorded on streams of its device; any stream may wait for it.
 /// 8. `reach(other)` lets work of this device read and write the memory of device `other`, now and later;
@@ -47,6 +48,8 @@ concept PeerRuntime = requires(Type runtime, typename Type::Stream stream, typen
   { runtime.reach(device) } -> std::same_as<bool>;
   { runtime.make_stream() } -> std::same_as<typename Type::Stream>;
   { runtime.make_event() } -> std::same_as<typename Type::Event>;
+  { runtime.make_timed_event() } -> std::same_as<typename Type::Event>;
+  { runtime.seconds(event, event) } -> std::same_as<double>;
   { runtime.make_table(bytes) } -> std::same_as<typename Type::Table>;
   { table.host() } -> std::same_as<std::byte*>;
   { table.device() } -> std::same_as<const std::byte*>;

@@ -5,6 +5,7 @@
 /// @brief The memory and the streams of an NVIDIA GPU as a target, and the choice of its communicator.
 
 #include <shardwright/comm/cuda_runtime.hpp>
+#include <shardwright/comm/device_clock.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/peer_transport.hpp>
@@ -97,9 +98,11 @@ struct CudaTarget {
     const CudaRuntime runtime(execution.cuda_device());
     CudaRuntime::Stream stream(execution.cuda_stream(), std::make_shared<execution_space>(execution));
     if (group.size() == 1 || group.thread_world())
-      return DeviceCommunicator(PeerTransport<CudaRuntime>::connect(group, runtime, std::move(stream)));
+      return timed_like(group,
+                        DeviceCommunicator(PeerTransport<CudaRuntime>::connect(group, runtime, stream)),
+                        runtime, stream);
 #if defined(SHARDWRIGHT_WITH_NCCL)
-    return NcclCommunicator::connect(group, runtime, std::move(stream));
+    return timed_like(group, NcclCommunicator::connect(group, runtime, stream), runtime, stream);
 #else
     throw ConfigurationMismatch(
         "CudaTarget: the ranks of a group must be threads of one process, which peer kernels connect, or be "
