@@ -6,7 +6,6 @@
 /// state.
 
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/pending.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/zero.hpp>
 #include <shardwright/tensor/elementwise.hpp>
@@ -16,6 +15,7 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/bucket_collective.hpp>
+#include <shardwright/train/gathered_weight.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/gradient_buckets.hpp>
 #include <shardwright/train/reach.hpp>
@@ -65,7 +65,7 @@ public:
   using reduced_layout = ReducedGradient<Raw, state_layout, typename Zero::axes>;
 
   using Stored = ShardedTensor<stored_layout, Element, Target>;
-  using Weight = ShardedTensor<Compute, const Element, Target>;
+  using Weight = typename detail::GatheredWeight<Compute, Stored>::Tensor;
   using RawTensor = ShardedTensor<Raw, main_element, Target>;
   using ReducedTensor = ShardedTensor<reduced_layout, main_element, Target>;
   using GradientTensor = ShardedTensor<gradient_layout, main_element, Target>;
@@ -113,46 +113,18 @@ public:
 
   /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
   /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
-  void start_gather() {
-    if (uses_++ > 0)
-      return;
-    gather_.template bind<Transition<stored_layout, Compute>>(stored_.core(), stored_.shape(),
-                                                              detail::Background::gathers);
-    if (gather_.kind != detail::BucketCollective::Kind::one) {
-      weight_.emplace(redistribute<Compute>(std::as_const(stored_)));
-      return;
-    }
-    gathered_.emplace(stored_.resources(), stored_.shape());
-    CollectiveCall call = gather_.call;
-    call.element = element_type_of<Element>();
-    call.in = stored_.data();
-    call.out = gathered_->mutable_data();
-    detail::order_call_after<Target>(stored_.execution());
-    arriving_.emplace(gather_.template start<Target>(call));
-  }
+  void start_gather() { weight_.start(stored_); }
   /// @brief Waits for the weights.
-  void finish_gather() {
-    if (!arriving_)
-      return;
-    arriving_->wait();
-    arriving_.reset();
-    weight_.emplace(detail::TensorAccess::take<Weight>(*std::move(gathered_)));
-    gathered_.reset();
-  }
+  void finish_gather() { weight_.finish(); }
   /// @brief Ends a use; with the last one the gathered memory returns to the pool.
-  void release() {
-    if (--uses_ > 0)
-      return;
-    finish_gather();
-    weight_.reset();
-  }
+  void release() { weight_.release(); }
   /// @brief The weights as products read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
-    if (!weight_)
+    if (!weight_.tensor())
       throw LifecycleError("Parameter " + name_ +
                            ": the weights must be gathered before they are read (call start_gather() and "
                            "finish_gather(), and release() after the use)");
-    return *weight_;
+    return *weight_.tensor();
   }
 
   /// @brief Memory to add this microbatch's raw gradient to; the first gradient overwrites.
@@ -331,7 +303,7 @@ private:
   }
 
   void require_released() const {
-    if (uses_ > 0)
+    if (weight_.in_use())
       throw LifecycleError(
           "Parameter " + name_ +
           ": the weights must not be updated while they are gathered (release() them first)");
@@ -409,10 +381,7 @@ private:
   std::string name_;
   Master master_;
   Stored stored_;
-  std::optional<Weight> weight_;
-  std::optional<ShardedTensor<Compute, Element, Target>> gathered_;
-  std::optional<Pending> arriving_; // after the memory that it writes
-  int uses_ = 0;
+  detail::GatheredWeight<Compute, Stored> weight_;
   std::optional<RawTensor> raw_;
   std::optional<ReducedTensor> reduced_;
   std::optional<GradientTensor> gradient_;
@@ -426,7 +395,6 @@ private:
   bool complete_ = false;                              // the step's passes are over
   int under_way_ = 0;                                  // gradients in buckets
   std::array<detail::BucketCollective, 2> reductions_; // by phase
-  detail::BucketCollective gather_;
   std::shared_ptr<Buckets> buckets_;
 };
 
