@@ -163,7 +163,8 @@ private:
 template <class Target>
 class TargetResources final : public BufferPool {
 public:
-  explicit TargetResources(MeshCore& core) : BufferPool(core), execution_(Target::make_execution_space()) {}
+  /// @throws LifecycleError where Kokkos does not run.
+  explicit TargetResources(MeshCore& core) : BufferPool(core), execution_(make_execution_space()) {}
   ~TargetResources() override {
     groups_.clear();
     settle_device();
@@ -175,6 +176,14 @@ public:
   [[nodiscard]] std::vector<DeviceCommunicator>& groups() noexcept { return groups_; }
 
 private:
+  [[nodiscard]] static typename Target::execution_space make_execution_space() {
+    if (!Kokkos::is_initialized())
+      throw LifecycleError(
+          "DeviceMesh: Kokkos must run before the mesh is asked for memory, and until its "
+          "last tensor is gone (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
+    return Target::make_execution_space();
+  }
+
   void* allocate(std::size_t bytes) override {
     if constexpr (!Target::host_accessible)
       wait_for_device<Target>(execution_); // a device may wait by itself before it gives memory
