@@ -74,6 +74,7 @@ double largest_error(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor
   return error;
 }
 
+//! [main]
 int main(int argc, char** argv) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   try {
@@ -83,3 +84,4 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+//! [main]

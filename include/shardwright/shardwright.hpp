@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Shardwright: distributed tensors whose types choose the communication. Includes the layers in their
-/// order.
+/// @brief Shardwright: distributed tensors whose types choose the communication. Includes what programs of
+/// tensors need, in the order of the layers; schedule/, plan/, train/, nn/ and io/ are included by header.
 
 // Errors, integers, counter-based random numbers.
 #include <shardwright/core/config.hpp>
