@@ -31,7 +31,7 @@ public:
       throw InvalidArgument(std::string(Order::name) + ": the sequence " + std::to_string(sequence) +
                             " must be a multiple of " + std::to_string(divisor) +
                             ", two chunks for each of " + std::to_string(ranks) +
-                            " context ranks (change the sequence length, or use " + "fewer context ranks)");
+                            " context ranks (change the sequence length, or use fewer context ranks)");
   }
 
   [[nodiscard]] std::int64_t sequence() const noexcept { return sequence_; } ///< Tokens of a whole sequence.

@@ -132,8 +132,8 @@ public:
   [[nodiscard]] Slot gradient_slot() {
     if (complete_) {
       throw LifecycleError("Parameter " + name_ +
-                           ": the step's gradient is finished, nothing must be added to it (call"
-                           " restart() for the next step)");
+                           ": the step's gradient is finished, nothing must be added to it (call "
+                           "restart() for the next step)");
     }
     const bool first = !raw_;
     if (first)
