@@ -102,16 +102,10 @@ std::string Options::configuration_text() const {
   return out.str();
 }
 
-ParseResult parse(int argc, const char* const* argv, const Environment& environment) {
-  Options options;
-  CLI::App app{
-      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp) "
-      "and tensor (tp) ranks. The losses do not depend on the mesh.",
-      "train_gpt"};
-  app.allow_extras();
-  app.get_formatter()->column_width(help_column);
-  constexpr int most = 1 << 20;
+namespace {
 
+/// What stands on the command line in words or in units of its own, until parse() knows what it means.
+struct Words {
   std::vector<std::string> data;
   std::string mesh;
   std::string transport = "auto";
@@ -119,63 +113,63 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   std::string precision = "fp32";
   std::string recompute = "none";
   std::string context = "all-to-all";
-  std::string metrics;
-  std::string tensorboard;
   std::string non_finite = "stop";
+  std::string metrics, tensorboard, timeline, timeline_svg; ///< Paths.
   double link_microseconds = 0;
   double link_gigabytes = 0;
-  std::string timeline;
-  std::string timeline_svg;
-  std::vector<std::string> preset_names;
-  for (const Preset& preset : presets())
-    preset_names.emplace_back(preset.name);
-  ModelSize chosen;
+  ModelSize size; ///< Of it only what was given counts.
+};
 
-  // A help text that does not name its default gets the one that the option holds.
-  const auto with_default = [](const std::string& help, auto value) {
-    return help.find("Default:") == std::string::npos ? help + " Default: " + text(value) + "." : help;
-  };
-  const auto whole = [&app, &with_default](const char* name, int& target, int least, const std::string& help,
-                                           const char* group) {
-    return app.add_option(name, target, with_default(help, target))
-        ->check(whole_from<int>(least, most))
-        ->type_name("N")
-        ->group(group);
-  };
-  const auto count = [&app, &with_default](const char* name, std::int64_t& target, std::int64_t least,
-                                           const std::string& help, const char* group) {
-    return app.add_option(name, target, with_default(help, target))
+/// Adds options to one group of the help. A help text that does not name its default gets the one that the
+/// option holds.
+class OptionGroup {
+public:
+  OptionGroup(CLI::App& app, const char* name) : app_(app), name_(name) {}
+
+  template <class Value>
+  CLI::Option* add(const char* option, Value& value, const std::string& help) {
+    return app_.add_option(option, value, help)->group(name_);
+  }
+  CLI::Option* flag(const char* option, bool& value, const std::string& help) {
+    return app_.add_flag(option, value, help)->group(name_);
+  }
+  CLI::Option* whole(const char* option, int& value, int least, const std::string& help) {
+    return add(option, value, with_default(help, value))->check(whole_from<int>(least, most))->type_name("N");
+  }
+  CLI::Option* count(const char* option, std::int64_t& value, std::int64_t least, const std::string& help) {
+    return add(option, value, with_default(help, value))
         ->check(whole_from<std::int64_t>(least, 1'000'000'000'000))
-        ->type_name("N")
-        ->group(group);
-  };
-  const auto real = [&app, &with_default](const char* name, double& target, double least, bool least_allowed,
-                                          const std::string& help, const char* group) {
-    return app.add_option(name, target, with_default(help, target))
+        ->type_name("N");
+  }
+  CLI::Option* real(const char* option, double& value, double least, bool least_allowed,
+                    const std::string& help) {
+    return add(option, value, with_default(help, value))
         ->check(real_from(least, least_allowed))
-        ->type_name("X")
-        ->group(group);
-  };
+        ->type_name("X");
+  }
 
-  app.add_option("--data", data,
-                 "Text files and directories, several allowed. Directories are read recursively, text only. "
-                 "Every tenth "
-                 "block is held out for validation. Default: this repository's own sources and documents.")
-      ->type_name("PATH")
-      ->group("Data");
+  static constexpr int most = 1 << 20;
 
-  app.add_option(
-         "--mesh", mesh,
+private:
+  template <class Value>
+  static std::string with_default(const std::string& help, Value value) {
+    return help.find("Default:") == std::string::npos ? help + " Default: " + text(value) + "." : help;
+  }
+
+  CLI::App& app_;
+  const char* name_;
+};
+
+void add_rank_options(CLI::App& app, Options& options, Words& words) {
+  OptionGroup in(app, "Ranks");
+  in.add("--mesh", words.mesh,
          "Ranks along each axis, such as pp=2,dp=2,tp=2. Default: all ranks on dp. dpr are replicas of "
          "dp, which --zero does not shard over; cp splits sequences.")
-      ->type_name("AXES")
-      ->group("Ranks");
-  app.add_option("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
-      ->check(whole_from<int>(1, most))
-      ->type_name("N")
-      ->group("Ranks");
-  app.add_option(
-         "--schedule", options.schedule,
+      ->type_name("AXES");
+  in.add("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
+      ->check(whole_from<int>(1, OptionGroup::most))
+      ->type_name("N");
+  in.add("--schedule", options.schedule,
          "Order of the pipeline's passes: " + joined(shardwright::schedule_names(), " or ") +
              ", or a file whose name ends in .csv: a line for each rank, cells such as 0F7 (stage, pass, "
              "microbatch). Default: " +
@@ -185,162 +179,208 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
             return is_schedule_file(word) ? std::string() : one_of(shardwright::schedule_names())(word);
           },
           std::string()))
-      ->type_name("NAME")
-      ->group("Ranks");
-  whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds.", "Ranks");
-  app.add_option(
-         "--transport", transport,
+      ->type_name("NAME");
+  in.whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds.");
+  in.add("--transport", words.transport,
          "auto, threads or mpi: ranks are threads of this process, or the processes that an MPI launcher "
          "started. Default: auto, what it was started as.")
       ->check(one_of({"auto", "threads", "mpi"}))
-      ->type_name("NAME")
-      ->group("Ranks");
-  app.add_option("--target", target,
-                 "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, "
-                 "and takes "
-                 "--precision fp32, or bf16 with --zero 0 or 3. Default: host.")
+      ->type_name("NAME");
+  in.add(
+        "--target", words.target,
+        "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, and takes "
+        "--precision fp32, or bf16 with --zero 0 or 3. Default: host.")
       ->check(one_of({"host", "cuda"}))
-      ->type_name("NAME")
-      ->group("Ranks");
-  whole("--gpus", options.gpus, 1,
-        "GPUs that the ranks take in turns. Threads on several need peer access between them. 1 is the GPU "
-        "of Kokkos.",
-        "Ranks");
-  app.add_flag("--cuda-graph", options.cuda_graph,
-               "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.")
-      ->group("Ranks");
-  real("--deadline", options.deadline_seconds, 0, false,
-       "Seconds that a rank waits for the others before it ends with an error that names who is missing.",
-       "Ranks");
+      ->type_name("NAME");
+  in.whole(
+      "--gpus", options.gpus, 1,
+      "GPUs that the ranks take in turns. Threads on several need peer access between them. 1 is the GPU "
+      "of Kokkos.");
+  in.flag("--cuda-graph", options.cuda_graph,
+          "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.");
+  in.real("--deadline", options.deadline_seconds, 0, false,
+          "Seconds that a rank waits for the others before it ends with an error that names who is missing.");
 
-  real("--link-latency", link_microseconds, 0, true,
-       "Microseconds of a simulated link between the ranks; 0 for none.", "Ranks");
-  real("--link-bandwidth", link_gigabytes, 0, true,
-       "Gigabytes per second of that link, each way and rank; 0 for no limit.", "Ranks");
+  in.real("--link-latency", words.link_microseconds, 0, true,
+          "Microseconds of a simulated link between the ranks; 0 for none.");
+  in.real("--link-bandwidth", words.link_gigabytes, 0, true,
+          "Gigabytes per second of that link, each way and rank; 0 for no limit.");
+}
 
-  app.add_option("--model", options.model,
-                 "Size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model + ".")
+void add_model_options(CLI::App& app, Options& options, Words& words) {
+  OptionGroup in(app, "Model");
+  std::vector<std::string> preset_names;
+  for (const Preset& preset : presets())
+    preset_names.emplace_back(preset.name);
+  in.add("--model", options.model,
+         "Size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model + ".")
       ->check(one_of(preset_names))
-      ->type_name("NAME")
-      ->group("Model");
-  whole("--layers", chosen.layers, 1, "Decoder layers. Default: the model's.", "Model");
-  whole("--d-model", chosen.d_model, 1, "Width of the residual stream. Default: the model's.", "Model");
-  whole("--heads", chosen.heads, 1, "Query heads. Default: the model's.", "Model");
-  whole("--kv-heads", chosen.kv_heads, 1,
-        "Key and value heads, a divisor of the query heads. Default: the model's.", "Model");
-  whole("--hidden", chosen.hidden, 1, "Width of the feed-forward block. Default: the model's.", "Model");
-  whole("--sequence", chosen.sequence, 2, "Tokens of a sample. Default: the model's.", "Model");
-  whole("--vocabulary", chosen.vocabulary, 256,
-        "Tokens; 256 bytes, and more only to divide by tp or for the size. Default: the model's.", "Model");
-  app.add_flag("--tied", options.tied, "Use one table for the embedding and the output head.")
-      ->group("Model");
-  app.add_option(
-         "--precision", precision,
+      ->type_name("NAME");
+  in.whole("--layers", words.size.layers, 1, "Decoder layers. Default: the model's.");
+  in.whole("--d-model", words.size.d_model, 1, "Width of the residual stream. Default: the model's.");
+  in.whole("--heads", words.size.heads, 1, "Query heads. Default: the model's.");
+  in.whole("--kv-heads", words.size.kv_heads, 1,
+           "Key and value heads, a divisor of the query heads. Default: the model's.");
+  in.whole("--hidden", words.size.hidden, 1, "Width of the feed-forward block. Default: the model's.");
+  in.whole("--sequence", words.size.sequence, 2, "Tokens of a sample. Default: the model's.");
+  in.whole("--vocabulary", words.size.vocabulary, 256,
+           "Tokens; 256 bytes, and more only to divide by tp or for the size. Default: the model's.");
+  in.flag("--tied", options.tied, "Use one table for the embedding and the output head.");
+  in.add("--precision", words.precision,
          "fp32 or fp64: element type of everything. bf16 or fp16: that of parameters and activations; "
          "masters, gradients, optimizer state and loss stay in fp32, and fp16 scales the loss. "
          "Default: fp32.")
       ->check(one_of({"fp32", "fp64", "bf16", "fp16"}))
-      ->type_name("NAME")
-      ->group("Model");
-  app.add_flag(
-         "--sequence-parallel", options.sequence_parallel,
-         "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.")
-      ->group("Model");
-  app.add_option(
-         "--recompute", recompute,
-         "What layers compute again in the backward pass instead of keeping it: none, selective "
-         "(attention) or full (all but the layer's input); full:4 is the first four layers. The losses "
-         "stay the same to the bit. Default: none.")
-      ->type_name("KIND")
-      ->group("Training");
-  app.add_option(
-         "--dropout", options.dropout,
-         "Share of what attention and MLP add to the stream that training sets to zero, from 0 to below "
-         "1. Default: 0.")
-      ->check(real_from(0, true))
-      ->type_name("X")
-      ->group("Training");
-
-  app.add_option(
-         "--context", context,
+      ->type_name("NAME");
+  in.flag("--sequence-parallel", options.sequence_parallel,
+          "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.");
+  in.add("--context", words.context,
          "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of "
          "the heads) or ring (keys and values travel; any number of heads).")
       ->check(one_of({"all-to-all", "ring"}))
-      ->type_name("WAY")
-      ->group("Model");
+      ->type_name("WAY");
 
-  app.add_option(
-         "--zero", options.zero,
+  in.add("--zero", options.zero,
          "What data and context ranks share out: 0 nothing, 1 the optimizer state, 2 gradients too, 3 "
          "parameters too. Ranks of dpr hold replicas of it. Default: 0.")
       ->check(one_of({"0", "1", "2", "3"}))
-      ->type_name("STAGE")
-      ->group("Model");
+      ->type_name("STAGE");
+}
 
-  whole("--batch", options.batch, 1, "Sequences of a step, over all ranks: dp x microbatch x accumulation.",
-        "Training");
-  whole("--microbatch", options.microbatch, 1,
-        "Sequences of one pass of one data rank. Default: batch / (dp x accumulation).", "Training");
-  whole(
+void add_training_options(CLI::App& app, Options& options, Words& words) {
+  OptionGroup in(app, "Training");
+  in.add("--recompute", words.recompute,
+         "What layers compute again in the backward pass instead of keeping it: none, selective "
+         "(attention) or full (all but the layer's input); full:4 is the first four layers. The losses "
+         "stay the same to the bit. Default: none.")
+      ->type_name("KIND");
+  in.add("--dropout", options.dropout,
+         "Share of what attention and MLP add to the stream that training sets to zero, from 0 to below "
+         "1. Default: 0.")
+      ->check(real_from(0, true))
+      ->type_name("X");
+
+  in.whole("--batch", options.batch, 1,
+           "Sequences of a step, over all ranks: dp x microbatch x accumulation.");
+  in.whole("--microbatch", options.microbatch, 1,
+           "Sequences of one pass of one data rank. Default: batch / (dp x accumulation).");
+  in.whole(
       "--accumulation,--microbatches", options.accumulation, 1,
       "Passes whose gradients are added before a step; a pipeline has them in flight. Default: batch / (dp x "
-      "microbatch), or 1; with a pipeline batch / dp.",
-      "Training");
-  count("--steps", options.steps, 1, "Optimizer steps.", "Training");
-  app.add_option("--seed", options.seed,
-                 "Chooses initial weights and batches; equal seeds give equal runs. Default: " +
-                     text(options.seed) + ".")
+      "microbatch), or 1; with a pipeline batch / dp.");
+  in.count("--steps", options.steps, 1, "Optimizer steps.");
+  in.add("--seed", options.seed,
+         "Chooses initial weights and batches; equal seeds give equal runs. Default: " + text(options.seed) +
+             ".")
       ->check(whole_from<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()))
-      ->type_name("N")
-      ->group("Training");
-  real("--lr", options.learning_rate, 0, false,
-       "Peak learning rate of AdamW. Default: 0.016 / sqrt(d_model).", "Training");
-  count("--warmup", options.warmup, 0, "Steps in which the rate rises from 0. Default: a tenth, at most 100.",
-        "Training");
-  real("--min-lr", options.least_learning_rate, 0, true, "Rate at the end of the cosine. Default: lr / 10.",
-       "Training");
-  real("--weight-decay", options.weight_decay, 0, true, "Decoupled weight decay of matrices.", "Training");
-  real("--clip", options.clip, 0, true, "Largest norm of the whole gradient; 0 for no limit.", "Training");
+      ->type_name("N");
+  in.real("--lr", options.learning_rate, 0, false,
+          "Peak learning rate of AdamW. Default: 0.016 / sqrt(d_model).");
+  in.count("--warmup", options.warmup, 0,
+           "Steps in which the rate rises from 0. Default: a tenth, at most 100.");
+  in.real("--min-lr", options.least_learning_rate, 0, true,
+          "Rate at the end of the cosine. Default: lr / 10.");
+  in.real("--weight-decay", options.weight_decay, 0, true, "Decoupled weight decay of matrices.");
+  in.real("--clip", options.clip, 0, true, "Largest norm of the whole gradient; 0 for no limit.");
 
-  app.add_option(
-         "--non-finite", non_finite,
+  in.add("--non-finite", words.non_finite,
          "What to do where loss or gradients are infinite or NaN: stop, or skip the step. All ranks do "
          "the same, and name the place. Default: stop.")
       ->check(one_of({"stop", "skip"}))
-      ->type_name("NAME")
-      ->group("Training");
-  count("--check-replicas", options.check_replicas, 0,
-        "Steps between comparisons of all copies of weights and optimizer state; 0 for none.", "Training");
+      ->type_name("NAME");
+  in.count("--check-replicas", options.check_replicas, 0,
+           "Steps between comparisons of all copies of weights and optimizer state; 0 for none.");
+}
 
-  count("--validate-every", options.validate_every, 0, "Steps between held-out losses; 0 for one at the end.",
-        "Output");
-  whole("--validation-batches", options.validation_batches, 1, "Batches of a held-out loss, at most.",
-        "Output");
-  whole("--sample", options.sample, 0, "Bytes of text to generate at the end; 0 for none.", "Output");
-  app.add_option("--prompt", options.prompt, "Text that the generated text continues. Default: 'The '.")
-      ->type_name("TEXT")
-      ->group("Output");
-  real("--temperature", options.temperature, 0, true,
-       "Spread of the generated text; 0 takes the likeliest byte.", "Output");
-  app.add_option("--metrics", metrics, "File to which each step is appended as a line of JSON.")
-      ->type_name("FILE")
-      ->group("Output");
-  app.add_option("--tensorboard", tensorboard,
-                 "Directory for the same numbers as event files, which TensorBoard shows.")
-      ->type_name("DIR")
-      ->group("Output");
-  app.add_option("--timeline", timeline,
-                 "File for a trace of the last step, all ranks, that ui.perfetto.dev opens.")
-      ->type_name("FILE")
-      ->group("Output");
-  app.add_option("--timeline-svg", timeline_svg,
-                 "File for a drawing of the last step: measured times beside those planned with their means.")
-      ->type_name("FILE")
-      ->group("Output");
-  app.add_flag("--verify", options.verify,
-               "Repeat the run on one rank and print the largest differences of losses and final parameters.")
-      ->group("Output");
+void add_output_options(CLI::App& app, Options& options, Words& words) {
+  OptionGroup in(app, "Output");
+  in.count("--validate-every", options.validate_every, 0,
+           "Steps between held-out losses; 0 for one at the end.");
+  in.whole("--validation-batches", options.validation_batches, 1, "Batches of a held-out loss, at most.");
+  in.whole("--sample", options.sample, 0, "Bytes of text to generate at the end; 0 for none.");
+  in.add("--prompt", options.prompt, "Text that the generated text continues. Default: 'The '.")
+      ->type_name("TEXT");
+  in.real("--temperature", options.temperature, 0, true,
+          "Spread of the generated text; 0 takes the likeliest byte.");
+  in.add("--metrics", words.metrics, "File to which each step is appended as a line of JSON.")
+      ->type_name("FILE");
+  in.add("--tensorboard", words.tensorboard,
+         "Directory for the same numbers as event files, which TensorBoard shows.")
+      ->type_name("DIR");
+  in.add("--timeline", words.timeline,
+         "File for a trace of the last step, all ranks, that ui.perfetto.dev opens.")
+      ->type_name("FILE");
+  in.add("--timeline-svg", words.timeline_svg,
+         "File for a drawing of the last step: measured times beside those planned with their means.")
+      ->type_name("FILE");
+  in.flag("--verify", options.verify,
+          "Repeat the run on one rank and print the largest differences of losses and final parameters.");
+}
 
+/// What the words mean; the rest of the command line has been read into `options` already.
+void settle_words(Options& options, const Words& words, const IsGiven& given,
+                  const Environment& environment) {
+  if (given("--mesh"))
+    options.mesh = parse_mesh(words.mesh);
+  options.transport = words.transport == "mpi"       ? Transport::mpi
+                      : words.transport == "threads" ? Transport::threads
+                                                     : Transport::automatic;
+  for (const Precision each : {Precision::fp32, Precision::fp64, Precision::bf16, Precision::fp16})
+    if (words.precision == name_of(each))
+      options.precision = each;
+  options.target = words.target == "cuda" ? Device::cuda : Device::host;
+  options.metrics = words.metrics;
+  options.tensorboard = words.tensorboard;
+  options.non_finite =
+      words.non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
+  options.link = {words.link_microseconds * 1e-6, words.link_gigabytes * 1e9};
+  options.timeline = words.timeline;
+  options.timeline_svg = words.timeline_svg;
+  for (const std::string& path : words.data)
+    options.data.emplace_back(path);
+  if (options.data.empty())
+    options.data.push_back(environment.source_directory);
+
+  options.size = std::find_if(presets().begin(), presets().end(), [&](const Preset& preset) {
+                   return preset.name == options.model;
+                 })->size;
+  constexpr std::array<std::pair<const char*, int ModelSize::*>, 7> sizes{
+      {{"--layers", &ModelSize::layers},
+       {"--d-model", &ModelSize::d_model},
+       {"--heads", &ModelSize::heads},
+       {"--kv-heads", &ModelSize::kv_heads},
+       {"--hidden", &ModelSize::hidden},
+       {"--sequence", &ModelSize::sequence},
+       {"--vocabulary", &ModelSize::vocabulary}}};
+  for (const auto& [name, member] : sizes)
+    if (given(name))
+      options.size.*member = words.size.*member;
+
+  options.ring = words.context == "ring";
+  options.recompute = parse_recompute(words.recompute, options.size.layers);
+}
+
+} // namespace
+
+ParseResult parse(int argc, const char* const* argv, const Environment& environment) {
+  Options options;
+  Words words;
+  CLI::App app{
+      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp) "
+      "and tensor (tp) ranks. The losses do not depend on the mesh.",
+      "train_gpt"};
+  app.allow_extras();
+  app.get_formatter()->column_width(help_column);
+  OptionGroup(app, "Data")
+      .add("--data", words.data,
+           "Text files and directories, several allowed. Directories are read recursively, text only. "
+           "Every tenth block is held out for validation. Default: this repository's own sources and "
+           "documents.")
+      ->type_name("PATH");
+  add_rank_options(app, options, words);
+  add_model_options(app, options, words);
+  add_training_options(app, options, words);
+  add_output_options(app, options, words);
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
 
   app.footer("Models:" + preset_table() +
@@ -355,44 +395,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     if (auto help = help_or_parse(app, argc, argv, "text files are named by --data", "--data"))
       return {std::nullopt, *std::move(help), 0};
     const auto given = [&app](const char* name) { return app.count(name) > 0; };
-
-    if (given("--mesh"))
-      options.mesh = parse_mesh(mesh);
-    options.transport = transport == "mpi"       ? Transport::mpi
-                        : transport == "threads" ? Transport::threads
-                                                 : Transport::automatic;
-    for (const Precision each : {Precision::fp32, Precision::fp64, Precision::bf16, Precision::fp16})
-      if (precision == name_of(each))
-        options.precision = each;
-    options.target = target == "cuda" ? Device::cuda : Device::host;
-    options.metrics = metrics;
-    options.tensorboard = tensorboard;
-    options.non_finite = non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
-    options.link = {link_microseconds * 1e-6, link_gigabytes * 1e9};
-    options.timeline = timeline;
-    options.timeline_svg = timeline_svg;
-    for (const std::string& path : data)
-      options.data.emplace_back(path);
-    if (options.data.empty())
-      options.data.push_back(environment.source_directory);
-
-    options.size = std::find_if(presets().begin(), presets().end(), [&](const Preset& preset) {
-                     return preset.name == options.model;
-                   })->size;
-    constexpr std::array<std::pair<const char*, int ModelSize::*>, 7> sizes{
-        {{"--layers", &ModelSize::layers},
-         {"--d-model", &ModelSize::d_model},
-         {"--heads", &ModelSize::heads},
-         {"--kv-heads", &ModelSize::kv_heads},
-         {"--hidden", &ModelSize::hidden},
-         {"--sequence", &ModelSize::sequence},
-         {"--vocabulary", &ModelSize::vocabulary}}};
-    for (const auto& [name, member] : sizes)
-      if (given(name))
-        options.size.*member = chosen.*member;
-
-    options.ring = context == "ring";
-    options.recompute = parse_recompute(recompute, options.size.layers);
+    settle_words(options, words, given, environment);
     settle_ranks(options, given, environment);
     check_model(options);
     settle_batch(options, given);

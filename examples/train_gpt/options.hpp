@@ -5,10 +5,9 @@
 /// @brief The command line of train_gpt as a value: what the options say, or a sentence of what is wrong with
 /// them.
 
-#include <shardwright/train/recompute.hpp>
-
 #include <shardwright/comm/link_cost.hpp>
 #include <shardwright/train/non_finite.hpp>
+#include <shardwright/train/recompute.hpp>
 
 #include <cstddef>
 #include <cstdint>
