@@ -3,6 +3,7 @@
 // warps are threads.
 
 #include <shardwright/tensor/kernels/attention_lanes.hpp>
+#include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
@@ -187,6 +188,27 @@ TEST_CASE("The threads of a warp share the sum of squares of a block") {
          i < std::min(x.size(), (block + 1) * detail::reduce_block); ++i)
       sum += static_cast<double>(x(i)) * static_cast<double>(x(i));
     REQUIRE(std::abs(partial(block) - sum) < 1e-9 * sum);
+  }
+}
+
+TEST_CASE("A block of warps adds what one warp adds") {
+  const auto x = random_vector<double>(1000, 1);
+  const auto loss = random_vector<float>(300, 2);
+  const auto targets = random_ids(300, 5, 3);
+  for (std::size_t i = 0; i < 300; i += 7)
+    targets(i) = -1;
+  Vector<double> one("one", 3), all("all", 3);
+  for (const bool add : {false, true}) {
+    detail::SumInOrder<double>{x.data(), x.size(), one.data(), add}(0);
+    detail::SumLosses<float>{loss.data(), targets.data(), 300, one.data() + 1, add}(0);
+    using Sum = detail::SumInOrder<double, 4>;
+    sw_test::run_host_blocks(1, Sum::shared_bytes, Sum{x.data(), x.size(), all.data(), add});
+    using Losses = detail::SumLosses<float, 4>;
+    sw_test::run_host_blocks(1, Losses::shared_bytes,
+                             Losses{loss.data(), targets.data(), 300, all.data() + 1, add});
+    for (std::size_t i = 0; i < 3; ++i)
+      REQUIRE(std::abs(all(i) - one(i)) < 1e-12 * 300);
+    REQUIRE(one(2) == (add ? 2 : 1) * 257.0);
   }
 }
 

@@ -36,6 +36,30 @@ SHARDWRIGHT_FUNCTION inline std::size_t block_thread(const Block& block) {
   return block.warp() * lane_threads + lane_number();
 }
 
+/// The one warp of a launch that has no blocks.
+struct LoneWarp {
+  SHARDWRIGHT_FUNCTION std::size_t index() const { return 0; }
+  SHARDWRIGHT_FUNCTION unsigned warp() const { return 0; }
+  SHARDWRIGHT_FUNCTION unsigned char* shared() const { return nullptr; }
+  SHARDWRIGHT_FUNCTION void barrier() const {}
+  SHARDWRIGHT_FUNCTION void end_copies() const {}
+};
+
+/// The sum of all threads' numbers, always in the same order; `shared` has room for one of each warp.
+template <unsigned warps, class Number, class Block>
+SHARDWRIGHT_FUNCTION inline Number sum_over_block(const Block& block, Number own, Number* shared) {
+  Number sum = over_threads(own, PlusLanes{});
+  if constexpr (warps > 1) {
+    if (first_lane())
+      shared[block.warp()] = sum;
+    block.barrier();
+    sum = Number(0);
+    for (unsigned w = 0; w < warps; ++w)
+      sum += shared[w];
+  }
+  return sum;
+}
+
 /// Shared memory that a kernel may use on every device.
 inline constexpr std::size_t shared_bytes_everywhere = std::size_t{48} << 10;
 

@@ -84,25 +84,32 @@ struct TokenLoss {
   }
 };
 
-/// Losses in result[0] and unmasked tokens in result[1]; one pass, in the order of tokens and lanes.
-template <class Element>
+/// Losses in result[0] and unmasked tokens in result[1]; one pass, in the order of tokens and threads, as
+/// SumInOrder.
+template <class Element, unsigned count_of_warps = 1>
 struct SumLosses {
+  static constexpr unsigned warps = count_of_warps;
+  static constexpr unsigned blocks_at_once = 1;
+  static constexpr std::size_t shared_bytes = 2 * warps * sizeof(double);
   const Element* loss;
   const std::int32_t* targets;
   std::size_t count;
   double* result;
   bool add;
 
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { (*this)(LoneWarp{}); }
+  template <KernelBlock Block>
+  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
     double losses = 0.0;
     double tokens = 0.0;
-    for (std::size_t i = lane_number(); i < count; i += lane_threads) {
+    for (std::size_t i = block_thread(block); i < count; i += warps * lane_threads) {
       losses += static_cast<double>(loss[i]);
       tokens += targets[i] < 0 ? 0.0 : 1.0;
     }
-    losses = over_threads(losses, PlusLanes{});
-    tokens = over_threads(tokens, PlusLanes{});
-    if (!first_lane())
+    auto* const shared = reinterpret_cast<double*>(block.shared());
+    losses = sum_over_block<warps>(block, losses, shared);
+    tokens = sum_over_block<warps>(block, tokens, shared + warps);
+    if (block_thread(block) != 0)
       return;
     result[0] = add ? result[0] + losses : losses;
     result[1] = add ? result[1] + tokens : tokens;
@@ -225,9 +232,16 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
                 "sum_losses: the result must be double.");
   detail::require_rows("sum_losses", targets, loss);
   detail::require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
-  detail::run_lanes(
-      "sw::sum_losses", execution, 1,
-      detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add});
+  if constexpr (detail::BlockLauncher<Execution>::available) {
+    using Sum = detail::SumLosses<Element, 32>;
+    detail::BlockLauncher<Execution>::run(
+        execution, 1, Sum::shared_bytes,
+        Sum{loss.data(), targets.data(), loss.extent(0), result.data(), add});
+  } else {
+    detail::run_lanes(
+        "sw::sum_losses", execution, 1,
+        detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add});
+  }
 }
 
 /// @brief In place: logits become scale * (softmax - one-hot of the target); rows of masked tokens become

@@ -5,9 +5,13 @@
 /// @brief Sums over all elements in double precision and fixed order: sum of squares, count of values not
 /// finite.
 
+#include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/parts.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/tensor/kernels/cuda_block.hpp>
+#endif
 
 #include <cstddef>
 #include <type_traits>
@@ -109,21 +113,39 @@ struct NonfiniteBlocks {
   }
 };
 
-template <class Number>
+/// By one block of so many warps, because one warp would wait for each of its loads.
+template <class Number, unsigned count_of_warps = 1>
 struct SumInOrder {
+  static constexpr unsigned warps = count_of_warps;
+  static constexpr unsigned blocks_at_once = 1;
+  static constexpr std::size_t shared_bytes = warps * sizeof(Number);
   const Number* partial;
   std::size_t count;
   Number* result;
   bool add;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
-    Number sum = add && first_lane() ? *result : Number(0);
-    for (std::size_t i = lane_number(); i < count; i += lane_threads)
-      sum += partial[i];
-    sum = over_threads(sum, PlusLanes{});
-    if (first_lane())
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { (*this)(LoneWarp{}); }
+  template <KernelBlock Block>
+  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+    Number own = add && block_thread(block) == 0 ? *result : Number(0);
+    for (std::size_t i = block_thread(block); i < count; i += warps * lane_threads)
+      own += partial[i];
+    const Number sum = sum_over_block<warps>(block, own, reinterpret_cast<Number*>(block.shared()));
+    if (block_thread(block) == 0)
       *result = sum;
   }
 };
+
+template <class Execution, class Number>
+void run_sum_in_order(const Execution& execution, const Number* partial, std::size_t count, Number* result,
+                      bool add) {
+  if constexpr (BlockLauncher<Execution>::available) {
+    using Sum = SumInOrder<Number, 32>;
+    BlockLauncher<Execution>::run(execution, 1, Sum::shared_bytes, Sum{partial, count, result, add});
+  } else {
+    run_lanes("sw::sum_order", execution, 1, SumInOrder<Number>{partial, count, result, add});
+  }
+}
 
 template <class Blocks, class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void run_reduction(const char* operation, const Execution& execution, const X& x, const Result& result,
@@ -133,8 +155,8 @@ void run_reduction(const char* operation, const Execution& execution, const X& x
   require(result.extent(0) >= 1, operation, "the result must have one element.");
   require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
   run_lanes(operation, execution, blocks, Blocks{all.data, all.size, workspace.data()});
-  run_lanes("sw::sum_order", execution, 1,
-            SumInOrder<typename Work::value_type>{workspace.data(), blocks, result.data(), add});
+  const typename Work::value_type* const partial = workspace.data();
+  run_sum_in_order(execution, partial, blocks, result.data(), add);
 }
 
 } // namespace detail
@@ -179,8 +201,8 @@ public:
   template <KernelVector Result>
   void finish(const Result& result) {
     launcher_.launch();
-    detail::run_lanes("sw::sum_order", launcher_.execution(), 1,
-                      detail::SumInOrder<double>{workspace_, blocks_, result.data(), false});
+    detail::run_sum_in_order<Execution, double>(launcher_.execution(), workspace_, blocks_, result.data(),
+                                                false);
   }
 
 private:
