@@ -345,16 +345,14 @@ TEST_CASE("AdamW of many parameters at once gives the bits of one after the othe
   using Execution = std::decay_t<decltype(execution())>;
   constexpr std::size_t count = 70; // more than one launch
   const auto size_of = [](std::size_t i) { return i == 3 ? std::size_t{9001} : i % 11; };
-  std::vector<Vector<float>> together, alone, gradients;
-  std::vector<std::array<Vector<float>, 4>> moments;
+  std::vector<Vector<float>> together, alone, gradients, moments; // four moments each
   std::vector<Vector<sw::bfloat16>> rounded;
   for (std::size_t i = 0; i < count; ++i) {
     together.push_back(random_vector<float>(size_of(i), i));
     alone.push_back(random_vector<float>(size_of(i), i));
     gradients.push_back(random_vector<float>(size_of(i), 1000 + i));
-    moments.emplace_back();
-    for (auto& moment : moments.back())
-      moment = Vector<float>("moment", size_of(i));
+    for (int moment = 0; moment < 4; ++moment)
+      moments.emplace_back("moment", size_of(i));
     rounded.emplace_back("rounded", size_of(i));
   }
   kernels::AdamWDeviceStep step{.learning_rate = 0.01};
@@ -366,10 +364,11 @@ TEST_CASE("AdamW of many parameters at once gives the bits of one after the othe
       const double decay = i % 2 == 0 ? 0.1 : 0;
       const kernels::AdamWStep constants{
           .learning_rate = 0.01, .weight_decay = decay, .step = number == 1 ? 1 : 2, .gradient_scale = 0.3};
-      launches.add(together[i], rounded[i].data(), gradients[i], moments[i][0], moments[i][1], constants,
-                   &step);
+      launches.add(together[i], rounded[i].data(), gradients[i], moments[4 * i], moments[4 * i + 1],
+                   constants, &step);
       if (take)
-        kernels::adamw_update(execution(), alone[i], gradients[i], moments[i][2], moments[i][3], constants);
+        kernels::adamw_update(execution(), alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3],
+                              constants);
     }
     launches.launch();
     for (std::size_t i = 0; i < count; ++i)
