@@ -6,6 +6,7 @@
 
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/adamw.hpp>
+#include <shardwright/tensor/kernels/adamw_device_step.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
@@ -24,6 +25,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,15 @@ inline constexpr Sizes odd_sizes{
 inline constexpr Sizes even_sizes{
     260, 768, 128, {.batch = 1, .sequence = 190, .kv_heads = 1, .q_per_kv = 2, .head_dim = 112}};
 
+/// Opens a step of AdamW where the kernels run.
+struct OpenStep {
+  kernels::AdamWDeviceStep* step;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    step->learning_rate = 0.01;
+    kernels::detail::OpenAdamWStep{step, 0.9, 0.95, 0.1}.open(true, 0.7);
+  }
+};
+
 /// Runs kernels on random data and keeps every result, in order.
 template <class Target, class Element>
 class EveryKernel {
@@ -61,6 +72,7 @@ public:
     attention();
     losses();
     update();
+    update_together();
     return std::move(results_);
   }
 
@@ -280,6 +292,40 @@ private:
       kernels::adamw_update(execution_, parameter, gradient, first, second,
                             {.step = step, .gradient_scale = 0.7});
     keep_all(parameter, first, second);
+  }
+
+  /// More parameters than one launch takes, in odd places of memory.
+  void update_together() {
+    const Vector<kernels::AdamWDeviceStep> step("step", 1);
+    kernels::detail::run("open", execution_, 1, OpenStep{step.data()});
+    kernels::AdamWLaunches<Execution, Main, Element> launches(execution_);
+    constexpr std::size_t count = 40;
+    std::vector<Matrix<Main>> parameters, gradients, moments;
+    std::vector<Matrix<Element>> rounded;
+    std::size_t blocks = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t m = i == 5 ? rows : 1 + i % 3, n = i == 5 ? columns : 1 + i % 11;
+      parameters.push_back(random<Main>(m, n));
+      gradients.push_back(random<Main>(m, n));
+      rounded.push_back(matrix(m, n));
+      moments.push_back(sums(m, n));
+      moments.push_back(sums(m, n));
+      launches.add(parameters[i], rounded[i].data(), gradients[i], moments[2 * i], moments[2 * i + 1],
+                   {.weight_decay = i % 2 == 0 ? 0.1 : 0.0}, step.data());
+      blocks += kernels::reduce_workspace(m * n);
+    }
+    launches.launch();
+    const Vector<double> total("total", 1), work("work", blocks);
+    kernels::SquareSum<Execution> squares(execution_, work.data());
+    for (const auto& gradient : gradients)
+      squares.add(gradient);
+    squares.finish(total);
+    keep(total);
+    for (std::size_t i = 0; i < count; ++i) {
+      keep_all(parameters[i], moments[2 * i], moments[2 * i + 1]);
+      if constexpr (!std::is_same_v<Main, Element>)
+        keep(rounded[i]);
+    }
   }
 
   const std::size_t rows;
