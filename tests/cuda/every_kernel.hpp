@@ -284,6 +284,12 @@ private:
     kernels::sum_losses(execution_, loss, targets, totals);
     kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5);
     keep_all(row_max, row_sum, target_logit, loss, totals, logits);
+    const auto wide = random<Main>(rows, vocabulary);
+    const auto rounded = matrix(rows, vocabulary);
+    kernels::cross_entropy_row_max(execution_, wide, row_max);
+    kernels::cross_entropy_row_sums(execution_, wide, row_max, targets, 0, row_sum, target_logit);
+    kernels::cross_entropy_backward(execution_, wide, row_max, row_sum, targets, 0, 0.5, rounded);
+    keep(rounded);
   }
 
   void update() {

@@ -221,6 +221,16 @@ TEMPLATE_TEST_CASE("Cross entropy of narrow logits has its statistics in float",
   const auto losses = run(logits, Vector<float>());
   require_rounded(losses, expected);
   require_rounded(logits, wide, 1e-6);
+  // Of whole logits, a gradient that is rounded as it is stored.
+  Matrix<float> floats("floats", tokens, vocabulary);
+  Matrix<TestType> rounded("rounded", tokens, vocabulary);
+  kernels::copy(e, random_matrix<TestType>(tokens, vocabulary, 1, 4.0), floats);
+  floats(5, static_cast<std::size_t>(targets(5))) = 24;
+  Vector<float> maximum("maximum", tokens), sum("sum", tokens), target("target", tokens);
+  kernels::cross_entropy_row_max(e, floats, maximum);
+  kernels::cross_entropy_row_sums(e, floats, maximum, targets, 0, sum, target);
+  kernels::cross_entropy_backward(e, floats, maximum, sum, targets, 0, 1.0, rounded);
+  require_rounded(rounded, wide, 1e-6);
   REQUIRE(wide(5, static_cast<std::size_t>(targets(5))) < 0);
   REQUIRE(wide(5, static_cast<std::size_t>(targets(5))) > -1e-3);
 }

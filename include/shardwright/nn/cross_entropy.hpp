@@ -124,4 +124,25 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
   return detail::sum_of_losses(rows, targets);
 }
 
+/// @brief The loss, and its gradient as tensors of `Out`, the element of the scores or a narrow one: with
+/// narrow gradients one pass over memory less than cross_entropy_with_gradient and convert.
+template <class Out, LayoutType L, class Element, class Target, LayoutType I, class Id>
+[[nodiscard]] std::pair<CrossEntropyOn<I, Target>, ShardedTensor<L, Out, Target>>
+cross_entropy_and_gradient(ShardedTensor<L, Element, Target> scores,
+                           const ShardedTensor<I, Id, Target>& targets, LossScale scale = {}) {
+  if constexpr (std::is_same_v<Out, Element>) {
+    auto loss = cross_entropy_with_gradient(scores, targets, scale);
+    return {std::move(loss), std::move(scores)};
+  } else {
+    const auto rows = detail::row_statistics(scores, targets);
+    auto loss = detail::sum_of_losses(rows, targets);
+    ShardedTensor<L, Out, Target> gradient(scores.resources(), scores.shape());
+    constexpr std::size_t last = L::tensor_rank - 1;
+    kernels::cross_entropy_backward(
+        scores.execution(), scores.local_matrix(), detail::flat(rows.maximum), detail::flat(rows.sum),
+        detail::flat(targets), scores.local_offset()[last], scale.factor(), gradient.mutable_local_matrix());
+    return {std::move(loss), std::move(gradient)};
+  }
+}
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

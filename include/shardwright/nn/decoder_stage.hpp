@@ -145,11 +145,7 @@ public:
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
     Scores scores = head_scores(saved);
-    if constexpr (Target::host_accessible)
-      loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_);
-    else
-      loss += cross_entropy_with_gradient(scores, batch.targets, loss_scale_.fixed());
-    saved.scores_gradient.emplace(narrowed(std::move(scores)));
+    saved.scores_gradient.emplace(add_loss(std::move(scores), batch, loss));
     return std::nullopt;
   }
 
@@ -311,11 +307,22 @@ private:
     return out;
   }
 
-  [[nodiscard]] Tensor<Logits> narrowed(Scores scores) const {
+  /// Adds the loss; returns its gradient.
+  [[nodiscard]] Tensor<Logits> add_loss(Scores scores, const Batch& batch, Loss& loss) const {
+    const auto fixed = [&] {
+      if constexpr (Target::host_accessible)
+        return loss_scale_;
+      else
+        return loss_scale_.fixed();
+    }();
     if constexpr (!Target::host_accessible && is_narrow<Element>)
-      if (loss_scale_.dynamic())
+      if (loss_scale_.dynamic()) {
+        loss += cross_entropy_with_gradient(scores, batch.targets, fixed);
         return detail::scale_and_narrow<Element>(std::move(scores), loss_scale_);
-    return convert<Element>(std::move(scores));
+      }
+    auto [own, gradient] = cross_entropy_and_gradient<Element>(std::move(scores), batch.targets, fixed);
+    loss += own;
+    return std::move(gradient);
   }
 
   [[nodiscard]] Boundary head_input_gradient(Saved& saved) {

@@ -82,9 +82,7 @@ public:
     const Use use(*this, head_unit());
     run_final_norm(std::move(stream), saved);
     saved.scores_gradient = t_->template tensor<Logits, Main>(in_head, scores_);
-    take_loss();
-    if constexpr (!std::is_same_v<Element, Main>)
-      saved.scores_gradient = t_->template tensor<Logits, Element>(in_head, scores_);
+    take_loss(saved);
     return {};
   }
 
@@ -164,8 +162,8 @@ private:
     return {in.addition ? std::move(in.addition) : std::move(in.residual), std::move(out)};
   }
 
-  /// cross_entropy_with_gradient: statistics of the rows, then their losses.
-  void take_loss() {
+  /// cross_entropy_and_gradient: statistics of the rows, their losses, then the gradient.
+  void take_loss(Saved& saved) {
     const auto row = [&](auto layout) {
       return t_->template tensor<typename decltype(layout)::type, Main>(in_head, rows_);
     };
@@ -176,8 +174,12 @@ private:
     const Block all = t_->template redistributed<Sums, Ids, Main>(in_head, std::move(sum), rows_);
     const Block score = t_->template redistributed<Sums, Ids, Main>(in_head, std::move(target), rows_);
     sum = target = {};
-    const Block losses = row(std::type_identity<Ids>{});
-    const Block totals = t_->template vector<double>(MemoryKind::temporaries, 2);
+    {
+      const Block losses = row(std::type_identity<Ids>{});
+      const Block totals = t_->template vector<double>(MemoryKind::temporaries, 2);
+    }
+    if constexpr (!std::is_same_v<Element, Main>)
+      saved.scores_gradient = t_->template tensor<Logits, Element>(in_head, scores_);
   }
 
   [[nodiscard]] Block back(Block gradient, Saved& saved, bool weights) {

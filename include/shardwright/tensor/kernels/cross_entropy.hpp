@@ -116,22 +116,25 @@ struct SumLosses {
   }
 };
 
-template <class Element>
+/// `gradient` may be the logits.
+template <class Element, class Out = Element>
 struct LogitGradient {
   using Number = MainElement<Element>;
-  MatrixSpan<Element> logits;
+  MatrixSpan<const Element> logits;
   const Number* maximum;
   const Number* sum;
   const std::int32_t* targets;
   std::int64_t first_id;
   Number scale;
+  MatrixSpan<Out> gradient;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    Element* row = logits.row(i);
+    const Element* row = logits.row(i);
+    Out* out = gradient.row(i);
     if (targets[i] < 0) {
       for_chunks<Number>(
-          0, logits.columns, [row](auto chunk, std::size_t c) { chunk.store(row + c, Lanes<Number>{}); },
-          row);
+          0, logits.columns, [out](auto chunk, std::size_t c) { chunk.store(out + c, Lanes<Number>{}); },
+          out);
       return;
     }
     const Number shift = maximum[i];
@@ -142,18 +145,18 @@ struct LogitGradient {
     sync_lanes(); // all have read what one overwrites
     for_chunks<Number>(
         0, logits.columns,
-        [row, shift, factor](auto chunk, std::size_t c) {
-          chunk.store(row + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
+        [row, out, shift, factor](auto chunk, std::size_t c) {
+          chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
         },
-        row);
+        row, out);
     sync_lanes();
     if (!here || !first_lane())
       return;
     // A probability near 1 must not be rounded before the difference.
-    if constexpr (is_narrow<Element>)
-      row[target] = Element(std::exp(target_logit - shift) * factor - scale);
+    if constexpr (is_narrow<Out>)
+      out[target] = Out(std::exp(target_logit - shift) * factor - scale);
     else
-      row[target] -= scale;
+      out[target] -= scale;
   }
 };
 
@@ -244,19 +247,40 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
   }
 }
 
-/// @brief In place: logits become scale * (softmax - one-hot of the target); rows of masked tokens become
-/// zero.
+/// @brief gradient = scale * (softmax - one-hot of the target); rows of masked tokens become zero. One pass,
+/// also where the gradient is narrower than the logits.
 /// @param row_max, row_sum  [tokens], over all blocks
 /// @param scale             gradient of the objective with respect to one token's loss
+/// @param gradient          as the logits, of their element or a narrow one; may be the logits
+template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets,
+          KernelMatrix Gradient>
+void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,
+                            const Sum& row_sum, const Targets& targets, std::int64_t first_id, double scale,
+                            const Gradient& gradient) {
+  using Element = typename Logits::non_const_value_type;
+  using Out = typename Gradient::value_type;
+  static_assert(std::is_same_v<MainElement<Out>, MainElement<Element>>,
+                "cross_entropy_backward: the gradient must have the element of the logits, or one that is "
+                "summed in it.");
+  detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
+  detail::require(gradient.extent(0) == logits.extent(0) && gradient.extent(1) == logits.extent(1),
+                  "cross_entropy_backward", "the gradient must have the shape of the logits.");
+  const auto in = detail::span_of(logits);
+  detail::run_lanes("sw::d_logits", execution, logits.extent(0),
+                    detail::LogitGradient<Element, Out>{{in.data, in.rows, in.columns, in.stride},
+                                                        row_max.data(),
+                                                        row_sum.data(),
+                                                        targets.data(),
+                                                        first_id,
+                                                        static_cast<MainElement<Element>>(scale),
+                                                        detail::span_of(gradient)});
+}
+
+/// @brief The same in place.
 template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets>
 void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,
                             const Sum& row_sum, const Targets& targets, std::int64_t first_id, double scale) {
-  using Element = typename Logits::value_type;
-  detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
-  detail::run_lanes("sw::d_logits", execution, logits.extent(0),
-                    detail::LogitGradient<Element>{detail::span_of(logits), row_max.data(), row_sum.data(),
-                                                   targets.data(), first_id,
-                                                   static_cast<MainElement<Element>>(scale)});
+  cross_entropy_backward(execution, logits, row_max, row_sum, targets, first_id, scale, logits);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -141,7 +141,7 @@ private:
         [=](auto chunk, std::size_t c) {
           const Lanes<Number> value = chunk.load(in + c);
           const Lanes<Number> slope = chunk.load(from + c);
-          Lanes<Number> result{};
+          [[maybe_unused]] Lanes<Number> result{};
           if constexpr (input)
             result = slope * chunk.load(g + c) * s - value * shift;
           if constexpr (with_residual)
