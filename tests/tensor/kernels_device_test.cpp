@@ -135,7 +135,8 @@ TEST_CASE("Blocks of warps give the norm's gradients") {
 }
 
 TEST_CASE("Groups of pairs turn like whole rows") {
-  for (const std::size_t head_dim : {10, 32}) { // groups that are not full, and whole ones
+  for (const std::size_t head_dim :
+       {std::size_t{10}, std::size_t{32}}) { // groups that are not full, and whole ones
     const kernels::AttentionShape shape{
         .batch = 2, .sequence = 5, .kv_heads = 2, .q_per_kv = 3, .head_dim = head_dim};
     const auto qkv = random_matrix<sw::bfloat16>(shape.tokens(), shape.qkv_width(), 1);

@@ -265,7 +265,8 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   if constexpr (detail::BlockLauncher<Execution>::available) {
     using Blocks = detail::EmbeddingBackwardOfBlocks<Element, Main>;
     const Blocks blocks = Blocks{ids.data(), from, first_id, detail::span_of(d_table), add, 0}.fitted();
-    detail::BlockLauncher<Execution>::run(execution, blocks.blocks(), Blocks::shared_bytes, blocks);
+    if (d_table.size() != 0)
+      detail::BlockLauncher<Execution>::run(execution, blocks.blocks(), Blocks::shared_bytes, blocks);
   } else {
     if (!add)
       fill(execution, d_table, Main(0));
