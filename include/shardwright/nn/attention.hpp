@@ -148,6 +148,9 @@ template <class Element, class Target>
 } // namespace detail
 
 /// @brief Turns queries and keys by their positions, in place.
+/// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]
+/// @param positions where the tokens of this rank's block stand in their sequences
+/// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class Element, class Target, class Order>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             const TokenPositions<Order>& positions, HeadShape heads,
@@ -238,7 +241,8 @@ attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads,
   return detail::local_attention(qkv, heads, where);
 }
 
-/// @brief The gradient of qkv from that of attention's value.
+/// @brief The gradient of qkv from that of attention's value; computes the scores again, keeps none.
+/// @param gradient [batch, sequence, heads * head width] @param saved what attention returned
 template <LayoutType L, class G, class E, class Target, class Saved>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
 attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,

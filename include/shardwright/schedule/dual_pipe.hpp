@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Eight steps in both directions; keeps p+1 microbatches and every parameter twice.
+/// @brief Eight steps in both directions on p ranks; keeps p+1 microbatches and every parameter twice.
 ///
 /// The bubble is (p/2-1)(F&B + B - 3W) where F = I >= W; F > I and W > I lengthen it.
 /// DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1.

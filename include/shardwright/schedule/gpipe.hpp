@@ -13,8 +13,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief F0 .. F(m-1), then B0 .. B(m-1); keeps m microbatches, the bubble is (p-1)(F+B).
+/// @brief Of m microbatches F0 .. F(m-1), then B0 .. B(m-1).
 ///
+/// Keeps m microbatches; on p ranks the bubble is (p-1)(F+B), where F and B are the times of the passes.
 /// Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism",
 /// arXiv 1811.06965, section 2.3. The only policy here whose forwards all precede its backwards.
 struct GPipe {

@@ -50,9 +50,10 @@ private:
   int group_ = 1;
 };
 
-/// @brief 1F1B over `chunks` chunks per rank in groups of microbatches; keeps min(w+1, mv) chunks with
-/// w = 2(p-r-1) + (v-1)g, the bubble is (p-1)(F+B)/v.
+/// @brief 1F1B over v = `chunks` chunks per rank, in groups of g microbatches.
 ///
+/// Rank r of p keeps min(w+1, mv) chunks of m microbatches with w = 2(p-r-1) + (v-1)g; the bubble is
+/// (p-1)(F+B)/v.
 /// Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", arXiv 2104.04473,
 /// section 2.2. `group_size` 0 takes m / max(1, m / p) microbatches per group as torch.distributed.pipelining
 /// does, so that all groups are equal; another size leaves the last group smaller, as in Megatron-LM. With

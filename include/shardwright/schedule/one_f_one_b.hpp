@@ -13,9 +13,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief min(p-r-1, m) forwards, then F and B in turn; keeps min(p-r, m) microbatches, the bubble is
-/// (p-1)(F+B).
+/// @brief On rank r of p, of m microbatches: min(p-r-1, m) forwards, then F and B in turn.
 ///
+/// Keeps min(p-r, m) microbatches; the bubble is (p-1)(F+B), where F and B are the times of the passes.
 /// Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503, section 3.2
 /// (PipeDream-Flush).
 struct OneFOneB {

@@ -31,7 +31,7 @@ struct ScheduleFailure {
   Action needed{}; ///< What it has to wait for, where it waits.
 };
 
-/// @brief What one rank keeps and how long it works.
+/// @brief What one rank keeps and how long it works; times are in the unit of the PassCosts.
 struct RankProof {
   int peak_in_flight = 0;            ///< As Proof::peak_in_flight, on this rank.
   int peak_until_input_gradient = 0; ///< As Proof::peak_until_input_gradient, on this rank.
@@ -43,13 +43,12 @@ struct RankProof {
   [[nodiscard]] constexpr double stall() const noexcept { return end - begin - busy; }
 };
 
-/// @brief Result of a proof; the figures count only where it holds.
+/// @brief Result of a proof; the figures count only where it holds. Times are in the unit of the PassCosts.
 struct Proof {
   bool complete = false; ///< Every microbatch passes once through every stage: F, I and W, or F and B.
   bool ordered = false;  ///< Every action comes after what it needs: F before I, I before W, stage by stage.
   bool deadlock_free = false; ///< It ends with the sends and receives as a MessageWindow issues them.
-  int peak_in_flight =
-      0; ///< Most microbatches (of a chunk) kept on a rank, from the start of F to the end of W.
+  int peak_in_flight = 0; ///< Most microbatches (of a chunk) on a rank, from the start of F to the end of W.
   int peak_until_input_gradient = 0; ///< The same where activations are freed at the end of I.
   double makespan = 0;               ///< From the first start to the last end.
   double bubble = 0;                 ///< Makespan less the busy time, of the rank that idles most.

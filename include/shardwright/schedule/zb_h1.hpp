@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief 1F1B with I for B, and on rank r each W r I's later; keeps min(p, m) microbatches.
+/// @brief 1F1B with I for B, and on rank r of p each W r I's later; keeps min(p, m) of m microbatches.
 ///
 /// The bubble is (p-1)(F+I) - (min(p, m)-1) min(F, I, W), which is (p-1)(F+I-W) for m >= p and W <= min(F,
 /// I). Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.1.

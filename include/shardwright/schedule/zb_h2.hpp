@@ -13,7 +13,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief 2(p-r)-1 forwards, then I and F in turn, each W 2r I's later; keeps min(2p-1, m) microbatches.
+/// @brief On rank r of p 2(p-r)-1 forwards, then I and F in turn, each W 2r I's later; keeps min(2p-1, m) of
+/// m microbatches.
 ///
 /// For m >= 2p-1 and W <= min(F, I) a rank idles (p-1)(F+I-2W) between its first and its last pass, the
 /// bubble of the paper. The makespan has no less than (p-1)F of bubble, because the last rank begins so late.

@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Building blocks F0 I0 W0 F1 I1 W1 in step; keeps min(2p, 2m) chunks.
+/// @brief Building blocks F0 I0 W0 F1 I1 W1 in step on p ranks; keeps min(2p, 2m) chunks of m microbatches.
 ///
 /// For m >= 2p-1 and F = I = W no rank waits between its first and its last pass, and the bubble of the
 /// makespan is (p-1)F. Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362, section

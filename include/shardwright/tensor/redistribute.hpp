@@ -94,8 +94,8 @@ template <class To, class Steps, class From>
 /// @brief `from` in layout `To`: a read-only handle.
 ///
 /// The types say which collectives run. Where none does anything on this mesh the result shares the memory of
-/// `from` and costs nanoseconds; otherwise it is new memory from the mesh's pool. Collective over the axes
-/// that change.
+/// `from` and costs nanoseconds; otherwise it is new memory from the mesh's pool, and a rank sends, or
+/// receives, at most the bytes that `Transition<L, To>::bytes` says. Collective over the axes that change.
 /// @throws the typed errors of the mesh's communicators.
 template <LayoutType To, class L, class E, class Where>
 [[nodiscard]] ShardedTensor<To, const std::remove_const_t<E>, Where>
