@@ -282,7 +282,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults][d
     }
     CHECK(late >= 1);
   }
-  SECTION("before memory is freed, which throws nothing") {
+  SECTION("before memory is freed, which throws nothing and is told by the next wait") {
     const auto errors = outcomes_beside(1, [&](sw::HostCommunicator world, auto frozen) {
       Rank rank(world);
       all_reduce_on(rank);
@@ -292,11 +292,31 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults][d
       rank.comm.all_reduce_in_place(std::span(data));
       sw::detail::settle_device();
       require(rank.script->aborts == 1, "what lies on the stream is gone");
-      all_reduce_on(rank);
+      static_cast<void>(sw::detail::await_device([] { return true; }));
     });
     for (const std::size_t rank : {0U, 2U})
-      CHECK(shardwright_test::has(rank_outcomes::text<sw::LifecycleError>(errors[rank]),
-                                  "must not be used after it has failed"));
+      CHECK(shardwright_test::has(rank_outcomes::text<sw::Error>(errors[rank]), "must be done on the GPU"));
+  }
+  SECTION("with a message on its way that nobody has asked for") {
+    const auto errors = outcomes_beside(2, [&](sw::HostCommunicator world, auto frozen) {
+      Rank rank(world);
+      std::vector<float> data(4, 1.0F);
+      sw::Pending call;
+      if (world.rank() == 0) {
+        rank.script->stuck = true; // announced, but never on its way
+        call = rank.comm.send_async(std::span(data), 1, 4);
+      }
+      if (world.rank() != 1) {
+        frozen();
+        return call.wait();
+      }
+      call = rank.comm.receive_async(std::span(data), 0, 3);
+      static_cast<void>(sw::detail::await_device([&] { return rank.script->messages > 0; }));
+      sw::detail::settle_device();
+      static_cast<void>(sw::detail::await_device([] { return true; }));
+    });
+    CHECK(shardwright_test::has(rank_outcomes::text<sw::DeadlineExceeded>(errors[1]),
+                                "receive(4 float32, from rank 0, tag 4)"));
   }
   SECTION("while NCCL connects at the first collective") {
     const auto errors = outcomes_beside(2, [&](sw::HostCommunicator world, auto frozen) {

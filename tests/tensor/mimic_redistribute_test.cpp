@@ -4,10 +4,35 @@
 #include "tensor/transition_check.hpp"
 
 #include <cstdint>
+#include <string>
 
 using shardwright_test::Findings;
 using shardwright_test::MimicTarget;
 using shardwright_test::on_ranks;
+
+namespace {
+
+/// A device whose stream waits for a rank that is gone.
+struct LostTarget : MimicTarget {
+  [[nodiscard]] static bool idle(const execution_space&) {
+    throw shardwright::PeerFailed(1, "rank 1 is gone");
+  }
+};
+
+} // namespace
+
+TEST_CASE("a rank that is gone is not told as a lack of memory", "[tensor]") {
+  CHECK(on_ranks(1, [](const shardwright::HostCommunicator& world, Findings& findings) {
+          const shardwright::DeviceMesh mesh{world, shardwright::extent<shardwright::axis::dp>(1)};
+          std::string said = "nothing";
+          try {
+            const shardwright::ShardedTensor<shardwright::Layout<1>, float, LostTarget> values(mesh, {4});
+          } catch (const shardwright::PeerFailed& error) {
+            said = error.what();
+          }
+          findings.expect(said == "rank 1 is gone", said);
+        }) == "");
+}
 
 TEST_CASE("a device target redistributes to the bits of the host", "[tensor]") {
   for (const int ranks : {1, 2, 3, 4})

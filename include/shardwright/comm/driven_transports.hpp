@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -49,6 +50,13 @@ public:
       done = each->drive(closely) && done;
     return done;
   }
+  /// Keeps an error that nobody could be told, for the next wait.
+  void keep(std::exception_ptr error) noexcept { untold_ = std::move(error); }
+  /// @throws what was kept.
+  void tell() {
+    if (untold_)
+      std::rethrow_exception(std::exchange(untold_, nullptr));
+  }
   /// Ends all.
   void abort(const std::string& reason) {
     const std::lock_guard lock(mutex_);
@@ -64,14 +72,18 @@ private:
 
   std::mutex mutex_;
   std::vector<DeviceTransport*> transports_;
+  std::exception_ptr untold_;
 };
 
 /// Waits on the host until `done()`. @return whether it came true within the deadline. @throws what `done`
-/// throws, and the error of a call of this rank that cannot end, at that call's own deadline.
+/// throws, and the error of a call of this rank that cannot end, at that call's own deadline, or that could
+/// not before memory was freed.
 template <class Done>
 [[nodiscard]] bool await_device(Done&& done,
                                 std::chrono::nanoseconds deadline = std::chrono::nanoseconds::max()) {
   const auto transports = DrivenTransports::find();
+  if (transports)
+    transports->tell();
   Waiting waiting(deadline);
   while (!done()) {
     if (transports)
@@ -93,7 +105,8 @@ inline void settle_device() noexcept {
     Waiting waiting(std::chrono::nanoseconds::max());
     while (!transports->drive(waiting.slow()))
       waiting.pause();
-  } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): told by the next call
+  } catch (const std::exception&) {
+    transports->keep(std::current_exception());
   }
 }
 

@@ -87,7 +87,7 @@ public:
   void require_alive(const CollectiveCall& call) {
     if (group().world().time_to_look_around())
       group().world().look_around();
-    group().require_alive(group().site(call, 0));
+    group().look(group().site(call, 0));
   }
 
   /// @brief What launch() needs beside the calls.

@@ -83,6 +83,16 @@ public:
     if (const auto failure = failure_elsewhere())
       throw_ended(*failure, site);
   }
+  /// The same, without noting that the group's end has been told.
+  void look(const MpiCallSite& site) {
+    const bool told = told_;
+    try {
+      require_alive(site);
+    } catch (const Error&) {
+      told_ = told;
+      throw;
+    }
+  }
 
   /// Throws what another rank's failure means to a call of this one: PeerFailed once, then LifecycleError.
   [[noreturn]] void throw_ended(const Failure& failure, const MpiCallSite& site) {

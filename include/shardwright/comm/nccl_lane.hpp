@@ -14,6 +14,8 @@
 #include <shardwright/comm/nccl_member.hpp>
 #include <shardwright/comm/nccl_work.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,6 +40,10 @@ public:
   [[nodiscard]] bool is(int peer, bool sends) const noexcept { return peer == peer_ && sends == sends_; }
   [[nodiscard]] NcclChannel<Api>& channel() noexcept { return *channel_; }
   [[nodiscard]] NcclWatch<Runtime>& watch() noexcept { return watch_; }
+  /// The message that NCCL is putting on the stream, or null.
+  [[nodiscard]] Work* issuing() const noexcept {
+    return queue_.empty() || !queue_.front().issued ? nullptr : queue_.front().work;
+  }
 
   /// Takes a message in, whose ready event is recorded.
   void post(Work& work) {
@@ -87,17 +93,24 @@ private:
     Pending sent;
     const Work* work = nullptr;
   };
+  /// The way of such a message into memory, watched like a call. Used again.
+  struct Arrival {
+    Arrival(NcclWorkOwner<Runtime>& owner, Runtime& runtime) : work(owner, runtime) {}
+    Work work;
+    bool taken = false;
+  };
   /// A message that came before its receive.
   struct Diverted {
     Header header;
     typename Runtime::Memory memory;
+    Arrival* arrival;
     bool claimed = false;
   };
-  /// A turn on the stream: the message of a call, into its buffer or out of it; a message into memory; or the
-  /// copy from there.
+  /// A turn on the stream: a message out of a buffer, or into a buffer or the lane's memory; or the copy from
+  /// there.
   struct Turn {
     Work* work = nullptr;
-    Diverted* diverted = nullptr;
+    Diverted* diverted = nullptr; ///< What is copied.
     bool issued = false;
   };
 
@@ -171,8 +184,27 @@ private:
       queue_.push_back({work, nullptr, false});
       return;
     }
-    diverted_.push_back(std::make_unique<Diverted>(Diverted{header_, memory_of(bytes_in(header_)), false}));
-    queue_.push_back({nullptr, diverted_.back().get(), false});
+    auto memory = memory_of(bytes_in(header_));
+    Arrival& arrival = arrival_of(*unmatched_.front(), memory.data());
+    diverted_.push_back(std::make_unique<Diverted>(Diverted{header_, std::move(memory), &arrival, false}));
+    queue_.push_back({&arrival.work, nullptr, false});
+  }
+
+  /// A record for the message that has come, in place of that which `asked` waits for.
+  [[nodiscard]] Arrival& arrival_of(const Work& asked, void* memory) {
+    auto known = std::find_if(arrivals_.begin(), arrivals_.end(),
+                              [](const auto& each) { return !each->taken && !each->work.watched; });
+    if (known == arrivals_.end())
+      known = arrivals_.insert(known, std::make_unique<Arrival>(asked.owner, runtime_));
+    CollectiveCall call = asked.call;
+    call.out = memory;
+    call.times = nullptr;
+    call.tag = header_.tag;
+    call.count = header_.count;
+    call.element = header_.element;
+    (*known)->work.keep(call, asked.sequence);
+    (*known)->taken = true;
+    return **known;
   }
 
   /// The first receive of the header's tag, or null. @throws CollectiveMismatch.
@@ -197,6 +229,8 @@ private:
 
   void open(const typename Api::UniqueId& id, const CollectiveCall& call, std::uint64_t sequence) {
     begun_ = true;
+    if constexpr (requires { runtime_.use_device(); })
+      runtime_.use_device(); // NCCL takes the current one
     std::string name = member_.name() + " " + std::to_string(member_.rank()) + (sends_ ? " to " : " from ") +
                        std::to_string(peer_);
     member_.check(channel_->open(id, 2, sends_ ? 0 : 1, std::move(name)), *channel_, "ncclCommInitRankConfig",
@@ -205,18 +239,18 @@ private:
 
   /// @return whether the turn is over.
   [[nodiscard]] bool advance(Turn& turn) {
-    static const CollectiveCall nothing{};
-    const CollectiveCall& call = turn.work != nullptr ? turn.work->call : nothing;
-    const std::uint64_t sequence = turn.work != nullptr ? turn.work->sequence : 0;
-    const bool copies = turn.work != nullptr && turn.diverted != nullptr;
+    Work& work = *turn.work;
+    const CollectiveCall& call = work.call;
+    const char* const what = sends_ ? "ncclSend" : "ncclRecv";
+    const bool copies = turn.diverted != nullptr;
     if (!copies) {
       const NcclResult state = channel_->state();
-      member_.check(state, *channel_, sends_ ? "ncclSend" : "ncclRecv", call, sequence);
+      member_.check(state, *channel_, what, call, work.sequence);
       if (state == NcclResult::in_progress)
         return false;
     }
-    if (!turn.issued && turn.work != nullptr) {
-      runtime_.wait(stream_, turn.work->ready_event);
+    if (!turn.issued) {
+      runtime_.wait(stream_, work.ready_event);
       note_begin(runtime_, stream_, call.times);
     }
     if (copies) {
@@ -225,32 +259,27 @@ private:
       drop(*turn.diverted); // what uses the memory next is behind the copy on this stream
     } else if (!turn.issued) {
       turn.issued = true;
-      const NcclResult result = issue(turn);
-      member_.check(result, *channel_, sends_ ? "ncclSend" : "ncclRecv", call, sequence);
+      work.begun = std::chrono::steady_clock::now();
+      const NcclResult result = issue(call);
+      member_.check(result, *channel_, what, call, work.sequence);
       if (result == NcclResult::in_progress)
         return false;
     }
-    if (turn.work != nullptr) {
-      note_end(runtime_, stream_, call.times);
-      runtime_.record(turn.work->done_event, stream_);
-      turn.work->stage = Work::Stage::enqueued;
-      watch_.add(*turn.work);
-    }
+    note_end(runtime_, stream_, call.times);
+    runtime_.record(work.done_event, stream_);
+    work.stage = Work::Stage::enqueued;
+    watch_.add(work);
     return true;
   }
 
-  [[nodiscard]] NcclResult issue(const Turn& turn) {
+  [[nodiscard]] NcclResult issue(const CollectiveCall& call) {
+    if (call.count == 0)
+      return NcclResult::success;
     Api& api = member_.api();
     auto&& stream = native_stream(stream_);
-    const std::size_t count = turn.work != nullptr ? turn.work->call.count : turn.diverted->header.count;
-    if (count == 0)
-      return NcclResult::success;
     return channel_->issue([&](typename Api::Communicator comm) {
-      if (sends_)
-        return api.send(turn.work->call.in, count, turn.work->call.element, 1, comm, stream);
-      if (turn.work != nullptr)
-        return api.receive(turn.work->call.out, count, turn.work->call.element, 0, comm, stream);
-      return api.receive(turn.diverted->memory.data(), count, turn.diverted->header.element, 0, comm, stream);
+      return sends_ ? api.send(call.in, call.count, call.element, 1, comm, stream)
+                    : api.receive(call.out, call.count, call.element, 0, comm, stream);
     });
   }
 
@@ -264,6 +293,7 @@ private:
     return runtime_.make_memory(bytes == 0 ? 1 : bytes);
   }
   void drop(Diverted& gone) {
+    gone.arrival->taken = false;
     free_memory_.push_back(std::move(gone.memory));
     std::erase_if(diverted_, [&](const auto& one) { return one.get() == &gone; });
   }
@@ -295,6 +325,7 @@ private:
   Pending pending_header_;
   bool reading_ = false;
   std::vector<std::unique_ptr<Diverted>> diverted_;
+  std::vector<std::unique_ptr<Arrival>> arrivals_;
   std::vector<typename Runtime::Memory> free_memory_;
 };
 

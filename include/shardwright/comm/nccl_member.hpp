@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -47,6 +48,9 @@ public:
       : api_(std::move(api)), host_(std::move(host)), options_(options),
         siblings_(NcclSiblings<Api>::of_this_rank()), driven_(DrivenTransports::of_this_rank()),
         name_(host_.name()) {}
+
+  /// What must happen to a call before it is on its stream, for late().
+  static constexpr const char* to_be_issued = "be issued by all its ranks";
 
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
@@ -111,24 +115,19 @@ public:
     guarded([&] { host_.require_alive(call); });
   }
 
-  /// Learns of the end of other ranks. One that leaves in order has done its part before, which may still be
-  /// on its way here. @return whether `done()` has become true meanwhile.
-  template <class Done>
-  bool look_while(Done&& done, const CollectiveCall& call) {
-    return guarded([&] {
+  /// Learns of the end of other ranks, for a call that waits since a time. One that leaves in order has done
+  /// its part before, which may still be on its way here: the call gets some time from then on.
+  void look_patiently(const CollectiveCall& call, std::chrono::steady_clock::time_point since) {
+    guarded([&] {
       try {
         host_.require_alive(call);
-        return false;
       } catch (const Error&) {
-        if (world_has_ended())
+        const auto now = std::chrono::steady_clock::now();
+        if (!left_)
+          left_ = now;
+        if (world_has_ended() ||
+            now - std::max(*left_, since) > std::min<std::chrono::nanoseconds>(deadline() / 2, grace))
           throw;
-        Waiting waiting(std::min<std::chrono::nanoseconds>(deadline() / 2, grace));
-        while (!done()) {
-          waiting.pause();
-          if (waiting.expired())
-            throw;
-        }
-        return true;
       }
     });
   }
@@ -168,12 +167,13 @@ public:
   template <class Done, class Found>
   void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence,
              const Found& found) {
-    Waiting waiting(deadline());
+    const auto begin = std::chrono::steady_clock::now();
+    Waiting waiting(deadline() + deadline() / 16); // the host group is late first: it names who is missing
     while (!done()) {
       driven_->drive(waiting.slow());
       waiting.pause();
-      if (waiting.slow() && look_while(done, call))
-        return;
+      if (waiting.slow())
+        look_patiently(call, begin);
       if (waiting.expired())
         late(what, call, sequence, found());
     }
@@ -224,7 +224,7 @@ private:
     return world && world->failure();
   }
 
-  static constexpr std::chrono::seconds grace{1};
+  static constexpr std::chrono::seconds grace{5};
 
   Api api_;
   HostCommunicator host_;
@@ -233,6 +233,7 @@ private:
   std::shared_ptr<DrivenTransports> driven_;
   std::string name_;
   std::string failure_;
+  std::optional<std::chrono::steady_clock::time_point> left_; ///< When it was seen that a rank is gone.
 };
 
 } // namespace detail

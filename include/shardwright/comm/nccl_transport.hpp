@@ -142,7 +142,7 @@ public:
             progress();
             return issued(work);
           },
-          "be issued by all its ranks", work.call, work.sequence, [&] { return found(work); });
+          Member::to_be_issued, work.call, work.sequence, [&] { return found(work); });
     watch(false);
     if (work.on_own_stream)
       runtime_.wait(stream_, work.done_event);
@@ -162,8 +162,8 @@ private:
     Release(NcclTransport& transport, Work& work) : transport_(transport), work_(work) {}
     ~Release() {
       work_.held = false;
-      // After a failure a queue may still name it; the records stay until the end then.
-      if (!transport_.member_.ended())
+      // A queue still names it where another failure has ended the wait.
+      if (work_.stage == Work::Stage::enqueued)
         transport_.works_.give_back(work_);
     }
     Release(const Release&) = delete;
@@ -264,6 +264,7 @@ private:
       note_begin(runtime_, stream, work.call.times);
       collective_.pack(work.call, stream);
       work.stage = Work::Stage::issuing;
+      work.begun = std::chrono::steady_clock::now();
       const NcclResult result = channel_->issue(
           [&](typename Api::Communicator comm) { return collective_.issue(comm, native_stream(stream)); });
       member_.check(result, *channel_, what, work.call, work.sequence);
@@ -307,25 +308,32 @@ private:
 
   /// Looks at the oldest call of each stream. @param closely also asks NCCL and the host group.
   void watch(bool closely) {
-    watch(watch_, *channel_, closely);
+    watch(watch_, issuing(), *channel_, closely);
     for (const auto& each : lanes_)
-      watch(each->watch(), each->channel(), closely);
+      watch(each->watch(), each->issuing(), each->channel(), closely);
   }
-  void watch(NcclWatch<Runtime>& calls, NcclChannel<Api>& channel, bool closely) {
+  void watch(NcclWatch<Runtime>& calls, Work* issuing, NcclChannel<Api>& channel, bool closely) {
     calls.sweep(runtime_, works_);
-    Work* const oldest = calls.oldest();
+    Work* const oldest = calls.oldest() != nullptr ? calls.oldest() : issuing;
     if (oldest == nullptr)
       return;
     member_.check(channel.state(), channel, "NCCL", oldest->call, oldest->sequence);
-    if (std::chrono::steady_clock::now() - oldest->begun > deadline())
-      member_.late("be done on the GPU", oldest->call, oldest->sequence);
+    // Whoever waits for what holds it up knows more, and is late first.
+    if (std::chrono::steady_clock::now() - oldest->begun > deadline() + deadline() / 8)
+      member_.late(oldest == issuing ? Member::to_be_issued : "be done on the GPU", oldest->call,
+                   oldest->sequence);
     if (closely)
-      member_.look_while([&] { return runtime_.done(oldest->done_event); }, oldest->call);
+      member_.look_patiently(oldest->call, oldest->begun);
+  }
+  /// The collective that NCCL is putting on its stream, or null.
+  [[nodiscard]] Work* issuing() const noexcept {
+    return queue_.empty() || queue_.front()->stage == Work::Stage::waiting ? nullptr : queue_.front();
   }
 
   [[nodiscard]] bool nothing_on_streams() const {
-    return watch_.oldest() == nullptr && std::all_of(lanes_.begin(), lanes_.end(), [](const auto& each) {
-             return each->watch().oldest() == nullptr;
+    return watch_.oldest() == nullptr && issuing() == nullptr &&
+           std::all_of(lanes_.begin(), lanes_.end(), [](const auto& each) {
+             return each->watch().oldest() == nullptr && each->issuing() == nullptr;
            });
   }
 

@@ -79,6 +79,9 @@ public:
       buffer = new Buffer{nullptr, rounded, 0, size_class, 0, this, nullptr};
       try {
         buffer->data = allocate(rounded);
+      } catch (const Error&) { // of a call that the stream waits for
+        delete buffer;
+        throw;
       } catch (const std::exception& cause) {
         delete buffer;
         throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes with " +
@@ -184,11 +187,7 @@ private:
     return Target::make_execution_space();
   }
 
-  void* allocate(std::size_t bytes) override {
-    if constexpr (!Target::host_accessible)
-      wait_for_device<Target>(execution_); // a device may wait by itself before it gives memory
-    return allocate_for<Target>(execution_, label, bytes);
-  }
+  void* allocate(std::size_t bytes) override { return allocate_for<Target>(execution_, label, bytes); }
   void deallocate(void* data, std::size_t bytes) noexcept override {
     deallocate_for<Target>(execution_, label, data, bytes);
   }

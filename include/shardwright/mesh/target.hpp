@@ -100,10 +100,13 @@ void wait_for_device(const typename Where::execution_space& execution) {
   wait_for_kernels(execution);
 }
 
-/// Memory of a target that kernels of the instance reach best.
+/// Memory of a target that kernels of the instance reach best. A device may wait by itself before it gives
+/// memory, so the host waits first. @throws what that wait throws; no shardwright::Error where there is none.
 template <class Where>
 [[nodiscard]] void* allocate_for(const typename Where::execution_space& execution, const char* label,
                                  std::size_t bytes) {
+  if constexpr (!Where::host_accessible)
+    wait_for_device<Where>(execution);
   if constexpr (requires { Where::allocate(execution, label, bytes); })
     return Where::allocate(execution, label, bytes);
   else
