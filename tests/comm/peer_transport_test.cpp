@@ -688,3 +688,37 @@ TEST_CASE("a device that fails is a typed error on every rank", "[comm]") {
   }
   CHECK(launched == 1); // the others name the rank whose launch failed
 }
+
+TEST_CASE("a device that fails is an error when the other devices are done with the buffers", "[comm]") {
+  for (const bool ends : {true, false}) {
+    FakeRuntime runtime(14);
+    const auto errors =
+        rank_outcomes::of(3, ends ? ample : brief, [&, ends = ends](sw::HostCommunicator world) {
+          FakePlace place(world, runtime.on(world.rank() == 2 ? 1 : 0));
+          auto data = place.put(Numbers(900));
+          place.comm.all_reduce_in_place(data);
+          static_cast<void>(place.get(data));
+          world.barrier();
+          communicator_suite::require(comes_true([&] { return runtime.counts().unfinished == 0; }),
+                                      "calls end");
+          runtime.fail_launches(1);
+          world.barrier();
+          const auto gate = gate_on(place);
+          place.stream.run([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+          if (ends)
+            gate->set();
+          std::string said;
+          try {
+            place.comm.all_reduce_in_place(data);
+          } catch (const sw::Error& error) {
+            said = error.what();
+          }
+          const long unfinished = runtime.counts().unfinished;
+          gate->set();
+          communicator_suite::require(unfinished == (ends ? 0 : 1), "the kernel of the first device");
+          throw std::runtime_error(said);
+        });
+    for (const auto& error : errors)
+      CHECK_THAT(text<std::runtime_error>(error), ContainsSubstring("the device fell off the bus"));
+  }
+}

@@ -115,7 +115,8 @@ private:
 /// @brief What a runtime has been asked for, over all its copies.
 struct FakeCounts {
   std::atomic<long> streams{0}, events{0}, timed_events{0}, tables{0}, memories{0}, launches{0}, copies{0};
-  std::atomic<bool> broken{false};
+  std::atomic<long> unfinished{0}; ///< Launches that have yet to run.
+  std::atomic<unsigned> broken{0}; ///< Devices, a bit for each.
 };
 
 /// @brief Which devices reach one another's memory, over all copies of a runtime.
@@ -272,15 +273,17 @@ public:
   template <class Kernel>
   void launch(Stream& stream, const Kernel& kernel, unsigned blocks, std::uint64_t tiles) {
     ++counts_->launches;
-    if (counts_->broken)
+    if ((counts_->broken >> device_ & 1U) != 0)
       throw shardwright::TransportError(719, "the device fell off the bus");
     require(stream, device_);
-    stream.run([kernel, blocks, tiles, clock = clock_] {
+    ++counts_->unfinished;
+    stream.run([kernel, blocks, tiles, clock = clock_, counts = counts_] {
       for (unsigned block = 0; block < blocks; ++block)
         for (std::uint64_t tile = 0; tile < tiles; ++tile)
           for (unsigned lane = 0; lane < lanes; ++lane)
             kernel(block, tile, lane);
       ++*clock;
+      --counts->unfinished;
     });
   }
   void call(Stream& stream, void (*function)(void*), void* of) {
@@ -296,7 +299,9 @@ public:
     return out;
   }
   /// @brief Every launch from now on fails, on all ranks that share the runtime.
-  void fail_launches() noexcept { counts_->broken = true; }
+  void fail_launches() noexcept { counts_->broken = ~0U; }
+  /// @brief The same of one device.
+  void fail_launches(int device) noexcept { counts_->broken |= 1U << static_cast<unsigned>(device); }
   [[nodiscard]] const FakeCounts& counts() const noexcept { return *counts_; }
   [[nodiscard]] FakeLinks& links() const noexcept { return *links_; }
 

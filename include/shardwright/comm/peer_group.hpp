@@ -13,6 +13,7 @@
 #include <shardwright/comm/thread_mailbox.hpp>
 #include <shardwright/comm/thread_report.hpp>
 #include <shardwright/comm/thread_world.hpp>
+#include <shardwright/comm/waiting.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -34,10 +35,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Collective number n of every rank belongs to round n. The rank that comes last launches the work of all:
 /// one launch for each device, on the group's stream there, behind the ready events of all ranks, so the host
 /// never waits for a device. A rank's stream waits for all devices. All of this under one mutex, so rounds
-/// are launched in their order, and a group that fails either launches a round for all or for none.
+/// are launched in their order. One that fails on a device ends the group, and ranks hear of it only when the
+/// other devices are done with their buffers.
 template <PeerRuntime Runtime>
 class PeerGroup final : public GroupOfWorld {
   using Stream = typename Runtime::Stream;
+  using Event = typename Runtime::Event;
 
 public:
   using Device = PeerDevice<Runtime>;
@@ -130,6 +133,7 @@ public:
         try {
           launch(round);
         } catch (const std::exception& error) {
+          settle(round);
           close(broken(member.world_rank(member.rank()), error));
           messages_over_.store(true, std::memory_order_seq_cst);
           wake();
@@ -285,6 +289,23 @@ private:
         if (share.owns(rank))
           note_end(runtime, stream, round.slots[rank].call->times);
       runtime.record(done, stream);
+    }
+  }
+
+  /// Waits on the host, until the deadline, for what the devices were given before one of them failed. Under
+  /// the mutex, so that no rank leaves the round, and frees its buffers, before.
+  void settle(Round& round) noexcept {
+    Waiting waiting(world_->deadline());
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+      auto& [runtime, stream] = devices_[i];
+      Event& done = round.launches[i].done;
+      try {
+        if (stream)
+          runtime.record(done, *stream);
+        while (stream && !runtime.done(done) && !waiting.expired())
+          waiting.pause();
+      } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
+      }
     }
   }
 
