@@ -334,6 +334,61 @@ TEST_CASE("a steady sequence of device calls makes nothing new, long work lists 
   CHECK(runtime.counts().copies == 50 * 12);
 }
 
+TEST_CASE("tables for long work lists are there before a call needs them, where one can", "[comm]") {
+  struct Group {
+    int ranks, devices;
+    bool tables;
+  };
+  for (const auto [ranks, devices, tables] :
+       {Group{7, 1, false}, {8, 1, true}, {8, 2, false}, {12, 2, true}}) {
+    FakeRuntime runtime; // at once
+    std::atomic<long> before{0};
+    CHECK(on_ranks(ranks, [&, devices = devices](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, spread(devices, world, runtime));
+            const auto all = static_cast<std::size_t>(world.size());
+            auto in = place.put(std::vector<int>(all, world.rank())), out = place.put(std::vector<int>(all));
+            for (int step = 0; step < 5; ++step)
+              place.comm.barrier();
+            world.barrier();
+            before = runtime.counts().tables.load();
+            world.barrier();
+            for (int step = 0; step < 5; ++step)
+              place.comm.all_to_all(in, out);
+            std::vector<int> wanted(all);
+            for (std::size_t rank = 0; rank < all; ++rank)
+              wanted[rank] = static_cast<int>(rank);
+            findings.expect(place.get(out) == wanted, "all_to_all");
+          }) == "");
+    CHECK((before > 0) == tables);
+    CHECK(runtime.counts().tables == before);
+  }
+}
+
+TEST_CASE("no work list is longer than that of an all-to-all", "[comm]") {
+  for (int ranks = 1; ranks <= 12; ++ranks)
+    for (const unsigned devices : {1u, 2u, 5u}) {
+      std::vector<sw::detail::ThreadSlot> slots(static_cast<std::size_t>(ranks));
+      std::vector<unsigned> device_of;
+      sw::CollectiveCall call;
+      call.count = 1;
+      for (auto& slot : slots) {
+        slot.call = &call;
+        device_of.push_back(static_cast<unsigned>(device_of.size()) % devices);
+      }
+      for (const auto operation :
+           {sw::Operation::broadcast, sw::Operation::all_reduce, sw::Operation::all_gather,
+            sw::Operation::reduce_scatter, sw::Operation::all_to_all}) {
+        call.operation = operation;
+        const auto own = static_cast<std::size_t>(std::count(device_of.begin(), device_of.end(), 0u));
+        const std::size_t most = sw::detail::PeerWorkList::most_entries(slots.size(), own);
+        sw::detail::PeerWorkList work;
+        static_cast<void>(work.build(slots.data(), ranks, {device_of.data(), 0, devices}));
+        CHECK(work.entries().size() <= most);
+        CHECK((operation != sw::Operation::all_to_all || work.entries().size() == most));
+      }
+    }
+}
+
 TEST_CASE("a long work list is not overwritten while the device has yet to read it", "[comm]") {
   CHECK(on_ranks(8, [](const sw::HostCommunicator& world, Findings& findings) {
           FakePlace place(world, FakeRuntime(11));

@@ -284,7 +284,7 @@ private:
         if (share.owns(rank))
           note_begin(runtime, stream, round.slots[rank].call->times);
       if (work_.build(round.slots.data(), size(), share))
-        launch_work(runtime, stream, work_, table, reads_table);
+        launch_work(runtime, stream, work_, table ? &*table : nullptr, reads_table);
       for (unsigned rank = 0; rank < device_of_.size(); ++rank)
         if (share.owns(rank))
           note_end(runtime, stream, round.slots[rank].call->times);
@@ -348,15 +348,13 @@ private:
   FailurePointer failure_;
 };
 
-/// Launches a work list on a stream; one that is too long goes through the table, which grows where needed.
+/// Launches a work list on a stream; one that is too long goes through the table.
 template <class Runtime>
 void launch_work(Runtime& runtime, typename Runtime::Stream& stream, PeerWorkList& work,
-                 std::optional<typename Runtime::Table>& table, bool& reads_table) {
+                 typename Runtime::Table* table, bool& reads_table) {
   const std::byte* entries = nullptr;
   if (!work.fits()) {
     const std::size_t bytes = work.entries().size() * sizeof(PeerEntry);
-    if (!table || table->bytes() < bytes)
-      table.emplace(runtime.make_table(bytes));
     std::memcpy(table->host(), work.entries().data(), bytes);
     runtime.upload(stream, *table, bytes);
     entries = table->device();

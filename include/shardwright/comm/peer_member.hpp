@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -235,9 +234,9 @@ private:
   void run_alone(const CollectiveCall& call) {
     this->show(slot_.front(), call, 0);
     note_begin(runtime(), stream_, call.times);
-    if (work_.build(slot_.data(), 1)) {
+    if (work_.build(slot_.data(), 1)) { // a few entries
       bool reads_table = false;
-      launch_work(runtime(), stream_, work_, table_, reads_table);
+      launch_work(runtime(), stream_, work_, nullptr, reads_table);
     }
     note_end(runtime(), stream_, call.times);
   }
@@ -259,9 +258,8 @@ private:
   std::vector<std::unique_ptr<Letter>> letters_;
   std::vector<Work*> free_works_;
   std::vector<Letter*> free_letters_;
-  std::vector<ThreadSlot> slot_; // of a rank that is alone, as are the two below
+  std::vector<ThreadSlot> slot_; // of a rank that is alone, as is the list
   PeerWorkList work_;
-  std::optional<typename Runtime::Table> table_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/peer_runtime.hpp>
+#include <shardwright/comm/peer_work.hpp>
 #include <shardwright/comm/thread_group.hpp>
 #include <shardwright/comm/thread_mailbox.hpp>
 
@@ -58,7 +59,11 @@ struct PeerRound {
   };
   /// What one device does.
   struct Launch {
-    explicit Launch(Runtime& runtime) : done(runtime.make_event()) {}
+    /// A table that some list needs is made at once: it would come late in a run that is steady by then.
+    Launch(Runtime& runtime, std::size_t most_entries) : done(runtime.make_event()) {
+      if (most_entries > PeerWork::inline_entries)
+        table.emplace(runtime.make_table(most_entries * sizeof(PeerEntry)));
+    }
     Event done;
     std::optional<typename Runtime::Table> table;
     bool reads_table = false;
@@ -67,8 +72,10 @@ struct PeerRound {
       : slots(device_of.size()) {
     for (const unsigned device : device_of)
       parts.emplace_back(devices[device].runtime, slots.size());
-    for (PeerDevice<Runtime>& device : devices)
-      launches.emplace_back(device.runtime);
+    for (unsigned device = 0; device < devices.size(); ++device) {
+      const auto own = static_cast<std::size_t>(std::count(device_of.begin(), device_of.end(), device));
+      launches.emplace_back(devices[device].runtime, PeerWorkList::most_entries(slots.size(), own));
+    }
   }
   std::uint64_t sequence = 0;
   std::vector<ThreadSlot> slots;

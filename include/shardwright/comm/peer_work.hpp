@@ -115,6 +115,10 @@ public:
   /// Entries of the list, which are launched from the arguments of the kernel if there is room.
   [[nodiscard]] const std::vector<PeerEntry>& entries() const noexcept { return entries_; }
   [[nodiscard]] bool fits() const noexcept { return entries_.size() <= PeerWork::inline_entries; }
+  /// The entries of the longest list, an all-to-all's, of a device with so many of the ranks.
+  [[nodiscard]] static constexpr std::size_t most_entries(std::size_t ranks, std::size_t own) noexcept {
+    return 3 * ranks * own;
+  }
 
   /// Calls `launch(kernel, blocks, tiles)` once with the kernel that the call needs; `table` holds the
   /// entries that do not fit.
