@@ -213,6 +213,7 @@ public:
                        "launching a collective");
   }
   void call(Stream& stream, void (*function)(void*), void* of) {
+    use_device();
     detail::check_cuda(cudaLaunchHostFunc(stream.get(), function, of), "noting a time");
   }
 
