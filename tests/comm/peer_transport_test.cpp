@@ -747,12 +747,12 @@ TEST_CASE("a device that fails is a typed error on every rank", "[comm]") {
 TEST_CASE("a device that fails is an error when the other devices are done with the buffers", "[comm]") {
   for (const bool ends : {true, false}) {
     FakeRuntime runtime(14);
+    std::vector<Numbers> memory(3, Numbers(900)); // past the ranks' end, where the deadline ends the wait
     const auto errors =
         rank_outcomes::of(3, ends ? ample : brief, [&, ends = ends](sw::HostCommunicator world) {
           FakePlace place(world, runtime.on(world.rank() == 2 ? 1 : 0));
-          auto data = place.put(Numbers(900));
+          const std::span<float> data(memory[static_cast<std::size_t>(world.rank())]);
           place.comm.all_reduce_in_place(data);
-          static_cast<void>(place.get(data));
           world.barrier();
           communicator_suite::require(comes_true([&] { return runtime.counts().unfinished == 0; }),
                                       "calls end");
