@@ -19,6 +19,34 @@ using shardwright_test::ContainsSubstring;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
+/// A target whose device is at work for a while, and which notes what it loses meanwhile.
+struct BusyTarget {
+  using execution_space = Kokkos::Serial;
+  using memory_space = Kokkos::HostSpace;
+  static constexpr bool host_accessible = false;
+  static inline thread_local int polls_to_come = 0;
+  static inline thread_local int freed = 0;
+  static inline thread_local int freed_at_work = 0;
+
+  [[nodiscard]] static execution_space make_execution_space() {
+    return HostTarget<Kokkos::Serial>::make_execution_space();
+  }
+  [[nodiscard]] static bool idle(const execution_space&) {
+    return polls_to_come == 0 || --polls_to_come == 0;
+  }
+  [[nodiscard]] static void* allocate(const execution_space&, const char* label, std::size_t bytes) {
+    return Kokkos::kokkos_malloc<memory_space>(label, bytes);
+  }
+  static void deallocate(const execution_space&, const char*, void* data, std::size_t) noexcept {
+    ++freed;
+    freed_at_work += polls_to_come > 0 ? 1 : 0;
+    Kokkos::kokkos_free<memory_space>(data);
+  }
+  [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator&, const execution_space&) {
+    return {};
+  }
+};
+
 /// Runs a program that must fail; returns the sentence of the first cause.
 template <class Failure, class Program>
 std::string failure_of(int ranks, Program program) {
@@ -180,5 +208,16 @@ TEST_CASE("blocks of a pool are at most an eighth larger than asked for") {
           }
           const PoolStatistics before = mesh.pool_statistics();
           findings.expect(before.peak_bytes < before.reserved_bytes, "peak counts what was in use at once");
+        }) == "");
+}
+
+TEST_CASE("a pool of a device keeps its memory while the device is at work") {
+  CHECK(on_ranks(1, [](HostCommunicator world, Findings& findings) {
+          {
+            const DeviceMesh mesh{world, extent<dp>(1)};
+            const detail::BufferHandle handle(mesh.core().resources<BusyTarget>().take(1000));
+            BusyTarget::polls_to_come = 5;
+          }
+          findings.expect(BusyTarget::freed == 1 && BusyTarget::freed_at_work == 0, "freed when all is done");
         }) == "");
 }

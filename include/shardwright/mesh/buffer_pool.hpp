@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -171,6 +172,13 @@ public:
   ~TargetResources() override {
     groups_.clear();
     settle_device();
+    if constexpr (!Target::host_accessible) { // whose stream is behind other devices that read this rank's
+                                              // memory
+      try {
+        static_cast<void>(await_device([this] { return Target::idle(execution_); }));
+      } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
+      }
+    }
     clear();
   }
 
