@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 
@@ -72,6 +73,10 @@ struct CudaTarget {
   }
   static void deallocate(const execution_space& execution, const char* label, void* data,
                          std::size_t bytes) noexcept {
+    // A Kokkos with cudaMallocAsync goes through its devices here.
+    std::shared_lock looks(detail::kokkos_maps(), std::defer_lock);
+    if (device_count() > 1)
+      looks.lock();
     memory_space::impl_create(execution.cuda_device(), execution.cuda_stream())
         .deallocate(label, data, bytes);
   }
