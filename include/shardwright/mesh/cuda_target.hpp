@@ -17,6 +17,12 @@
 
 #include <Kokkos_Core.hpp>
 
+// From 4.3 memory spaces are of the instance's GPU, from 4.7 an instance's parts are, too; before, they were
+// on Kokkos' own GPU. 4.6.99 is what became 4.7.
+#if KOKKOS_VERSION < 40699
+#error "shardwright: the CUDA target needs Kokkos 4.7 or newer (name one with Kokkos_ROOT)"
+#endif
+
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -30,7 +36,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// Ranks use the GPU that Kokkos was initialized with, unless they call use_device(): thread ranks share it,
 /// and processes have one each (KOKKOS_MAP_DEVICE_ID_BY=mpi_rank, or CUDA_VISIBLE_DEVICES). GPUs of one
-/// process must be of one kind, because Kokkos knows the properties of its own alone.
+/// process must have one compute capability, because Kokkos knows the properties of its own alone.
 struct CudaTarget {
   using execution_space = Kokkos::Cuda;
   using memory_space = Kokkos::CudaSpace;
@@ -40,12 +46,14 @@ struct CudaTarget {
   [[nodiscard]] static int device_count() { return detail::cuda_device_count(); }
 
   /// @brief Gives the calling thread's ranks the GPU `device`, as CUDA numbers them: streams and memory of a
-  /// mesh are there if this comes before its first tensor. @throws InvalidArgument if there is no such GPU.
+  /// mesh are there if this comes before its first tensor. @throws InvalidArgument if there is no such GPU,
+  /// or its compute capability is not that of Kokkos' own; LifecycleError where Kokkos does not run.
   static void use_device(int device) {
     if (device < 0 || device >= device_count())
       throw InvalidArgument("CudaTarget: use_device must name one of the " + std::to_string(device_count()) +
                             " GPUs of the process, from 0, but got " + std::to_string(device) +
                             " (see CUDA_VISIBLE_DEVICES)");
+    require_kind_of_kokkos(device);
     detail::check_cuda(cudaSetDevice(device), "choosing the device");
     detail::chosen_cuda_device() = device;
   }
@@ -115,6 +123,30 @@ struct CudaTarget {
         "SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
         {group.world_rank(), group.name(), "connect", 0, {}, {}});
 #endif
+  }
+
+private:
+  static void require_kind_of_kokkos(int device) {
+    if (!Kokkos::is_initialized())
+      throw LifecycleError(
+          "CudaTarget: use_device must come when Kokkos runs, whose GPU the others must match "
+          "(begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
+    const int own = Kokkos::Cuda().cuda_device();
+    const auto capability = [](int of) {
+      int major = 0;
+      int minor = 0;
+      detail::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, of),
+                         "asking for the compute capability");
+      detail::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, of),
+                         "asking for the compute capability");
+      return std::to_string(major) + "." + std::to_string(minor);
+    };
+    if (const std::string wanted = capability(own), got = capability(device); got != wanted)
+      throw InvalidArgument("CudaTarget: use_device must name a GPU of the kind that Kokkos uses, compute "
+                            "capability " +
+                            wanted + " as GPU " + std::to_string(own) + ", but GPU " +
+                            std::to_string(device) + " has " + got +
+                            " (leave it out of CUDA_VISIBLE_DEVICES, or give it processes of its own)");
   }
 };
 
