@@ -68,6 +68,23 @@ nn_test::DeviceOutcome nn_test::train_device_zero3(const sw::HostCommunicator& w
       world, problem, way, schedule, at_step);
 }
 
+namespace {
+
+/// The training on a device gives the bits of the host's.
+void check_on_device(const Problem& problem, const PipelineWay& way) {
+  const sw::Schedule schedule = sw::make_schedule("1f1b", way.pp, way.inside.accumulation);
+  std::vector<nn_test::Outcome> host;
+  for (const auto& rank : train_zero_on_threads(Sharding::zero3, problem, way))
+    host.push_back(rank.training);
+  check_equal(nn_test::device_outcomes(way,
+                                       [&](const sw::HostCommunicator& world) {
+                                         return nn_test::train_device_zero3(world, problem, way, schedule);
+                                       }),
+              host);
+}
+
+} // namespace
+
 TEST_CASE("a decoder on a device trains to the bits of the host, without a wait in a step") {
   Problem problem = nn_test::zero_problem();
   problem.steps = 4;
@@ -80,15 +97,7 @@ TEST_CASE("a decoder on a device trains to the bits of the host, without a wait 
     INFO(way.text());
     problem.config.recompute.kind = way.pp == 2 ? sw::Recompute::full : sw::Recompute::none;
     problem.config.dropout = way.inside.tp == 2 ? 0.1 : 0.0;
-    const sw::Schedule schedule = sw::make_schedule("1f1b", way.pp, way.inside.accumulation);
-    std::vector<nn_test::Outcome> host;
-    for (const auto& rank : train_zero_on_threads(Sharding::zero3, problem, way))
-      host.push_back(rank.training);
-    check_equal(nn_test::device_outcomes(way,
-                                         [&](const sw::HostCommunicator& world) {
-                                           return nn_test::train_device_zero3(world, problem, way, schedule);
-                                         }),
-                host);
+    check_on_device(problem, way);
   }
 }
 
@@ -101,15 +110,7 @@ TEST_CASE("a decoder on devices that NCCL connects trains to the bits of the hos
         PipelineWay{.pp = 3, .inside = {.dp = 2, .accumulation = 4}},
         PipelineWay{.pp = 2, .inside = {.sequence_parallel = true, .accumulation = 2, .cp = 2}}}) {
     INFO(way.text());
-    const sw::Schedule schedule = sw::make_schedule("1f1b", way.pp, way.inside.accumulation);
-    std::vector<nn_test::Outcome> host;
-    for (const auto& rank : train_zero_on_threads(Sharding::zero3, problem, way))
-      host.push_back(rank.training);
-    check_equal(nn_test::device_outcomes(way,
-                                         [&](const sw::HostCommunicator& world) {
-                                           return nn_test::train_device_zero3(world, problem, way, schedule);
-                                         }),
-                host);
+    check_on_device(problem, way);
     CHECK(shardwright_test::FakeNcclWorld::get().violations() == "");
     CHECK(shardwright_test::FakeNcclWorld::get().communicators == 0);
   }
