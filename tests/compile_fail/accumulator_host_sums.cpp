@@ -13,6 +13,7 @@ struct Elsewhere {
   using memory_space = DefaultTarget::memory_space;
   static constexpr bool host_accessible = false;
   static execution_space make_execution_space() { return DefaultTarget::make_execution_space(); }
+  static bool idle(const execution_space&) { return true; }
   static DeviceCommunicator connect(const HostCommunicator&, const execution_space&) { return {}; }
 };
 
