@@ -27,32 +27,30 @@ struct MarkedTimes : CallTimes {
   typename Runtime::Event passed;  ///< and goes on.
 };
 
-/// Notes the times of a call for whoever asks, in a stream's order; before `run` or `wait` of the call
+/// Notes one of the times of a call for whoever asks, in a stream's order; before `run` or `wait` of the call
 /// return.
 template <class Runtime>
-void note_begin(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
+void note_time(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times,
+               typename Runtime::Event MarkedTimes<Runtime>::*mark, void (*tell)(void*)) {
   if (times != nullptr && times->marked()) {
     auto& marks = static_cast<MarkedTimes<Runtime>&>(*times);
     marks.local = marks.device == runtime.device();
     if (marks.local)
-      runtime.record(marks.moves, stream);
+      runtime.record(marks.*mark, stream);
     times = marks.asked;
   }
   if (times != nullptr)
-    runtime.call(
-        stream, [](void* of) { static_cast<CallTimes*>(of)->begin(); }, times);
+    runtime.call(stream, tell, times);
+}
+template <class Runtime>
+void note_begin(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
+  note_time(runtime, stream, times, &MarkedTimes<Runtime>::moves,
+            [](void* of) { static_cast<CallTimes*>(of)->begin(); });
 }
 template <class Runtime>
 void note_end(Runtime& runtime, typename Runtime::Stream& stream, CallTimes* times) {
-  if (times != nullptr && times->marked()) {
-    auto& marks = static_cast<MarkedTimes<Runtime>&>(*times);
-    if (marks.local)
-      runtime.record(marks.moved, stream);
-    times = marks.asked;
-  }
-  if (times != nullptr)
-    runtime.call(
-        stream, [](void* of) { static_cast<CallTimes*>(of)->end(); }, times);
+  note_time(runtime, stream, times, &MarkedTimes<Runtime>::moved,
+            [](void* of) { static_cast<CallTimes*>(of)->end(); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -73,8 +73,8 @@ struct NcclWork final : PendingOperation {
   bool on_own_stream = true;           ///< On a stream of the communicator; else on the rank's.
   typename Runtime::Event ready_event; ///< What the rank's stream held at the start.
   typename Runtime::Event done_event;
-  std::chrono::steady_clock::time_point
-      begun{}; ///< When NCCL got it, and then when it became the oldest of its stream.
+  /// When NCCL got it, and then when it became the oldest of its stream.
+  std::chrono::steady_clock::time_point begun{};
 };
 
 /// Records of calls, recycled so that a steady state allocates nothing.

@@ -172,13 +172,8 @@ public:
   ~TargetResources() override {
     groups_.clear();
     settle_device();
-    if constexpr (!Target::host_accessible) { // whose stream is behind other devices that read this rank's
-                                              // memory
-      try {
-        static_cast<void>(await_device([this] { return Target::idle(execution_); }));
-      } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
-      }
-    }
+    if constexpr (!Target::host_accessible)
+      await_stream();
     clear();
   }
 
@@ -193,6 +188,14 @@ private:
           "DeviceMesh: Kokkos must run before the mesh is asked for memory, and until its "
           "last tensor is gone (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
     return Target::make_execution_space();
+  }
+
+  /// The stream is behind other devices that read this rank's memory.
+  void await_stream() const noexcept {
+    try {
+      static_cast<void>(await_device([this] { return Target::idle(execution_); }));
+    } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): nothing runs on a device that failed
+    }
   }
 
   void* allocate(std::size_t bytes) override { return allocate_for<Target>(execution_, label, bytes); }
