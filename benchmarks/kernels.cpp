@@ -104,8 +104,7 @@ private:
 int usage(const char* problem) {
   std::fprintf(
       stderr,
-      "%s\nusage: kernels [--width N] [--layers N] [--heads N] [--kv-heads N] [--sequence N] [--batch N] "
-      "[--hidden N] [--vocabulary N] [--rounds N] [--json FILE]\n",
+      "%s\nusage: kernels [--width N] [--layers N] [--heads N] [--kv-heads N] [--sequence N] [--batch N] [--hidden N] [--vocabulary N] [--rounds N] [--json FILE]\n",
       problem);
   return 2;
 }

@@ -62,10 +62,10 @@ void run(const Kind& kind, Group& group, std::span<float> in, std::span<float> o
 void measure_collectives(const Options& options, const Rates& rates, Report& report) {
   GroupTimer timer(options.ranks);
   constexpr std::size_t judged = std::size_t{64} << 20;
-  report.note("collectives",
-              std::to_string(options.ranks) +
-                  " thread ranks on one device; the share is the time in which the copy rate moves "
-                  "every input and every output once, over the time of the call");
+  report.note(
+      "collectives",
+      std::to_string(options.ranks) +
+          " thread ranks on one device; the share is the time in which the copy rate moves every input and every output once, over the time of the call");
   std::printf("collectives of %d thread ranks that share the device\n%-20s %10s %12s %10s %9s\n",
               options.ranks, "operation", "KiB", "us", "GB/s", "of copy");
   sw::launch({.ranks = options.ranks}, [&](sw::HostCommunicator world) {

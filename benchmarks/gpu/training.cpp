@@ -186,10 +186,8 @@ void measure_training(const Options& options, const Rates& rates, Report& report
       "training",
       std::to_string(config.parameters()) + " parameters, batch " + std::to_string(batch) + " x " +
           std::to_string(config.sequence) +
-          " tokens; parameters, activations and their gradients in bfloat16, masters, sums of gradients "
-          "and optimizer state in float. Model operations per token are 6 for each element of a matrix "
-          "and, for causal attention, 6 x layers x width x sequence: half of what PaLM's convention "
-          "(Chowdhery et al. 2022, appendix B) counts for attention");
+          " tokens; parameters, activations and their gradients in bfloat16, masters, sums of gradients and optimizer state in float. "
+          "Model operations per token are 6 for each element of a matrix and, for causal attention, 6 x layers x width x sequence: half of what PaLM's convention (Chowdhery et al. 2022, appendix B) counts for attention");
   sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {
     Training training(world, config, batch);
     static_cast<void>(training.run(4)); // memory, plans of products, capture

@@ -41,9 +41,9 @@ int main() {
   part("experts' all-to-alls", cost.of(sw::Traffic::expert).exposed_seconds);
   part("other communication", cost.exposed_seconds() - cost.of(sw::Traffic::expert).exposed_seconds);
   part("optimizer and jitter", cost.optimizer_seconds + cost.straggler_seconds);
-  std::printf("memory %.1f GB of %.0f GB: parameters %.1f, gradients %.1f, optimizer %.1f, activations %.1f, "
-              "logits and buffers %.1f\n",
-              cost.memory.total() / 1e9, cluster.chip.memory_bytes / 1e9, cost.memory.parameters / 1e9,
-              cost.memory.gradients / 1e9, cost.memory.optimizer / 1e9, cost.memory.activations / 1e9,
-              (cost.memory.logits + cost.memory.buffers) / 1e9);
+  std::printf(
+      "memory %.1f GB of %.0f GB: parameters %.1f, gradients %.1f, optimizer %.1f, activations %.1f, logits and buffers %.1f\n",
+      cost.memory.total() / 1e9, cluster.chip.memory_bytes / 1e9, cost.memory.parameters / 1e9,
+      cost.memory.gradients / 1e9, cost.memory.optimizer / 1e9, cost.memory.activations / 1e9,
+      (cost.memory.logits + cost.memory.buffers) / 1e9);
 }

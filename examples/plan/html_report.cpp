@@ -49,9 +49,9 @@ std::string schedule_section(const Options& options, const sw::Plan& best) {
                         (drawn < all ? " of " + std::to_string(all) : "") + " microbatches",
                     sw::plan_text(plan), "s", 810});
   if (drawn < all)
-    out += "<p>Drawn with " + std::to_string(drawn) + " of the " + std::to_string(all) +
-           " microbatches of a step: the others repeat its middle, and the idle share falls with their "
-           "number.</p>\n";
+    out +=
+        "<p>Drawn with " + std::to_string(drawn) + " of the " + std::to_string(all) +
+        " microbatches of a step: the others repeat its middle, and the idle share falls with their number.</p>\n";
   const std::size_t height = svg.find(" height=\"") + 9;
   const double shown = std::min(std::strtod(svg.c_str() + height, nullptr) + 4, 1400.0);
   return out +

@@ -184,16 +184,17 @@ std::string time_section(const Document& study) {
     if (!study.has(at + "/problem"))
       add(at, name);
   return "<h2 id=\"time\">Where the time goes</h2>\n" +
-         chart_figure(draw(parts),
-                      "Communication is solid where a step waits for it, and pale where computation "
-                      "hides it; the solid bars sum to the step. Nothing: " +
-                          escaped(nothing.empty() ? "none" : nothing) + ".") +
+         chart_figure(
+             draw(parts),
+             "Communication is solid where a step waits for it, and pale where computation hides it; the solid bars sum to the step. "
+             "Nothing: " +
+                 escaped(nothing.empty() ? "none" : nothing) + ".") +
          "<details><summary>Time as a table</summary>" +
          table("Parts of a step", {"Part", "s", "of the step", "hidden, s", "sent by a rank, GB"}, rows) +
          "</details>\n" +
-         chart_figure(draw(plans),
-                      "The plan beside others; the lines are the intervals that hold four of five "
-                      "published runs.");
+         chart_figure(
+             draw(plans),
+             "The plan beside others; the lines are the intervals that hold four of five published runs.");
 }
 
 std::string binding_section(const Document& study) {
@@ -219,10 +220,9 @@ std::string binding_section(const Document& study) {
   }
   const double free = study.figure("/inputs/chip/memory_bytes").value - study.figure("/memory_bytes").value;
   return "<h2 id=\"binding\">What binds, and what has slack</h2>\n" +
-         chart_figure(draw(chart),
-                      "What the best plan saves with twice as much of one thing, planned anew. The "
-                      "fullest rank leaves " +
-                          in_gigabytes(free) + " of its memory free.") +
+         chart_figure(draw(chart), "What the best plan saves with twice as much of one thing, planned anew. "
+                                   "The fullest rank leaves " +
+                                       in_gigabytes(free) + " of its memory free.") +
          table("Twice as much of each", {"Resource", "now", "saves", ""}, rows);
 }
 
@@ -251,9 +251,7 @@ std::string plans_section(const Document& study) {
                               : "");
   }
   std::string out =
-      "<h2 id=\"recipe\">Beside the usual recipe</h2>\n<p>The recipe: tensor parallel over the "
-      "scale-up domain, as few 1F1B stages as fit, data parallel over the rest, experts inside the "
-      "domain.";
+      "<h2 id=\"recipe\">Beside the usual recipe</h2>\n<p>The recipe: tensor parallel over the scale-up domain, as few 1F1B stages as fit, data parallel over the rest, experts inside the domain.";
   for (const auto& [at, name] : {std::pair("/recipe", "The recipe finds"),
                                  std::pair("/without_pipeline", "Without a pipeline there is")})
     if (!study.has(std::string(at) + "/plan"))
@@ -270,17 +268,17 @@ std::string source_section(const Document& study) {
                : std::string();
   };
   std::string out = "<h2 id=\"conventions\">Conventions and sources</h2>\n<ul>\n";
-  out += "<li>MFU counts 6 operations per active matrix parameter and token and the scores of attention, the "
-         "causal "
-         "half of them or all; nothing that is recomputed. The peak is " +
-         study.number("/inputs/chip/peak", 1e12, "TFLOP/s") + " per chip, dense, in " +
-         escaped(study.word("/precision")) + ".</li>\n";
-  out += "<li>GB are 10<sup>9</sup> bytes. Bandwidths are one way and per chip, of the data sheet; the model "
-         "takes "
-         "what collectives reach of them.</li>\n";
-  out += "<li>The interval holds four of five published runs when each source is predicted without its own "
-         "rows. "
-         "Plans within 1&nbsp;% of the fastest count as equal, and the simplest of them is taken.</li>\n";
+  out +=
+      "<li>MFU counts 6 operations per active matrix parameter and token and the scores of attention, the causal half of them or all; nothing that is recomputed. "
+      "The peak is " +
+      study.number("/inputs/chip/peak", 1e12, "TFLOP/s") + " per chip, dense, in " +
+      escaped(study.word("/precision")) + ".</li>\n";
+  out +=
+      "<li>GB are 10<sup>9</sup> bytes. "
+      "Bandwidths are one way and per chip, of the data sheet; the model takes what collectives reach of them.</li>\n";
+  out +=
+      "<li>The interval holds four of five published runs when each source is predicted without its own rows. "
+      "Plans within 1&nbsp;% of the fastest count as equal, and the simplest of them is taken.</li>\n";
   out += "<li>Optimizer: " + study.number("/inputs/optimizer_bytes/parameter") +
          " bytes per parameter that computes, " + study.number("/inputs/optimizer_bytes/gradient") +
          " per gradient, " + study.number("/inputs/optimizer_bytes/state") + " of state.</li>\n";
@@ -296,8 +294,8 @@ std::string source_section(const Document& study) {
   }
   out += source("Model", "/inputs/model/source") + source("Chip", "/inputs/chip/source") +
          source("Cluster", "/inputs/cluster_source");
-  out += "<li>Constants: fitted to the published runs of data/published_runs.csv, a source each; "
-         "docs/explanation/planner.md derives every term and says where it is wrong.</li>\n</ul>\n";
+  out +=
+      "<li>Constants: fitted to the published runs of data/published_runs.csv, a source each; docs/explanation/planner.md derives every term and says where it is wrong.</li>\n</ul>\n";
   return out + "<footer>Made by <code>" + escaped(study.word("/command")) + "</code></footer>\n";
 }
 

@@ -159,9 +159,9 @@ std::string sweeps_section(const Document& study) {
            many_sweeps(study, 0);
   std::string out = "<h2 id=\"sweeps\">When is a pipeline unnecessary?</h2>\n";
   if (study.has("/sweep_with_1f1b"))
-    out += "<p>The plan's schedule runs a forward beside a backward pass, which hides the traffic of "
-           "experts. With 1F1B a pipeline is bought for memory and data-parallel traffic alone: the third "
-           "line.</p>\n";
+    out +=
+        "<p>The plan's schedule runs a forward beside a backward pass, which hides the traffic of experts. "
+        "With 1F1B a pipeline is bought for memory and data-parallel traffic alone: the third line.</p>\n";
   out += chart_figure(sweep_chart(study, "/sweeps/0", true),
                       "Best plans over " + escaped(study.word("/sweeps/0/title")) +
                           "; below the axis the ranks of their pipelines (pp).") +

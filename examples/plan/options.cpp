@@ -128,8 +128,7 @@ sw::SearchSpace parse_fixed(const std::string& word) {
     if (found == known.end())
       throw UsageError(
           "--fix has the unknown part '" + part +
-          "' (write --fix tp=8,pp=16; there are tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule "
-          "and recomputation)");
+          "' (write --fix tp=8,pp=16; there are tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and recomputation)");
     const std::optional<int> number = whole_number<int>(value);
     const int least = name == "zero" ? 0 : 1;
     if (!number || *number < least || (name == "zero" && *number > 3))
@@ -196,10 +195,9 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(whole_from<std::int64_t>(1, 1LL << 30))
       ->type_name("N")
       ->group("Run");
-  app.add_option("--tokens", tokens,
-                 "Tokens of a step, such as 62.9M or 4Mi: taken as the number of sequences within 0.5 % that "
-                 "has most "
-                 "factors of two.")
+  app.add_option(
+         "--tokens", tokens,
+         "Tokens of a step, such as 62.9M or 4Mi: taken as the number of sequences within 0.5 % that has most factors of two.")
       ->type_name("N")
       ->group("Run");
   app.add_option("--sequences", sequences, "Sequences of a step, instead of --tokens.")
@@ -216,14 +214,12 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Run");
   app.add_option(
          "--fix", fix,
-         "What is settled, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and "
-         "recomputation.")
+         "What is settled, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and recomputation.")
       ->type_name("LIST")
       ->group("Plan");
   app.add_option(
          "--sweep", swept,
-         "Vary bandwidth (between domains), scale-up (bandwidth inside them), domain, chips, tokens or "
-         "memory: the best plan at each, and where it needs no pipeline.")
+         "Vary bandwidth (between domains), scale-up (bandwidth inside them), domain, chips, tokens or memory: the best plan at each, and where it needs no pipeline.")
       ->check(one_of(names_of_sweeps()))
       ->type_name("NAME")
       ->group("Plan");

@@ -229,8 +229,7 @@ sw::ClusterSpec known_cluster(const std::string& name) {
       return found;
     }
     throw sw::DataError(
-        "--cluster must be known, <chip>x<number> such as h100x1024 with a number above 0, or a "
-        "file that ends with .json, but it is '" +
+        "--cluster must be known, <chip>x<number> such as h100x1024 with a number above 0, or a file that ends with .json, but it is '" +
         name + "' (" + known(name, names_of(sw::cluster_catalogue)) + ")");
   }
   const std::string text = read_file(name);

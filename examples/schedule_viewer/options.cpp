@@ -24,8 +24,8 @@ using namespace command_line;
 namespace {
 
 shardwright::PassCosts parse_costs(const std::string& word) {
-  const std::string help = " (write --costs F=1,I=1,W=1,send=0; what is left out keeps these values, and "
-                           "overlapped=T sets the time of a pair)";
+  const std::string help =
+      " (write --costs F=1,I=1,W=1,send=0; what is left out keeps these values, and overlapped=T sets the time of a pair)";
   const std::vector<std::pair<std::string, double shardwright::PassCosts::*>> known{
       {"F", &shardwright::PassCosts::forward},
       {"I", &shardwright::PassCosts::input_gradient},
@@ -65,8 +65,7 @@ constexpr const char* footer =
     "  dualpipev    the same in a V, with every stage once\n"
     "\nExamples:\n"
     "  schedule_viewer --schedule zbv --ranks 4 --microbatches 8 --svg zbv.svg\n"
-    "  schedule_viewer --schedule dualpipe --ranks 8 --microbatches 20 --costs "
-    "F=1,I=1.2,W=0.8,overlapped=2.5\n"
+    "  schedule_viewer --schedule dualpipe --ranks 8 --microbatches 20 --costs F=1,I=1.2,W=0.8,overlapped=2.5\n"
     "  schedule_viewer --schedule 1f1b --to-csv mine.csv    edit it, then:\n"
     "  schedule_viewer --csv mine.csv --text --svg mine.svg";
 
@@ -75,8 +74,7 @@ constexpr const char* footer =
 ParseResult parse(int argc, const char* const* argv) {
   Options options;
   CLI::App app{
-      "Shows a pipeline schedule as a drawing, a table or CSV, after proving it: every pass of every "
-      "microbatch on every rank, the idle time, and how many microbatches each rank keeps.",
+      "Shows a pipeline schedule as a drawing, a table or CSV, after proving it: every pass of every microbatch on every rank, the idle time, and how many microbatches each rank keeps.",
       "schedule_viewer"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
@@ -103,15 +101,13 @@ ParseResult parse(int argc, const char* const* argv) {
   whole("--microbatches", options.microbatches, 1, "Microbatches of a step.", "Schedule");
   whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds, 2 to 4.",
         "Schedule");
-  file("--csv", csv,
-       "Show the schedule of this file: a line per rank, cells such as 0F7, 3I2, 3W2, 1B4 (stage, pass, "
-       "microbatch) "
-       "or (0F7;7B3)OVERLAP_F_B.",
-       "Schedule");
-  app.add_option(
-         "--costs", costs,
-         "Time of each pass of one stage, and of a send. Default: F=1,I=1,W=1,send=0. A B takes I + W; "
-         "an overlapped pair takes the sum unless overlapped=T is given.")
+  file(
+      "--csv", csv,
+      "Show the schedule of this file: a line per rank, cells such as 0F7, 3I2, 3W2, 1B4 (stage, pass, microbatch) or (0F7;7B3)OVERLAP_F_B.",
+      "Schedule");
+  app.add_option("--costs", costs,
+                 "Time of each pass of one stage, and of a send. Default: F=1,I=1,W=1,send=0. "
+                 "A B takes I + W; an overlapped pair takes the sum unless overlapped=T is given.")
       ->type_name("LIST")
       ->group("Schedule");
 

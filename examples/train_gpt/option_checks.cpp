@@ -106,11 +106,10 @@ std::vector<MeshAxis> parse_mesh(const std::string& word) {
       throw UsageError("--mesh '" + word + "' has a part without a name" + help);
     if (std::find(known_axes().begin(), known_axes().end(), name) == known_axes().end()) {
       const std::string_view near = nearest(name, known_axes());
-      throw UsageError("--mesh has the unknown axis '" + name + "'" +
-                       (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
-                       " (this program has pp for pipeline stages, dp for data, dpr for its replicas, cp for "
-                       "sequences and tp "
-                       "for tensors)");
+      throw UsageError(
+          "--mesh has the unknown axis '" + name + "'" +
+          (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
+          " (this program has pp for pipeline stages, dp for data, dpr for its replicas, cp for sequences and tp for tensors)");
     }
     if (std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == name; }))
       throw UsageError("--mesh names the axis " + name + " twice (give each axis once)");
@@ -287,12 +286,10 @@ static void check_target(const Options& options) {
   if (options.target == Device::host) {
     if (options.cuda_graph)
       throw UsageError(
-          "--cuda-graph is of --target cuda, but the target is host (add --target cuda, or leave "
-          "--cuda-graph out)");
+          "--cuda-graph is of --target cuda, but the target is host (add --target cuda, or leave --cuda-graph out)");
     if (options.gpus > 1)
       throw UsageError(
-          "--gpus is of --target cuda, but the target is host (add --target cuda, or leave --gpus "
-          "out)");
+          "--gpus is of --target cuda, but the target is host (add --target cuda, or leave --gpus out)");
     return;
   }
   const bool compiled =
@@ -300,8 +297,7 @@ static void check_target(const Options& options) {
                         (options.precision == Precision::bf16 && (options.zero == 0 || options.zero == 3)));
   if (!compiled)
     throw UsageError(
-        "--target cuda is for --precision fp32 with --zero 0, or bf16 with --zero 0 or 3, and for "
-        "--context all-to-all in this program (leave the others out)");
+        "--target cuda is for --precision fp32 with --zero 0, or bf16 with --zero 0 or 3, and for --context all-to-all in this program (leave the others out)");
   if (options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--target cuda needs --sequence-parallel with tp=" + text(options.extent("tp")) +
                      " in this program (add it, or leave tp out)");
@@ -326,8 +322,8 @@ void settle_training(Options& options, const IsGiven& given) {
     throw UsageError("--context ring is attention over the ranks of cp, but the mesh " + options.mesh_text() +
                      " has cp=1 (leave it out, or give a mesh with cp such as --mesh cp=2)");
   if (options.ring && (options.zero > 0 || options.precision != Precision::fp32))
-    throw UsageError("--context ring is for --zero 0 and --precision fp32 in this program (leave one of them "
-                     "out, or give --context all-to-all)");
+    throw UsageError(
+        "--context ring is for --zero 0 and --precision fp32 in this program (leave one of them out, or give --context all-to-all)");
   if (options.ring && options.extent("tp") > 1 && !options.sequence_parallel)
     throw UsageError("--context ring needs --sequence-parallel with tp=" + text(options.extent("tp")) +
                      " in this program (add it, or leave tp out)");

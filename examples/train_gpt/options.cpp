@@ -162,18 +162,20 @@ private:
 
 void add_rank_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Ranks");
-  in.add("--mesh", words.mesh,
-         "Ranks along each axis, such as pp=2,dp=2,tp=2. Default: all ranks on dp. dpr are replicas of "
-         "dp, which --zero does not shard over; cp splits sequences.")
+  in.add(
+        "--mesh", words.mesh,
+        "Ranks along each axis, such as pp=2,dp=2,tp=2. "
+        "Default: all ranks on dp. dpr are replicas of dp, which --zero does not shard over; cp splits sequences.")
       ->type_name("AXES");
   in.add("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
       ->check(whole_from<int>(1, OptionGroup::most))
       ->type_name("N");
-  in.add("--schedule", options.schedule,
-         "Order of the pipeline's passes: " + joined(shardwright::schedule_names(), " or ") +
-             ", or a file whose name ends in .csv: a line for each rank, cells such as 0F7 (stage, pass, "
-             "microbatch). Default: " +
-             options.schedule + ".")
+  in.add(
+        "--schedule", options.schedule,
+        "Order of the pipeline's passes: " + joined(shardwright::schedule_names(), " or ") +
+            ", or a file whose name ends in .csv: a line for each rank, cells such as 0F7 (stage, pass, microbatch). "
+            "Default: " +
+            options.schedule + ".")
       ->check(CLI::Validator(
           [](std::string& word) {
             return is_schedule_file(word) ? std::string() : one_of(shardwright::schedule_names())(word);
@@ -181,21 +183,21 @@ void add_rank_options(CLI::App& app, Options& options, Words& words) {
           std::string()))
       ->type_name("NAME");
   in.whole("--chunks", options.chunks, 1, "Stages that each rank of an interleaved schedule holds.");
-  in.add("--transport", words.transport,
-         "auto, threads or mpi: ranks are threads of this process, or the processes that an MPI launcher "
-         "started. Default: auto, what it was started as.")
+  in.add(
+        "--transport", words.transport,
+        "auto, threads or mpi: ranks are threads of this process, or the processes that an MPI launcher started. "
+        "Default: auto, what it was started as.")
       ->check(one_of({"auto", "threads", "mpi"}))
       ->type_name("NAME");
   in.add(
         "--target", words.target,
-        "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, and takes "
-        "--precision fp32, or bf16 with --zero 0 or 3. Default: host.")
+        "host or cuda: where tensors lie and kernels run. cuda needs a build with the preset cuda, and takes --precision fp32, or bf16 with --zero 0 or 3. "
+        "Default: host.")
       ->check(one_of({"host", "cuda"}))
       ->type_name("NAME");
-  in.whole(
-      "--gpus", options.gpus, 1,
-      "GPUs that the ranks take in turns. Threads on several need peer access between them. 1 is the GPU "
-      "of Kokkos.");
+  in.whole("--gpus", options.gpus, 1,
+           "GPUs that the ranks take in turns. "
+           "Threads on several need peer access between them. 1 is the GPU of Kokkos.");
   in.flag("--cuda-graph", options.cuda_graph,
           "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.");
   in.real("--deadline", options.deadline_seconds, 0, false,
@@ -226,37 +228,38 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
   in.whole("--vocabulary", words.size.vocabulary, 256,
            "Tokens; 256 bytes, and more only to divide by tp or for the size. Default: the model's.");
   in.flag("--tied", options.tied, "Use one table for the embedding and the output head.");
-  in.add("--precision", words.precision,
-         "fp32 or fp64: element type of everything. bf16 or fp16: that of parameters and activations; "
-         "masters, gradients, optimizer state and loss stay in fp32, and fp16 scales the loss. "
-         "Default: fp32.")
+  in.add(
+        "--precision", words.precision,
+        "fp32 or fp64: element type of everything. bf16 or fp16: that of parameters and activations; masters, gradients, optimizer state and loss stay in fp32, and fp16 scales the loss. "
+        "Default: fp32.")
       ->check(one_of({"fp32", "fp64", "bf16", "fp16"}))
       ->type_name("NAME");
   in.flag("--sequence-parallel", options.sequence_parallel,
           "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.");
-  in.add("--context", words.context,
-         "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of "
-         "the heads) or ring (keys and values travel; any number of heads).")
+  in.add(
+        "--context", words.context,
+        "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of the heads) or ring (keys and values travel; any number of heads).")
       ->check(one_of({"all-to-all", "ring"}))
       ->type_name("WAY");
 
-  in.add("--zero", options.zero,
-         "What data and context ranks share out: 0 nothing, 1 the optimizer state, 2 gradients too, 3 "
-         "parameters too. Ranks of dpr hold replicas of it. Default: 0.")
+  in.add(
+        "--zero", options.zero,
+        "What data and context ranks share out: 0 nothing, 1 the optimizer state, 2 gradients too, 3 parameters too. "
+        "Ranks of dpr hold replicas of it. Default: 0.")
       ->check(one_of({"0", "1", "2", "3"}))
       ->type_name("STAGE");
 }
 
 void add_training_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Training");
-  in.add("--recompute", words.recompute,
-         "What layers compute again in the backward pass instead of keeping it: none, selective "
-         "(attention) or full (all but the layer's input); full:4 is the first four layers. The losses "
-         "stay the same to the bit. Default: none.")
+  in.add(
+        "--recompute", words.recompute,
+        "What layers compute again in the backward pass instead of keeping it: none, selective (attention) or full (all but the layer's input); full:4 is the first four layers. "
+        "The losses stay the same to the bit. Default: none.")
       ->type_name("KIND");
   in.add("--dropout", options.dropout,
-         "Share of what attention and MLP add to the stream that training sets to zero, from 0 to below "
-         "1. Default: 0.")
+         "Share of what attention and MLP add to the stream that training sets to zero, from 0 to below 1. "
+         "Default: 0.")
       ->check(real_from(0, true))
       ->type_name("X");
 
@@ -264,10 +267,9 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
            "Sequences of a step, over all ranks: dp x microbatch x accumulation.");
   in.whole("--microbatch", options.microbatch, 1,
            "Sequences of one pass of one data rank. Default: batch / (dp x accumulation).");
-  in.whole(
-      "--accumulation,--microbatches", options.accumulation, 1,
-      "Passes whose gradients are added before a step; a pipeline has them in flight. Default: batch / (dp x "
-      "microbatch), or 1; with a pipeline batch / dp.");
+  in.whole("--accumulation,--microbatches", options.accumulation, 1,
+           "Passes whose gradients are added before a step; a pipeline has them in flight. "
+           "Default: batch / (dp x microbatch), or 1; with a pipeline batch / dp.");
   in.count("--steps", options.steps, 1, "Optimizer steps.");
   in.add("--seed", options.seed,
          "Chooses initial weights and batches; equal seeds give equal runs. Default: " + text(options.seed) +
@@ -284,8 +286,8 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
   in.real("--clip", options.clip, 0, true, "Largest norm of the whole gradient; 0 for no limit.");
 
   in.add("--non-finite", words.non_finite,
-         "What to do where loss or gradients are infinite or NaN: stop, or skip the step. All ranks do "
-         "the same, and name the place. Default: stop.")
+         "What to do where loss or gradients are infinite or NaN: stop, or skip the step. "
+         "All ranks do the same, and name the place. Default: stop.")
       ->check(one_of({"stop", "skip"}))
       ->type_name("NAME");
   in.count("--check-replicas", options.check_replicas, 0,
@@ -366,16 +368,16 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   Options options;
   Words words;
   CLI::App app{
-      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp) "
-      "and tensor (tp) ranks. The losses do not depend on the mesh.",
+      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp) and tensor (tp) ranks. "
+      "The losses do not depend on the mesh.",
       "train_gpt"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   OptionGroup(app, "Data")
       .add("--data", words.data,
            "Text files and directories, several allowed. Directories are read recursively, text only. "
-           "Every tenth block is held out for validation. Default: this repository's own sources and "
-           "documents.")
+           "Every tenth block is held out for validation. "
+           "Default: this repository's own sources and documents.")
       ->type_name("PATH");
   add_rank_options(app, options, words);
   add_model_options(app, options, words);

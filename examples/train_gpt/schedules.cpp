@@ -26,9 +26,9 @@ sw::Schedule read_schedule(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf()))
-    throw sw::InvalidArgument(path +
-                              ": the file must be readable and hold a line for each rank (write one with "
-                              "schedule_viewer, or name a schedule)");
+    throw sw::InvalidArgument(
+        path +
+        ": the file must be readable and hold a line for each rank (write one with schedule_viewer, or name a schedule)");
   return sw::schedule_from_csv(text.str(), path);
 }
 

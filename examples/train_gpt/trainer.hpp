@@ -307,8 +307,7 @@ private:
     if (!options_.cuda_graph)
       return "not asked for";
     if (whole_.size() > 1)
-      return "collectives between ranks need the host, threads to meet and NCCL to be watched, which a CUDA "
-             "graph cannot hold (run one rank)";
+      return "collectives between ranks need the host, threads to meet and NCCL to be watched, which a CUDA graph cannot hold (run one rank)";
     return {};
   }
 

@@ -35,10 +35,7 @@ RunResult train(const shardwright::HostCommunicator& world, const Options& optio
                                   [&](const Entry& entry) { return entry.first == kind; });
   if (found == compiled().end() && kind.target == Device::cuda)
     throw shardwright::InvalidArgument(
-        "train_gpt: --target cuda must be compiled in, but this build has no CUDA or leaves the training out "
-        "(set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && "
-        "cmake "
-        "--build --preset cuda)");
+        "train_gpt: --target cuda must be compiled in, but this build has no CUDA or leaves the training out (set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && cmake --build --preset cuda)");
   if (found == compiled().end())
     throw shardwright::InvalidArgument(
         "train_gpt: this build must hold the training that the options name, but --precision " +

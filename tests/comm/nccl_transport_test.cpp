@@ -424,10 +424,9 @@ TEST_CASE("abort wakes all ranks, and the communicator is over", "[comm][faults]
       rank.comm.abort("enough");
     all_reduce_on(rank);
   });
-  CHECK(
-      shardwright_test::has(rank_outcomes::text<sw::LifecycleError>(errors[0]),
-                            "must not be used after it has failed (end the program, or launch a new world); "
-                            "it failed because enough"));
+  CHECK(shardwright_test::has(
+      rank_outcomes::text<sw::LifecycleError>(errors[0]),
+      "must not be used after it has failed (end the program, or launch a new world); it failed because enough"));
   for (const std::size_t rank : {1U, 2U})
     CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
                                 "rank 0 called abort: enough"));

@@ -681,9 +681,10 @@ TEST_CASE("devices get access to one another's memory, and ranks of those that c
   runtime = FakeRuntime();
   runtime.links().remove({1, 0});
   for (const auto& error : rank_outcomes::of(3, ample, connect))
-    CHECK_THAT(text<sw::ConfigurationMismatch>(error),
-               ContainsSubstring("device 1 (rank 1) has no peer access to device 0 (rank 0) (start a process "
-                                 "for each device, which NCCL connects, or"));
+    CHECK_THAT(
+        text<sw::ConfigurationMismatch>(error),
+        ContainsSubstring(
+            "device 1 (rank 1) has no peer access to device 0 (rank 0) (start a process for each device, which NCCL connects, or"));
 }
 
 TEST_CASE("ranks of several processes are told so when they connect", "[comm]") {

@@ -121,8 +121,8 @@ int main(int argc, char** argv) {
     if (devices > 1)
       all = ends_at_the_deadline(devices) && all;
     else
-      std::puts("skipped, for they need a second GPU: collectives and messages between ranks, a rank that "
-                "never comes");
+      std::puts(
+          "skipped, for they need a second GPU: collectives and messages between ranks, a rank that never comes");
     return all;
   });
 }

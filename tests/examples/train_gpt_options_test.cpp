@@ -60,8 +60,8 @@ TEST_CASE("options: recomputation is for all layers or for the first ones, and d
              ContainsSubstring("none, selective or full, but it is 'ful'; did you mean full?"));
   CHECK_THAT(
       refused({"--recompute", "full:5"}),
-      ContainsSubstring("--recompute full:5 must name a number of the model's 4 layers after selective: "
-                        "or full: (give --recompute full:2)"));
+      ContainsSubstring(
+          "--recompute full:5 must name a number of the model's 4 layers after selective: or full: (give --recompute full:2)"));
   CHECK_THAT(refused({"--recompute", "full:"}), ContainsSubstring("give --recompute full:2"));
   CHECK_THAT(refused({"--recompute", "none:2"}), ContainsSubstring("give --recompute none"));
   CHECK_THAT(refused({"--dropout", "1"}), ContainsSubstring("--dropout 1 must be below 1"));

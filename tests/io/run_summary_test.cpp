@@ -41,9 +41,10 @@ TEST_CASE("a summary says speed, communication, memory and loss") {
   CHECK_THAT(text, ContainsSubstring("summary: 40 steps in 8.00 s\n"));
   CHECK_THAT(text, ContainsSubstring("5.5000 at first, 2.2500 at last, held out 2.5000"));
   CHECK_THAT(text, ContainsSubstring("4.0k tokens/s, 25.0% of the matrix rate of 48.0 GFLOP/s"));
-  CHECK_THAT(text,
-             ContainsSubstring("25.0% of the time: exposed 2.00 s, hidden 2.00 s, waited for peers 500 ms "
-                               "(mean of 4 ranks)"));
+  CHECK_THAT(
+      text,
+      ContainsSubstring(
+          "25.0% of the time: exposed 2.00 s, hidden 2.00 s, waited for peers 500 ms (mean of 4 ranks)"));
   CHECK_THAT(text, ContainsSubstring(
                        "dp all_reduce                 80 calls, 3.73 GiB: exposed 2.00 s, hidden 1.00 s"));
   CHECK_THAT(text, ContainsSubstring("tensors 58.6 MiB on the rank with most, process 1.15 GiB at most"));

@@ -250,8 +250,8 @@ TEST_CASE(
                                         ContainsSubstring("the training goes on without TensorBoard"));
 }
 
-TEST_CASE("tensorboard: a file that can not grow is warned of once, keeps its events, and writing goes on "
-          "without it") {
+TEST_CASE(
+    "tensorboard: a file that can not grow is warned of once, keeps its events, and writing goes on without it") {
   const Directory directory;
   Collected collected;
   TensorBoardWriter writer(directory.path(), {}, collected.take());

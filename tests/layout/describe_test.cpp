@@ -24,10 +24,9 @@ TEST_CASE("a transition is described step by step", "[describe]") {
   CHECK(
       describe<Transition<From, Layout<2, Shard<0, dp>>>>() ==
       "Layout<2, Shard<0, dp>, Partial<Sum, tp>> -> Layout<2, Shard<0, dp>>: all_reduce of the sum over tp");
-  CHECK(describe<Transition<From, Layout<2, Shard<1, tp>>>>() ==
-        "Layout<2, Shard<0, dp>, Partial<Sum, tp>> -> Layout<2, Shard<1, tp>>: reduce_scatter of the sum "
-        "over tp, onto "
-        "dimension 1; then all_gather of dimension 0 over dp");
+  CHECK(
+      describe<Transition<From, Layout<2, Shard<1, tp>>>>() ==
+      "Layout<2, Shard<0, dp>, Partial<Sum, tp>> -> Layout<2, Shard<1, tp>>: reduce_scatter of the sum over tp, onto dimension 1; then all_gather of dimension 0 over dp");
   CHECK_THAT((describe<Transition<From, From>>()), ContainsSubstring("nothing to do"));
   CHECK_THAT((describe<Transition<Layout<2, Shard<0, tp>>, Layout<2, Shard<1, tp>>>>()),
              ContainsSubstring("all_to_all from dimension 0 to dimension 1 over tp"));

@@ -75,21 +75,22 @@ TEST_CASE("on one context rank a ring is plain attention, to the bit") {
 }
 
 TEST_CASE("a ring names the sequences that it can share") {
-  CHECK(shardwright_test::on_ranks(2, [](sw::HostCommunicator world, shardwright_test::Findings& findings) {
-          Problem problem = problem_of({.cp = 2});
-          problem.config.sequence = 10;
-          std::string said = "no error";
-          try {
-            static_cast<void>(nn_test::train_with<Ring, float>(world, problem, {.cp = 2}, {}));
-          } catch (const sw::InvalidArgument& error) {
-            said = error.what();
-          }
-          findings.expect(
-              said.find(
-                  "sequence 10 must be a multiple of twice the context-parallel ranks, two chunks for each, "
-                  "4 (change the sequence length)") != std::string::npos,
-              said);
-        }) == "");
+  CHECK(
+      shardwright_test::on_ranks(2, [](sw::HostCommunicator world, shardwright_test::Findings& findings) {
+        Problem problem = problem_of({.cp = 2});
+        problem.config.sequence = 10;
+        std::string said = "no error";
+        try {
+          static_cast<void>(nn_test::train_with<Ring, float>(world, problem, {.cp = 2}, {}));
+        } catch (const sw::InvalidArgument& error) {
+          said = error.what();
+        }
+        findings.expect(
+            said.find(
+                "sequence 10 must be a multiple of twice the context-parallel ranks, two chunks for each, 4 (change the sequence length)") !=
+                std::string::npos,
+            said);
+      }) == "");
 }
 
 TEST_CASE("the memory of a decoder with ring attention is the predicted one") {

@@ -47,17 +47,20 @@ TEST_CASE("swiglu and its gradient are those of whole tensors on every mesh") {
 }
 
 TEST_CASE("swiglu names the shape that has no gate and value") {
-  CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
-          const Mesh mesh = mesh_of(world, {});
-          const auto x = random_tensor<GateUp>(mesh, {3, 2, 3, hidden}, 1);
-          try {
-            static_cast<void>(sw::swiglu(x));
-            findings.expect(false, "no error");
-          } catch (const sw::InvalidArgument& error) {
-            const std::string text = error.what();
-            findings.expect(text.find("swiglu: the second last extent must be 2, gate and value, but the "
-                                      "shape is [3, 2, 3, 7]") != std::string::npos,
-                            text);
-          }
-        }) == "");
+  CHECK(
+      on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
+        const Mesh mesh = mesh_of(world, {});
+        const auto x = random_tensor<GateUp>(mesh, {3, 2, 3, hidden}, 1);
+        try {
+          static_cast<void>(sw::swiglu(x));
+          findings.expect(false, "no error");
+        } catch (const sw::InvalidArgument& error) {
+          const std::string text = error.what();
+          findings.expect(
+              text.find(
+                  "swiglu: the second last extent must be 2, gate and value, but the shape is [3, 2, 3, 7]") !=
+                  std::string::npos,
+              text);
+        }
+      }) == "");
 }

@@ -79,11 +79,10 @@ TEST_CASE("a row that lacks something says what", "[published_run]") {
 }
 
 TEST_CASE("dimensions that a row leaves out follow from its parameters", "[published_run]") {
-  const auto row =
-      read_published_runs("id,source,model,chip,n_chips,layers,hidden,heads,ffn,vocab,params_total_B,"
-                          "seq_len,global_batch_seqs,tp\n"
-                          "a,b,MaxText-32B,TPUv5e,256,32,8192,64,28672,32000,32,2048,1024,1\n"
-                          "a,b,MaxText-22B,TPUv4,64,48,6144,24,24576,51200,22,2048,832,1\n");
+  const auto row = read_published_runs(
+      "id,source,model,chip,n_chips,layers,hidden,heads,ffn,vocab,params_total_B,seq_len,global_batch_seqs,tp\n"
+      "a,b,MaxText-32B,TPUv5e,256,32,8192,64,28672,32000,32,2048,1024,1\n"
+      "a,b,MaxText-22B,TPUv4,64,48,6144,24,24576,51200,22,2048,832,1\n");
   const RunCase gated = read_run_case(row.at(0)), plain = read_run_case(row.at(1));
   CHECK(gated.model.gated);
   CHECK(size_of(gated.model).total == Approx(32e9).epsilon(0.03));

@@ -135,10 +135,10 @@ TEST_CASE("a refusal names the missing dependency, the wrong order or the cycle 
              ContainsSubstring("rank 1, step 2: 1B1 stands before 1F1, which it needs"));
   CHECK_THAT(refusal("0F0,0W0,0I0\n"), ContainsSubstring("0W0 stands before 0I0"));
   CHECK_THAT(refusal("0F0,0I0,0W0,0B0\n"), ContainsSubstring("0B0 stands there a second time"));
-  CHECK_THAT(refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
-             ContainsSubstring(
-                 "ranks wait for one another: rank 0 at step 1 (0B0) waits for the input gradient of stage 1 "
-                 "and microbatch 0 from rank 1; rank 1 at step 1 (1F1) waits for 0F1 from rank 0"));
+  CHECK_THAT(
+      refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
+      ContainsSubstring(
+          "ranks wait for one another: rank 0 at step 1 (0B0) waits for the input gradient of stage 1 and microbatch 0 from rank 1; rank 1 at step 1 (1F1) waits for 0F1 from rank 0"));
   CHECK_THAT(refusal("0F0,2F0,0F1,2F1,2B0,2B1,0B0,0B1\n1F1,1F0,3F0,3F1,3B0,3B1,1B0,1B1\n"),
              ContainsSubstring("rank 0 at step 1 (2F0) waits for 1F0 from rank 1"));
 }

@@ -87,13 +87,12 @@ TEST_CASE("policies allow what the definitions allow, and name the nearest legal
 }
 
 TEST_CASE("an error says what the rule is and what would be legal", "[rule]") {
-  CHECK(refusal<DualPipe>(4, 9) ==
-        "dualpipe: the number of microbatches must be even and at least twice the number of ranks, but there "
-        "are 9 "
-        "microbatches on 4 ranks (the nearest legal numbers of microbatches are 8 and 10)");
-  CHECK(refusal<DualPipe>(5, 20) == "dualpipe: the number of ranks must be even, but there are 20 "
-                                    "microbatches on 5 ranks (the nearest legal "
-                                    "numbers of ranks are 4 and 6)");
+  CHECK(
+      refusal<DualPipe>(4, 9) ==
+      "dualpipe: the number of microbatches must be even and at least twice the number of ranks, but there are 9 microbatches on 4 ranks (the nearest legal numbers of microbatches are 8 and 10)");
+  CHECK(
+      refusal<DualPipe>(5, 20) ==
+      "dualpipe: the number of ranks must be even, but there are 20 microbatches on 5 ranks (the nearest legal numbers of ranks are 4 and 6)");
   CHECK_THAT(refusal<DualPipeV>(4, 7), ContainsSubstring("microbatches are 8)"));
   CHECK_THAT((refusal<Interleaved<2, 4>>(8, 9)),
              ContainsSubstring("the nearest legal numbers of ranks are 4"));

@@ -64,8 +64,8 @@ TEST_CASE("Every action of every rank is a box to scale with its number") {
           expected[std::string(1, sw::letter_of(action.pass)) + std::to_string(action.microbatch) +
                    ", stage " + std::to_string(action.stage)] = &timed;
         }
-    const std::regex box("<rect class=\"[FBIW][0-9]\" x=\"([0-9.]+)\" y=\"[0-9.]+\" width=\"([0-9.]+)\" "
-                         "height=\"([0-9.]+)\"><title>([^<]*), [0-9.]+ to [0-9.]+</title>");
+    const std::regex box(
+        "<rect class=\"[FBIW][0-9]\" x=\"([0-9.]+)\" y=\"[0-9.]+\" width=\"([0-9.]+)\" height=\"([0-9.]+)\"><title>([^<]*), [0-9.]+ to [0-9.]+</title>");
     const std::string lane = "<rect class=\"lane\" x=\"92\"";
     const std::size_t width_at = svg.find("width=\"", svg.rfind(lane)) + 7;
     const double scale = std::stod(svg.substr(width_at)) / table.makespan();
@@ -124,8 +124,7 @@ TEST_CASE("Words are escaped, and what can not be drawn is said") {
   CHECK_THROWS_WITH(sw::draw_svg({}, {}), "Drawing: there must be a timetable to draw");
   CHECK_THROWS_WITH(
       drawn(sw::planned_timetable(sw::make_schedule("gpipe", 100, 1001))),
-      "Drawing: a timetable must have at most 200000 steps, but it has 200200 (draw fewer ranks or "
-      "microbatches)");
+      "Drawing: a timetable must have at most 200000 steps, but it has 200200 (draw fewer ranks or microbatches)");
   const sw::PassCosts nothing{.forward = 0, .input_gradient = 0, .weight_gradient = 0};
   CHECK_THROWS_AS(drawn(sw::planned_timetable(sw::make_schedule("gpipe", 1, 1), nothing)),
                   sw::InvalidArgument);

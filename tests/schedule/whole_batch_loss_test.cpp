@@ -65,7 +65,7 @@ TEST_CASE("a schedule that is chosen at run time is looked at", "[loss]") {
   CHECK(ForwardsFirstSchedule(schedule_from_csv("0F1,0F0,0B0,0B1\n")).microbatches() == 2);
   CHECK_THROWS_WITH(
       ForwardsFirstSchedule(make_schedule<OneFOneB>(3, 4)),
-      ContainsSubstring("schedule 1f1b: a loss that needs the whole batch must run under a schedule whose "
-                        "forwards all precede its backwards"));
+      ContainsSubstring(
+          "schedule 1f1b: a loss that needs the whole batch must run under a schedule whose forwards all precede its backwards"));
   CHECK_THROWS_AS(ForwardsFirstSchedule(make_schedule<DualPipeV>(2, 4)), InvalidArgument);
 }

@@ -144,33 +144,35 @@ TEST_CASE("contraction over a sharded dimension leaves a Partial; vectors may be
 }
 
 TEST_CASE("extents that do not fit and tensors of two meshes are named") {
-  CHECK(on_ranks(2, [](HostCommunicator world, Findings& findings) {
-          const DeviceMesh mesh{world, extent<tp>(2)};
-          const ShardedTensor<Layout<2>> x(mesh, {3, 4});
-          const ShardedTensor<Layout<2, Shard<1, tp>>> w(mesh, {5, 6});
-          std::string message;
-          try {
-            static_cast<void>(matmul(x, w));
-          } catch (const InvalidArgument& error) {
-            message = error.what();
-          }
-          findings.expect(
-              message.find("the last extent of the left tensor must be the first of the right one, but the "
-                           "shapes are [3, 4] and [5, 6]") != std::string::npos,
-              message);
-          findings.expect(message.find("operations_test.cpp:") != std::string::npos,
-                          "the line of the call: ", message);
-          const DeviceMesh other{world, extent<tp>(2)};
-          const ShardedTensor<Layout<2, Shard<1, tp>>> elsewhere(other, {4, 6});
-          message.clear();
-          try {
-            static_cast<void>(matmul(x, elsewhere));
-          } catch (const InvalidArgument& error) {
-            message = error.what();
-          }
-          findings.expect(message.find("matmul: the tensors must be on one mesh") != std::string::npos,
-                          message);
-        }) == "");
+  CHECK(
+      on_ranks(2, [](HostCommunicator world, Findings& findings) {
+        const DeviceMesh mesh{world, extent<tp>(2)};
+        const ShardedTensor<Layout<2>> x(mesh, {3, 4});
+        const ShardedTensor<Layout<2, Shard<1, tp>>> w(mesh, {5, 6});
+        std::string message;
+        try {
+          static_cast<void>(matmul(x, w));
+        } catch (const InvalidArgument& error) {
+          message = error.what();
+        }
+        findings.expect(
+            message.find(
+                "the last extent of the left tensor must be the first of the right one, but the shapes are [3, 4] and [5, 6]") !=
+                std::string::npos,
+            message);
+        findings.expect(message.find("operations_test.cpp:") != std::string::npos,
+                        "the line of the call: ", message);
+        const DeviceMesh other{world, extent<tp>(2)};
+        const ShardedTensor<Layout<2, Shard<1, tp>>> elsewhere(other, {4, 6});
+        message.clear();
+        try {
+          static_cast<void>(matmul(x, elsewhere));
+        } catch (const InvalidArgument& error) {
+          message = error.what();
+        }
+        findings.expect(message.find("matmul: the tensors must be on one mesh") != std::string::npos,
+                        message);
+      }) == "");
 }
 
 TEST_CASE("sums and products with a right operand of equal or lower rank") {

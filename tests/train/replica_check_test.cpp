@@ -78,41 +78,43 @@ TEST_CASE("equal copies pass the replica check, before a step and after it") {
 }
 
 TEST_CASE("a flipped bit names the odd rank and the parameter on every rank") {
-  CHECK(on_ranks(6, [](sw::HostCommunicator world, Findings& findings) {
-          // Rank 2 * dp + tp; the matrix has copies along dp, the vector on all ranks, the spread one none.
-          const sw::DeviceMesh mesh{world, sw::extent<dp>(3), sw::extent<tp>(2)};
-          ToyModel<float> model(mesh);
-          take_step(model, mesh.rank());
-          if (world.rank() == 3)
-            flip_bit(model.matrix.stored(), 2);
-          findings.expect(text_of(sw::find_odd_replicas(model, world)) ==
-                              "weights of matrix: rank 3 differs from the others of ranks 1, 3 and 5\n",
-                          text_of(sw::find_odd_replicas(model, world)));
-          if (world.rank() == 3)
-            flip_bit(model.matrix.stored(), 2);
-          findings.expect(sw::find_odd_replicas(model, world).empty(), "mended");
+  CHECK(
+      on_ranks(6, [](sw::HostCommunicator world, Findings& findings) {
+        // Rank 2 * dp + tp; the matrix has copies along dp, the vector on all ranks, the spread one none.
+        const sw::DeviceMesh mesh{world, sw::extent<dp>(3), sw::extent<tp>(2)};
+        ToyModel<float> model(mesh);
+        take_step(model, mesh.rank());
+        if (world.rank() == 3)
+          flip_bit(model.matrix.stored(), 2);
+        findings.expect(text_of(sw::find_odd_replicas(model, world)) ==
+                            "weights of matrix: rank 3 differs from the others of ranks 1, 3 and 5\n",
+                        text_of(sw::find_odd_replicas(model, world)));
+        if (world.rank() == 3)
+          flip_bit(model.matrix.stored(), 2);
+        findings.expect(sw::find_odd_replicas(model, world).empty(), "mended");
 
-          if (world.rank() == 0 || world.rank() == 4)
-            flip_bit(model.vector.state()->second_moment, 6);
-          if (world.rank() == 5)
-            flip_bit(model.spread.stored(), 0);
-          const auto found = sw::find_odd_replicas(model, world);
-          findings.expect(found.size() == 1 && found[0].parameter == "vector" &&
-                              found[0].part == "second moment" && found[0].odd == std::vector<int>{0, 4} &&
-                              found[0].ranks == std::vector<int>{0, 1, 2, 3, 4, 5},
-                          text_of(found));
-          try {
-            sw::require_equal_replicas(model, world, 7);
-            findings.expect(false, "differences must throw");
-          } catch (const sw::ReplicaMismatch& error) {
-            const std::string what = error.what();
-            findings.expect(
-                error.differences().size() == 1 &&
-                    what.find("after step 7 second moment of vector: ranks 0 and 4 differ from the "
-                              "others of ranks 0, 1, 2, 3, 4 and 5") != std::string::npos,
-                what);
-          }
-        }) == "");
+        if (world.rank() == 0 || world.rank() == 4)
+          flip_bit(model.vector.state()->second_moment, 6);
+        if (world.rank() == 5)
+          flip_bit(model.spread.stored(), 0);
+        const auto found = sw::find_odd_replicas(model, world);
+        findings.expect(found.size() == 1 && found[0].parameter == "vector" &&
+                            found[0].part == "second moment" && found[0].odd == std::vector<int>{0, 4} &&
+                            found[0].ranks == std::vector<int>{0, 1, 2, 3, 4, 5},
+                        text_of(found));
+        try {
+          sw::require_equal_replicas(model, world, 7);
+          findings.expect(false, "differences must throw");
+        } catch (const sw::ReplicaMismatch& error) {
+          const std::string what = error.what();
+          findings.expect(
+              error.differences().size() == 1 &&
+                  what.find(
+                      "after step 7 second moment of vector: ranks 0 and 4 differ from the others of ranks 0, 1, 2, 3, 4 and 5") !=
+                      std::string::npos,
+              what);
+        }
+      }) == "");
 }
 
 TEST_CASE("of two copies nobody can say which one is right, and elements that change places are seen") {

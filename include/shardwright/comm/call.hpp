@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One communication call as a value: what every communicator executes,
-/// checks and records.
+/// @brief One communication call as a value: what every communicator executes, checks and records.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/source_location.hpp>
@@ -90,34 +89,28 @@ private:
   std::atomic<bool> ended_{false};
 };
 
-/// @brief A communication call on one rank; buffers are untyped, counts are
-/// elements.
+/// @brief A communication call on one rank; buffers are untyped, counts are elements.
 ///
 /// | operation | in | out | blocks |
 /// |---|---|---|---|
-/// | broadcast | count on the root, unused elsewhere | count (all ranks; the
-/// root's may equal in) | | | all_reduce | count | count (may equal in) | | |
-/// all_gather | own block, contiguous, of count | the whole; block r of
-/// `out_blocks` comes from rank r | out | | reduce_scatter | the whole; block r
-/// of `in_blocks` goes to rank r | own block, contiguous, of count | in | |
-/// all_to_all | block r of `in_blocks` goes to rank r | block r of `out_blocks`
-/// comes from rank r | both | | send, receive | count / - | - / count | |
+/// | broadcast | count on the root, unused elsewhere | count (all ranks; the root's may equal in) | |
+/// | all_reduce | count | count (may equal in) | |
+/// | all_gather | own block, contiguous, of count | the whole; block r of `out_blocks` comes from rank r | out |
+/// | reduce_scatter | the whole; block r of `in_blocks` goes to rank r | own block, contiguous, of count | in |
+/// | all_to_all | block r of `in_blocks` goes to rank r | block r of `out_blocks` comes from rank r | both |
+/// | send, receive | count / - | - / count | |
 ///
-/// An empty block span stands for even contiguous blocks: block r is `count`
-/// elements from `r * count`. A span that is not empty has one block per rank;
-/// all_to_all has both or neither. Block r of rank s and the matching block of
-/// rank r hold equally many elements, in row-major order, whatever their
-/// strides.
+/// An empty block span stands for even contiguous blocks: block r is `count` elements from `r * count`. A
+/// span that is not empty has one block per rank; all_to_all has both or neither. Block r of rank s and the
+/// matching block of rank r hold equally many elements, in row-major order, whatever their strides.
 ///
-/// In place: all_reduce with in == out; all_gather with in == start of the own
-/// block inside out, that block contiguous; reduce_scatter with out == start of
-/// the own block inside in, that block contiguous. Any other overlap of in and
-/// out is rejected. Only the out block is written in place; a reduce_scatter in
-/// place leaves the other blocks of in as they are.
+/// In place: all_reduce with in == out; all_gather with in == start of the own block inside out, that block
+/// contiguous; reduce_scatter with out == start of the own block inside in, that block contiguous. Any other
+/// overlap of in and out is rejected. Only the out block is written in place; a reduce_scatter in place
+/// leaves the other blocks of in as they are.
 ///
-/// Lifetimes: `run` needs buffers and block spans until it returns. `start`
-/// copies the block spans before it returns; the buffers must live, untouched,
-/// until the Pending has been waited for.
+/// Lifetimes: `run` needs buffers and block spans until it returns. `start` copies the block spans before it
+/// returns; the buffers must live, untouched, until the Pending has been waited for.
 struct CollectiveCall {
   Operation operation = Operation::barrier;
   ReduceOp reduce_op = ReduceOp::sum;

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The communicator concept and the typed operations that every
-/// communicator has.
+/// @brief The communicator concept and the typed operations that every communicator has.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/memory_kind.hpp>
@@ -19,14 +18,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief An ordered group of ranks that executes calls: blocking by `run`,
-/// asynchronously by `start`.
+/// @brief An ordered group of ranks that executes calls: blocking by `run`, asynchronously by `start`.
 ///
-/// Calls on one communicator complete in the order in which they were issued,
-/// and every rank issues the same ones in the same order. Every call returns or
-/// throws a typed error within the communicator's deadline. A communicator is a
-/// handle: copies are cheap and name the same group. `split` with a negative
-/// colour gives a handle without a group.
+/// Calls on one communicator complete in the order in which they were issued, and every rank issues the same
+/// ones in the same order. Every call returns or throws a typed error within the communicator's deadline. A
+/// communicator is a handle: copies are cheap and name the same group. `split` with a negative colour gives a
+/// handle without a group.
 template <class C>
 concept Communicator = requires(C comm, const C const_comm, const CollectiveCall call, int number,
                                 SourceLocation where) {
@@ -42,16 +39,13 @@ concept Communicator = requires(C comm, const C const_comm, const CollectiveCall
   comm.abort(std::string());
 };
 
-/// @brief The typed operations, written once over `run` and `start` of the
-/// communicator that derives from it.
+/// @brief The typed operations, written once over `run` and `start` of the communicator that derives from it.
 ///
-/// Ranges are spans, vectors or arrays of a CollectiveElement and hold exactly
-/// the elements meant. Each operation has a blocking form and an `_async` form
-/// whose buffers stay untouched until the Pending is waited for. Even forms cut
-/// the whole into equal blocks, one per rank; block forms place each rank's
-/// block by a StridedBlock; count forms take packed blocks. @throws
-/// InvalidArgument for sizes that disagree; CollectiveMismatch, PeerFailed,
-/// DeadlineExceeded and LifecycleError as the transport finds them.
+/// Ranges are spans, vectors or arrays of a CollectiveElement and hold exactly the elements meant. Each
+/// operation has a blocking form and an `_async` form whose buffers stay untouched until the Pending is
+/// waited for. Even forms cut the whole into equal blocks, one per rank; block forms place each rank's block
+/// by a StridedBlock; count forms take packed blocks. @throws InvalidArgument for sizes that disagree;
+/// CollectiveMismatch, PeerFailed, DeadlineExceeded and LifecycleError as the transport finds them.
 template <class Self>
 class TypedOperations {
   using Blocks = std::span<const StridedBlock>;
@@ -59,8 +53,7 @@ class TypedOperations {
   using Where = SourceLocation;
 
 public:
-  /// @brief out[i] = op over ranks of in[i], in the fixed order; `in` and `out`
-  /// may be the same elements.
+  /// @brief out[i] = op over ranks of in[i], in the fixed order; `in` and `out` may be the same elements.
   void all_reduce(const ElementRange auto& in, MutableElementRange auto&& out, ReduceOp op = ReduceOp::sum,
                   const ReductionOrder& order = {}, Where where = Where::current()) {
     self().run(detail::all_reduce_call(self(), view(in), view(out), op, order, where));
@@ -112,8 +105,7 @@ public:
                            Where where = Where::current()) {
     return self().start(detail::all_gather_call(self(), view(in), view(out), packed_blocks(counts), where));
   }
-  /// @brief all_gather whose own block already lies in `data`; no blocks stand
-  /// for equal ones.
+  /// @brief all_gather whose own block already lies in `data`; no blocks stand for equal ones.
   void all_gather_in_place(auto&& data, Blocks blocks = {}, Where where = Where::current()) {
     self().run(gather_in_place(writable(data), blocks, where));
   }
@@ -122,8 +114,7 @@ public:
     return self().start(gather_in_place(writable(data), blocks, where));
   }
 
-  /// @brief `out` = op over ranks of this rank's block of `in`, equal blocks,
-  /// in the fixed order.
+  /// @brief `out` = op over ranks of this rank's block of `in`, equal blocks, in the fixed order.
   void reduce_scatter(const ElementRange auto& in, MutableElementRange auto&& out,
                       ReduceOp op = ReduceOp::sum, const ReductionOrder& order = {},
                       Where where = Where::current()) {
@@ -161,8 +152,7 @@ public:
     return self().start(
         detail::reduce_scatter_call(self(), view(in), view(out), packed_blocks(counts), op, order, where));
   }
-  /// @brief reduce_scatter whose result replaces the own block of `data`; no
-  /// blocks stand for equal ones.
+  /// @brief reduce_scatter whose result replaces the own block of `data`; no blocks stand for equal ones.
   void reduce_scatter_in_place(auto&& data, Blocks blocks = {}, ReduceOp op = ReduceOp::sum,
                                const ReductionOrder& order = {}, Where where = Where::current()) {
     self().run(scatter_in_place(writable(data), blocks, op, order, where));
@@ -173,14 +163,12 @@ public:
     return self().start(scatter_in_place(writable(data), blocks, op, order, where));
   }
 
-  /// @brief Block r of `out` = this rank's block of `in` of rank r, equal
-  /// blocks.
+  /// @brief Block r of `out` = this rank's block of `in` of rank r, equal blocks.
   void all_to_all(const ElementRange auto& in, MutableElementRange auto&& out,
                   Where where = Where::current()) {
     self().run(detail::all_to_all_call(self(), view(in), view(out), {}, {}, where));
   }
-  /// @brief `in_blocks[r]` goes to rank r; what comes from rank r lands in
-  /// `out_blocks[r]`.
+  /// @brief `in_blocks[r]` goes to rank r; what comes from rank r lands in `out_blocks[r]`.
   void all_to_all(const ElementRange auto& in, MutableElementRange auto&& out, Blocks in_blocks,
                   Blocks out_blocks, Where where = Where::current()) {
     self().run(detail::all_to_all_call(self(), view(in), view(out), in_blocks, out_blocks, where));
@@ -222,8 +210,8 @@ public:
   /// @brief The asynchronous form of barrier.
   Pending barrier_async(Where where = Where::current()) { return self().start(detail::barrier_call(where)); }
 
-  /// @brief Sends `data` to the rank `to` of this group, which receives equally
-  /// many elements under the same tag.
+  /// @brief Sends `data` to the rank `to` of this group, which receives equally many elements under the same
+  /// tag.
   void send(const ElementRange auto& data, int to, int tag = 0, Where where = Where::current()) {
     self().run(detail::message_call(Operation::send, view(data), to, tag, where));
   }
@@ -231,8 +219,7 @@ public:
   Pending send_async(const ElementRange auto& data, int to, int tag = 0, Where where = Where::current()) {
     return self().start(detail::message_call(Operation::send, view(data), to, tag, where));
   }
-  /// @brief Receives into `data` what the rank `from` of this group sends under
-  /// the same tag.
+  /// @brief Receives into `data` what the rank `from` of this group sends under the same tag.
   void receive(MutableElementRange auto&& data, int from, int tag = 0, Where where = Where::current()) {
     self().run(detail::message_call(Operation::receive, view(data), from, tag, where));
   }
@@ -252,8 +239,7 @@ private:
   static detail::Elements view(Range& range) {
     static_assert(
         detail::may_carry<Self, Range>,
-        "DeviceCommunicator: the elements must lie in device memory, not in a std::vector or std::array of "
-        "the host (give a span of the device's memory, or use the host communicator of the group)");
+        "DeviceCommunicator: the elements must lie in device memory, not in a std::vector or std::array of the host (give a span of the device's memory, or use the host communicator of the group)");
     return detail::Elements::of(range);
   }
 
@@ -262,8 +248,7 @@ private:
   static detail::Elements writable(Range& range) {
     static_assert(
         MutableElementRange<Range>,
-        "In-place collective: the elements must be writable, not a read-only view or handle (give the "
-        "span, vector or array that owns them, or use the form with an input and an output)");
+        "In-place collective: the elements must be writable, not a read-only view or handle (give the span, vector or array that owns them, or use the form with an input and an output)");
     if constexpr (MutableElementRange<Range>)
       return view(range);
     else

@@ -145,9 +145,9 @@ protected:
 
   [[nodiscard]] Interface& transport() const {
     if (!transport_)
-      throw LifecycleError(std::string(Self::handle_name) +
-                           ": the handle must have a group (use what launch(), split() or subgroup() "
-                           "returned to a member)");
+      throw LifecycleError(
+          std::string(Self::handle_name) +
+          ": the handle must have a group (use what launch(), split() or subgroup() returned to a member)");
     return *transport_;
   }
 

@@ -54,9 +54,9 @@ public:
   requires(!std::derived_from<C, DeviceCommunicator>) DeviceCommunicator(
       C communicator) // NOLINT(google-explicit-constructor): a run-time choice of transport
       : CommunicatorHandle(detail::TransportOf<C, DeviceTransport>::made_of(std::move(communicator))) {
-    static_assert(std::is_same_v<MemoryOf<C>, DeviceMemory>,
-                  "DeviceCommunicator: the communicator must carry device memory, but this one carries host "
-                  "memory (make one with connect() of the target, or take the mesh's)");
+    static_assert(
+        std::is_same_v<MemoryOf<C>, DeviceMemory>,
+        "DeviceCommunicator: the communicator must carry device memory, but this one carries host memory (make one with connect() of the target, or take the mesh's)");
   }
 };
 

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The communicator that programs and meshes hold: any transport for
-/// host memory, chosen at run time.
+/// @brief The communicator that programs and meshes hold: any transport for host memory, chosen at run time.
 
 #include <shardwright/comm/communicator_handle.hpp>
 
@@ -15,12 +14,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What HostCommunicator asks of a transport; one virtual call per
-/// communication.
+/// @brief What HostCommunicator asks of a transport; one virtual call per communication.
 class HostTransport : public Transport<HostTransport> {};
 
-/// @brief A handle on a group of ranks over thread ranks, MPI, or a decorator
-/// of either; copies name the same group.
+/// @brief A handle on a group of ranks over thread ranks, MPI, or a decorator of either; copies name the same
+/// group.
 class HostCommunicator : public CommunicatorHandle<HostCommunicator, HostTransport> {
 public:
   static constexpr std::string_view handle_name = "HostCommunicator";
@@ -32,9 +30,9 @@ public:
   requires(!std::derived_from<C, HostCommunicator>)
       HostCommunicator(C communicator) // NOLINT(google-explicit-constructor): a run-time choice of transport
       : CommunicatorHandle(detail::TransportOf<C, HostTransport>::made_of(std::move(communicator))) {
-    static_assert(std::is_same_v<MemoryOf<C>, HostMemory>,
-                  "HostCommunicator: the communicator must carry host memory, but this one carries device "
-                  "memory (keep the host communicator that the device one was made of)");
+    static_assert(
+        std::is_same_v<MemoryOf<C>, HostMemory>,
+        "HostCommunicator: the communicator must carry host memory, but this one carries device memory (keep the host communicator that the device one was made of)");
   }
 };
 

@@ -127,9 +127,9 @@ template <class Deferred = void>
 /// @throws InvalidArgument for options out of range; ConfigurationMismatch under mpirun without MPI built in.
 template <class Program>
 int launch(const LaunchOptions& options, Program&& program) {
-  static_assert(std::is_invocable_v<Program&, HostCommunicator>,
-                "launch: the program must be callable with a HostCommunicator (write "
-                "[](shardwright::HostCommunicator world) {...})");
+  static_assert(
+      std::is_invocable_v<Program&, HostCommunicator>,
+      "launch: the program must be callable with a HostCommunicator (write [](shardwright::HostCommunicator world) {...})");
   const std::function<int(HostCommunicator)> code = [&program](HostCommunicator world) -> int {
     if constexpr (std::is_void_v<std::invoke_result_t<Program&, HostCommunicator>>) {
       program(std::move(world));

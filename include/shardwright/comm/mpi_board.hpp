@@ -219,11 +219,10 @@ private:
 
   [[noreturn]] void fail_system(const char* function) const {
     const int code = errno;
-    throw TransportError(code, std::string(function) +
-                                   ": the ranks of one node need a shared-memory segment, but the system "
-                                   "reported \"" +
-                                   std::strerror(code) + "\" for " + name_ +
-                                   " (mount /dev/shm with room for it)");
+    throw TransportError(
+        code, std::string(function) +
+                  ": the ranks of one node need a shared-memory segment, but the system reported \"" +
+                  std::strerror(code) + "\" for " + name_ + " (mount /dev/shm with room for it)");
   }
 
   void swap(BasicMpiBoard& other) noexcept {

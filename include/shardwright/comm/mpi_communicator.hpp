@@ -105,8 +105,8 @@ private:
 
   [[nodiscard]] detail::MpiGroup& group() const {
     if (!state_)
-      throw LifecycleError("MpiCommunicator: the handle must have a group (use what world() or split() "
-                           "returned to a member)");
+      throw LifecycleError(
+          "MpiCommunicator: the handle must have a group (use what world() or split() returned to a member)");
     return state_->group;
   }
 

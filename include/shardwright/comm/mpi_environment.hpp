@@ -66,9 +66,9 @@ public:
   /// @brief @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
   static void require(const char* subject) {
     if (finalised())
-      throw LifecycleError(std::string(subject) +
-                           ": MPI must not be finalised yet (let MpiEnvironment outlive every "
-                           "communicator's last use)");
+      throw LifecycleError(
+          std::string(subject) +
+          ": MPI must not be finalised yet (let MpiEnvironment outlive every communicator's last use)");
     if (!initialised())
       throw LifecycleError(
           std::string(subject) +
@@ -92,8 +92,8 @@ private:
   static void check_thread_level(int provided) {
     if (provided >= MPI_THREAD_FUNNELED)
       return;
-    throw LifecycleError("MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED, but it provides "
-                         "MPI_THREAD_SINGLE (initialise MPI by MPI_Init_thread, or let launch() do it)");
+    throw LifecycleError(
+        "MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED, but it provides MPI_THREAD_SINGLE (initialise MPI by MPI_Init_thread, or let launch() do it)");
   }
 
   std::chrono::nanoseconds finalise_deadline_;

@@ -75,8 +75,7 @@ public:
     if (world_->finished())
       throw LifecycleError(
           std::string(name_of(site.operation)) +
-              ": a communicator must not be used after launch() has returned (keep it inside "
-              "the program)",
+              ": a communicator must not be used after launch() has returned (keep it inside the program)",
           site.context());
     if (ended_ || told_)
       throw_used_after(site);

@@ -143,8 +143,7 @@ template <class Deferred = void>
   if (sends_or_receives(call.operation))
     return describe(call, sequence) + " on group " + group.name() + " must meet its " +
            (call.operation == Operation::send ? "receive" : "send") + within + "there is none; " + reports +
-           " (pair every send with a receive of the same tag, and start one of two that cross "
-           "asynchronously)";
+           " (pair every send with a receive of the same tag, and start one of two that cross asynchronously)";
   return "every rank of group " + group.name() + " must enter " + describe(call, sequence) + within +
          (missing.empty() ? std::string("not all came") : ranks_text(missing) + " did not come: " + reports) +
          " (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)";

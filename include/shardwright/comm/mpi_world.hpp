@@ -165,10 +165,10 @@ public:
   public:
     Inside(BasicMpiWorld& world, const MpiCallSite& site) : world_(world) {
       if (world_.inside_.exchange(true, std::memory_order_acquire))
-        throw LifecycleError(std::string(name_of(site.operation)) +
-                                 ": the calls of one MPI rank must come from one thread at a time (make them "
-                                 "from one thread)",
-                             site.context());
+        throw LifecycleError(
+            std::string(name_of(site.operation)) +
+                ": the calls of one MPI rank must come from one thread at a time (make them from one thread)",
+            site.context());
     }
     ~Inside() { world_.inside_.store(false, std::memory_order_release); }
     Inside(const Inside&) = delete;
@@ -245,8 +245,9 @@ private:
   void open_board() {
     std::uint64_t random = 0;
     if (::getentropy(&random, sizeof random) != 0)
-      throw TransportError(errno, "MpiCommunicator: the system must give random bytes for the name of a "
-                                  "shared-memory segment, but it did not (allow getrandom)");
+      throw TransportError(
+          errno,
+          "MpiCommunicator: the system must give random bytes for the name of a shared-memory segment, but it did not (allow getrandom)");
     Place own{host_id(), random ^ static_cast<std::uint64_t>(::getpid())};
     if (options_.ranks_per_board > 0)
       own.host = mixed(own.host, static_cast<std::uint64_t>(rank_ / options_.ranks_per_board));

@@ -86,8 +86,7 @@ public:
           throw ConfigurationMismatch(
               "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
                   std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
-                  " share one (start at most as many processes as there are GPUs and let each see another "
-                  "one by CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
+                  " share one (start at most as many processes as there are GPUs and let each see another one by CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
               context(forming, 0));
   }
 
@@ -104,8 +103,7 @@ public:
     if (ended())
       throw LifecycleError(
           std::string(name_of(call.operation)) +
-              ": a communicator must not be used after it has failed (end the program, or launch a new "
-              "world); it failed because " +
+              ": a communicator must not be used after it has failed (end the program, or launch a new world); it failed because " +
               failure_,
           context(call, sequence));
   }

@@ -54,8 +54,7 @@ public:
     }
     if (!world)
       throw ConfigurationMismatch(
-          "connect: ranks that share a device through peer kernels must be threads of one process, but those "
-          "of this group are processes (use NCCL, or start the ranks as threads)",
+          "connect: ranks that share a device through peer kernels must be threads of one process, but those of this group are processes (use NCCL, or start the ranks as threads)",
           {group.world_rank(), group.name(), "connect", 0, {}, {}});
     const std::vector<Runtime> runtimes = gather(group, runtime);
     reach_devices(group, runtime, runtimes);

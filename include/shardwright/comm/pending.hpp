@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The handle of a started communication, which must be waited for
-/// exactly once.
+/// @brief The handle of a started communication, which must be waited for exactly once.
 
 #include <shardwright/core/error.hpp>
 
@@ -12,23 +11,19 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a communicator keeps of one started call; implemented by each
-/// transport.
+/// @brief What a communicator keeps of one started call; implemented by each transport.
 class PendingOperation {
 public:
   virtual ~PendingOperation() = default;
   /// @brief Whether the call is done, without waiting.
   [[nodiscard]] virtual bool ready() = 0;
-  /// @brief Waits until the call is done. @throws the call's typed error, at
-  /// the latest at its deadline.
+  /// @brief Waits until the call is done. @throws the call's typed error, at the latest at its deadline.
   virtual void wait() = 0;
-  /// @brief Called when the handle is dropped without a wait: makes the
-  /// communicator fail instead of hang.
+  /// @brief Called when the handle is dropped without a wait: makes the communicator fail instead of hang.
   virtual void abandon() noexcept = 0;
 };
 
-/// @brief A started communication: move-only, waited for exactly once, its
-/// buffers untouched until then.
+/// @brief A started communication: move-only, waited for exactly once, its buffers untouched until then.
 #if defined(__CUDACC__) // nvcc applies the attribute to references too, and would warn of every assignment
 class Pending {
 #else
@@ -52,12 +47,11 @@ public:
   /// @brief Whether a wait would return at once.
   [[nodiscard]] bool ready() const { return !operation_ || operation_->ready(); }
 
-  /// @brief Waits for the end. @throws LifecycleError on a second wait, else
-  /// the call's own error.
+  /// @brief Waits for the end. @throws LifecycleError on a second wait, else the call's own error.
   void wait() {
     if (!operation_)
-      throw LifecycleError("Pending: wait() was called twice or on an empty "
-                           "handle (wait once for each call)");
+      throw LifecycleError(
+          "Pending: wait() was called twice or on an empty handle (wait once for each call)");
     const std::shared_ptr<PendingOperation> operation = std::move(operation_);
     operation_.reset();
     operation->wait();

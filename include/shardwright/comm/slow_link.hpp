@@ -136,10 +136,9 @@ public:
 
 private:
   [[noreturn]] void give_up() {
-    const std::string sentence = std::string(name_of(call_.operation)) +
-                                 ": the simulated link must carry a call within the deadline, but it is busy "
-                                 "for longer (give the link "
-                                 "more bandwidth, or the communicator a longer deadline)";
+    const std::string sentence =
+        std::string(name_of(call_.operation)) +
+        ": the simulated link must carry a call within the deadline, but it is busy for longer (give the link more bandwidth, or the communicator a longer deadline)";
     below_.abort(sentence);
     throw DeadlineExceeded(
         {}, sentence,
@@ -207,8 +206,8 @@ private:
 /// @throws as the communicator does; DeadlineExceeded where the link alone takes longer than the deadline.
 [[nodiscard]] inline HostCommunicator slow_link(HostCommunicator communicator, const LinkOptions& options) {
   if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
-    throw InvalidArgument("slow_link: latency and bandwidth must not be negative (0 stands for no latency, "
-                          "and for no limit of the bandwidth)");
+    throw InvalidArgument(
+        "slow_link: latency and bandwidth must not be negative (0 stands for no latency, and for no limit of the bandwidth)");
   return HostCommunicator(std::make_shared<detail::LinkedTransport>(std::move(communicator),
                                                                     std::make_shared<detail::Link>(options)));
 }

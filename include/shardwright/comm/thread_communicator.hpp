@@ -126,8 +126,7 @@ private:
       if (state_.inside.exchange(true, std::memory_order_acquire))
         throw LifecycleError(
             std::string(name_of(call.operation)) +
-                ": one rank's collectives on a group must come from one thread at a time (use one "
-                "communicator per thread, or the _async forms)",
+                ": one rank's collectives on a group must come from one thread at a time (use one communicator per thread, or the _async forms)",
             state_.member.context(call, 0));
     }
     ~Inside() { state_.inside.store(false, std::memory_order_release); }
@@ -142,8 +141,8 @@ private:
 
   [[nodiscard]] State& state() const {
     if (!state_)
-      throw LifecycleError("ThreadCommunicator: the handle must have a group (use what launch() or split() "
-                           "returned to a member)");
+      throw LifecycleError(
+          "ThreadCommunicator: the handle must have a group (use what launch() or split() returned to a member)");
     return *state_;
   }
 

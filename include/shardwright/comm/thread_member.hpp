@@ -143,11 +143,10 @@ private:
     const auto limit = std::max<std::chrono::nanoseconds>(2 * world().deadline(), std::chrono::seconds(60));
     if (group().await_release(released_, patience, limit))
       return;
-    std::fprintf(stderr,
-                 "shardwright: %s: a peer stopped while it was moving data of this rank (group %s, rank %d, "
-                 "at %s); the process ends because its buffers can no longer be trusted\n",
-                 std::string(name_of(call.operation)).c_str(), name(), world_rank(rank()),
-                 call.where.text().c_str());
+    std::fprintf(
+        stderr,
+        "shardwright: %s: a peer stopped while it was moving data of this rank (group %s, rank %d, at %s); the process ends because its buffers can no longer be trusted\n",
+        std::string(name_of(call.operation)).c_str(), name(), world_rank(rank()), call.where.text().c_str());
     std::abort();
   }
 

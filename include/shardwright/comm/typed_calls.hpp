@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief From typed ranges to a CollectiveCall, with the checks that only the
-/// sizes of the ranges allow.
+/// @brief From typed ranges to a CollectiveCall, with the checks that only the sizes of the ranges allow.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/core/error.hpp>
@@ -25,8 +24,7 @@ using element_of = std::remove_reference_t<decltype(*std::data(std::declval<Rang
 
 } // namespace detail
 
-/// @brief Contiguous elements that a collective reads: std::span, std::vector,
-/// std::array.
+/// @brief Contiguous elements that a collective reads: std::span, std::vector, std::array.
 template <class Range>
 concept ElementRange = requires(Range& range) {
   std::data(range);
@@ -38,8 +36,7 @@ concept ElementRange = requires(Range& range) {
 template <class Range>
 concept MutableElementRange = ElementRange<Range> && !std::is_const_v<detail::element_of<Range>>;
 
-/// @brief Blocks one after the other, from counts: the argument of an uneven
-/// call.
+/// @brief Blocks one after the other, from counts: the argument of an uneven call.
 template <class Range>
 [[nodiscard]] std::vector<StridedBlock> packed_blocks(const Range& counts) {
   std::vector<StridedBlock> blocks;
@@ -190,8 +187,7 @@ Elements own_block(const Self& self, Operation operation, Elements whole,
   need_blocks(self, operation, "buffer", blocks, whole.size, where);
   if (!blocks[rank].contiguous())
     reject(self, operation, where,
-           "the own block must be contiguous in place (use the form with an "
-           "input and an output)");
+           "the own block must be contiguous in place (use the form with an input and an output)");
   return {whole.at(blocks[rank].offset), blocks[rank].count(), whole.type};
 }
 

@@ -181,9 +181,9 @@ public:
     check_blocks("output", call_.out_blocks, has_out_blocks(call_.operation), true);
     check_own_block();
     if (reduces(call_.operation) && !covers(call_.order, group_.size()))
-      fail("the levels of the reduction order must visit each of the " + std::to_string(group_.size()) +
-           " ranks once (their extents multiply to the group's size, each stride is the product of the "
-           "extents below)");
+      fail(
+          "the levels of the reduction order must visit each of the " + std::to_string(group_.size()) +
+          " ranks once (their extents multiply to the group's size, each stride is the product of the extents below)");
     check_buffers();
   }
 
@@ -222,9 +222,9 @@ private:
            " were given (give an empty block to a rank without data)");
     for (std::size_t i = 0; i < blocks.size(); ++i)
       if (blocks[i].rows > 1 && blocks[i].row_stride < blocks[i].row_length)
-        fail("block " + std::to_string(i) + " of the " + what +
-             " must have a row stride of at least its row length, or its rows overlap (check offset, rows "
-             "and stride)");
+        fail(
+            "block " + std::to_string(i) + " of the " + what +
+            " must have a row stride of at least its row length, or its rows overlap (check offset, rows and stride)");
     if (distinct)
       check_distinct(what, blocks);
   }

@@ -52,8 +52,7 @@ struct MultiplyOver {
                 "multiply: Partial times Partial has no meaning (redistribute one operand to finish it)");
   static_assert(
       fault != PropagationFault::partial_and_sharded,
-      "multiply: an axis that is Partial in one operand must be replicated in the other (redistribute one "
-      "of them)");
+      "multiply: an axis that is Partial in one operand must be replicated in the other (redistribute one of them)");
   static_assert(fault != PropagationFault::partial_not_linear,
                 "multiply: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
 };

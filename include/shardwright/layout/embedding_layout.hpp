@@ -22,12 +22,10 @@ struct EmbeddingOver {
                 "embedding: indices and output gradient must be sharded alike (redistribute one of them)");
   static_assert(
       fault != PropagationFault::sharding_differs,
-      "embedding: the last dimensions of table and output gradient must be sharded alike (redistribute one "
-      "of them)");
+      "embedding: the last dimensions of table and output gradient must be sharded alike (redistribute one of them)");
   static_assert(
       fault != PropagationFault::partial_times_partial && fault != PropagationFault::partial_and_sharded,
-      "embedding: an axis that is Partial in the table or the output gradient must be replicated elsewhere "
-      "(redistribute it first)");
+      "embedding: an axis that is Partial in the table or the output gradient must be replicated elsewhere (redistribute it first)");
   static_assert(fault != PropagationFault::partial_not_linear,
                 "embedding: a Partial table must be an unfinished Sum or Avg (redistribute it first)");
   static_assert(
@@ -39,8 +37,7 @@ template <bool fit>
 struct EmbeddingRanks {
   static_assert(
       fit,
-      "embedding: the table must have 2 dimensions (vocabulary, width), and an output gradient one more than "
-      "the indices (reshape first)");
+      "embedding: the table must have 2 dimensions (vocabulary, width), and an output gradient one more than the indices (reshape first)");
 };
 
 constexpr void reject_partial(PropagatedLayout& out, const LayoutValue& indices) {

@@ -65,8 +65,7 @@ template <bool equal>
 struct TiedCheck {
   static_assert(
       equal,
-      "TiedLayouts: tied weights must have one layout (give both the same, or redistribute before the second "
-      "use)");
+      "TiedLayouts: tied weights must have one layout (give both the same, or redistribute before the second use)");
 };
 
 template <class First, class Second>

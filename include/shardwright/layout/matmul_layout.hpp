@@ -32,8 +32,7 @@ struct MatmulOver {
                 "matmul: Partial times Partial has no meaning (redistribute one operand to finish it)");
   static_assert(
       fault != PropagationFault::partial_and_sharded,
-      "matmul: an axis that is Partial in one operand must be replicated in the other (redistribute one of "
-      "them)");
+      "matmul: an axis that is Partial in one operand must be replicated in the other (redistribute one of them)");
   static_assert(fault != PropagationFault::partial_not_linear,
                 "matmul: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
 };
@@ -41,8 +40,8 @@ struct MatmulOver {
 template <bool fit>
 struct MatmulRanks {
   static_assert(
-      fit, "matmul: the operands' numbers of dimensions must fit [M..., k] x [k, N...] or one of its two "
-           "gradients, and the result must have at most 6 (merge dimensions)");
+      fit,
+      "matmul: the operands' numbers of dimensions must fit [M..., k] x [k, N...] or one of its two gradients, and the result must have at most 6 (merge dimensions)");
 };
 
 template <MatmulForm form>

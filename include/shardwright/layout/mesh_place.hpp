@@ -67,8 +67,9 @@ struct MeshPlace {
   template <LayoutType L, std::size_t rank>
   [[nodiscard]] constexpr std::array<std::int64_t, rank>
   local_shape(const std::array<std::int64_t, rank>& shape) const {
-    static_assert(L::tensor_rank == rank, "MeshPlace: the shape must have as many extents as the layout has "
-                                          "dimensions (give one for each)");
+    static_assert(
+        L::tensor_rank == rank,
+        "MeshPlace: the shape must have as many extents as the layout has dimensions (give one for each)");
     const Bound bound = bind(L::axes);
     std::array<std::int64_t, rank> local{};
     for (std::size_t d = 0; d < rank; ++d)

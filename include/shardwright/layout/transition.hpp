@@ -47,12 +47,10 @@ struct TransitionOver {
                 "Transition: Shard cannot become Partial (ask for Replicate, or keep the Shard)");
   static_assert(
       fault != TransitionFault::partial_to_other_partial,
-      "Transition: a Partial cannot become a Partial of another operation (finish it first: ask for "
-      "Replicate or Shard)");
+      "Transition: a Partial cannot become a Partial of another operation (finish it first: ask for Replicate or Shard)");
   static_assert(
       fault != TransitionFault::replicate_to_partial,
-      "Transition: a replicated value cannot become Partial (it is finished already: keep it replicated or "
-      "ask for Shard)");
+      "Transition: a replicated value cannot become Partial (it is finished already: keep it replicated or ask for Shard)");
 };
 
 template <class From, class To, bool internal>

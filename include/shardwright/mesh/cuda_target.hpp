@@ -118,9 +118,7 @@ struct CudaTarget {
     return timed_like(group, NcclCommunicator::connect(group, runtime, stream), runtime, stream);
 #else
     throw ConfigurationMismatch(
-        "CudaTarget: the ranks of a group must be threads of one process, which peer kernels connect, or be "
-        "connected by NCCL, but they are processes and this program is built without NCCL (configure with "
-        "SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
+        "CudaTarget: the ranks of a group must be threads of one process, which peer kernels connect, or be connected by NCCL, but they are processes and this program is built without NCCL (configure with SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
         {group.world_rank(), group.name(), "connect", 0, {}, {}});
 #endif
   }
@@ -129,8 +127,7 @@ private:
   static void require_kind_of_kokkos(int device) {
     if (!Kokkos::is_initialized())
       throw LifecycleError(
-          "CudaTarget: use_device must come when Kokkos runs, whose GPU the others must match "
-          "(begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
+          "CudaTarget: use_device must come when Kokkos runs, whose GPU the others must match (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
     const int own = Kokkos::Cuda().cuda_device();
     const auto capability = [](int of) {
       int major = 0;
@@ -142,11 +139,10 @@ private:
       return std::to_string(major) + "." + std::to_string(minor);
     };
     if (const std::string wanted = capability(own), got = capability(device); got != wanted)
-      throw InvalidArgument("CudaTarget: use_device must name a GPU of the kind that Kokkos uses, compute "
-                            "capability " +
-                            wanted + " as GPU " + std::to_string(own) + ", but GPU " +
-                            std::to_string(device) + " has " + got +
-                            " (leave it out of CUDA_VISIBLE_DEVICES, or give it processes of its own)");
+      throw InvalidArgument(
+          "CudaTarget: use_device must name a GPU of the kind that Kokkos uses, compute capability " +
+          wanted + " as GPU " + std::to_string(own) + ", but GPU " + std::to_string(device) + " has " + got +
+          " (leave it out of CUDA_VISIBLE_DEVICES, or give it processes of its own)");
   }
 };
 

@@ -69,9 +69,9 @@ public:
     static_assert(sizeof...(Extents) == sizeof...(Axes),
                   "DeviceMesh: give one extent for each axis, in the mesh's order");
     if constexpr (sizeof...(Extents) == sizeof...(Axes))
-      static_assert((true && ... && std::is_same_v<typename detail::EntryFromExtent<Extents>::type, Axes>),
-                    "DeviceMesh: the extents must be those of the mesh's type, in its order (write "
-                    "DeviceMesh mesh{...} and let the type follow)");
+      static_assert(
+          (true && ... && std::is_same_v<typename detail::EntryFromExtent<Extents>::type, Axes>),
+          "DeviceMesh: the extents must be those of the mesh's type, in its order (write DeviceMesh mesh{...} and let the type follow)");
     const std::array<std::int64_t, sizeof...(Axes)> wide{static_cast<std::int64_t>(extents.value)...};
     check_mesh(axis_list::names, wide, world.size());
     std::array<int, sizeof...(Axes)> narrow{};

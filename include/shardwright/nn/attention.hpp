@@ -67,8 +67,9 @@ namespace detail {
 template <LayoutType Qkv>
 struct AttentionCheck {
   static constexpr bool fits = Qkv::tensor_rank == 4 || any_invalid<Qkv>;
-  static_assert(fits, "attention: the fused input must be [batch, sequence, kv_heads, (queries + 2) * head "
-                      "width] (reshape it)");
+  static_assert(
+      fits,
+      "attention: the fused input must be [batch, sequence, kv_heads, (queries + 2) * head width] (reshape it)");
   static_assert(!fits || Qkv::value.shard(3).empty(),
                 "attention: the elements of a head must not be sharded (shard its heads)");
 };
@@ -77,8 +78,8 @@ template <LayoutType Qkv>
 struct WholeSequence {
   static constexpr bool value = Qkv::tensor_rank != 4 || Qkv::value.shard(1).empty();
   static_assert(
-      value, "attention: a sharded sequence must come with its positions (redistribute the input, and shard "
-             "its heads, or pass the positions() of the token ids)");
+      value,
+      "attention: a sharded sequence must come with its positions (redistribute the input, and shard its heads, or pass the positions() of the token ids)");
 };
 
 /// Whether attention over a layout can take tokens in an order.
@@ -87,11 +88,10 @@ struct AttentionOrder {
   static constexpr bool sharded = Qkv::tensor_rank == 4 && !Qkv::value.shard(1).empty();
   static_assert(
       sharded || std::is_same_v<Order, NaturalOrder>,
-      "attention: whole sequences, as all-to-all makes them, must be in NaturalOrder (make the batch "
-      "with AllToAllContext, or keep the sequence sharded with RingContext)");
-  static_assert(!sharded || std::is_same_v<Order, ZigZagOrder>,
-                "attention: a sharded sequence, as the ring takes it, must be in ZigZagOrder (make the batch "
-                "with RingContext, or redistribute the input to shard its heads with AllToAllContext)");
+      "attention: whole sequences, as all-to-all makes them, must be in NaturalOrder (make the batch with AllToAllContext, or keep the sequence sharded with RingContext)");
+  static_assert(
+      !sharded || std::is_same_v<Order, ZigZagOrder>,
+      "attention: a sharded sequence, as the ring takes it, must be in ZigZagOrder (make the batch with RingContext, or redistribute the input to shard its heads with AllToAllContext)");
   static constexpr bool value = std::is_same_v<Order, std::conditional_t<sharded, ZigZagOrder, NaturalOrder>>;
 };
 
@@ -114,12 +114,11 @@ template <class Tensor>
   for (const int axis : Tensor::layout::value.shard(2))
     ranks *= bind_axes(qkv.core(), Tensor::layout::axes).extents[static_cast<std::size_t>(axis)];
   if (qkv.shape()[2] % ranks != 0) {
-    reject_operation("attention",
-                     "kv_heads " + std::to_string(qkv.shape()[2]) + " must be a multiple of the " +
-                         std::to_string(ranks) +
-                         " ranks that share them (use fewer ranks on these axes, split one in two, or take "
-                         "RingContext, which leaves the heads whole over cp)",
-                     qkv.core(), where);
+    reject_operation(
+        "attention",
+        "kv_heads " + std::to_string(qkv.shape()[2]) + " must be a multiple of the " + std::to_string(ranks) +
+            " ranks that share them (use fewer ranks on these axes, split one in two, or take RingContext, which leaves the heads whole over cp)",
+        qkv.core(), where);
   }
   const auto size = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
   return {size(local[0]), size(local[1]), size(local[2]), size(heads.queries), size(heads.width)};

@@ -81,9 +81,9 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
     fail("width / heads = " + std::to_string(config.head_width()) +
          " must be even for rotary positions (change width or heads)");
   }
-  divides(config.kv_heads, "kv_heads", tensor_ranks, "the tensor-parallel ranks",
-          "use fewer tensor-parallel ranks, or split tp into two axes and shard the key and value heads over "
-          "one of them");
+  divides(
+      config.kv_heads, "kv_heads", tensor_ranks, "the tensor-parallel ranks",
+      "use fewer tensor-parallel ranks, or split tp into two axes and shard the key and value heads over one of them");
   divides(config.hidden, "hidden", tensor_ranks, "the tensor-parallel ranks", "round hidden up");
   divides(config.vocabulary, "vocabulary", tensor_ranks, "the tensor-parallel ranks", "pad the vocabulary");
   divides(config.sequence, "sequence", context.sequence_divisor,

@@ -125,8 +125,7 @@ public:
     if constexpr (!Target::host_accessible && !is_narrow<Element>)
       if (scale.dynamic())
         throw InvalidArgument(
-            "DecoderStage: a loss scale that the device changes must be for narrow elements, "
-            "whose range needs one (leave it out, or use bfloat16 or float16)");
+            "DecoderStage: a loss scale that the device changes must be for narrow elements, whose range needs one (leave it out, or use bfloat16 or float16)");
     loss_scale_ = std::move(scale);
   }
 

@@ -67,8 +67,9 @@ template <class Tensor>
 template <LayoutType L, class Element, class Target>
 void dropout(ShardedTensor<L, Element, Target>& x, const DropoutUse& use, const BatchOrigin& origin,
              const TokenRuns& runs = {}) {
-  static_assert(!L::value.has_partial(), "dropout: the tensor must not be Partial, an unfinished sum whose "
-                                         "parts would be dropped apart (redistribute it first)");
+  static_assert(
+      !L::value.has_partial(),
+      "dropout: the tensor must not be Partial, an unfinished sum whose parts would be dropped apart (redistribute it first)");
   if (use.rate > 0)
     kernels::dropout(x.execution(), x.mutable_local(), detail::position_in_step(x, origin, runs),
                      use.key(origin), use.rate);

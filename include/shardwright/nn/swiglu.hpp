@@ -38,8 +38,9 @@ struct SwigluCheck {
     else
       return any_invalid<GateUp>;
   }();
-  static_assert(value, "swiglu: the dimension that holds gate and value side by side must not be sharded "
-                       "(shard the last one)");
+  static_assert(
+      value,
+      "swiglu: the dimension that holds gate and value side by side must not be sharded (shard the last one)");
 };
 
 } // namespace detail

@@ -29,8 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
       "it can run",
       "a dimension, the batch, an extent or a bandwidth is not positive",
       "tp * cp * pp * dp must be the number of chips",
-      "the sequences of a step must divide into dp * microbatch for some extents that divide heads, sequence "
-      "and chips",
+      "the sequences of a step must divide into dp * microbatch for some extents that divide heads, sequence and chips",
       "tp must divide the heads",
       "cp, and tp with sequence parallelism, must divide the sequence",
       "there must be a layer for every stage of the pipeline",

@@ -19,16 +19,16 @@ namespace detail {
 
 template <int line, int cell>
 struct CsvCellOf {
-  static_assert(line == 0,
-                "CsvSchedule: a cell must be empty, an action such as 0F7, or an overlapped pair such as "
-                "(0F7;7B3)OVERLAP_F_B (CsvCellOf in the trace names line and cell)");
+  static_assert(
+      line == 0,
+      "CsvSchedule: a cell must be empty, an action such as 0F7, or an overlapped pair such as (0F7;7B3)OVERLAP_F_B (CsvCellOf in the trace names line and cell)");
 };
 
 template <int stages, int lines, bool placed>
 struct CsvStagesOf {
-  static_assert(placed,
-                "CsvSchedule: the stages must lie over the lines in a loop, in a V, or in both directions "
-                "(move the actions to the lines of their stages)");
+  static_assert(
+      placed,
+      "CsvSchedule: the stages must lie over the lines in a loop, in a V, or in both directions (move the actions to the lines of their stages)");
 };
 
 template <std::size_t lines>

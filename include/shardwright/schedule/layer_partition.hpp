@@ -80,8 +80,7 @@ template <int layers_of_stages, int layers_of_model>
 struct LayersOfStages {
   static_assert(
       layers_of_stages == layers_of_model,
-      "LayerPartition: the layers of the stages must sum to the layers of the model (change the layers "
-      "of a stage, or the layers of the model)");
+      "LayerPartition: the layers of the stages must sum to the layers of the model (change the layers of a stage, or the layers of the model)");
 };
 
 template <int layers>

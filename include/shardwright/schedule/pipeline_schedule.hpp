@@ -104,18 +104,16 @@ namespace detail {
 
 template <ScheduleFault fault, int rank, int step, Pass pass, int stage, int microbatch>
 struct ScheduleFaultAt {
-  static_assert(fault == ScheduleFault::none || fault == ScheduleFault::deadlock ||
-                    fault == ScheduleFault::out_of_order,
-                "PipelineSchedule: every microbatch must pass once through every stage, each W after its I, "
-                "on the rank of the stage (add or move the action that ScheduleFaultAt names in the trace)");
+  static_assert(
+      fault == ScheduleFault::none || fault == ScheduleFault::deadlock ||
+          fault == ScheduleFault::out_of_order,
+      "PipelineSchedule: every microbatch must pass once through every stage, each W after its I, on the rank of the stage (add or move the action that ScheduleFaultAt names in the trace)");
   static_assert(
       fault != ScheduleFault::out_of_order,
-      "PipelineSchedule: an action must come after those of its own rank that it needs (move the action that "
-      "ScheduleFaultAt names in the trace)");
+      "PipelineSchedule: an action must come after those of its own rank that it needs (move the action that ScheduleFaultAt names in the trace)");
   static_assert(
       fault != ScheduleFault::deadlock,
-      "PipelineSchedule: ranks must not wait for one another (ScheduleFaultAt in the trace names a rank, its "
-      "step and what it waits for; the proof at run time prints the cycle)");
+      "PipelineSchedule: ranks must not wait for one another (ScheduleFaultAt in the trace names a rank, its step and what it waits for; the proof at run time prints the cycle)");
 };
 
 /// Policies with numbers of ranks and microbatches of their own are proven where they are named.

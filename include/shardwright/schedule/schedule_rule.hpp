@@ -105,16 +105,16 @@ namespace detail {
 
 template <int below, int above, bool legal>
 struct NearestRanks {
-  static_assert(legal,
-                "PipelineSchedule: the policy must allow this number of ranks (take one of the two numbers "
-                "of NearestRanks in the trace, where 0 is none)");
+  static_assert(
+      legal,
+      "PipelineSchedule: the policy must allow this number of ranks (take one of the two numbers of NearestRanks in the trace, where 0 is none)");
 };
 
 template <int below, int above, bool legal>
 struct NearestMicrobatches {
-  static_assert(legal,
-                "PipelineSchedule: the policy must allow this number of microbatches on these ranks (take "
-                "one of the two numbers of NearestMicrobatches in the trace, where 0 is none)");
+  static_assert(
+      legal,
+      "PipelineSchedule: the policy must allow this number of microbatches on these ranks (take one of the two numbers of NearestMicrobatches in the trace, where 0 is none)");
 };
 
 template <class Policy, int ranks, int microbatches>

@@ -31,8 +31,7 @@ public:
     if (!forwards_first(*this))
       throw InvalidArgument(
           "schedule " + name() +
-          ": a loss that needs the whole batch must run under a schedule whose forwards all "
-          "precede its backwards (use GPipe, or a sequence-wise loss, or the aux-loss-free bias)");
+          ": a loss that needs the whole batch must run under a schedule whose forwards all precede its backwards (use GPipe, or a sequence-wise loss, or the aux-loss-free bias)");
   }
 };
 
@@ -48,9 +47,8 @@ struct AllForwardsFirst<ForwardsFirstSchedule> : std::true_type {};
 template <class Loss, class Schedule, bool carried>
 struct LossUnder {
   static_assert(
-      carried, "Loss: a loss that needs the whole batch before its backward must run under a schedule whose "
-               "forwards all precede its backwards (use GPipe, or a sequence-wise loss, or the aux-loss-free "
-               "bias)");
+      carried,
+      "Loss: a loss that needs the whole batch before its backward must run under a schedule whose forwards all precede its backwards (use GPipe, or a sequence-wise loss, or the aux-loss-free bias)");
 };
 
 } // namespace detail

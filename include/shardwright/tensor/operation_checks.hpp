@@ -86,12 +86,10 @@ template <class Result, class Out>
 struct DestinationOf {
   static_assert(
       std::is_same_v<typename Result::layout, typename Out::layout>,
-      "Operation: the destination must have the layout of the result (redistribute the result, or declare the"
-      " destination with the layout that the trace shows)");
+      "Operation: the destination must have the layout of the result (redistribute the result, or declare the destination with the layout that the trace shows)");
   static_assert(
       std::is_same_v<typename Result::value_type, typename Out::element>,
-      "Operation: the destination must be an owner of the operands' element type (give a tensor, not a"
-      " read-only handle)");
+      "Operation: the destination must be an owner of the operands' element type (give a tensor, not a read-only handle)");
   static constexpr bool value = std::is_same_v<typename Result::layout, typename Out::layout> &&
                                 std::is_same_v<typename Result::value_type, typename Out::element>;
 };
@@ -101,8 +99,7 @@ template <class Operand>
 struct ShardedOperand {
   static_assert(
       is_sharded_tensor<Operand>,
-      "Operation: sharded and plain tensors must not mix (make a ShardedTensor on the mesh, and fill "
-      "or scatter the plain data into it)");
+      "Operation: sharded and plain tensors must not mix (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)");
 };
 
 /// What an operation with one plain operand returns, so that a chained call prints no second error.

@@ -117,8 +117,7 @@ template <LayoutType To, class From>
 requires(!AnyShardedTensor<From>) void redistribute(const From&) {
   static_assert(
       AnyShardedTensor<From>,
-      "redistribute: the input must be a ShardedTensor, whose layout says what moves (make one on the mesh, "
-      "and fill or scatter the plain data into it)");
+      "redistribute: the input must be a ShardedTensor, whose layout says what moves (make one on the mesh, and fill or scatter the plain data into it)");
 }
 
 /// @brief Writes `from`, in the layout of `to`, into the memory of `to`; the shapes must agree.
@@ -129,8 +128,7 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
   using Steps = Transition<L, To>;
   static_assert(
       !std::is_const_v<Element>,
-      "redistribute_into: the destination must be an owner, not a read-only handle (write into the tensor "
-      "that owns the memory, or into a new one)");
+      "redistribute_into: the destination must be an owner, not a read-only handle (write into the tensor that owns the memory, or into a new one)");
   static_assert(std::is_same_v<std::remove_const_t<E>, std::remove_const_t<Element>>,
                 "redistribute_into: both tensors must have the same element type (convert one first)");
   if constexpr (std::is_same_v<std::remove_const_t<E>, Element>) {
@@ -149,8 +147,7 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
 /// @brief A transition under way; wait for it exactly once.
 template <class To, class Element, class Where>
 class [[nodiscard(
-    "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, "
-    "and call wait() once)")]] PendingTensor {
+    "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, and call wait() once)")]] PendingTensor {
 public:
   /// @brief Whether wait() would return without waiting for another rank.
   [[nodiscard]] bool ready() const { return !run_ || run_->ready(); }
@@ -187,9 +184,9 @@ private:
 /// `from` must not be written until the wait; its memory is kept alive.
 template <LayoutType To, class L, class E, class Where>
 [[nodiscard(
-    "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, and "
-    "call wait() once)")]] PendingTensor<To, std::remove_const_t<E>, Where>
-redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current()) {
+    "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, and call wait() once)")]] auto
+redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current())
+    -> PendingTensor<To, std::remove_const_t<E>, Where> {
   using Steps = Transition<L, To>;
   using Element = std::remove_const_t<E>;
   using Handle = ShardedTensor<To, const Element, Where>;

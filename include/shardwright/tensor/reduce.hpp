@@ -114,9 +114,9 @@ void reduce_all_blocks(const Input& input, Result& out) {
 /// An empty block gives the operation's neutral element. @tparam Op Sum, Product, Max or Min
 template <Reduction Op, int dimension, AnyShardedTensor Input>
 [[nodiscard]] auto reduce(const Input& input, SourceLocation where = SourceLocation::current()) {
-  static_assert(!std::is_same_v<Op, Avg>,
-                "reduce: an average must be a Sum that is scaled once (reduce with Sum, and"
-                " scale by 1 / extent)");
+  static_assert(
+      !std::is_same_v<Op, Avg>,
+      "reduce: an average must be a Sum that is scaled once (reduce with Sum, and scale by 1 / extent)");
   using Result = detail::ResultTensor<ReductionLayout<Op, dimension, typename Input::layout>, Input>;
   if constexpr (detail::any_invalid<typename Result::layout>) {
     return Result(input.resources(), {}, where);
@@ -142,9 +142,9 @@ template <Reduction Op, int dimension, AnyShardedTensor Input>
 /// order, and then their sums, in double precision for floating-point elements.
 template <Reduction Op, AnyShardedTensor Input>
 [[nodiscard]] auto reduce_all(const Input& input, SourceLocation where = SourceLocation::current()) {
-  static_assert(!std::is_same_v<Op, Avg>,
-                "reduce_all: an average must be a Sum that is scaled once (reduce with Sum,"
-                " and scale by 1 / size())");
+  static_assert(
+      !std::is_same_v<Op, Avg>,
+      "reduce_all: an average must be a Sum that is scaled once (reduce with Sum, and scale by 1 / size())");
   using Result = detail::ResultTensor<ReduceAllLayout<Op, typename Input::layout>, Input>;
   Result out(input.resources(), {}, where);
   if constexpr (!detail::any_invalid<typename Result::layout>)

@@ -87,8 +87,7 @@ template <class LayoutType>
 struct ScatteredInto {
   static_assert(
       !LayoutType::value.has_partial(),
-      "scatter: the layout must not be Partial, where every rank's part would count (scatter into Shard or "
-      "Replicate)");
+      "scatter: the layout must not be Partial, where every rank's part would count (scatter into Shard or Replicate)");
   static constexpr bool value = !LayoutType::value.has_partial();
 };
 

@@ -108,9 +108,9 @@ public:
   using ConstLocal = LocalView<const value_type, tensor_rank, Target>;
   using MutableLocal = LocalView<value_type, tensor_rank, Target>;
 
-  static_assert(CollectiveElement<value_type>,
-                "ShardedTensor: the element must be float, double, bfloat16, "
-                "float16, a byte, or an integer of 4 or 8 bytes (convert it first)");
+  static_assert(
+      CollectiveElement<value_type>,
+      "ShardedTensor: the element must be float, double, bfloat16, float16, a byte, or an integer of 4 or 8 bytes (convert it first)");
 
   /// @brief An uninitialised tensor of `shape`; not collective, no communication.
   /// @throws InvalidArgument for a negative extent or a size that overflows, Error when memory runs out.
@@ -175,12 +175,11 @@ public:
   [[nodiscard]] value_type* mutable_data() {
     static_assert(
         !read_only,
-        "ShardedTensor: a read-only handle must not be written (write into the tensor that owns the "
-        "memory, or into a clone)");
+        "ShardedTensor: a read-only handle must not be written (write into the tensor that owns the memory, or into a clone)");
     require_memory();
     if (buffer_.shared()) {
-      throw LifecycleError("ShardedTensor: it must not be written while a read-only handle shares its memory "
-                           "(let the handle end first, or write into a clone)");
+      throw LifecycleError(
+          "ShardedTensor: it must not be written while a read-only handle shares its memory (let the handle end first, or write into a clone)");
     }
     return static_cast<value_type*>(buffer_.data());
   }

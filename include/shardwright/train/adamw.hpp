@@ -150,8 +150,8 @@ private:
   template <class Target>
   [[nodiscard]] detail::AdamWOnDevice begin(const DeviceSummary<Target>& summary) {
     if (!device_step_)
-      throw LifecycleError("AdamW: a step on a device must know its learning rate (call set_learning_rate "
-                           "before step, or hand the rate to step)");
+      throw LifecycleError(
+          "AdamW: a step on a device must know its learning rate (call set_learning_rate before step, or hand the rate to step)");
     detail::run_once(
         "sw::adamw_begin", summary.execution(),
         detail::OpenClippedStep{{device_step(), options_.beta1, options_.beta2, options_.weight_decay},
@@ -172,11 +172,10 @@ private:
     constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
     static_assert(
         finished,
-        "AdamW: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or"
-        " redistribute it to the parameter's gradient_layout)");
-    static_assert(!finished || fits,
-                  "AdamW: the optimizer state must lie where the gradient does (redistribute the gradient to"
-                  " the parameter's gradient_layout, or choose the Zero type that shards both alike)");
+        "AdamW: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)");
+    static_assert(
+        !finished || fits,
+        "AdamW: the optimizer state must lie where the gradient does (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)");
     return finished && fits;
   }
 

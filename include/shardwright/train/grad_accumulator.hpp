@@ -81,8 +81,9 @@ public:
   /// after finish().
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens) {
-    static_assert(on_host, "GradAccumulator: the sums of a model on a device must be handed on as they are, "
-                           "in the device's memory (call add(sums) with what the model returned)");
+    static_assert(
+        on_host,
+        "GradAccumulator: the sums of a model on a device must be handed on as they are, in the device's memory (call add(sums) with what the model returned)");
     open_microbatch<L>();
     loss_ += loss.value;
     tokens_ += tokens.value;
@@ -106,10 +107,9 @@ public:
   /// @brief Anything but a sum with its count: a sentence.
   template <class Loss, class Tokens>
   void add(Loss, Tokens) {
-    static_assert(sizeof(Loss) == 0, "GradAccumulator: add() must get a LossSum and a TokenCount over the "
-                                     "same axes, never a mean or a plain "
-                                     "number (pass the sum of token losses and the number of tokens; it "
-                                     "divides once by the global count)");
+    static_assert(
+        sizeof(Loss) == 0,
+        "GradAccumulator: add() must get a LossSum and a TokenCount over the same axes, never a mean or a plain number (pass the sum of token losses and the number of tokens; it divides once by the global count)");
   }
 
   /// @brief Reduces every gradient to the layout of its optimizer state, and loss, tokens and norm over the
@@ -125,8 +125,8 @@ public:
     if (microbatches_ == 0)
       throw LifecycleError("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
     if (loss_scale_ != detail::loss_scale_of(*model_))
-      throw LifecycleError("GradAccumulator: the loss scale must not change between add() and finish(), as "
-                           "gradients of both would be summed (set it after restart())");
+      throw LifecycleError(
+          "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
     finished_ = true;
     model_->for_each_parameter([](auto& parameter) { parameter.end_passes(); });
     detail::MeshCore* core = nullptr;
@@ -155,8 +155,7 @@ public:
     } else {
       if (core == nullptr)
         throw InvalidArgument(
-            "GradAccumulator: every rank on a device must hold a parameter, but this one holds "
-            "none (use fewer stages, or other layers for them)");
+            "GradAccumulator: every rank on a device must hold a parameter, but this one holds none (use fewer stages, or other layers for them)");
       const HostCommunicator& ranks = ranks_.valid() ? ranks_ : core->world();
       if (ranks.size() > 1 && !group_.valid())
         group_ = detail::reach<Target>(*core, ranks);

@@ -40,9 +40,9 @@ protected:
 /// The buckets of one phase, in the order in which they were closed.
 ///
 /// Members come in one order on all ranks of the mesh, buckets are closed by their sizes alone, and only a
-/// few are under way. So every group meets the same collectives in
-/// the same order, and every step takes the same memory. The order in which a collective combines the ranks'
-/// parts of an element does not depend on what else is in the bucket.
+/// few are under way. So every group meets the same collectives in the same order, and every step takes the
+/// same memory. The order in which a collective combines the ranks' parts of an element does not depend on
+/// what else is in the bucket.
 template <class Element, class Target>
 class BucketQueue {
 public:

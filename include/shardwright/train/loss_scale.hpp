@@ -62,9 +62,9 @@ public:
 private:
   template <class Factor>
   static GradientScale scaled_once(GradientScale scale) {
-    static_assert(sizeof(Factor) == 0,
-                  "GradientScale: gradients must be scaled once, and this factor holds the tokens and the "
-                  "loss scale already (hand the summary's scale to the optimizer as it is)");
+    static_assert(
+        sizeof(Factor) == 0,
+        "GradientScale: gradients must be scaled once, and this factor holds the tokens and the loss scale already (hand the summary's scale to the optimizer as it is)");
     return scale;
   }
 

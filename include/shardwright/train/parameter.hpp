@@ -78,11 +78,10 @@ public:
 
   static_assert(
       !state_layout::value.has_partial(),
-      "Parameter: the optimizer state must not be Partial, an unfinished sum (keep it replicated or "
-      "sharded)");
-  static_assert(!reduces_each_microbatch || std::is_same_v<accumulator_layout, reduced_layout>,
-                "Parameter: the accumulator must have the layout of the raw gradient, or that of the "
-                "optimizer state as far as the gradient is reduced (use ReducedGradient<Raw, State, axes>)");
+      "Parameter: the optimizer state must not be Partial, an unfinished sum (keep it replicated or sharded)");
+  static_assert(
+      !reduces_each_microbatch || std::is_same_v<accumulator_layout, reduced_layout>,
+      "Parameter: the accumulator must have the layout of the raw gradient, or that of the optimizer state as far as the gradient is reduced (use ReducedGradient<Raw, State, axes>)");
 
   /// @brief Where a raw gradient goes: `tensor = beta * tensor + gradient`.
   struct Slot {
@@ -121,9 +120,9 @@ public:
   /// @brief The weights as products read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
     if (!weight_.tensor())
-      throw LifecycleError("Parameter " + name_ +
-                           ": the weights must be gathered before they are read (call start_gather() and "
-                           "finish_gather(), and release() after the use)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the weights must be gathered before they are read (call start_gather() and finish_gather(), and release() after the use)");
     return *weight_.tensor();
   }
 
@@ -131,9 +130,9 @@ public:
   /// @throws LifecycleError after the step's last gradient, until drop_gradient opens the next step.
   [[nodiscard]] Slot gradient_slot() {
     if (complete_) {
-      throw LifecycleError("Parameter " + name_ +
-                           ": the step's gradient is finished, nothing must be added to it (call "
-                           "restart() for the next step)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
     }
     const bool first = !raw_;
     if (first)
@@ -145,9 +144,9 @@ public:
   template <AnyShardedTensor G>
   void add_gradient(const G& gradient) {
     constexpr bool raw = std::is_same_v<typename G::layout, Raw>;
-    static_assert(raw,
-                  "Parameter: a gradient must be reduced once, but this one is not Partial where the raw "
-                  "gradient is (add what propagation gives, before any redistribute)");
+    static_assert(
+        raw,
+        "Parameter: a gradient must be reduced once, but this one is not Partial where the raw gradient is (add what propagation gives, before any redistribute)");
     if constexpr (raw) {
       const Slot slot = gradient_slot();
       if (slot.beta == main_element(0))

@@ -42,9 +42,9 @@ public:
   /// @brief Anything without a pass: a sentence.
   template <class First, class... Rest>
   requires(!ForwardPass<First>) void add(const First&, const Rest&...) {
-    static_assert(ForwardPass<First>, "PassCounter: add() must be told the pass that it is in, or a replay "
-                                      "would count again (hand over the FirstPass, Replay or Evaluation that "
-                                      "the block was given)");
+    static_assert(
+        ForwardPass<First>,
+        "PassCounter: add() must be told the pass that it is in, or a replay would count again (hand over the FirstPass, Replay or Evaluation that the block was given)");
   }
 
   [[nodiscard]] std::span<const Number> values() const noexcept { return values_; }

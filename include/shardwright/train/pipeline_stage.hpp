@@ -19,8 +19,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// gradients go the other way in the same types. `Batch` is what a microbatch reads, `make_input` memory for
 /// what another rank sends, `Saved` what a microbatch keeps between its passes, `Loss` a sum of losses that
 /// starts at nothing and has `+=`. Once a step `begin_last_gradients` is called before the last pass that
-/// makes weight gradients, and `end_gradients` after it. Where
-/// it has `expect_pass(next)`, it is told before each pass which one reads its weights after that.
+/// makes weight gradients, and `end_gradients` after it. Where it has `expect_pass(next)`, it is told before
+/// each pass which one reads its weights after that.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
@@ -42,12 +42,12 @@ namespace detail {
 /// What one stage returns is what the next one is given, and what their gradients are handed over in.
 template <class Output, class Input>
 struct StageHandover {
-  static_assert(std::is_same_v<Output, Input>,
-                "PipelineRunner: a stage's output must have the layout of the next stage's input "
-                "(redistribute it at the end of the stage)");
-  static_assert(!Input::value.has_partial(),
-                "PipelineRunner: what stages hand over must not be Partial, an unfinished sum whose "
-                "gradient has another layout (redistribute it at the end of the stage)");
+  static_assert(
+      std::is_same_v<Output, Input>,
+      "PipelineRunner: a stage's output must have the layout of the next stage's input (redistribute it at the end of the stage)");
+  static_assert(
+      !Input::value.has_partial(),
+      "PipelineRunner: what stages hand over must not be Partial, an unfinished sum whose gradient has another layout (redistribute it at the end of the stage)");
 };
 
 } // namespace detail

@@ -78,15 +78,14 @@ public:
       enqueue();
     } catch (const std::exception& cause) {
       capture_.discard();
-      throw CaptureFailed(std::string("StepGraph: a step that is captured must only enqueue work, but it "
-                                      "ended with: ") +
-                          cause.what() + " (run without capture)");
+      throw CaptureFailed(
+          std::string("StepGraph: a step that is captured must only enqueue work, but it ended with: ") +
+          cause.what() + " (run without capture)");
     }
     std::optional<typename Capture::Captured> captured = capture_.end();
     if (!captured) {
       obstacle_ =
-          "StepGraph: the step could not be captured, as something in it waits for the device or uses "
-          "another stream; it runs call by call";
+          "StepGraph: the step could not be captured, as something in it waits for the device or uses another stream; it runs call by call";
       enqueue();
       return StepMode::plain;
     }

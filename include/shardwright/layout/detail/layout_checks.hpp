@@ -107,10 +107,9 @@ constexpr bool dimension_fits() {
 template <int rank, class Placement>
 struct PlacementCheck {
   using Traits = PlacementTraits<Placement>;
-  static_assert(Traits::kind != PlacementKind::none,
-                "Layout: a placement must be Shard<dimension, axes...>, Replicate<axes...> or Partial<Op, "
-                "axes...> with "
-                "Op one of Sum, Avg, Product, Max, Min (write it that way)");
+  static_assert(
+      Traits::kind != PlacementKind::none,
+      "Layout: a placement must be Shard<dimension, axes...>, Replicate<axes...> or Partial<Op, axes...> with Op one of Sum, Avg, Product, Max, Min (write it that way)");
   static_assert(
       Traits::axes_valid,
       "Layout: a placement's arguments must be axis tags (derive the tag from axis_tag and give it a name)");
@@ -169,8 +168,7 @@ struct LayoutChecks {
   static_assert(sizeof(AxisChecks<WrittenAxes<Placements...>, AxesOfPlacements<Placements...>>) != 0);
   static_assert(
       partials_commute<Placements...>(),
-      "Layout: Partials of different operations must not stand together, unless they are Sum and Avg (finish "
-      "one of them first)");
+      "Layout: Partials of different operations must not stand together, unless they are Sum and Avg (finish one of them first)");
 };
 
 /// Whether a layout makes sense; apart from the checks, since a class whose assertion failed has no usable

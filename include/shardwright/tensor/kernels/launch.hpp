@@ -109,8 +109,7 @@ template <class Execution, class Functor>
 void run(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
   static_assert(
       sizeof(Functor) <= functor_bytes,
-      "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a "
-      "wait (leave arrays in memory and pass pointers to them)");
+      "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a wait (leave arrays in memory and pass pointers to them)");
   if (count == 0)
     return;
   const auto range = launch_range(execution, count);
