@@ -2,7 +2,6 @@
 //
 // What the library says when ranks do not agree, do not come, or fail. Prints the sentences that the page on
 // hangs shows.
-#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>

@@ -5,7 +5,7 @@
 /// @brief Runs test code on thread ranks and collects what fails there: Catch2's assertions are for one
 /// thread.
 
-#include "support/launch_ranks.hpp"
+#include <shardwright/comm/launch.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -60,7 +60,8 @@ template <class Program>
   shardwright::LaunchOptions options;
   options.ranks = ranks;
   options.deadline = deadline;
-  launch_ranks(options, [&](shardwright::HostCommunicator world) { program(std::move(world), findings); });
+  shardwright::launch(options,
+                      [&](shardwright::HostCommunicator world) { program(std::move(world), findings); });
   return findings.checks() == 0 ? "nothing was checked" : findings.text();
 }
 

@@ -17,11 +17,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// The ranks of Shardwright are processes that communicate from one thread at a time: MPI_THREAD_SERIALIZED
 /// is asked for, MPI_THREAD_FUNNELED is enough.
-class MpiEnvironment {
+template <class Deferred>
+class BasicMpiEnvironment {
 public:
   /// @param finalise_deadline The longest time that the end waits for the other ranks' ends.
   /// @throws LifecycleError when MPI is initialised already or was finalised; TransportError with MPI's text.
-  explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60))
+  explicit BasicMpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60))
       : finalise_deadline_(finalise_deadline) {
     if (finalised())
       throw LifecycleError(
@@ -35,12 +36,12 @@ public:
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     check_thread_level(provided);
   }
-  MpiEnvironment(const MpiEnvironment&) = delete;
-  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+  BasicMpiEnvironment(const BasicMpiEnvironment&) = delete;
+  BasicMpiEnvironment& operator=(const BasicMpiEnvironment&) = delete;
 
   /// @brief Finalises MPI; a rank that does not come to its end within the deadline ends the job with an
   /// error.
-  ~MpiEnvironment() {
+  ~BasicMpiEnvironment() {
     if (finalised())
       return;
     // MPI_Finalize waits for all ranks without a deadline, so all of them meet here first.
@@ -97,5 +98,7 @@ private:
 
   std::chrono::nanoseconds finalise_deadline_;
 };
+/// @brief The life of MPI in this process.
+using MpiEnvironment = BasicMpiEnvironment<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

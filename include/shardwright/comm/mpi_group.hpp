@@ -17,14 +17,16 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-class MpiGroup {
+template <class Deferred>
+class BasicMpiGroup {
 public:
-  MpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name, std::uint64_t id)
+  BasicMpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name,
+                std::uint64_t id)
       : world_(std::move(world)), channel_(std::move(channel)), rank_(rank), name_(std::move(name)), id_(id),
         scratch_(size()) {}
-  MpiGroup(const MpiGroup&) = delete;
-  MpiGroup& operator=(const MpiGroup&) = delete;
-  ~MpiGroup() {
+  BasicMpiGroup(const BasicMpiGroup&) = delete;
+  BasicMpiGroup& operator=(const BasicMpiGroup&) = delete;
+  ~BasicMpiGroup() {
     // After a failure messages may still be under way, and freeing is collective.
     if (MpiEnvironment::active() && !ended_ && world_->ended_by() < 0)
       MPI_Comm_free(&channel_.comm);
@@ -137,5 +139,6 @@ private:
   std::optional<Failure> ended_;
   bool told_ = false;
 };
+using MpiGroup = BasicMpiGroup<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

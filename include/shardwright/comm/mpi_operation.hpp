@@ -20,9 +20,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-class MpiOperation final : public PendingOperation {
+template <class Deferred>
+class BasicMpiOperation final : public PendingOperation {
 public:
-  explicit MpiOperation(MpiGroup& group) : group_(group) {}
+  explicit BasicMpiOperation(MpiGroup& group) : group_(group) {}
 
   /// Takes a call, whose block spans are copied.
   void begin(const CollectiveCall& call, std::uint64_t sequence) {
@@ -315,5 +316,6 @@ private:
   std::exception_ptr error_;
   std::chrono::steady_clock::time_point leaver_unseen_{};
 };
+using MpiOperation = BasicMpiOperation<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -20,7 +20,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// What each rank tells of its call once the fingerprints differ: the plain members, the words, and the
 /// counts of its blocks for every rank.
-class MpiExplanation {
+template <class Deferred>
+class BasicMpiExplanation {
 public:
   [[nodiscard]] static std::vector<std::byte> pack(const CollectiveCall& call, std::uint64_t sequence,
                                                    int ranks) {
@@ -42,7 +43,7 @@ public:
     return out;
   }
 
-  MpiExplanation(const std::byte* bytes, int ranks) {
+  BasicMpiExplanation(const std::byte* bytes, int ranks) {
     std::memcpy(&plain_, bytes, sizeof plain_);
     std::vector<std::uint64_t> counts(2 * static_cast<std::size_t>(ranks));
     std::memcpy(counts.data(), bytes + sizeof plain_, counts.size() * sizeof(std::uint64_t));
@@ -70,11 +71,13 @@ private:
   Plain plain_{};
   std::vector<StridedBlock> blocks_;
 };
+using MpiExplanation = BasicMpiExplanation<void>;
 
 /// World ranks that a call of this rank waits for, as far as they can be known: `direct` marks the ranks of
 /// the group whose messages are missing, which may themselves wait for others.
-[[nodiscard]] inline std::vector<int> missing_ranks(const MpiGroup& group, const CollectiveCall& call,
-                                                    std::uint64_t sequence, const std::vector<bool>& direct) {
+template <class Deferred = void>
+[[nodiscard]] std::vector<int> missing_ranks(const MpiGroup& group, const CollectiveCall& call,
+                                             std::uint64_t sequence, const std::vector<bool>& direct) {
   if (sends_or_receives(call.operation))
     return {group.world_rank(call.root)};
   std::vector<int> blamed;
@@ -101,14 +104,16 @@ private:
   return absent.empty() ? silent : absent;
 }
 
-[[nodiscard]] inline std::string report_of(const MpiWorld& world, int rank) {
+template <class Deferred = void>
+[[nodiscard]] std::string report_of(const MpiWorld& world, int rank) {
   if (world.board().state(rank) == MpiRankState::unknown)
     return "it runs on another node";
   return world.board().last_call(rank).text();
 }
 
 /// Follows whom each rank waits for, starting from this one; empty unless that leads back.
-[[nodiscard]] inline std::string cycle_text(const MpiWorld& world, int start, int next) {
+template <class Deferred = void>
+[[nodiscard]] std::string cycle_text(const MpiWorld& world, int start, int next) {
   std::string path = "rank " + std::to_string(start);
   std::string places = "rank " + std::to_string(start) + " is " + report_of(world, start);
   for (int steps = 0; steps < world.size() && next >= 0; ++steps) {
@@ -125,8 +130,9 @@ private:
   return {};
 }
 
-[[nodiscard]] inline std::string late_sentence(const MpiGroup& group, const CollectiveCall& call,
-                                               std::uint64_t sequence, const std::vector<int>& missing) {
+template <class Deferred = void>
+[[nodiscard]] std::string late_sentence(const MpiGroup& group, const CollectiveCall& call,
+                                        std::uint64_t sequence, const std::vector<int>& missing) {
   const MpiWorld& world = group.world();
   std::string reports;
   for (const int rank : missing)
@@ -144,8 +150,8 @@ private:
 }
 
 /// What differs between the calls of a group: the first thing found.
-[[nodiscard]] inline std::string difference_of(const MpiGroup& group,
-                                               const std::vector<MpiExplanation>& all) {
+template <class Deferred = void>
+[[nodiscard]] std::string difference_of(const MpiGroup& group, const std::vector<MpiExplanation>& all) {
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (const std::string what = difference(all[0].call(), all[rank].call(), group.size()); !what.empty())
       return what;
@@ -162,7 +168,8 @@ private:
 }
 
 /// All ranks with what each of them called, equal calls together.
-[[nodiscard]] inline std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
+template <class Deferred = void>
+[[nodiscard]] std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
   std::vector<MpiExplanation> all;
   for (int rank = 0; rank < group.size(); ++rank)
     all.emplace_back(agreement.bytes(rank, group.rank()), group.size());

@@ -20,7 +20,8 @@ struct MpiChannel {
 };
 
 /// Messages that were posted and not yet completed; the arrays are kept from step to step.
-class MpiRequests {
+template <class Deferred>
+class BasicMpiRequests {
 public:
   /// Bytes of one MPI message at most: MPI counts are int.
   static constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
@@ -155,5 +156,6 @@ private:
   std::vector<MPI_Status> statuses_;
   std::vector<Message> messages_;
 };
+using MpiRequests = BasicMpiRequests<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

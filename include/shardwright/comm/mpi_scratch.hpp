@@ -13,9 +13,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Memory that grows to the largest need. A transfer has two steps under way, and of each a slot to receive
 /// from every rank and, where it packs, one to pack for every rank.
-class MpiScratch {
+template <class Deferred>
+class BasicMpiScratch {
 public:
-  explicit MpiScratch(int ranks) : reduction(ranks), ranks_(static_cast<std::size_t>(ranks)) {}
+  explicit BasicMpiScratch(int ranks) : reduction(ranks), ranks_(static_cast<std::size_t>(ranks)) {}
 
   NestedReduction reduction;
 
@@ -45,5 +46,6 @@ private:
   std::size_t slot_bytes_ = 0;
   std::size_t slots_per_step_ = 0;
 };
+using MpiScratch = BasicMpiScratch<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

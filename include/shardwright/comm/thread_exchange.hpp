@@ -21,9 +21,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Pull: a rank reads from all and writes its own output. Push: a rank combines or holds one slice and writes
 /// it into every output, which is safe in place, because nobody else touches that slice. Both add in the same
 /// order.
-class ThreadExchange {
+template <class Deferred>
+class BasicThreadExchange {
 public:
-  explicit ThreadExchange(int ranks)
+  explicit BasicThreadExchange(int ranks)
       : ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
         outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)) {}
 
@@ -208,5 +209,6 @@ private:
   std::vector<void*> outs_;
   std::vector<Cursor> cursors_;
 };
+using ThreadExchange = BasicThreadExchange<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

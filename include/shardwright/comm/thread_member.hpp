@@ -22,9 +22,10 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One rank of a ThreadGroup. Collectives run one at a time, on the rank's thread or on its worker.
-class ThreadMember : public GroupMember<ThreadGroup> {
+template <class Deferred>
+class BasicThreadMember : public GroupMember<ThreadGroup> {
 public:
-  ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
+  BasicThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
       : GroupMember(std::move(group), rank), exchange_(size()) {}
 
   /// Executes a collective on the calling thread.
@@ -184,5 +185,6 @@ private:
   std::uint64_t released_ = 0;
   ThreadExchange exchange_;
 };
+using ThreadMember = BasicThreadMember<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -24,12 +24,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// the queue.
 ///
 /// Records of calls are recycled, so a steady sequence of starts and waits allocates nothing.
-class ThreadQueue {
+template <class Deferred>
+class BasicThreadQueue {
 public:
-  explicit ThreadQueue(ThreadMember& member) : member_(member), patience_(member.world().worker_patience()) {}
-  ThreadQueue(const ThreadQueue&) = delete;
-  ThreadQueue& operator=(const ThreadQueue&) = delete;
-  ~ThreadQueue() {
+  explicit BasicThreadQueue(ThreadMember& member)
+      : member_(member), patience_(member.world().worker_patience()) {}
+  BasicThreadQueue(const BasicThreadQueue&) = delete;
+  BasicThreadQueue& operator=(const BasicThreadQueue&) = delete;
+  ~BasicThreadQueue() {
     if (!worker_.joinable())
       return;
     stop_.store(true, std::memory_order_seq_cst);
@@ -78,7 +80,7 @@ public:
 
 private:
   struct Work final : PendingOperation {
-    explicit Work(ThreadQueue& owner) : queue(owner) {}
+    explicit Work(BasicThreadQueue& owner) : queue(owner) {}
     [[nodiscard]] bool ready() override { return done.load(std::memory_order_seq_cst); }
     void wait() override { queue.wait(*this); }
     void abandon() noexcept override { queue.abandon(*this); }
@@ -92,7 +94,7 @@ private:
       done.store(false, std::memory_order_relaxed);
     }
 
-    ThreadQueue& queue;
+    BasicThreadQueue& queue;
     CollectiveCall call{};
     std::vector<StridedBlock> in_blocks;
     std::vector<StridedBlock> out_blocks;
@@ -102,14 +104,14 @@ private:
   };
 
   struct Letter final : PendingOperation {
-    explicit Letter(ThreadQueue& owner) : queue(owner) {}
+    explicit Letter(BasicThreadQueue& owner) : queue(owner) {}
     [[nodiscard]] bool ready() override {
       return message.over() || queue.member_.group().ended_for(message.call.root);
     }
     void wait() override { queue.wait(*this); }
     void abandon() noexcept override { queue.abandon(*this); }
 
-    ThreadQueue& queue;
+    BasicThreadQueue& queue;
     ThreadMessage message;
   };
 
@@ -117,7 +119,7 @@ private:
   template <class Record>
   class Return {
   public:
-    Return(ThreadQueue& queue, std::vector<Record*>& free, Record& record)
+    Return(BasicThreadQueue& queue, std::vector<Record*>& free, Record& record)
         : queue_(queue), free_(free), record_(record) {}
     ~Return() {
       const std::lock_guard lock(queue_.mutex_);
@@ -127,7 +129,7 @@ private:
     Return& operator=(const Return&) = delete;
 
   private:
-    ThreadQueue& queue_;
+    BasicThreadQueue& queue_;
     std::vector<Record*>& free_;
     Record& record_;
   };
@@ -227,5 +229,6 @@ private:
   WaitPoint done_;
   std::thread worker_;
 };
+using ThreadQueue = BasicThreadQueue<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -63,9 +63,10 @@ public:
 };
 
 /// Shared state of the ranks of one launch.
-class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
+template <class Deferred>
+class BasicThreadWorld : public std::enable_shared_from_this<BasicThreadWorld<Deferred>> {
 public:
-  ThreadWorld(int ranks, const LaunchOptions& options)
+  BasicThreadWorld(int ranks, const LaunchOptions& options)
       : ranks_(ranks), options_(options), cores_(usable_cores()), balance_(ranks, cores_),
         recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))) {}
 
@@ -200,5 +201,6 @@ private:
   FailurePointer failure_;
   std::atomic<bool> finished_{false};
 };
+using ThreadWorld = BasicThreadWorld<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -11,8 +11,10 @@
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/nn/token_tensor.hpp>
+#include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cmath>
@@ -182,6 +184,41 @@ void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<
                  HeadShape heads, SourceLocation where = SourceLocation::current()) {
   static_cast<void>(detail::WholeSequence<L>::value);
   rotate_back(gradient, table, TokenPositions<NaturalOrder>(gradient.shape()[1], 1, 0), heads, where);
+}
+
+namespace operation {
+
+/// @brief rotate and its gradient, in place where nobody else holds the memory.
+template <class Element, class Target, class Order>
+struct Rotary {
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  const RotaryTable<Element, Target>* table;
+  TokenPositions<Order> positions;
+  HeadShape heads;
+
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
+    auto out = detail::owned(std::forward<X>(x));
+    rotate(out, *table, positions, heads, where);
+    return out;
+  }
+  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(G&& gradient, const X&, const Y&) const {
+    auto out = detail::owned(std::forward<G>(gradient));
+    rotate_back(out, *table, positions, heads);
+    return out;
+  }
+};
+
+} // namespace operation
+
+/// @brief `qkv` with queries and keys turned by their positions.
+/// @param table must outlive the tape
+template <Operand Qkv, class Element, class Target, class Order>
+[[nodiscard]] auto rotary(Qkv&& qkv, const RotaryTable<Element, Target>& table, const TokenPositions<Order>& positions,
+                          HeadShape heads, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::Rotary<Element, Target, Order>{&table, positions, heads}, where, std::forward<Qkv>(qkv));
 }
 
 namespace detail {

@@ -8,6 +8,7 @@
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/context.hpp>
 #include <shardwright/nn/ring_attention.hpp>
+#include <shardwright/train/operation_node.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -82,6 +83,41 @@ attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
   ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::flat(saved.log_sum_exp),
                  gradient.local_matrix(), detail::mutable_token_rows(out));
   return out;
+}
+
+namespace operation {
+
+/// @brief attention with its gradient, which computes the scores again.
+template <class Order>
+struct Attention {
+  static constexpr bool gradient_reads_input = true;
+  static constexpr bool gradient_reads_output = true;
+  TokenPositions<Order> positions;
+  HeadShape heads;
+
+  template <AnyShardedTensor Qkv>
+  [[nodiscard]] auto forward(SourceLocation where, const Qkv& qkv) const {
+    auto out = shardwright::attention(qkv, positions, heads, where);
+    return detail::WithState<decltype(out.value), decltype(out.log_sum_exp)>{std::move(out.value),
+                                                                             std::move(out.log_sum_exp)};
+  }
+  template <class G, class Qkv, class Y, class State>
+  [[nodiscard]] auto gradient(const G& gradient, const Qkv& qkv, const Y& y, const State& log_sum_exp) const {
+    struct {
+      const Y& value;
+      const State& log_sum_exp;
+    } const saved{y, log_sum_exp};
+    return attention_gradient(gradient, qkv, saved, positions, heads);
+  }
+};
+
+} // namespace operation
+
+/// @brief The same on a tape.
+template <detail::TapeOperand Qkv, class Order>
+[[nodiscard]] auto attention(Qkv&& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+                             SourceLocation where = SourceLocation::current()) {
+  return apply(operation::Attention<Order>{positions, heads}, where, std::forward<Qkv>(qkv));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

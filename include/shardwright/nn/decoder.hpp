@@ -2,92 +2,184 @@
 #pragma once
 
 /// @file
-/// @brief A Llama-style decoder language model over typed layouts: loss, gradients, evaluation, next-token
-/// scores.
+/// @brief A Llama-style decoder language model over typed layouts.
 
-#include <shardwright/nn/decoder_stage.hpp>
-#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/decoder_config.hpp>
+#include <shardwright/nn/decoder_layouts.hpp>
+#include <shardwright/nn/dropout.hpp>
+#include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/linear_cross_entropy.hpp>
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/nn/token_batch.hpp>
+#include <shardwright/train/model_parts.hpp>
+#include <shardwright/train/recompute.hpp>
 
-#include <cstddef>
+#include <array>
+#include <cmath>
 #include <cstdint>
-#include <optional>
+#include <memory>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Token embedding, decoder layers, final norm and vocabulary-parallel cross entropy: the one stage
-/// that holds all of a decoder.
+/// @brief A decoder: token embedding, layers, final norm and vocabulary-parallel cross entropy (Touvron et al., arXiv
+/// 2302.13971).
 ///
-/// `Layouts` chooses where everything lives, and with it every collective; the code names none. The output
-/// table may be the input table (`DecoderConfig::tied_embedding`), whose layouts are equal by type.
+/// `Layouts`, DecoderLayouts or a type with its members, chooses where everything lives, and with it every collective. The
+/// output table may be the input table (`DecoderConfig::tied_embedding`).
 template <class Layouts, class Element = float, class Target = DefaultTarget>
-class Decoder {
-  using Stage = DecoderStage<Layouts, Element, Target>;
+struct Decoder {
+  using layouts = Layouts;
+  using element = Element;
+  using target = Target;
+  using Config = DecoderConfig;
+  using Plan = ModelPlan<Element, typename Layouts::Zero, Target>;
+  using Stream = typename Layouts::Residual;
+  using Tokens = typename Layouts::Tokens;
+  using Batch = TokenBatch<typename Layouts::Order, typename Layouts::Ids, Target>;
+  using Ids = typename Batch::Ids;
+
+  /// @brief The embedding, or the head.
+  using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
+  using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>, Element,
+                          typename Layouts::Zero, Target>;
+
+  template <class Place>
+  [[nodiscard]] static TiedParameter<Table> table(const Place& place, const Config& config, const char* name, std::uint64_t key) {
+    return place.shared.template tied<Table>(name, [&] {
+      return Table(place.mesh, {config.vocabulary, config.width},
+                   Initial::normal(config.initial_deviation).keyed(key));
+    });
+  }
+
+  class Embedding {
+  public:
+    static constexpr bool gradient_reads_weights = false;
+    template <class Place>
+    Embedding(const Place& place, const Config& config) : table_(table(place, config, "embedding", 0)) {}
+    auto operator()(Tape<Target>& tape, const Batch& batch) {
+      return as_var(embed(tape, batch.ids, *table_).template as<Stream>());
+    }
+    auto members() { return shardwright::members("embedding", table_); }
+
+  private:
+    TiedParameter<Table> table_;
+  };
+
+  class Layer;
+  class Head;
+  using Parts = shardwright::Parts<Embedding, Repeat<Layer, &Config::layers>, Head>;
+
+  [[nodiscard]] static std::array<std::int64_t, 3> boundary(const Config& config, const Batch& batch) {
+    return {batch.ids.shape()[0], batch.ids.shape()[1], config.width};
+  }
+  template <class Mesh>
+  static void check(const Mesh& mesh, const Config& config) {
+    check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
+                  Layouts::Context::extents(mesh.template extent<axis::cp>()));
+  }
+};
+
+/// @brief Attention and SwiGLU, each behind an RMSNorm, around the residual stream.
+template <class Layouts, class Element, class Target>
+class Decoder<Layouts, Element, Target>::Layer {
+  using QkvOut = MatmulLayout<Tokens, typename Layouts::Qkv>;
+  using Attending = typename Layouts::AttentionInput;
+  using Attended = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
+  using Activated = SwigluLayout<MatmulLayout<Tokens, typename Layouts::GateUp>>;
+  using Angles = RotaryTable<Element, Target>;
 
 public:
-  using layouts = Layouts;
-  using target = Target;
-  using element = Element;
-  /// @brief Token ids or targets, [batch, sequence]; a negative target does not count.
-  using Ids = typename Stage::Ids;
-  /// @brief Scores of the next token, [batch, sequence, vocabulary].
-  using Scores = typename Stage::Scores;
-  using Loss = typename Stage::Loss;
+  template <class Place>
+  Layer(const Place& place, const Config& config)
+      : heads_{config.queries_per_kv_head(), config.head_width()},
+        recompute_(config.recompute.of(static_cast<std::int64_t>(place.number))),
+        angles_(place.shared.template get<Angles>("rotary", [&] {
+          return Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
+        })),
+        attention_norm_(place.mesh, config.width, config.norm_epsilon),
+        qkv_(place.mesh, {config.width, config.kv_heads, (config.queries_per_kv_head() + 2) * config.head_width()},
+             initial(config, place.number, 0)),
+        out_(place.mesh, {config.heads * config.head_width(), config.width}, initial(config, place.number, 1)),
+        mlp_norm_(place.mesh, config.width, config.norm_epsilon),
+        gate_up_(place.mesh, {config.width, 2, config.hidden}, initial(config, place.number, 2)),
+        down_(place.mesh, {config.hidden, config.width}, initial(config, place.number, 3)),
+        attention_dropout_(config.dropout, key(place.number, 4)), mlp_dropout_(config.dropout, key(place.number, 5)) {}
 
-  /// @brief Initial weights depend on the seed alone, not on the mesh. Not collective.
-  /// @throws InvalidArgument where the sizes do not fit one another or the mesh.
-  template <class Mesh>
-  Decoder(const Mesh& mesh, const DecoderConfig& config, std::uint64_t seed)
-      : whole_(mesh, config, seed, {.begin = 0, .end = config.layers}) {}
-
-  [[nodiscard]] const DecoderConfig& config() const noexcept { return whole_.config(); }
-  /// @brief The factor on the loss's gradient, which GradAccumulator takes back.
-  [[nodiscard]] const LossScaleOn<Target>& loss_scale() const noexcept { return whole_.loss_scale(); }
-  void set_loss_scale(LossScaleOn<Target> scale) { whole_.set_loss_scale(std::move(scale)); }
-
-  /// @brief One microbatch: the summed loss of its tokens, and its gradients added to the parameters' slots.
-  ///
-  /// Collective. Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) set off layer by layer;
-  /// those that are reduced once in a step do with the last microbatch, or else in GradAccumulator::finish.
-  /// @param origin what dropout is keyed by: another one for each microbatch of the run
-  /// @param last whether no microbatch of the step follows
-  [[nodiscard]] Loss forward_backward(const Ids& ids, const Ids& targets, const BatchOrigin& origin = {},
-                                      bool last = false) {
-    const typename Stage::Batch batch{ids.share(), targets.share(), origin};
-    Loss loss;
-    whole_.expect_pass(Pass::backward);
-    static_cast<void>(whole_.forward(std::nullopt, batch, saved_, loss));
-    whole_.expect_pass(std::nullopt);
-    if (last)
-      whole_.begin_last_gradients();
-    static_cast<void>(whole_.backward(std::nullopt, batch, saved_));
-    if (last)
-      whole_.end_gradients();
-    return loss;
-  }
-  /// @brief Bytes at which a bucket of gradients is sent off; the same on all ranks.
-  void set_bucket_bytes(std::size_t bytes) { whole_.set_bucket_bytes(bytes); }
-
-  /// @brief The summed loss of a batch without gradients.
-  [[nodiscard]] Loss evaluate(const Ids& ids, const Ids& targets) {
-    Loss loss;
-    static_cast<void>(whole_.evaluate(std::nullopt, {ids.share(), targets.share()}, saved_, loss));
-    return loss;
+  auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
+    return recompute([&](auto stream) { return layer(std::move(stream), batch); },
+                     recompute_ == Recompute::full ? Recompute::full : Recompute::none)(std::move(x));
   }
 
-  /// @brief The next token's scores at every position.
-  [[nodiscard]] Scores scores(const Ids& ids) {
-    return whole_.scores(std::nullopt, {ids.share(), ids.share()}, saved_);
-  }
-
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
-    whole_.for_each_parameter(std::forward<Visitor>(visit));
+  auto members() {
+    return shardwright::members("attention_norm", attention_norm_, "qkv", qkv_, "attention_out", out_, "mlp_norm", mlp_norm_,
+                                "gate_up", gate_up_, "down", down_, "attention_dropout", attention_dropout_, "mlp_dropout",
+                                mlp_dropout_);
   }
 
 private:
-  Stage whole_;
-  typename Stage::Saved saved_;
+  auto layer(Var<Stream, Element, Target> x, const Batch& batch) {
+    const auto positions = batch.ids.positions();
+    auto attend = recompute([&](auto qkv) { return attention(std::move(qkv), positions, heads_); },
+                            recompute_ == Recompute::selective ? Recompute::selective : Recompute::none);
+    auto qkv = rotary(qkv_(attention_norm_(x).template as<Tokens>()), *angles_, positions, heads_);
+    auto attended = attend(std::move(qkv).template as<Attending>());
+    x = std::move(x) + attention_dropout_(out_(std::move(attended).template as<Attended>()).template as<Stream>());
+    auto activated = swiglu(gate_up_(mlp_norm_(x).template as<Tokens>()));
+    return std::move(x) + mlp_dropout_(down_(std::move(activated)).template as<Stream>());
+  }
+
+  /// Numbers of a layer's random streams: 0 to 3 are matrices, 4 and 5 dropout.
+  [[nodiscard]] static std::uint32_t key(std::size_t layer, std::uint32_t part) {
+    return 16 * (static_cast<std::uint32_t>(layer) + 1) + part;
+  }
+  /// Products that add to the stream start smaller, so that its variance does not grow with depth (Radford et al., 2019).
+  [[nodiscard]] static Initial initial(const Config& config, std::size_t layer, std::uint32_t part) {
+    const double residual = part % 2 == 1 ? std::sqrt(2.0 * static_cast<double>(config.layers)) : 1;
+    return Initial::normal(config.initial_deviation / residual).keyed(key(layer, part));
+  }
+
+  HeadShape heads_;
+  Recompute recompute_;
+  std::shared_ptr<Angles> angles_;
+  RmsNorm<Stream, Plan> attention_norm_;
+  Linear<Tokens, typename Layouts::Qkv, Plan> qkv_;
+  Linear<Attended, typename Layouts::Output, Plan> out_;
+  RmsNorm<Stream, Plan> mlp_norm_;
+  Linear<Tokens, typename Layouts::GateUp, Plan> gate_up_;
+  Linear<Activated, typename Layouts::Down, Plan> down_;
+  Dropout attention_dropout_, mlp_dropout_;
+};
+
+/// @brief The final norm, the scores and their loss.
+template <class Layouts, class Element, class Target>
+class Decoder<Layouts, Element, Target>::Head {
+public:
+  template <class Place>
+  Head(const Place& place, const Config& config)
+      : norm_(place.mesh, config.width, config.norm_epsilon),
+        table_(config.tied_embedding ? table(place, config, "embedding", 0) : table(place, config, "head", 1)) {}
+
+  auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
+    return linear_cross_entropy(norm_(std::move(x)).template as<Tokens>(), *table_, batch.targets);
+  }
+  /// @brief Scores of the next token, [batch, sequence, vocabulary]; of low-precision elements, their sums in float.
+  auto predict(Var<Stream, Element, Target> x, const Batch&) {
+    return linear_scores(norm_(std::move(x)).template as<Tokens>(), *table_);
+  }
+  [[nodiscard]] static std::vector<std::string_view> ties(const Config& config) {
+    return config.tied_embedding ? std::vector<std::string_view>{"embedding"} : std::vector<std::string_view>{};
+  }
+  auto members() { return shardwright::members("final_norm", norm_, "head", table_); }
+
+private:
+  RmsNorm<Stream, Plan> norm_;
+  TiedParameter<Table> table_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -8,19 +8,19 @@
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
+#include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/batch_origin.hpp>
+#include <shardwright/train/operation_node.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief Where a microbatch stands in a training run: what its random numbers are keyed by.
-struct BatchOrigin {
-  std::uint64_t step = 0;           ///< Optimizer step.
-  std::uint64_t first_sequence = 0; ///< Place of its first sequence in the step's global batch.
-};
 
 /// @brief One use of dropout: which numbers, and how many elements are dropped.
 struct DropoutUse {
@@ -58,35 +58,82 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Each element of `x` becomes 0 with probability `rate`, else x / (1 - rate), in place (Srivastava et
-/// al., 2014, scaled in training).
+namespace operation {
+
+/// @brief Dropout with its gradient, which is the same mask and factor; in the memory of what it drops from where nobody
+/// else holds that.
+struct Dropout {
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  DropoutUse use;
+  BatchOrigin origin;
+  TokenRuns runs;
+
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto forward(SourceLocation, X&& x) const {
+    using L = typename std::remove_cvref_t<X>::layout;
+    static_assert(!L::value.has_partial(), "dropout: the tensor must not be Partial, an unfinished sum whose parts would be dropped apart (redistribute it first)");
+    const auto from = x.local();
+    auto out = detail::reuse(std::forward<X>(x)).out;
+    kernels::dropout_into(out.execution(), from, out.mutable_local(), detail::position_in_step(out, origin, runs),
+                          use.key(origin), use.rate);
+    return out;
+  }
+  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(G&& gradient, const X&, const Y&) const {
+    return forward({}, std::forward<G>(gradient));
+  }
+};
+
+} // namespace operation
+
+/// @brief Each element of `x` becomes 0 with probability `rate`, else x / (1 - rate) (Srivastava et al., 2014, scaled in
+/// training).
 ///
 /// The mask depends on seed, tensor, step and the element's [sequence of the global batch, position, column]
 /// alone: neither on the layout, nor on how the batch is divided, nor on how often it is computed.
 /// @param runs positions of the rows of this context rank, where they are not those that the layout gives
-template <LayoutType L, class Element, class Target>
-void dropout(ShardedTensor<L, Element, Target>& x, const DropoutUse& use, const BatchOrigin& origin,
-             const TokenRuns& runs = {}) {
-  static_assert(
-      !L::value.has_partial(),
-      "dropout: the tensor must not be Partial, an unfinished sum whose parts would be dropped apart (redistribute it first)");
-  if (use.rate > 0)
-    kernels::dropout(x.execution(), x.mutable_local(), detail::position_in_step(x, origin, runs),
-                     use.key(origin), use.rate);
+template <AnyShardedTensor X>
+[[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin, const TokenRuns& runs = {}) {
+  return operation::Dropout{use, origin, runs}.forward({}, x);
+}
+/// @brief The same on a tape, which knows the origin and the positions; in an evaluation `x` itself.
+template <detail::TapeOperand X>
+[[nodiscard]] auto dropout(X&& x, const DropoutUse& use, SourceLocation where = SourceLocation::current()) {
+  const detail::TapeCore& tape = x.tape();
+  if (use.rate == 0 || !tape.trains())
+    return as_var(std::forward<X>(x), where);
+  return apply(operation::Dropout{use, tape.origin(), tape.runs()}, where, std::forward<X>(x));
+}
+/// @brief A rate without a place in the model: a sentence.
+template <Operand X>
+void dropout(X&&, double) {
+  static_assert(sizeof(X) == 0, "dropout: it must be told its place in the model, by which its mask is keyed (use the module Dropout, or pass a DropoutUse with a number of its own)");
 }
 
-/// @brief The gradient of dropout's input from that of its output: the same mask and factor. A handle of
-/// `gradient` where nothing is dropped.
-template <LayoutType L, class E, class Target>
-[[nodiscard]] ShardedTensor<L, const std::remove_const_t<E>, Target>
-dropout_gradient(const ShardedTensor<L, E, Target>& gradient, const DropoutUse& use,
-                 const BatchOrigin& origin, const TokenRuns& runs = {}) {
-  if (use.rate == 0)
-    return gradient.share();
-  ShardedTensor<L, std::remove_const_t<E>, Target> out(gradient.resources(), gradient.shape());
-  kernels::dropout_into(gradient.execution(), gradient.local(), out.mutable_local(),
-                        detail::position_in_step(gradient, origin, runs), use.key(origin), use.rate);
-  return out.share();
-}
+/// @brief Dropout at one place of a model, by which its masks are keyed.
+class Dropout {
+public:
+  /// @param tensor a number of the program's choice, different from that of any parameter; else it follows from the path
+  explicit Dropout(double rate, std::optional<std::uint32_t> tensor = {}) : tensor_(tensor) { use_.rate = rate; }
+
+  template <detail::TapeOperand X>
+  [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) const {
+    if (use_.rate > 0 && !named_)
+      throw LifecycleError("Dropout: it must have a place in the model before it is used (list it in members(), and call initialize() with the whole model)");
+    return dropout(std::forward<X>(x), use_, where);
+  }
+  /// @brief Takes its place; initialize() calls it.
+  void initialize(const std::string& path, std::uint64_t seed) {
+    use_.seed = seed;
+    use_.tensor = tensor_.value_or(static_cast<std::uint32_t>(detail::key_of(path)));
+    named_ = true;
+  }
+
+private:
+  DropoutUse use_;
+  std::optional<std::uint32_t> tensor_;
+  bool named_ = false;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

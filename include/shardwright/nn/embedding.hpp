@@ -8,11 +8,14 @@
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/var_tape.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -39,6 +42,56 @@ void embed_weight_gradient(const ShardedTensor<I, Id, Target>& ids, const OutGra
   const std::int64_t first = slot.tensor.local_offset()[0];
   kernels::embedding_backward(gradient.execution(), detail::flat(ids), gradient.local_matrix(), first,
                               slot.tensor.mutable_local_matrix(), slot.beta != 0);
+}
+
+namespace detail {
+
+/// y = table[ids].
+template <class Ids, class Table>
+class EmbeddingNode final : public TapeNode {
+  using Result = decltype(embed(std::declval<const Ids&>(), std::declval<const typename Table::Value&>()));
+
+public:
+  using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
+
+  EmbeddingNode(TapeCore& tape, Ids ids, Table table)
+      : TapeNode(tape), ids_(std::move(ids)), table_(std::move(table)), y_(*this) {
+    if (!tape.trains())
+      return;
+    table_.note_use(tape);
+    y_.want_gradient(true);
+  }
+
+  void forward() override {
+    const auto reading = table_.reading();
+    y_.set(embed(ids_, table_.read()));
+  }
+  void backward(GradientPass pass) override {
+    const bool arrived = y_.receive_gradient();
+    if (pass == GradientPass::input)
+      return;
+    if (arrived)
+      embed_weight_gradient(ids_, y_.take_gradient(), table_.slot());
+    table_.end_pass();
+  }
+  [[nodiscard]] Out& result() noexcept { return y_; }
+
+private:
+  Ids ids_;
+  Table table_;
+  Out y_;
+};
+
+} // namespace detail
+
+/// @brief The same on a tape, with a table that is a parameter.
+template <LayoutType I, class Id, class Target, class C, class R, class E, class Z>
+[[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids, Parameter<C, R, E, Z, Target>& table,
+                         SourceLocation where = SourceLocation::current()) {
+  auto weight = detail::operand_of(table, where);
+  using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
+  using Node = detail::EmbeddingNode<Handle, decltype(weight)>;
+  return Var(tape.core().template record<Node>(ids.share(), std::move(weight)).result());
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -8,9 +8,13 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/nn/model_plan.hpp>
+#include <shardwright/nn/norm_node.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/members.hpp>
 
 #include <array>
 #include <cstddef>
@@ -177,5 +181,67 @@ rms_norm_gradient(ShardedTensor<X, Element, Target>&& gradient, const ShardedTen
                                  workspace.mutable_local(), slot.beta != 0);
   return out;
 }
+
+namespace operation {
+
+/// @brief RMSNorm with its gradients.
+struct RmsNorm {
+  double epsilon;
+
+  template <class X, class Gain>
+  [[nodiscard]] auto forward(SourceLocation, const X& x, const Gain& gain) const {
+    auto out = shardwright::rms_norm(x, gain, epsilon);
+    return detail::NormResult<decltype(out.normed), decltype(out.inverse_rms)>{std::move(out.normed),
+                                                                               std::move(out.inverse_rms)};
+  }
+  template <class X, class Gain>
+  [[nodiscard]] auto forward_sum(SourceLocation, const X& left, X&& right, const Gain& gain) const {
+    auto out = add_rms_norm(left, detail::owned(std::move(right)), gain, epsilon);
+    return detail::SumNormResult<decltype(out.sum), decltype(out.normed), decltype(out.inverse_rms)>{
+        std::move(out.sum), std::move(out.normed), std::move(out.inverse_rms)};
+  }
+  template <class G, class X, class Statistics, class Gain, class Slot>
+  [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& inverse_rms, const G* stream, const Gain& gain,
+                              const Slot& slot) const {
+    auto own = detail::owned(std::move(gradient));
+    return stream == nullptr ? rms_norm_gradient(std::move(own), x, gain, inverse_rms, slot)
+                             : rms_norm_gradient(std::move(own), x, gain, inverse_rms, *stream, slot);
+  }
+};
+
+} // namespace operation
+
+/// @brief rms_norm of a value on a tape with a gain that is a parameter. Where `x` is a sum that nobody has read yet, one
+/// pass over memory computes both.
+template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
+[[nodiscard]] auto rms_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
+                            SourceLocation where = SourceLocation::current()) {
+  auto operand = detail::operand_of(std::forward<X>(x), where);
+  auto weight = detail::operand_of(gain, where);
+  using Node = detail::NormNode<operation::RmsNorm, decltype(operand), decltype(weight)>;
+  detail::TapeCore& tape = operand.tape();
+  return Var(tape.record<Node>(operation::RmsNorm{epsilon}, where, std::move(operand), std::move(weight)).result());
+}
+
+/// @brief RMSNorm with a trained gain, of a stream in layout `In`.
+template <LayoutType In, class Plan = ModelPlan<>>
+class RmsNorm {
+public:
+  using Gain = Parameter<Layout<1>, GainGradientLayout<In>, typename Plan::element, typename Plan::zero, typename Plan::target>;
+
+  template <class Mesh>
+  RmsNorm(const Mesh& mesh, std::int64_t width, double epsilon, SourceLocation where = SourceLocation::current())
+      : gain_(mesh, {width}, Initial::ones(), where), epsilon_(epsilon) {}
+
+  template <detail::TapeOperand X>
+  [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
+    return rms_norm(std::forward<X>(x), gain_, epsilon_, where);
+  }
+  [[nodiscard]] auto members() { return shardwright::members("", gain_); }
+
+private:
+  Gain gain_;
+  double epsilon_;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

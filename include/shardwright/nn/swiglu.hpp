@@ -7,13 +7,16 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/reuse.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -45,41 +48,54 @@ struct SwigluCheck {
 
 } // namespace detail
 
-/// @brief out[..., h] = silu(gate_up[..., 0, h]) * gate_up[..., 1, h] (Shazeer, arXiv 2002.05202, section 2).
-/// @throws InvalidArgument where the second last extent is not 2.
-template <LayoutType L, class E, class Target>
-[[nodiscard]] auto swiglu(const ShardedTensor<L, E, Target>& gate_up,
-                          SourceLocation where = SourceLocation::current()) {
-  using Element = std::remove_const_t<E>;
-  if constexpr (!detail::SwigluCheck<L>::value || detail::any_invalid<SwigluLayout<L>>) {
-    return ShardedTensor<InvalidLayout, Element, Target>(gate_up.resources(), {});
-  } else {
-    constexpr std::size_t rank = L::tensor_rank;
-    if (gate_up.shape()[rank - 2] != 2) {
-      detail::reject_operation("swiglu",
-                               "the second last extent must be 2, gate and value, but the shape is " +
-                                   detail::text_of(gate_up.shape()) + " (lay them side by side)",
-                               gate_up.core(), where);
+namespace operation {
+
+/// @brief SwiGLU with its gradient, which is computed in the memory of the input where nobody else holds it.
+struct SwiGlu {
+  static constexpr bool gradient_reads_input = true;
+  static constexpr bool gradient_reads_output = false;
+
+  template <AnyShardedTensor GateUp>
+  [[nodiscard]] auto forward(SourceLocation where, const GateUp& gate_up) const {
+    using L = typename GateUp::layout;
+    using Element = typename GateUp::value_type;
+    using Target = typename GateUp::target;
+    if constexpr (!detail::SwigluCheck<L>::value || detail::any_invalid<SwigluLayout<L>>) {
+      return ShardedTensor<InvalidLayout, Element, Target>(gate_up.resources(), {});
+    } else {
+      constexpr std::size_t rank = L::tensor_rank;
+      if (gate_up.shape()[rank - 2] != 2) {
+        detail::reject_operation("swiglu",
+                                 "the second last extent must be 2, gate and value, but the shape is " +
+                                     detail::text_of(gate_up.shape()) + " (lay them side by side)",
+                                 gate_up.core(), where);
+      }
+      std::array<std::int64_t, rank - 1> shape{};
+      for (std::size_t d = 0; d + 2 < rank; ++d)
+        shape[d] = gate_up.shape()[d];
+      shape[rank - 2] = gate_up.shape()[rank - 1];
+      ShardedTensor<SwigluLayout<L>, Element, Target> out(gate_up.resources(), shape);
+      kernels::swiglu_forward(gate_up.execution(), detail::pair_rows(gate_up), out.mutable_local_matrix());
+      return out;
     }
-    std::array<std::int64_t, rank - 1> shape{};
-    for (std::size_t d = 0; d + 2 < rank; ++d)
-      shape[d] = gate_up.shape()[d];
-    shape[rank - 2] = gate_up.shape()[rank - 1];
-    ShardedTensor<SwigluLayout<L>, Element, Target> out(gate_up.resources(), shape);
-    kernels::swiglu_forward(gate_up.execution(), detail::pair_rows(gate_up), out.mutable_local_matrix());
+  }
+  template <AnyShardedTensor G, AnyShardedTensor GateUp, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(const G& gradient, GateUp&& gate_up, const Y&) const {
+    const auto from = detail::pair_rows(gate_up);
+    auto out = detail::reuse(std::forward<GateUp>(gate_up)).out;
+    kernels::swiglu_backward(out.execution(), from, gradient.local_matrix(),
+                             detail::mutable_matrix_at(out, std::remove_cvref_t<GateUp>::tensor_rank - 2));
     return out;
   }
-}
+};
 
-/// @brief The gradient of swiglu's input from that of its output and the input of the forward pass.
-template <LayoutType L, class G, class E, class Target>
-[[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
-swiglu_gradient(const ShardedTensor<SwigluLayout<L>, G, Target>& gradient,
-                const ShardedTensor<L, E, Target>& gate_up) {
-  ShardedTensor<L, std::remove_const_t<E>, Target> out(gate_up.resources(), gate_up.shape());
-  kernels::swiglu_backward(gate_up.execution(), detail::pair_rows(gate_up), gradient.local_matrix(),
-                           detail::mutable_matrix_at(out, L::tensor_rank - 2));
-  return out;
+} // namespace operation
+
+/// @brief out[..., h] = silu(gate_up[..., 0, h]) * gate_up[..., 1, h] (Shazeer, arXiv 2002.05202, section 2).
+/// @throws InvalidArgument where the second last extent is not 2.
+template <Operand GateUp>
+[[nodiscard]] auto swiglu(GateUp&& gate_up, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::SwiGlu{}, where, std::forward<GateUp>(gate_up));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -7,6 +7,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -160,15 +162,72 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
 
 } // namespace detail
 
+namespace operation {
+
+/// @brief Y = X W with its gradients, dX = dY W^T and dW = X^T dY.
+struct Matmul {
+  static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
+  static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
+  template <class X, class W>
+  [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
+    return detail::product_of<detail::PlainProduct>(x, w, where);
+  }
+  template <class G, class X, class W>
+  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
+    return detail::product_of<detail::InputGradientProduct>(y_gradient, w, {});
+  }
+  template <class G, class X, class W>
+  [[nodiscard]] auto right_gradient(const G& y_gradient, const X& x, const W&) const {
+    return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, {});
+  }
+  template <class Slot, class G, class X>
+  void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
+    detail::product_into<detail::WeightGradientProduct>(slot.tensor, x, y_gradient, slot.beta, {});
+  }
+};
+
+/// @brief Y = X W^T with its gradients, dX = dY W and dW = dY^T X.
+struct MatmulTransposed {
+  static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
+  static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
+  template <class X, class W>
+  [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
+    return detail::product_of<detail::InputGradientProduct>(x, w, where);
+  }
+  template <class G, class X, class W>
+  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
+    return detail::product_of<detail::PlainProduct>(y_gradient, w, {});
+  }
+  template <class G, class X, class W>
+  [[nodiscard]] auto right_gradient(const G& y_gradient, const X& x, const W&) const {
+    return detail::product_of<detail::WeightGradientProduct>(y_gradient, x, {});
+  }
+  template <class Slot, class G, class X>
+  void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
+    detail::product_into<detail::WeightGradientProduct>(slot.tensor, y_gradient, x, slot.beta, {});
+  }
+};
+
+} // namespace operation
+
 /// @brief Y[T..., C...] = X[T..., D] W[D, C...]: the last dimension of `x` with the first of `w`.
 ///
 /// No communication. A dimension of the result keeps its operand's shards; where D is sharded (alike in both)
 /// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations. Products
 /// of narrow elements are summed in float and rounded once.
 /// @throws InvalidArgument where the extents of D differ or the tensors are on two meshes.
-template <AnyShardedTensor X, AnyShardedTensor W>
-[[nodiscard]] auto matmul(const X& x, const W& w, SourceLocation where = SourceLocation::current()) {
-  return detail::product_of<detail::PlainProduct>(x, w, where);
+template <Operand X, Operand W>
+[[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::Matmul{}, where, std::forward<X>(x), std::forward<W>(w));
+}
+
+/// @brief Y[T..., V] = X[T..., C...] W[V, C...]^T: the last dimensions of `x` with those of `w`, such as the scores of an
+/// output table.
+///
+/// No communication. Cost and errors as matmul; Partial<Sum> over the axes that shard C.
+template <Operand X, Operand W>
+[[nodiscard]] auto matmul_transposed(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::MatmulTransposed{}, where, std::forward<X>(x), std::forward<W>(w));
 }
 
 /// @brief A sharded tensor and a plain one: a sentence.

@@ -57,6 +57,14 @@ struct TensorAccess {
     to.buffer_ = std::move(memory);
     return to;
   }
+  /// A tensor of a shape without memory, which only knows its extents.
+  template <class To>
+  [[nodiscard]] static To outline(const MeshCore& core, const typename To::Shape& shape) {
+    To to;
+    to.global_ = shape;
+    to.local_ = local_shape_of<typename To::layout>(core, shape);
+    return to;
+  }
   /// The memory of a tensor, which is left without.
   template <class Tensor>
   [[nodiscard]] static BufferHandle take_memory(Tensor&& tensor) {

@@ -9,6 +9,7 @@
 #include <shardwright/tensor/kernels/adamw.hpp>
 #include <shardwright/tensor/kernels/adamw_device_step.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/optimizer_states.hpp>
 #include <shardwright/train/parameter.hpp>
 #include <shardwright/train/step_record.hpp>
 
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -31,8 +33,9 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.1; ///< On matrices; vectors such as norm gains do not decay.
-  double max_norm = 1.0;     ///< Clip the gradient to this global norm; 0: do not.
+  double weight_decay = 0.1;
+  double max_norm = 1.0; ///< Clip the gradient to this global norm; 0: do not.
+  std::vector<ParameterGroup> groups = decay_matrices();
 };
 
 namespace detail {
@@ -71,7 +74,7 @@ struct AdamWTogether<Model, Execution> : AdamWOf<Execution, typename Model::elem
 
 } // namespace detail
 
-/// @brief AdamW with decoupled weight decay; its moments lie in the parameters.
+/// @brief AdamW with decoupled weight decay.
 ///
 /// On a device the learning rate, the number of steps and the clipping are in its memory, where the kernels
 /// read them: the host waits for nothing, a captured step stays valid when the rate changes, and a step that
@@ -87,7 +90,7 @@ public:
   void step(Model& model, const GradientSummary& summary, double learning_rate) {
     const kernels::AdamWStep constants = begin(
         summary.scale.clipped(clip_coefficient(summary.gradient_norm, options_.max_norm)), learning_rate);
-    model.for_each_parameter([&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
+    for_each_parameter(model, [&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
   }
 
   /// @brief The same on a device.
@@ -101,7 +104,7 @@ public:
   void step(Model& model, const DeviceSummary<Target>& summary) {
     const detail::AdamWOnDevice constants = begin(summary);
     detail::AdamWTogether<Model, typename Target::execution_space> together(summary.execution());
-    model.for_each_parameter([&](auto& parameter) { update_on_device(parameter, constants, together); });
+    for_each_parameter(model, [&](auto& parameter) { update_on_device(parameter, constants, together); });
     together.launch();
   }
   /// @brief The rate of the next step on a device, in the order of its stream.
@@ -124,14 +127,13 @@ public:
   /// @brief Updates one parameter; its gradient must be finished: in the layout of the optimizer state.
   /// @param constants from begin()
   template <class P, AnyShardedTensor G>
-  void update(P& parameter, const G& gradient, kernels::AdamWStep constants) const {
+  void update(P& parameter, const G& gradient, kernels::AdamWStep constants) {
     if constexpr (updates<P, G>()) {
-      prepare(parameter, constants);
-      auto& state = *parameter.state();
+      auto& state = state_of(parameter, constants);
       parameter.update_weights([&](auto& weights) {
         kernels::adamw_update(weights.execution(), weights.mutable_local_matrix(), gradient.local_matrix(),
-                              state.first_moment.mutable_local_matrix(),
-                              state.second_moment.mutable_local_matrix(), constants);
+                              state[0].mutable_local_matrix(),
+                              state[1].mutable_local_matrix(), constants);
       });
     }
   }
@@ -142,6 +144,12 @@ public:
             options_.weight_decay, ++steps_,       gradient_scale.factor()};
   }
 
+  /// @brief Calls visit(name, tensor) for the moments of a parameter, where a step has made them: "first moment", "second
+  /// moment".
+  template <class P, class Visitor>
+  void for_each_state(const P& parameter, Visitor&& visit) {
+    states_.visit(parameter, visit);
+  }
   /// @brief Steps taken on the host.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
 
@@ -154,10 +162,11 @@ private:
           "AdamW: a step on a device must know its learning rate (call set_learning_rate before step, or hand the rate to step)");
     detail::run_once(
         "sw::adamw_begin", summary.execution(),
-        detail::OpenClippedStep{{device_step(), options_.beta1, options_.beta2, options_.weight_decay},
+        detail::OpenClippedStep{{device_step(), options_.beta1, options_.beta2},
                                 summary.record(),
                                 options_.max_norm});
-    return {{.beta1 = options_.beta1,
+    return {{.learning_rate = 1,
+             .beta1 = options_.beta1,
              .beta2 = options_.beta2,
              .epsilon = options_.epsilon,
              .weight_decay = options_.weight_decay},
@@ -179,26 +188,25 @@ private:
     return finished && fits;
   }
 
+  /// The moments, zero at first; sets what differs between parameters.
   template <class P>
-  static void prepare(P& parameter, kernels::AdamWStep& constants) {
-    if (!P::decays())
-      constants.weight_decay = 0;
-    if (!parameter.state())
-      parameter.make_state();
+  [[nodiscard]] auto& state_of(P& parameter, kernels::AdamWStep& constants) {
+    auto& state = states_.of(parameter, options_.groups);
+    constants.learning_rate *= state.learning_rate_factor;
+    constants.weight_decay *= state.weight_decay_factor;
+    return state.tensors;
   }
 
   /// On a device: with the updates that are launched together, where it is of their elements and in place.
   template <class P, class Together>
-  static void update_on_device(P& parameter, detail::AdamWOnDevice step, Together& together) {
+  void update_on_device(P& parameter, detail::AdamWOnDevice step, Together& together) {
     using Execution = typename P::target::execution_space;
     using Rounds = detail::AdamWOf<Execution, typename P::element>;
     using Keeps = detail::AdamWOf<Execution, typename P::main_element>;
-    prepare(parameter, step.constants);
+    auto& state = state_of(parameter, step.constants);
     const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
-      auto& state = *parameter.state();
-      launches.add(weights, rounded, parameter.gradient().local_matrix(),
-                   state.first_moment.mutable_local_matrix(), state.second_moment.mutable_local_matrix(),
-                   step.constants, step.step);
+      launches.add(weights, rounded, parameter.gradient().local_matrix(), state[0].mutable_local_matrix(),
+                   state[1].mutable_local_matrix(), step.constants, step.step);
     };
     const auto& execution = parameter.stored().execution();
     if (const auto place = parameter.in_place()) {
@@ -225,6 +233,7 @@ private:
   }
 
   AdamWOptions options_;
+  OptimizerStates<2> states_{{"first moment", "second moment"}};
   detail::BufferHandle device_step_; // of the first device that asks
   std::int64_t steps_ = 0;
 };

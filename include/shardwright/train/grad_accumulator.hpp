@@ -13,7 +13,8 @@
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_scale.hpp>
-#include <shardwright/train/parameter.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/parameter_gradient.hpp>
 #include <shardwright/train/reach.hpp>
 #include <shardwright/train/step_record.hpp>
 #include <shardwright/train/step_totals.hpp>
@@ -21,23 +22,31 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A visitor that does nothing; nvcc takes no generic lambda in a concept.
-struct VisitsAnything {
-  template <class Parameter>
-  void operator()(Parameter&) const {}
+/// Where a model's parameters are: what it names, or host memory.
+template <class Model>
+struct TargetOfModel {
+  using type = DefaultTarget;
+};
+template <class Model>
+requires requires { typename Model::target; }
+struct TargetOfModel<Model> {
+  using type = typename Model::target;
 };
 
 /// The factor on a model's loss; 1 for models without one.
 template <class Model>
-[[nodiscard]] LossScaleOn<typename Model::target> loss_scale_of(const Model& model) {
+[[nodiscard]] LossScaleOn<typename TargetOfModel<Model>::type> loss_scale_of(const Model& model) {
   if constexpr (requires { model.loss_scale(); })
     return model.loss_scale();
   else
@@ -45,13 +54,6 @@ template <class Model>
 }
 
 } // namespace detail
-
-/// @brief A model's parameters: `for_each_parameter(visitor)` calls the visitor with each one, in one order
-/// on all ranks.
-template <class Model>
-concept ParameterSet = requires(Model& model) {
-  model.for_each_parameter(detail::VisitsAnything{});
-};
 
 /// @brief Collects one step: `add` after each microbatch's backward pass, `finish` once, `restart` for the
 /// next step.
@@ -65,7 +67,7 @@ concept ParameterSet = requires(Model& model) {
 /// is, and `finish` gives a DeviceSummary.
 template <ParameterSet Model>
 class GradAccumulator {
-  using Target = typename Model::target;
+  using Target = typename detail::TargetOfModel<Model>::type;
   static constexpr bool on_host = Target::host_accessible;
 
 public:
@@ -74,8 +76,30 @@ public:
 
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; those of the
   /// parameters' mesh where none are given.
-  explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
-      : model_(&model), ranks_(std::move(ranks)) {}
+  /// @throws LifecycleError where another accumulator holds a parameter's gradient.
+  explicit GradAccumulator(Model& model, HostCommunicator ranks = {}) : model_(&model), ranks_(std::move(ranks)) {
+    if constexpr (requires { model.for_each_stage(detail::VisitsAnything{}); })
+      model.for_each_stage([this](auto& stage) {
+        hold(stage, groups_.emplace_back());
+        stage.set_gradients(groups_.back());
+      });
+    else
+      hold(model, groups_.emplace_back());
+  }
+  GradAccumulator(const GradAccumulator&) = delete;
+  GradAccumulator& operator=(const GradAccumulator&) = delete;
+
+  /// @brief Says that the next backward pass is the last one of the step: reductions that are due once in a step then
+  /// start inside it. A pipeline's runner says so itself. Without it they start in finish().
+  void expect_last_pass() {
+    for (GradientGroup& group : groups_)
+      group.begin_last_pass();
+  }
+  /// @brief Bytes of gradients at which a bucket is sent off; the same on all ranks, not while a step runs.
+  void set_bucket_bytes(std::size_t bytes) {
+    for (GradientGroup& group : groups_)
+      group.set_bucket_bytes(bytes);
+  }
 
   /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. @throws LifecycleError
   /// after finish().
@@ -128,14 +152,16 @@ public:
       throw LifecycleError(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
     finished_ = true;
-    model_->for_each_parameter([](auto& parameter) { parameter.end_passes(); });
+    for (GradientGroup& group : groups_)
+      group.end_last_pass();
+    for_each_parameter(*model_, [](auto& parameter) { parameter.gradient_state().end_passes(); });
     detail::MeshCore* core = nullptr;
     std::size_t partial_sums = 0;
-    model_->for_each_parameter([&](auto& parameter) {
-      parameter.finish_gradient();
+    for_each_parameter(*model_, [&](auto& parameter) {
+      parameter.gradient_state().finish();
       if (parameter.counts_once())
         partial_sums += kernels::reduce_workspace(parameter.gradient().local_size());
-      core = &parameter.stored().core();
+      core = &parameter.resources().core();
     });
     std::optional<Totals> squares;
     if (core != nullptr)
@@ -165,7 +191,7 @@ public:
 
   /// @brief Forgets the step's losses and gradients and opens the next step.
   void restart() {
-    model_->for_each_parameter([](auto& parameter) { parameter.drop_gradient(); });
+    for_each_parameter(*model_, [](auto& parameter) { parameter.gradient_state().drop(); });
     loss_ = 0;
     tokens_ = 0;
     if constexpr (!on_host)
@@ -188,6 +214,15 @@ private:
   using Totals = detail::Scalars<1, Target>;
   struct Nothing {};
 
+  template <class Part>
+  void hold(Part& part, GradientGroup& group) {
+    for_each_parameter(part, [&](auto& parameter) {
+      using P = std::remove_reference_t<decltype(parameter)>;
+      static_assert(std::is_same_v<typename P::target, Target>, "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
+      gradients_.push_back(std::make_unique<detail::ParameterGradient<P>>(parameter, group));
+    });
+  }
+
   template <LayoutType L>
   void open_microbatch() {
     static_cast<void>(detail::LossOverTokens<Model, L>{});
@@ -206,7 +241,7 @@ private:
     detail::TargetResources<Target>& resources = squares.resources();
     ShardedTensor<Layout<1>, double, Target> workspace(resources, {static_cast<std::int64_t>(partial_sums)});
     kernels::SquareSum<Execution> sum(resources.execution(), workspace.mutable_data());
-    model_->for_each_parameter([&](auto& parameter) {
+    for_each_parameter(*model_, [&](auto& parameter) {
       static_assert(!std::remove_reference_t<decltype(parameter)>::gradient_layout::value.has_partial(),
                     "GradAccumulator: a finished gradient must not be Partial");
       if (parameter.counts_once())
@@ -217,6 +252,8 @@ private:
 
   Model* model_;
   HostCommunicator ranks_;
+  std::deque<GradientGroup> groups_; // of each stage
+  std::vector<std::unique_ptr<detail::AnyParameterGradient>> gradients_; // of each parameter
   double loss_ = 0;
   std::int64_t tokens_ = 0;
   int microbatches_ = 0;

@@ -191,6 +191,14 @@ private:
   std::vector<std::unique_ptr<Bucket>> spare_;
 };
 
+/// Buckets of any element type.
+class AnyBuckets {
+public:
+  virtual ~AnyBuckets() = default;
+  virtual void set_bucket_bytes(std::size_t bytes) noexcept = 0;
+  virtual void flush() = 0;
+};
+
 } // namespace detail
 
 /// @brief The reductions of a stage's gradients while its backward pass goes on.
@@ -199,14 +207,14 @@ private:
 /// such as replicas of a shard group. Every rank of the mesh adds the same gradients in the same order.
 /// A steady state allocates nothing.
 template <class Element, class Target>
-class GradientBuckets {
+class GradientBuckets final : public detail::AnyBuckets {
 public:
   explicit GradientBuckets(detail::TargetResources<Target>& resources,
                            std::size_t bucket_bytes = default_bucket_bytes)
       : bucket_bytes_(bucket_bytes), phases_{{{resources, 0}, {resources, 1}}} {}
 
   /// @brief Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
-  void set_bucket_bytes(std::size_t bytes) noexcept { bucket_bytes_ = bytes; }
+  void set_bucket_bytes(std::size_t bytes) noexcept override { bucket_bytes_ = bytes; }
 
   /// @brief Adds a gradient to the open bucket of a phase.
   void add(int phase, detail::BucketMember<Element, Target>& member,
@@ -214,7 +222,7 @@ public:
     phases_[static_cast<std::size_t>(phase)].add(member, collective, std::move(memory), bucket_bytes_);
   }
   /// @brief Sends off what has come together.
-  void flush() { phases_[0].flush(); }
+  void flush() override { phases_[0].flush(); }
   /// @brief Sends off and waits for everything.
   void finish() {
     phases_[0].finish();

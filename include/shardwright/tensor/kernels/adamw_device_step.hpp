@@ -20,11 +20,10 @@ struct AdamWDeviceStep {
   double learning_rate = 0;
   std::int64_t step = 0; ///< Updates so far.
   std::int32_t take = 0; ///< Whether the update changes anything.
-  // As AdamWUpdate wants them.
+  // As AdamWUpdate wants them, but for what differs between parameters.
   double scale = 0;
-  double rate = 0;
+  double bias = 0; ///< 1 - beta1^step.
   double spread = 0;
-  double decay = 0; ///< Of parameters that decay.
 };
 
 namespace detail {
@@ -35,7 +34,6 @@ struct OpenAdamWStep {
   AdamWDeviceStep* to;
   double beta1;
   double beta2;
-  double weight_decay;
 
   SHARDWRIGHT_FUNCTION void open(bool take, double gradient_scale) const {
     to->take = take ? 1 : 0;
@@ -43,9 +41,8 @@ struct OpenAdamWStep {
       return;
     const double t = static_cast<double>(++to->step);
     to->scale = gradient_scale;
-    to->rate = to->learning_rate / (1.0 - std::pow(beta1, t));
+    to->bias = 1.0 - std::pow(beta1, t);
     to->spread = 1.0 / std::sqrt(1.0 - std::pow(beta2, t));
-    to->decay = 1.0 - to->learning_rate * weight_decay;
   }
 };
 
@@ -56,7 +53,8 @@ struct AdamWUpdateOnDevice {
   AdamWUpdate<Element> update;
   const AdamWDeviceStep* step;
   Rounded* rounded;
-  bool decays;
+  double rate_factor; ///< Of the learning rate, for this parameter.
+  double weight_decay;
 
   template <class Chunk>
   SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
@@ -64,9 +62,10 @@ struct AdamWUpdateOnDevice {
       return;
     AdamWUpdate<Element> now = update;
     now.scale = static_cast<Element>(step->scale);
-    now.rate = static_cast<Element>(step->rate);
+    const double rate = step->learning_rate * rate_factor;
+    now.rate = static_cast<Element>(rate / step->bias);
     now.spread = static_cast<Element>(step->spread);
-    now.decay = static_cast<Element>(decays ? step->decay : 1.0);
+    now.decay = static_cast<Element>(1.0 - rate * weight_decay);
     const Lanes<Element> parameter = now(chunk, i);
     if constexpr (rounds)
       chunk.store(rounded + i, parameter);
@@ -93,13 +92,13 @@ public:
 
   /// @brief Adds a parameter, whose memory must stay until the launch.
   /// @param rounded where the updated parameter goes once more, rounded; null where `Rounded` is `Element`
-  /// @param constants beta1, beta2 and epsilon; no weight decay where that is 0
+  /// @param constants beta1, beta2, epsilon, weight decay, and as learning rate the factor on that of the step
   template <KernelView Parameter, KernelView Gradient, KernelView Moment>
   void add(const Parameter& parameter, Rounded* rounded, const Gradient& gradient, const Moment& first_moment,
            const Moment& second_moment, const AdamWStep& constants, const AdamWDeviceStep* step) {
     const std::size_t grain = detail::lane_grain_of<Execution>(4096);
     launcher_.add({{detail::adamw_of(parameter, gradient, first_moment, second_moment, constants), step,
-                    rounded, constants.weight_decay != 0},
+                    rounded, constants.learning_rate, constants.weight_decay},
                    parameter.size(),
                    grain},
                   detail::blocks_of(parameter.size(), grain));

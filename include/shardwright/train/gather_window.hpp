@@ -14,17 +14,18 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The units of a stage whose weights are read together, in the order of its passes: 0 is the embedding, then
-/// come the layers, then final norm and head.
+/// The units of a stage, 0 to size - 1, whose weights are read together, in the order of its passes.
 ///
 /// While one is in use the next two are on their way, through the end of a pass into the next one. They may
 /// stand for three uses, so that a layer which two passes read in turn keeps its weights.
 class GatherWindow {
 public:
-  GatherWindow(std::size_t layers, bool first, bool last) : layers_(layers), first_(first), last_(last) {}
+  GatherWindow() = default;
+  /// @param last_backward the last unit whose weights a backward pass reads
+  GatherWindow(std::size_t size, std::size_t last_backward) : size_(size), last_backward_(last_backward) {}
 
-  [[nodiscard]] std::size_t head_unit() const noexcept { return layers_ + 1; }
   void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
+  [[nodiscard]] std::size_t last_backward() const noexcept { return last_backward_; }
 
   /// Goes on to a unit: calls start(unit) for what is to set off, and release(unit) for what did in vain.
   template <class Start, class Release>
@@ -60,59 +61,51 @@ private:
     bool next_pass = false; // of the pass after the current one
   };
 
-  [[nodiscard]] bool has(std::size_t unit) const noexcept {
-    return unit == 0 ? first_ : unit < head_unit() || (unit == head_unit() && last_);
-  }
   /// The unit that a pass reads first.
   [[nodiscard]] std::size_t first_of(Pass pass) const noexcept {
-    if (pass == Pass::weight_gradient)
+    if (pass == Pass::weight_gradient || size_ == 0)
       return no_unit;
     if (pass == Pass::forward)
-      return has(0) ? 0 : has(1) ? 1 : no_unit;
-    return last_ ? head_unit() : layers_ == 0 ? no_unit : layers_;
+      return 0;
+    return last_backward_ < size_ ? size_ - 1 : no_unit;
   }
   /// Behind the last unit of a pass comes the first of the next one.
   [[nodiscard]] Place after(const Place& at) const noexcept {
     if (at.unit == no_unit)
       return {};
-    if (at.backward ? at.unit > 1 : has(at.unit + 1))
+    if (at.backward ? at.unit > last_backward_ : at.unit + 1 < size_)
       return {at.backward ? at.unit - 1 : at.unit + 1, at.backward, at.next_pass};
     if (at.next_pass || !next_pass_)
       return {};
     return {first_of(*next_pass_), *next_pass_ != Pass::forward, true};
   }
 
-  std::size_t layers_;
-  bool first_, last_;
+  std::size_t size_ = 0;
+  std::size_t last_backward_ = 0;
   std::optional<Pass> next_pass_;
   std::array<Place, 3> ahead_{};
 };
 
 /// The weights of a unit, gathered until this ends; meanwhile those of the next ones are on their way.
-///
-/// A stage, and the ledger of one, has a `window_` and visits a unit's parameters in `for_each_of_unit`.
 template <class Stage>
-class WeightUse {
+class UnitUse {
 public:
-  WeightUse(Stage& stage, std::size_t unit, bool backward = false) : stage_(stage), unit_(unit) {
-    stage.window_.advance(
+  UnitUse(Stage& stage, std::size_t unit, bool backward) : stage_(&stage), unit_(unit) {
+    stage.window().advance(
         unit, backward,
-        [&](std::size_t next) {
-          stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
-        },
-        [&](std::size_t wrong) {
-          stage.for_each_of_unit(wrong, [](auto& parameter) { parameter.release(); });
-        });
+        [&](std::size_t next) { stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); }); },
+        [&](std::size_t wrong) { stage.for_each_of_unit(wrong, [](auto& parameter) { parameter.release(); }); });
     stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
   }
-  ~WeightUse() {
-    stage_.for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
+  UnitUse(UnitUse&& other) noexcept : stage_(std::exchange(other.stage_, nullptr)), unit_(other.unit_) {}
+  UnitUse& operator=(UnitUse&&) = delete;
+  ~UnitUse() {
+    if (stage_ != nullptr)
+      stage_->for_each_of_unit(unit_, [](auto& parameter) { parameter.release(); });
   }
-  WeightUse(const WeightUse&) = delete;
-  WeightUse& operator=(const WeightUse&) = delete;
 
 private:
-  Stage& stage_;
+  Stage* stage_;
   std::size_t unit_;
 };
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The scores of an output table and their cross entropy as one operation: of low-precision elements, the scores
+/// are float, and their gradient is not.
+
+#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/tensor/matmul.hpp>
+#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/var_tape.hpp>
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace operation {
+
+/// @brief matmul_transposed whose result has the MainElement: sums of low-precision products as they are. It has no gradient.
+struct LinearScores {
+  static constexpr detail::GradientReads left_gradient_reads{};
+  static constexpr detail::GradientReads right_gradient_reads{};
+  template <class X, class W>
+  [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
+    using L = MatmulLayout<typename X::layout, typename W::layout, MatmulForm::right_transposed>;
+    auto shape = x.shape();
+    shape.back() = w.shape()[0];
+    ShardedTensor<L, MainElement<typename X::value_type>, typename X::target> out(x.resources(), shape, where);
+    matmul_input_gradient_into(out, x, w, 0.0, where);
+    return out;
+  }
+};
+
+} // namespace operation
+
+namespace detail {
+
+/// The summed loss of scores, and their gradient times the loss scale in `Element`.
+template <class Element, LayoutType L, class Number, class Target, class Targets>
+[[nodiscard]] auto scaled_cross_entropy(ShardedTensor<L, Number, Target>&& scores, const Targets& targets,
+                                        const LossScaleOn<Target>& scale) {
+  if constexpr (Target::host_accessible) {
+    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale);
+  } else {
+    if constexpr (is_narrow<Element>)
+      if (scale.dynamic()) {
+        auto loss = cross_entropy_with_gradient(scores, targets, scale.fixed());
+        return std::pair{std::move(loss), scale_and_narrow<Element>(std::move(scores), scale)};
+      }
+    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale.fixed());
+  }
+}
+
+/// loss = cross_entropy(x table^T, targets).
+template <class X, class Table, class Targets>
+class LinearCrossEntropyNode final : public TapeNode {
+  using Element = typename X::element;
+  using Target = typename X::target;
+  using L = MatmulLayout<typename X::layout, typename Table::layout, MatmulForm::right_transposed>;
+  using Scores = ShardedTensor<L, MainElement<Element>, Target>;
+
+public:
+  using Loss = CrossEntropyOn<typename Targets::layout, Target>;
+
+  LinearCrossEntropyNode(TapeCore& tape, SourceLocation where, X x, Table table, Targets targets)
+      : TapeNode(tape), where_(where), x_(std::move(x)), table_(std::move(table)), targets_(std::move(targets)) {
+    if (!tape.trains())
+      return;
+    table_.note_use(tape);
+    x_.keep(*this);
+  }
+
+  void forward() override {
+    Scores scores = [this] {
+      const auto reading = table_.reading();
+      return operation::LinearScores{}.forward(where_, x_.read(), table_.read());
+    }();
+    if (tape().trains() && (tape().replays() || !recomputes())) {
+      auto [loss, gradient] =
+          scaled_cross_entropy<Element>(std::move(scores), targets_, static_cast<TapeOn<Target>&>(tape()).loss_scale);
+      loss_ = std::move(loss);
+      scores_gradient_.emplace(std::move(gradient));
+    } else {
+      loss_ = cross_entropy(scores, targets_);
+    }
+  }
+
+  void backward(GradientPass pass) override {
+    if (!scores_gradient_)
+      forward();
+    if (pass != GradientPass::input) {
+      {
+        const auto x = x_.read();
+        x_.let_go();
+        const auto slot = table_.slot();
+        matmul_weight_gradient_into(slot.tensor, *scores_gradient_, x, slot.beta);
+      }
+      table_.end_pass();
+    }
+    if (pass != GradientPass::weight && x_.wants_gradient()) {
+      const auto reading = table_.reading();
+      x_.give(matmul(*scores_gradient_, table_.read()));
+    }
+    if (pass != GradientPass::input)
+      scores_gradient_.reset();
+  }
+
+  /// The sums of the first pass.
+  [[nodiscard]] Loss take_loss() noexcept { return std::move(loss_); }
+
+private:
+  SourceLocation where_;
+  X x_;
+  Table table_;
+  Targets targets_;
+  Loss loss_;
+  std::optional<ShardedTensor<L, Element, Target>> scores_gradient_;
+};
+
+} // namespace detail
+
+/// @brief Scores x table^T for predictions, in the MainElement: an evaluation's, without a gradient.
+template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
+[[nodiscard]] auto linear_scores(X&& x, Parameter<C, R, E, Z, T>& table, SourceLocation where = SourceLocation::current()) {
+  auto operand = detail::operand_of(std::forward<X>(x), where);
+  using Value = typename decltype(operand)::Value;
+  const detail::WeightReading reading(table);
+  return operation::LinearScores{}.forward(where, Value(operand.read()), table.weight());
+}
+
+/// @brief Summed cross entropy, in nats, of the scores x table^T: the head of a language model. Negative targets do not
+/// count.
+///
+/// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale.
+/// @param x [..., width] @param table [vocabulary, width] @param targets int32 [...]
+template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>
+[[nodiscard]] auto linear_cross_entropy(X&& x, Parameter<C, R, E, Z, T>& table, const ShardedTensor<I, Id, T>& targets,
+                                        SourceLocation where = SourceLocation::current()) {
+  auto operand = detail::operand_of(std::forward<X>(x), where);
+  auto weight = detail::operand_of(table, where);
+  using Targets = ShardedTensor<I, const std::remove_const_t<Id>, T>;
+  using Node = detail::LinearCrossEntropyNode<decltype(operand), decltype(weight), Targets>;
+  detail::TapeCore& tape = operand.tape();
+  return tape.record<Node>(where, std::move(operand), std::move(weight), targets.share()).take_loss();
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

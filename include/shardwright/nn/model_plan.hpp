@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The choices that all parameters of a model share.
+
+#include <shardwright/layout/zero.hpp>
+#include <shardwright/mesh/target.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The element of weights and activations, the ZeRO stage and the target.
+template <class Element = float, class Zero = DataParallel, class Target = DefaultTarget>
+struct ModelPlan {
+  using element = Element;
+  using zero = Zero;
+  using target = Target;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Norms on a tape: one pass with the sum that they read, and one with the gradient that passes them by.
+
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/train/lazy_sum.hpp>
+#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/parameter_operand.hpp>
+
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// What a norm gives: the normed tensor and the statistics of its rows.
+template <class Normed, class Statistics>
+struct NormResult {
+  Normed normed;
+  Statistics statistics;
+};
+/// The same with the sum that was normed.
+template <class Sum, class Normed, class Statistics>
+struct SumNormResult {
+  Sum sum;
+  Normed normed;
+  Statistics statistics;
+};
+
+/// y = norm(x) with gains and biases. Their gradients belong to the pass of inputs, which computes them beside that of x.
+///
+/// `Norm` has `forward(where, x, weights...)`, `forward_sum(where, left, right, weights...)`, and `gradient(y_gradient, x,
+/// statistics, stream, weights, slots)`, where `stream` points to what else has reached x, or to nothing.
+template <class Norm, class X, class... Weights>
+class NormNode final : public TapeNode {
+  using Result = decltype(std::declval<const Norm&>().forward(SourceLocation{}, std::declval<typename X::Value>(),
+                                                              std::declval<typename Weights::Value>()...));
+  using Normed = decltype(Result::normed);
+
+public:
+  using Out = Slot<typename Normed::layout, typename Normed::value_type, typename Normed::target>;
+
+  NormNode(TapeCore& tape, const Norm& norm, SourceLocation where, X x, Weights... weights)
+      : TapeNode(tape), norm_(norm), where_(where), x_(std::move(x)), weights_(std::move(weights)...), y_(*this) {
+    if (!tape.trains())
+      return;
+    std::apply([&tape](auto&... weight) { (weight.note_use(tape), ...); }, weights_);
+    y_.want_gradient(true);
+    x_.keep(*this);
+  }
+
+  void forward() override {
+    std::apply(
+        [this](auto&... weight) {
+          [[maybe_unused]] const auto readings = std::tuple{weight.reading()...};
+          if (auto* const sum = x_.sum()) {
+            auto [left, right] = sum->take_terms();
+            auto made = norm_.forward_sum(where_, std::move(left), std::move(right), weight.read()...);
+            x_.slot().set(std::move(made.sum));
+            static_cast<void>(x_.read());
+            finish_forward(std::move(made));
+          } else {
+            finish_forward(norm_.forward(where_, x_.read(), weight.read()...));
+          }
+        },
+        weights_);
+  }
+
+  void backward(GradientPass pass) override {
+    if (pass != GradientPass::weight) {
+      if (y_.receive_gradient())
+        give_gradient();
+      x_.let_go();
+    }
+    if (pass != GradientPass::input)
+      std::apply([](auto&... weight) { (weight.end_pass(), ...); }, weights_);
+  }
+
+  [[nodiscard]] Out& result() noexcept { return y_; }
+
+private:
+  template <class Made>
+  void finish_forward(Made&& made) {
+    if (tape().trains() && (tape().replays() || !recomputes()))
+      statistics_.emplace(std::move(made.statistics));
+    y_.set(std::move(made.normed));
+  }
+
+  void give_gradient() {
+    if (!statistics_)
+      y_.compute_again();
+    const auto x = x_.read();
+    x_.let_go();
+    std::apply(
+        [&](auto&... weight) {
+          [[maybe_unused]] const auto readings = std::tuple{weight.reading()...};
+          auto stream = x_.take_gradient();
+          auto gradient = norm_.gradient(y_.take_gradient(), x, *statistics_, stream ? &*stream : nullptr, weight.read()...,
+                                         weight.slot()...);
+          stream.reset();
+          if (x_.wants_gradient())
+            x_.give(std::move(gradient));
+        },
+        weights_);
+    statistics_.reset();
+  }
+
+  Norm norm_;
+  SourceLocation where_;
+  X x_;
+  std::tuple<Weights...> weights_;
+  Out y_;
+  std::optional<decltype(Result::statistics)> statistics_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One name for an operation on tensors and on values of a tape.
+
+#include <shardwright/core/source_location.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a typed operation takes: a sharded tensor, or a value on a tape (train/var.hpp), a layout in
+/// which it is read, or a parameter.
+template <class Type>
+concept Operand =
+    AnyShardedTensor<Type> || requires { typename std::remove_cvref_t<Type>::tape_operand; };
+
+namespace detail {
+
+/// Which operands the gradient of one of two operands reads.
+struct GradientReads {
+  bool left = false;
+  bool right = false;
+};
+
+} // namespace detail
+
+/// @brief Carries an operation out on tensors. For values of a tape, an overload of it records the operation as well
+/// (train/operation_node.hpp); it is found by its arguments, so call it without a namespace.
+template <class Operation, AnyShardedTensor... Tensors>
+[[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Tensors&... tensors) {
+  return operation.forward(where, tensors...);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Results in the memory of an operand that nobody else holds.
+
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/map_kernels.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A result of an operand's shape, and where the operand's elements are: kernels that read an element before
+/// they write it may work in place.
+template <class L, class Element, class Target>
+struct Reused {
+  const Element* from;
+  ShardedTensor<L, Element, Target> out;
+};
+
+/// The operand's own memory where this is its last handle, which is then left without; else new memory.
+template <class L, class Element, class Target>
+[[nodiscard]] Reused<L, Element, Target> reuse(ShardedTensor<L, const Element, Target>&& operand) {
+  using Owner = ShardedTensor<L, Element, Target>;
+  const Element* const from = operand.data();
+  if (TensorAccess::shared(operand))
+    return {from, Owner(operand.resources(), operand.shape())};
+  return {from, TensorAccess::take<Owner>(std::move(operand))};
+}
+template <class L, class Element, class Target>
+[[nodiscard]] Reused<L, Element, Target> reuse(const ShardedTensor<L, const Element, Target>& operand) {
+  return {operand.data(), ShardedTensor<L, Element, Target>(operand.resources(), operand.shape())};
+}
+
+/// An operand as an owner: itself where this is its last handle, else a copy.
+template <class L, class Element, class Target>
+[[nodiscard]] ShardedTensor<L, Element, Target> owned(ShardedTensor<L, const Element, Target>&& operand) {
+  if (TensorAccess::shared(operand))
+    return operand.clone();
+  return TensorAccess::take<ShardedTensor<L, Element, Target>>(std::move(operand));
+}
+template <AnyShardedTensor Tensor>
+[[nodiscard]] auto owned(const Tensor& operand) {
+  return operand.clone();
+}
+
+/// left + right, in the memory of one of them where nobody else holds it.
+template <class L, class Element, class Target>
+[[nodiscard]] ShardedTensor<L, const Element, Target> sum_of(ShardedTensor<L, const Element, Target> left,
+                                                             ShardedTensor<L, const Element, Target> right) {
+  const auto first = vector_of(left);
+  const auto second = vector_of(right);
+  auto out = TensorAccess::shared(right) ? reuse(std::move(left)).out : reuse(std::move(right)).out;
+  if (out.local_size() > 0)
+    kernels::add(out.execution(), first, second, mutable_vector_of(out));
+  return TensorAccess::take<ShardedTensor<L, const Element, Target>>(std::move(out));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The parameters whose gradients are reduced together: those of a model, or of one stage of a
+/// pipeline.
+
+#include <shardwright/train/gradient_buckets.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Buckets of each element type, and whether the pass that runs is the last one of the step that adds gradients.
+class GradientGroup {
+public:
+  /// @brief Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
+  void set_bucket_bytes(std::size_t bytes) {
+    bucket_bytes_ = bytes;
+    for (const Entry& entry : buckets_)
+      entry.buckets->set_bucket_bytes(bytes);
+  }
+
+  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start as soon as
+  /// each gradient is complete.
+  void begin_last_pass() noexcept { last_pass_ = true; }
+  /// @brief Says that this pass is over: what is left in the buckets sets off.
+  void end_last_pass() {
+    last_pass_ = false;
+    for (const Entry& entry : buckets_)
+      entry.buckets->flush();
+  }
+  [[nodiscard]] bool last_pass() const noexcept { return last_pass_; }
+
+  /// @brief The buckets of one element type.
+  template <class Element, class Target>
+  [[nodiscard]] GradientBuckets<Element, Target>& buckets(detail::TargetResources<Target>& resources) {
+    using Buckets = GradientBuckets<Element, Target>;
+    for (const Entry& entry : buckets_)
+      if (entry.type == &type<Buckets>)
+        return static_cast<Buckets&>(*entry.buckets);
+    buckets_.push_back({&type<Buckets>, std::make_unique<Buckets>(resources, bucket_bytes_)});
+    return static_cast<Buckets&>(*buckets_.back().buckets);
+  }
+
+private:
+  template <class>
+  static constexpr char type = 0;
+  struct Entry {
+    const char* type;
+    std::unique_ptr<detail::AnyBuckets> buckets;
+  };
+
+  std::vector<Entry> buckets_;
+  std::size_t bucket_bytes_ = default_bucket_bytes;
+  bool last_pass_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

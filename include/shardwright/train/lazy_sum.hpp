@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Sums that are not computed until somebody reads them, so that a norm may do it in its own pass.
+
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/var.hpp>
+
+#include <optional>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// y = left + right. Both are read when the sum is recorded, which is when transitions run; the addition waits.
+template <class Left, class Right>
+class SumNode final : public TapeNode, public LazySum<typename Left::Value> {
+  using Value = typename Left::Value;
+  using Pair = typename LazySum<Value>::Pair;
+
+public:
+  using Out = Slot<typename Value::layout, typename Value::value_type, typename Value::target>;
+
+  SumNode(TapeCore& tape, Left left, Right right)
+      : TapeNode(tape), left_(std::move(left)), right_(std::move(right)), y_(*this) {
+    if (tape.trains()) {
+      y_.want_gradient(left_.wants_gradient() || right_.wants_gradient());
+      if (recomputes()) {
+        left_.keep(*this);
+        right_.keep(*this);
+      }
+    }
+    y_.expect(left_.resources(), left_.shape(), this);
+    terms_.emplace(Pair{left_.read(), right_.read()});
+  }
+
+  /// The terms, which are then the caller's.
+  [[nodiscard]] Pair take_terms() override {
+    if (terms_)
+      return *std::exchange(terms_, std::nullopt);
+    Value left = left_.read();
+    return {std::move(left), right_.read()};
+  }
+
+  void forward() override {
+    auto [left, right] = take_terms();
+    y_.set(sum_of(std::move(left), std::move(right)));
+  }
+
+  void backward(GradientPass pass) override {
+    if (pass == GradientPass::weight)
+      return;
+    terms_.reset();
+    if (y_.receive_gradient()) {
+      auto gradient = y_.take_gradient();
+      if (left_.wants_gradient())
+        left_.give(std::remove_cv_t<decltype(gradient)>(gradient));
+      if (right_.wants_gradient())
+        right_.give(std::move(gradient));
+    }
+    left_.let_go();
+    right_.let_go();
+  }
+
+  [[nodiscard]] Out& result() noexcept { return y_; }
+
+private:
+  Left left_;
+  Right right_;
+  Out y_;
+  std::optional<Pair> terms_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The sum of two values of one layout. It is computed where somebody reads it, by a norm in its own pass.
+/// @throws InvalidArgument where the extents differ.
+template <detail::TapeOperand Left, detail::TapeOperand Right>
+requires std::is_same_v<typename std::remove_cvref_t<Left>::layout, typename std::remove_cvref_t<Right>::layout>
+[[nodiscard]] auto operator+(Left&& left, Right&& right) {
+  auto first = detail::operand_of(std::forward<Left>(left), SourceLocation{});
+  auto second = detail::operand_of(std::forward<Right>(right), SourceLocation{});
+  detail::require_shape("add", "right operand", second.shape(), first.shape(), first.resources().core(), SourceLocation{});
+  using Node = detail::SumNode<decltype(first), decltype(second)>;
+  detail::TapeCore& tape = first.tape();
+  return Var(tape.add<Node>(std::move(first), std::move(second)).result());
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A model as a list of parts, of which a stage of a pipeline makes its own.
+
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/shared_parts.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Parts of a model in their order: the first makes the stream out of a batch, the last the loss out of the stream.
+///
+/// | part | is called as | gives |
+/// |---|---|---|
+/// | first | `part(tape, batch)` | the stream, a Var |
+/// | others | `part(stream)` or `part(stream, batch)` | a Var of the same type |
+/// | last | `part(stream, batch)` | a loss, such as cross_entropy's |
+///
+/// A part is made as `Part(place, config)`, with a ModelPlace.
+template <class... Part>
+struct Parts {};
+
+/// @brief A part that a model has `config.*count` times: its layers. A pipeline is cut before, between or after them.
+template <class Part, auto count>
+struct Repeat {};
+
+/// @brief Where a part is made: its mesh, what it shares with others of its rank, its number.
+template <class Mesh>
+struct ModelPlace {
+  const Mesh& mesh;
+  SharedParts& shared;
+  std::size_t number = 0; ///< Of a repeated part, in the whole model.
+};
+
+namespace detail {
+
+/// The units of a model that a stage holds: [begin, end) of all parts, repeated ones counted each.
+struct UnitRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
+  [[nodiscard]] bool contains(std::size_t unit) const noexcept { return unit >= begin && unit < end; }
+};
+
+/// A part that a stage may hold.
+template <class Part>
+class OnePart {
+public:
+  using type = Part;
+  static constexpr bool repeated = false;
+  template <class Config>
+  [[nodiscard]] static std::size_t count(const Config&) {
+    return 1;
+  }
+  template <class Mesh, class Config>
+  void make(const ModelPlace<Mesh>& place, const Config& config, std::size_t first, const UnitRange& units) {
+    if (units.contains(first))
+      part_ = std::make_unique<Part>(place, config);
+  }
+  [[nodiscard]] static std::string name(std::size_t) {
+    if constexpr (requires { Part::name; })
+      return std::string(Part::name);
+    else
+      return {};
+  }
+  template <class Visitor>
+  void visit(Visitor&& visitor) {
+    if (part_)
+      visitor(*part_, std::size_t{0});
+  }
+
+private:
+  std::unique_ptr<Part> part_;
+};
+
+/// The layers that a stage holds.
+template <class Part, auto how_often>
+class ManyParts {
+public:
+  using type = Part;
+  static constexpr bool repeated = true;
+  template <class Config>
+  [[nodiscard]] static std::size_t count(const Config& config) {
+    return static_cast<std::size_t>(config.*how_often);
+  }
+  template <class Mesh, class Config>
+  void make(const ModelPlace<Mesh>& place, const Config& config, std::size_t first, const UnitRange& units) {
+    for (std::size_t i = 0; i < count(config); ++i)
+      if (units.contains(first + i)) {
+        if (parts_.empty())
+          first_ = i;
+        parts_.push_back(std::make_unique<Part>(ModelPlace<Mesh>{place.mesh, place.shared, i}, config));
+      }
+  }
+  [[nodiscard]] static std::string name(std::size_t number) {
+    if constexpr (requires { Part::name; })
+      return std::string(Part::name) + "." + std::to_string(number);
+    else
+      return "layers." + std::to_string(number);
+  }
+  template <class Visitor>
+  void visit(Visitor&& visitor) {
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      visitor(*parts_[i], first_ + i);
+  }
+
+private:
+  std::vector<std::unique_ptr<Part>> parts_; // in their places: a tape refers to their parameters
+  std::size_t first_ = 0;
+};
+
+template <class Part>
+struct HolderOf {
+  using type = OnePart<Part>;
+};
+template <class Part, auto count>
+struct HolderOf<Repeat<Part, count>> {
+  using type = ManyParts<Part, count>;
+};
+
+template <class List>
+struct PartHolders;
+template <class... Part>
+struct PartHolders<Parts<Part...>> {
+  using type = std::tuple<typename HolderOf<Part>::type...>;
+  static constexpr std::size_t size = sizeof...(Part);
+  using First = typename HolderOf<std::tuple_element_t<0, std::tuple<Part...>>>::type::type;
+  using Last = typename HolderOf<std::tuple_element_t<sizeof...(Part) - 1, std::tuple<Part...>>>::type::type;
+};
+
+/// The model's own check of its sizes, where it has one.
+template <class Model, class Mesh>
+void check_model(const Mesh& mesh, const typename Model::Config& config) {
+  if constexpr (requires { Model::check(mesh, config); })
+    Model::check(mesh, config);
+}
+
+/// How many units a model has, how many stand before its layers, and how many are layers.
+struct UnitCounts {
+  std::size_t all = 0;
+  std::size_t before = 0;
+  std::size_t layers = 0;
+};
+template <class Model>
+[[nodiscard]] UnitCounts count_units(const typename Model::Config& config) {
+  UnitCounts out;
+  std::size_t behind = 0; // the last repeated part
+  const auto count = [&]<class Holder>(const Holder*) {
+    const std::size_t units = Holder::count(config);
+    if (Holder::repeated) {
+      if (out.layers == 0 && behind == 0)
+        out.before = out.all;
+      out.layers = out.all + units - out.before;
+      behind = out.all + units;
+    }
+    out.all += units;
+  };
+  [&]<class... Holder>(const std::tuple<Holder...>*) {
+    (count(static_cast<const Holder*>(nullptr)), ...);
+  }(static_cast<const typename PartHolders<typename Model::Parts>::type*>(nullptr));
+  return out;
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What optimizers keep for each parameter, and which settings apply to it.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/fill.hpp>
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a group is chosen by.
+struct ParameterInfo {
+  std::string_view name; ///< Its path, such as "layers.3.down".
+  int tensor_rank = 0;
+};
+
+/// @brief Parameters to which an optimizer applies settings of their own: the first group that matches decides.
+struct ParameterGroup {
+  std::function<bool(const ParameterInfo&)> matches; ///< The same on all ranks.
+  double weight_decay_factor = 1;
+  double learning_rate_factor = 1;
+};
+
+/// @brief The usual groups: matrices decay, vectors such as gains and biases do not.
+[[nodiscard]] inline std::vector<ParameterGroup> decay_matrices() {
+  return {{.matches = [](const ParameterInfo& parameter) { return parameter.tensor_rank > 1; }},
+          {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
+}
+
+/// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element; they begin at zero.
+template <std::size_t count>
+class OptimizerStates {
+  struct AnyState {
+    virtual ~AnyState() = default;
+  };
+
+public:
+  template <class P>
+  struct State final : AnyState {
+    std::vector<typename P::GradientTensor> tensors;
+    double weight_decay_factor = 1;
+    double learning_rate_factor = 1;
+  };
+
+  explicit OptimizerStates(const std::array<std::string_view, count>& names) : names_(names) {}
+
+  /// @brief The state of a parameter, made at its first use.
+  template <class P>
+  [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups) {
+    std::unique_ptr<AnyState>& place = states_[&parameter];
+    if (place == nullptr) {
+      auto made = std::make_unique<State<P>>();
+      for (std::size_t i = 0; i < count; ++i) {
+        made->tensors.emplace_back(parameter.resources(), parameter.shape());
+        fill(made->tensors.back(), typename P::main_element(0));
+      }
+      for (const ParameterGroup& group : groups)
+        if (group.matches({parameter.name(), P::tensor_rank})) {
+          made->weight_decay_factor = group.weight_decay_factor;
+          made->learning_rate_factor = group.learning_rate_factor;
+          break;
+        }
+      place = std::move(made);
+    }
+    return static_cast<State<P>&>(*place);
+  }
+
+  /// @brief Calls visit(name, tensor) for what a parameter has; nothing before its first use.
+  template <class P, class Visitor>
+  void visit(const P& parameter, Visitor&& visitor) {
+    const auto found = states_.find(&parameter);
+    if (found == states_.end())
+      return;
+    auto& tensors = static_cast<State<P>&>(*found->second).tensors;
+    for (std::size_t i = 0; i < count; ++i)
+      visitor(names_[i], tensors[i]);
+  }
+
+private:
+  std::array<std::string_view, count> names_;
+  std::unordered_map<const void*, std::unique_ptr<AnyState>> states_; // by parameter
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A parameter as an operand: its weights are gathered for each use, and its gradient is a pass of its
+/// own.
+
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/parameter_gradient.hpp>
+#include <shardwright/train/shared_parts.hpp>
+#include <shardwright/train/tape.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The weights of a parameter while a node reads them. Where a stage has gathered them already, this costs
+/// nothing.
+template <class P>
+class WeightReading {
+public:
+  explicit WeightReading(P& parameter) : parameter_(&parameter) {
+    parameter.start_gather();
+    parameter.finish_gather();
+  }
+  WeightReading(WeightReading&& other) noexcept : parameter_(std::exchange(other.parameter_, nullptr)) {}
+  WeightReading& operator=(WeightReading&&) = delete;
+  ~WeightReading() {
+    if (parameter_ != nullptr)
+      parameter_->release();
+  }
+
+private:
+  P* parameter_;
+};
+
+/// An operand of a node that is a parameter.
+template <class P>
+class ParameterOperand {
+public:
+  using layout = typename P::compute_layout;
+  using element = typename P::element;
+  using target = typename P::target;
+  using Value = ShardedTensor<layout, const element, target>;
+  static constexpr bool is_parameter = true;
+
+  explicit ParameterOperand(P& parameter) : parameter_(&parameter) {}
+
+  [[nodiscard]] static constexpr bool wants_gradient() noexcept { return true; }
+  [[nodiscard]] const auto& shape() const noexcept { return parameter_->shape(); }
+
+  /// Notes whether this is the first use on the tape: in the backward pass, that is the last.
+  void note_use(const TapeCore& tape) noexcept { ends_pass_ = parameter_->first_use(tape.number()); }
+  // Weights are not kept: they are gathered again where a gradient reads them.
+  void keep(const TapeNode&) noexcept {}
+  void let_go() noexcept {}
+  /// The weights are there while the result lives.
+  template <bool reads = true>
+  [[nodiscard]] auto reading() const {
+    if constexpr (reads)
+      return WeightReading<P>(*parameter_);
+    else
+      return true;
+  }
+  [[nodiscard]] Value read() const { return parameter_->weight(); }
+  [[nodiscard]] Value outline() const {
+    return TensorAccess::outline<Value>(parameter_->stored().core(), parameter_->shape());
+  }
+
+  /// Where the gradient is added up.
+  [[nodiscard]] typename P::Slot slot() const { return parameter_->gradient_state().slot(); }
+  template <AnyShardedTensor Raw>
+  void give(const Raw& raw) const {
+    constexpr bool fits = std::is_same_v<typename Raw::layout, typename P::raw_layout>;
+    static_assert(fits, "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a parameter of its own, or read both operands in the layouts of the first use)");
+    if constexpr (fits)
+      parameter_->gradient_state().add(raw);
+  }
+  /// Whoever came first is the last one to add to the gradient.
+  void end_pass() const {
+    if (ends_pass_)
+      parameter_->gradient_state().end_pass();
+  }
+
+private:
+  P* parameter_;
+  bool ends_pass_ = false;
+};
+
+template <class C, class R, class E, class Z, class T>
+[[nodiscard]] ParameterOperand<Parameter<C, R, E, Z, T>> operand_of(Parameter<C, R, E, Z, T>& parameter, SourceLocation) {
+  return ParameterOperand<Parameter<C, R, E, Z, T>>(parameter);
+}
+
+template <class P>
+[[nodiscard]] ParameterOperand<P> operand_of(const TiedParameter<P>& tied, SourceLocation) {
+  return ParameterOperand<P>(*tied);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What parts of a model on one rank share: tied parameters, and constants such as tables of angles.
+
+#include <shardwright/train/parameter.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A parameter that several parts of a model use under one name, such as an input table that is the output table.
+///
+/// Its gradient is the sum over all uses. Where two stages of a rank hold it, it is one object; where two ranks of a
+/// pipeline do, their copies begin equal and have one gradient.
+template <class P>
+class TiedParameter {
+public:
+  using tape_operand = TiedParameter;
+  TiedParameter(std::shared_ptr<P> parameter, std::string name, bool owns)
+      : parameter_(std::move(parameter)), name_(std::move(name)), owns_(owns) {}
+
+  [[nodiscard]] P& operator*() const noexcept { return *parameter_; }
+  [[nodiscard]] P* operator->() const noexcept { return parameter_.get(); }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// @brief Whether this part stands for all of its rank, where each parameter counts once.
+  [[nodiscard]] bool owns() const noexcept { return owns_; }
+
+private:
+  std::shared_ptr<P> parameter_;
+  std::string name_;
+  bool owns_;
+};
+
+/// @brief The objects of one rank that parts of a model share, by type and name.
+class SharedParts {
+public:
+  /// @brief The object of this name; `make()` makes it for the first who asks.
+  template <class Type, class Make>
+  [[nodiscard]] std::shared_ptr<Type> get(std::string_view name, Make make) {
+    return find<Type>(name, make).first;
+  }
+  /// @brief The tied parameter of this name. All uses must have one type: equal layouts.
+  template <class P, class Make>
+  [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
+    auto [parameter, made] = find<P>(name, make);
+    return TiedParameter<P>(std::move(parameter), std::string(name), made);
+  }
+
+private:
+  template <class>
+  static constexpr char type = 0;
+  struct Entry {
+    const char* type;
+    std::string name;
+    std::shared_ptr<void> object;
+  };
+
+  template <class Type, class Make>
+  [[nodiscard]] std::pair<std::shared_ptr<Type>, bool> find(std::string_view name, Make make) {
+    for (const Entry& entry : entries_)
+      if (entry.type == &type<Type> && entry.name == name)
+        return {std::static_pointer_cast<Type>(entry.object), false};
+    auto object = std::make_shared<Type>(make());
+    entries_.push_back({&type<Type>, std::string(name), object});
+    return {std::move(object), true};
+  }
+
+  std::vector<Entry> entries_;
+};
+
+namespace detail {
+
+template <class Type>
+inline constexpr bool is_tied = false;
+template <class P>
+inline constexpr bool is_tied<TiedParameter<P>> = true;
+
+} // namespace detail
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

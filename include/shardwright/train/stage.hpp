@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Neighbouring parts of a model: forward, input gradient and weight gradient of one microbatch as passes of their
+/// own, derived from the parts.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/schedule/action.hpp>
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/gather_window.hpp>
+#include <shardwright/train/gradient_group.hpp>
+#include <shardwright/train/model_parts.hpp>
+#include <shardwright/train/var_tape.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Where a microbatch stands in the run, if the batch says so.
+template <class Batch>
+[[nodiscard]] BatchOrigin origin_of_batch(const Batch& batch) {
+  if constexpr (requires { batch.origin; })
+    return batch.origin;
+  else
+    return {};
+}
+/// Where its rows stand in their sequences, if it has positions.
+template <class Batch>
+[[nodiscard]] TokenRuns runs_of_batch(const Batch& batch) {
+  if constexpr (requires { batch.runs(); })
+    return batch.runs();
+  else
+    return {};
+}
+
+/// Calls a part with the stream, and with the batch if it takes one.
+template <class Part, class Stream, class Batch>
+[[nodiscard]] decltype(auto) call_part(Part& part, Stream&& stream, const Batch& batch) {
+  if constexpr (std::is_invocable_v<Part&, Stream&&, const Batch&>)
+    return part(std::forward<Stream>(stream), batch);
+  else
+    return part(std::forward<Stream>(stream));
+}
+
+template <class Out, class In>
+struct PartsFit {
+  static_assert(std::is_same_v<Out, In>, "Parts: each part must give the stream in the layout in which the next one takes it (end the part with .as<Stream>())");
+  static constexpr bool value = std::is_same_v<Out, In>;
+};
+
+/// Begins or ends a unit of a stage, whose weights the backward pass gathers once.
+template <class Stage>
+class UnitMark final : public TapeNode {
+public:
+  UnitMark(TapeCore& tape, Stage& stage, std::size_t unit, bool begins)
+      : TapeNode(tape), stage_(stage), unit_(unit), begins_(begins) {}
+  void forward() override {}
+  void backward(GradientPass pass) override {
+    if (pass == GradientPass::weight)
+      return;
+    if (begins_)
+      stage_.end_backward_use();
+    else
+      stage_.begin_backward_use(unit_);
+  }
+
+private:
+  Stage& stage_;
+  std::size_t unit_;
+  bool begins_;
+};
+
+} // namespace detail
+
+/// @brief A range of a model's parts on a mesh without the pipeline's axis.
+///
+/// `Model` describes the whole: `Config`, `Batch`, `Parts`, `target`, and `boundary(config, batch)`, the global shape of the
+/// stream. Stages hand over one tensor, the stream, and its gradient the other way. All that a microbatch keeps between its passes lies in
+/// its `Saved`, so any number may be in flight.
+template <class Model>
+class Stage {
+  using Holders = detail::PartHolders<typename Model::Parts>;
+  using First = typename Holders::First;
+  using Last = typename Holders::Last;
+  static constexpr std::size_t part_count = Holders::size;
+
+public:
+  using Config = typename Model::Config;
+  using Batch = typename Model::Batch;
+  using target = typename Model::target;
+  /// @brief The value that parts hand on.
+  using Stream = std::remove_cvref_t<decltype(std::declval<First&>()(std::declval<Tape<target>&>(), std::declval<const Batch&>()))>;
+  using Boundary = ShardedTensor<typename Stream::layout, typename Stream::element, target>;
+  using Input = Boundary;
+  using Output = Boundary;
+  using Loss = std::remove_cvref_t<decltype(detail::call_part(std::declval<Last&>(), std::declval<Stream>(), std::declval<const Batch&>()))>;
+
+  /// @brief What a microbatch keeps between its passes; its memory returns to the pool with the last one.
+  struct Saved {
+    Tape<target> tape;
+    detail::Slot<typename Stream::layout, typename Stream::element, target>* in = nullptr;
+    detail::Slot<typename Stream::layout, typename Stream::element, target>* out = nullptr;
+  };
+
+  /// @brief Makes the parts, names them and draws their initial values, which depend on the seed alone: not on the mesh or
+  /// the range. Not collective.
+  template <class Mesh>
+  Stage(const Mesh& mesh, const Config& config, std::uint64_t seed, detail::UnitRange units, SharedParts& shared)
+      : resources_(&mesh.core().template resources<target>()), config_(config), units_(units),
+        holds_first_(units.begin == 0), holds_last_(units.end == detail::count_units<Model>(config).all) {
+    std::size_t first = 0;
+    each_holder([&](auto& holder) {
+      holder.make(ModelPlace<Mesh>{mesh, shared}, config, first, units);
+      first += std::remove_reference_t<decltype(holder)>::count(config);
+    });
+    each_holder([&](auto& holder) {
+      holder.visit([&](auto& part, std::size_t number) { initialize(part, seed, holder.name(number)); });
+    });
+    const bool first_reads = [] {
+      if constexpr (requires { First::gradient_reads_weights; })
+        return First::gradient_reads_weights;
+      else
+        return true;
+    }();
+    window_ = detail::GatherWindow(units.size(), holds_first_ && !first_reads ? 1 : 0);
+  }
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  [[nodiscard]] const Config& config() const noexcept { return config_; }
+  [[nodiscard]] bool holds_first() const noexcept { return holds_first_; }
+  [[nodiscard]] bool holds_last() const noexcept { return holds_last_; }
+
+  /// @brief The factor on the loss's gradient, which all gradients of a step have: the same on all stages.
+  [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return loss_scale_; }
+  void set_loss_scale(LossScaleOn<target> scale) { loss_scale_ = std::move(scale); }
+
+  /// @brief Memory for what another stage hands over of a microbatch.
+  [[nodiscard]] Boundary make_input(const Batch& batch) const {
+    return Boundary(*resources_, Model::boundary(config_, batch));
+  }
+
+  /// @brief The stream after this range, or the summed loss of the microbatch, added to `loss`.
+  /// @param in what the stage before returned; nothing for the first stage
+  [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved, Loss& loss) {
+    return run(Recording::training, std::move(in), batch, saved, [&](auto& last, Stream stream) {
+      loss += detail::call_part(last, std::move(stream), batch);
+    });
+  }
+  /// @brief The gradient of what forward was given, from that of what it returned.
+  [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
+    return backward(std::move(gradient), saved, detail::GradientPass::input);
+  }
+  /// @brief Adds the gradients of parameters after input_gradient, and releases `saved`.
+  void weight_gradient(const Batch&, Saved& saved) {
+    saved.tape.backward_weights();
+    saved.tape.restart();
+  }
+  /// @brief Both, operation by operation, so that memory returns, and gradients set off, as soon as they may.
+  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch&, Saved& saved) {
+    auto out = backward(std::move(gradient), saved, detail::GradientPass::both);
+    saved.tape.restart();
+    return out;
+  }
+
+  /// @brief forward() without anything kept for gradients.
+  [[nodiscard]] std::optional<Boundary> evaluate(std::optional<Boundary> in, const Batch& batch, Saved& saved, Loss& loss) {
+    auto out = run(Recording::evaluation, std::move(in), batch, saved, [&](auto& last, Stream stream) {
+      loss += detail::call_part(last, std::move(stream), batch);
+    });
+    saved.tape.restart();
+    return out;
+  }
+  /// @brief What the last part's `predict(stream, batch)` gives, a tensor; of a last stage.
+  [[nodiscard]] auto predict(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+    std::optional<decltype(std::declval<Last&>().predict(std::declval<Stream>(), batch))> out;
+    static_cast<void>(run(Recording::evaluation, std::move(in), batch, saved, [&](auto& last, Stream stream) {
+      out.emplace(last.predict(std::move(stream), batch));
+    }));
+    saved.tape.restart();
+    return *std::move(out);
+  }
+
+  /// @brief Visits the parameters that stand for this stage: each counts once on a rank.
+  template <class Visitor>
+  void for_each_parameter(Visitor&& visit) {
+    each_part([&](auto, auto& part, std::size_t) { shardwright::for_each_parameter(part, visit); });
+  }
+  /// @brief Visits the parts of this stage in their order.
+  template <class Visitor>
+  void for_each_part(Visitor&& visit) {
+    each_part([&](auto, auto& part, std::size_t) { visit(part); });
+  }
+
+  /// @brief Where its gradients are reduced; GradAccumulator says so.
+  void set_gradients(GradientGroup& gradients) noexcept { gradients_ = &gradients; }
+  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start part by part.
+  void begin_last_gradients() { gradients().begin_last_pass(); }
+  /// @brief Says that this pass is over: what is left in the buckets sets off.
+  void end_gradients() { gradients().end_last_pass(); }
+  /// @brief Says which pass reads the weights after the coming one, so that its weights are on their way in
+  /// time; nothing where other weights may come in between.
+  void expect_pass(std::optional<Pass> next) noexcept { window_.expect_pass(next); }
+
+  /// @name For the uses of its units
+  /// @{
+  [[nodiscard]] detail::GatherWindow& window() noexcept { return window_; }
+  template <class Visitor>
+  void for_each_of_unit(std::size_t wanted, Visitor visit) {
+    each_part([&](auto, auto& part, std::size_t unit) {
+      if (unit == wanted)
+        detail::visit_parts<detail::TiedParts::all>(part, {}, [&visit](auto& each, const std::string&) {
+          if constexpr (detail::is_parameter<std::remove_cvref_t<decltype(each)>>)
+            visit(each);
+        });
+    });
+  }
+  void begin_backward_use(std::size_t unit) { backward_use_.emplace(*this, unit, true); }
+  void end_backward_use() { backward_use_.reset(); }
+  /// @}
+
+private:
+  template <class Visitor>
+  void each_holder(Visitor&& visit) {
+    std::apply([&](auto&... holder) { (visit(holder), ...); }, holders_);
+  }
+  /// Calls visit(index of the part in the model, part, unit of this stage).
+  template <class Visitor>
+  void each_part(Visitor&& visit) {
+    std::size_t unit = 0;
+    [&]<std::size_t... index>(std::index_sequence<index...>) {
+      (std::get<index>(holders_).visit([&](auto& part, std::size_t) {
+        visit(std::integral_constant<std::size_t, index>{}, part, unit++);
+      }),
+       ...);
+    }
+    (std::make_index_sequence<part_count>{});
+  }
+
+  /// Runs the parts; `at_last(part, stream)` stands for the last one's call.
+  template <class AtLast>
+  [[nodiscard]] std::optional<Boundary> run(Recording recording, std::optional<Boundary> in, const Batch& batch, Saved& saved,
+                                            AtLast at_last) {
+    Tape<target>& tape = saved.tape;
+    tape.restart(recording, detail::origin_of_batch(batch), detail::runs_of_batch(batch));
+    tape.set_loss_scale(loss_scale_);
+    std::optional<Stream> stream;
+    if (!holds_first_) {
+      stream.emplace(recording == Recording::training ? tape.variable(std::move(in).value()) : tape.input(std::move(in).value()));
+      saved.in = &stream->slot();
+    }
+    each_part([&](auto index, auto& part, std::size_t unit) {
+      constexpr std::size_t place = decltype(index)::value;
+      const bool marked = recording == Recording::training && unit >= window_.last_backward();
+      if (marked)
+        tape.core().template record<detail::UnitMark<Stage>>(*this, unit, true);
+      {
+        const detail::UnitUse<Stage> use(*this, unit, false);
+        if constexpr (place == 0) {
+          stream.emplace(part(tape, batch));
+        } else if constexpr (place + 1 == part_count) {
+          at_last(part, *std::exchange(stream, std::nullopt));
+        } else {
+          auto out = detail::call_part(part, *std::exchange(stream, std::nullopt), batch);
+          if constexpr (detail::PartsFit<decltype(out), Stream>::value)
+            stream.emplace(std::move(out));
+        }
+      }
+      if (marked)
+        tape.core().template record<detail::UnitMark<Stage>>(*this, unit, false);
+    });
+    if (holds_last_)
+      return std::nullopt;
+    saved.out = &stream->slot();
+    auto handed = detail::operand_of(*std::exchange(stream, std::nullopt), SourceLocation{});
+    return detail::owned(handed.read());
+  }
+
+  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved, detail::GradientPass pass) {
+    if (!holds_last_)
+      saved.out->give(std::move(gradient).value(), SourceLocation{});
+    saved.tape.core().backward(pass);
+    if (holds_first_)
+      return std::nullopt;
+    return detail::owned(saved.in->take_gradient());
+  }
+
+  [[nodiscard]] GradientGroup& gradients() const {
+    if (gradients_ == nullptr)
+      throw LifecycleError("Stage: a GradAccumulator must hold the gradients before a backward pass runs (make one of the model)");
+    return *gradients_;
+  }
+
+  detail::TargetResources<target>* resources_;
+  Config config_;
+  detail::UnitRange units_;
+  bool holds_first_, holds_last_;
+  LossScaleOn<target> loss_scale_;
+  typename Holders::type holders_;
+  detail::GatherWindow window_;
+  std::optional<detail::UnitUse<Stage>> backward_use_;
+  GradientGroup* gradients_ = nullptr;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

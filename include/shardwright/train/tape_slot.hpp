@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The place of a value on a tape: its memory in every layout that is read, and its gradient.
+
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/tape.hpp>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Tells layouts apart at run time.
+template <class L>
+inline constexpr char layout_identity = 0;
+
+/// A value in one layout, and who still reads it there.
+struct HeldValue {
+  const char* layout = nullptr;
+  BufferHandle memory;
+  std::uint32_t pins = 0;       ///< Nodes that need it in a later pass.
+  std::uint32_t replay_pins = 0; ///< The same, where it may be computed again until then.
+  HeldValue* next = nullptr;
+};
+
+/// Raw gradients of one layout that have been added up, on their way to the layout of the slot's gradient.
+struct PendingGradient {
+  const char* layout = nullptr;
+  BufferHandle memory;
+  void (*hand_over)(void* slot, PendingGradient& pending) = nullptr;
+  SourceLocation where{};
+  PendingGradient* next = nullptr;
+};
+
+/// The part of a slot that does not depend on its type.
+///
+/// A value stays as long as somebody reads it: a Var, or a node that has pinned it. Where it may be computed
+/// again, a pin holds nothing until that has happened.
+class SlotBase {
+public:
+  explicit SlotBase(TapeNode& producer) : producer_(&producer) {}
+  SlotBase(const SlotBase&) = delete;
+  SlotBase& operator=(const SlotBase&) = delete;
+  ~SlotBase() {
+    while (others_ != nullptr)
+      std::exchange(others_, others_->next)->~HeldValue();
+    while (pending_ != nullptr)
+      std::exchange(pending_, pending_->next)->~PendingGradient();
+  }
+
+  [[nodiscard]] TapeNode& producer() const noexcept { return *producer_; }
+  [[nodiscard]] TapeCore& tape() const noexcept { return producer_->tape(); }
+
+  [[nodiscard]] bool wants_gradient() const noexcept { return wants_gradient_; }
+  void want_gradient(bool wanted) noexcept { wants_gradient_ = wanted; }
+
+  void add_reader() noexcept { ++readers_; }
+  /// Leaves the value where it is until the next settle().
+  void drop_reader() noexcept { --readers_; }
+
+  [[nodiscard]] bool kept(const HeldValue& value) const noexcept {
+    return readers_ > 0 || value.pins > 0 || (replayed_ && value.replay_pins > 0);
+  }
+  /// Lets go of what nobody reads.
+  void settle() noexcept {
+    if (!kept(own_))
+      own_.memory = BufferHandle();
+    for (HeldValue* other = others_; other != nullptr; other = other->next)
+      if (!kept(*other))
+        other->memory = BufferHandle();
+  }
+
+  /// The value in its own layout, computed if it is not there.
+  [[nodiscard]] HeldValue& own() noexcept { return own_; }
+  [[nodiscard]] HeldValue& demand() {
+    if (!own_.memory) {
+      replayed_ = replayed_ || computed_;
+      producer_->forward();
+    }
+    return own_;
+  }
+  /// Computes the value once more, for what the producer keeps beside it.
+  void compute_again() {
+    replayed_ = true;
+    producer_->forward();
+    settle();
+  }
+  /// The producer needs its own result again, until let_go().
+  void keep() noexcept { ++(producer_->recomputes() ? own_.replay_pins : own_.pins); kept_by_producer_ = true; }
+  void let_go() noexcept {
+    if (!std::exchange(kept_by_producer_, false))
+      return;
+    --(producer_->recomputes() ? own_.replay_pins : own_.pins);
+    settle();
+  }
+  /// For a value that nothing can compute again.
+  void keep_always() noexcept { ++own_.pins; }
+  void drop_gradient() noexcept { gradient_ = BufferHandle(); }
+  /// Whether it has been computed at all.
+  [[nodiscard]] bool computed() const noexcept { return computed_; }
+  /// The place of the value in another layout.
+  [[nodiscard]] HeldValue& other(const char* layout) {
+    for (HeldValue* known = others_; known != nullptr; known = known->next)
+      if (known->layout == layout)
+        return *known;
+    return *(others_ = new (tape().arena().take(sizeof(HeldValue), alignof(HeldValue)))
+                 HeldValue{layout, {}, 0, 0, others_});
+  }
+
+  [[nodiscard]] bool has_gradient() const noexcept { return static_cast<bool>(gradient_); }
+
+protected:
+  [[nodiscard]] PendingGradient& pending(const char* layout) {
+    for (PendingGradient* known = pending_; known != nullptr; known = known->next)
+      if (known->layout == layout)
+        return *known;
+    return *(pending_ = new (tape().arena().take(sizeof(PendingGradient), alignof(PendingGradient)))
+                 PendingGradient{layout, {}, nullptr, {}, pending_});
+  }
+  void hand_over_pending(void* slot) {
+    for (PendingGradient* each = pending_; each != nullptr; each = each->next)
+      if (each->memory)
+        each->hand_over(slot, *each);
+  }
+
+  TapeNode* producer_;
+  HeldValue own_;
+  HeldValue* others_ = nullptr;
+  PendingGradient* pending_ = nullptr;
+  BufferHandle gradient_;
+  std::uint32_t readers_ = 0;
+  bool computed_ = false;
+  bool replayed_ = false;
+  bool wants_gradient_ = false;
+  bool kept_by_producer_ = false;
+};
+
+/// A sum that has not been computed.
+template <class Value>
+class LazySum {
+public:
+  using Pair = std::pair<Value, Value>;
+  [[nodiscard]] virtual Pair take_terms() = 0;
+
+protected:
+  ~LazySum() = default;
+};
+
+/// The place of a value of one type. A node holds one for each of its results.
+template <class L, class Element, class Target>
+class Slot : public SlotBase {
+public:
+  using Value = ShardedTensor<L, const Element, Target>;
+  using Shape = typename Value::Shape;
+  using GradientLayout = Gradient<L>;
+  using GradientHandle = ShardedTensor<GradientLayout, const Element, Target>;
+  static_assert(RealElement<Element>, "Var: a value that has a gradient must have floating-point elements (hand integers, such as token ids, to the operation as a tensor)");
+
+  using SlotBase::SlotBase;
+
+  /// Puts the value in its place; only the producer does.
+  template <class E>
+  void set(ShardedTensor<L, E, Target>&& value) {
+    shape_ = value.shape();
+    resources_ = &value.resources();
+    own_.memory = TensorAccess::take_memory(std::move(value));
+    computed_ = true;
+  }
+  /// Says what the value will be like before it is computed.
+  void expect(TargetResources<Target>& resources, const Shape& shape, LazySum<Value>* sum) {
+    resources_ = &resources;
+    shape_ = shape;
+    sum_ = sum;
+  }
+  /// The sum that has yet to be computed, where the value is one that is not there: whoever takes its terms must set the
+  /// value.
+  [[nodiscard]] LazySum<Value>* sum() noexcept {
+    if (own_.memory)
+      return nullptr;
+    replayed_ = replayed_ || computed_;
+    return sum_;
+  }
+
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] TargetResources<Target>& resources() const noexcept { return *resources_; }
+
+  /// A handle of the value, computed if it is not there; the last one where nobody keeps the value.
+  [[nodiscard]] Value value() {
+    HeldValue& held = demand();
+    return TensorAccess::in_memory<Value>(kept(held) ? held.memory : std::move(held.memory), shape_);
+  }
+  /// The value in layout `To`, by the transition that the types say.
+  template <class To>
+  [[nodiscard]] ShardedTensor<To, const Element, Target> value_in(HeldValue& place, SourceLocation where) {
+    using Wanted = ShardedTensor<To, const Element, Target>;
+    if (!place.memory)
+      place.memory = TensorAccess::take_memory(moved<To>(value(), where));
+    return TensorAccess::in_memory<Wanted>(kept(place) ? place.memory : std::move(place.memory), shape_);
+  }
+
+  /// The extents of the value, without its memory.
+  [[nodiscard]] Value outline() const { return TensorAccess::outline<Value>(resources_->core(), shape_); }
+  /// The gradient, once every reader has given its part. @pre has_gradient()
+  [[nodiscard]] GradientHandle take_gradient() {
+    return TensorAccess::in_memory<GradientHandle>(std::move(gradient_), shape_);
+  }
+  [[nodiscard]] GradientHandle gradient() const {
+    return TensorAccess::in_memory<GradientHandle>(gradient_, shape_);
+  }
+  /// Takes a gradient as propagation gives it. Those of one layout are added up before they are brought to
+  /// the layout in which gradients of this value are handed over.
+  template <class Raw, class E>
+  void give(ShardedTensor<Raw, E, Target>&& raw, SourceLocation where) {
+    using RawHandle = ShardedTensor<Raw, const Element, Target>;
+    auto handle = TensorAccess::take<RawHandle>(std::move(raw));
+    if constexpr (std::is_same_v<Raw, GradientLayout>) {
+      add_gradient(std::move(handle));
+    } else {
+      PendingGradient& place = pending(&layout_identity<Raw>);
+      if (place.memory)
+        handle = sum_of(TensorAccess::in_memory<RawHandle>(std::move(place.memory), shape_), std::move(handle));
+      place.memory = TensorAccess::take_memory(std::move(handle));
+      place.where = where;
+      place.hand_over = [](void* slot, PendingGradient& given) {
+        auto* const self = static_cast<Slot*>(slot);
+        self->add_gradient(moved<GradientLayout>(
+            TensorAccess::in_memory<RawHandle>(std::move(given.memory), self->shape_), given.where));
+      };
+    }
+  }
+  /// Finishes the gradient; whether there is one.
+  [[nodiscard]] bool receive_gradient() {
+    hand_over_pending(this);
+    return has_gradient();
+  }
+  /// For an operation that has added the gradient so far to what it gives.
+  void replace_gradient(GradientHandle&& gradient) {
+    gradient_ = TensorAccess::take_memory(std::move(gradient));
+  }
+
+private:
+  void add_gradient(GradientHandle&& gradient) {
+    if (gradient_)
+      gradient = sum_of(take_gradient(), std::move(gradient));
+    gradient_ = TensorAccess::take_memory(std::move(gradient));
+  }
+
+  /// By the transition of an owner where this is the last handle: a single all_reduce then works in place.
+  template <class To, class From>
+  [[nodiscard]] static auto moved(ShardedTensor<From, const Element, Target>&& from, SourceLocation where) {
+    using Out = ShardedTensor<To, const Element, Target>;
+    if (TensorAccess::shared(from))
+      return redistribute<To>(from, where);
+    return TensorAccess::take<Out>(
+        redistribute<To>(TensorAccess::take<ShardedTensor<From, Element, Target>>(std::move(from)), where));
+  }
+
+  TargetResources<Target>* resources_ = nullptr;
+  LazySum<Value>* sum_ = nullptr;
+  Shape shape_{};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

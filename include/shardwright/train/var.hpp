@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Var: a typed value on a tape, and the layout in which an operation reads it.
+
+#include <shardwright/train/tape_slot.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+template <LayoutType From, LayoutType To, class Element, class Target>
+class Edge;
+
+/// @brief A value of layout `L` on a tape, made by an operation whose operands are on that tape.
+///
+/// Operations on Vars are those on tensors; what the gradients need is recorded with them. Copies name the
+/// same value. Its memory stays until the last Var is gone and every operation that needs it for a gradient
+/// has run, so let go of what is read no more: `x = block(std::move(x))`. A Var belongs to its rank's thread.
+template <LayoutType L, class Element = float, class Target = DefaultTarget>
+class Var {
+  using Slot = detail::Slot<L, Element, Target>;
+
+public:
+  using layout = L;
+  using element = Element;
+  using value_type = Element;
+  using target = Target;
+  using tape_operand = Var;
+  static constexpr int tensor_rank = L::tensor_rank;
+  using Shape = typename Slot::Shape;
+
+  /// @brief Names the value of a slot; for operations.
+  explicit Var(Slot& slot) noexcept : slot_(&slot) { retain(); }
+  Var(const Var& other) noexcept : slot_(other.slot_) { retain(); }
+  Var(Var&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
+  Var& operator=(Var other) noexcept {
+    std::swap(slot_, other.slot_);
+    return *this;
+  }
+  ~Var() {
+    if (slot_ == nullptr)
+      return;
+    slot_->drop_reader();
+    slot_->settle();
+    slot_->tape().release();
+  }
+
+  /// @brief The whole value's extents.
+  [[nodiscard]] const Shape& shape() const { return slot().shape(); }
+  /// @brief The value as a read-only handle; a sum that was not needed so far is computed.
+  [[nodiscard]] ShardedTensor<L, const Element, Target> value() const { return slot().value(); }
+
+  /// @brief How the next operation reads the value: in layout `To`, brought there by `Transition<L, To>`; its
+  /// gradient comes back by the transition from whatever layout that operation gives it in.
+  ///
+  /// Read twice in one layout, the value is brought there once.
+  template <LayoutType To>
+  [[nodiscard]] Edge<L, To, Element, Target> as(SourceLocation where = SourceLocation::current()) const& {
+    return Edge<L, To, Element, Target>(*this, where);
+  }
+  template <LayoutType To>
+  [[nodiscard]] Edge<L, To, Element, Target> as(SourceLocation where = SourceLocation::current()) && {
+    return Edge<L, To, Element, Target>(std::move(*this), where);
+  }
+
+  /// @brief The place on the tape; for operations. @throws LifecycleError after a move.
+  [[nodiscard]] Slot& slot() const {
+    if (slot_ == nullptr)
+      throw LifecycleError("Var: it must name a value, but this one was moved from (use the one it moved to)");
+    return *slot_;
+  }
+  /// @brief Pool and execution instance of the value.
+  [[nodiscard]] detail::TargetResources<Target>& resources() const { return slot().resources(); }
+  /// @brief The tape that it is on; for operations.
+  [[nodiscard]] detail::TapeCore& tape() const { return slot().tape(); }
+
+private:
+  void retain() const noexcept {
+    if (slot_ == nullptr)
+      return;
+    slot_->add_reader();
+    slot_->tape().retain();
+  }
+
+  Slot* slot_;
+};
+
+/// @brief A Var of layout `From` as the next operation reads it: in layout `To`.
+template <LayoutType From, LayoutType To, class Element, class Target>
+class Edge {
+public:
+  using layout = To;
+  using element = Element;
+  using value_type = Element;
+  using target = Target;
+  using tape_operand = Edge;
+  static constexpr int tensor_rank = To::tensor_rank;
+
+  Edge(Var<From, Element, Target> source, SourceLocation where) : source_(std::move(source)), where_(where) {}
+
+  [[nodiscard]] const auto& shape() const { return source_.shape(); }
+  [[nodiscard]] detail::TargetResources<Target>& resources() const { return source_.resources(); }
+  [[nodiscard]] const Var<From, Element, Target>& source() const noexcept { return source_; }
+  [[nodiscard]] SourceLocation where() const noexcept { return where_; }
+  [[nodiscard]] detail::TapeCore& tape() const { return source_.tape(); }
+
+private:
+  Var<From, Element, Target> source_;
+  SourceLocation where_;
+};
+
+namespace detail {
+
+/// An operand of a node: a Var in the layout in which the node reads it.
+template <class From, class To, class Element, class Target>
+class VarOperand {
+  using Slot = detail::Slot<From, Element, Target>;
+
+public:
+  using layout = To;
+  using element = Element;
+  using target = Target;
+  using Value = ShardedTensor<To, const Element, Target>;
+  static constexpr bool is_parameter = false;
+
+  VarOperand(const Var<From, Element, Target>& source, SourceLocation where)
+      : slot_(&source.slot()), where_(where) {
+    slot_->add_reader();
+  }
+  VarOperand(VarOperand&& other) noexcept
+      : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {}
+  VarOperand& operator=(VarOperand&&) = delete;
+  ~VarOperand() { stop_reading(); }
+
+  [[nodiscard]] TapeCore& tape() const noexcept { return slot_->tape(); }
+  [[nodiscard]] bool wants_gradient() const noexcept { return slot_->wants_gradient(); }
+  [[nodiscard]] const auto& shape() const noexcept { return slot_->shape(); }
+  [[nodiscard]] TargetResources<Target>& resources() const noexcept { return slot_->resources(); }
+  [[nodiscard]] Slot& slot() const noexcept { return *slot_; }
+
+  /// Says that `reader` needs the value again, until let_go(); before the first reading.
+  void keep(const TapeNode& reader) {
+    pins_ = reader.recovers(slot_->producer()) ? &HeldValue::replay_pins : &HeldValue::pins;
+    ++(place().*pins_);
+  }
+  void let_go() noexcept {
+    if (pins_ == nullptr)
+      return;
+    --(place().*std::exchange(pins_, nullptr));
+    slot_->settle();
+  }
+  /// The value; the last handle of it where nobody keeps it. The first reading gives up the Var.
+  [[nodiscard]] Value read() {
+    if (std::exchange(reads_, false))
+      slot_->drop_reader();
+    Value out = [this] {
+      if constexpr (std::is_same_v<From, To>)
+        return slot_->value();
+      else
+        return slot_->template value_in<To>(place(), where_);
+    }();
+    slot_->settle();
+    return out;
+  }
+  /// Nothing is to be done before a reading, as it is for a parameter.
+  template <bool reads = true>
+  [[nodiscard]] static constexpr bool reading() noexcept {
+    return true;
+  }
+  static constexpr void note_use(const TapeCore&) noexcept {}
+  static constexpr void end_pass() noexcept {}
+  /// The shape of the value, without its memory.
+  [[nodiscard]] Value outline() const {
+    return TensorAccess::outline<Value>(slot_->resources().core(), slot_->shape());
+  }
+  /// The sum that the value would be, where it is one that has not been computed.
+  [[nodiscard]] LazySum<Value>* sum() {
+    if constexpr (std::is_same_v<From, To>)
+      return slot_->sum();
+    else
+      return nullptr;
+  }
+  /// The gradient that others have given so far, for an operation that adds it to its own; nothing where there is none.
+  [[nodiscard]] std::optional<ShardedTensor<Gradient<To>, const Element, Target>> take_gradient() {
+    if constexpr (std::is_same_v<From, To>)
+      if (slot_->has_gradient())
+        return slot_->take_gradient();
+    return std::nullopt;
+  }
+  /// Adds to the gradient. @pre wants_gradient()
+  template <class Raw, class E>
+  void give(ShardedTensor<Raw, E, Target>&& raw) {
+    slot_->give(std::move(raw), where_);
+  }
+
+private:
+  [[nodiscard]] HeldValue& place() {
+    if constexpr (std::is_same_v<From, To>)
+      return slot_->own();
+    else
+      return slot_->other(&layout_identity<To>);
+  }
+  void stop_reading() noexcept {
+    if (!std::exchange(reads_, false))
+      return;
+    slot_->drop_reader();
+    slot_->settle();
+  }
+
+  Slot* slot_;
+  SourceLocation where_;
+  std::uint32_t HeldValue::*pins_ = nullptr;
+  bool reads_ = true;
+};
+
+/// How a node holds what an operation is called with. An operand that is given away is not kept alive by the
+/// caller any more.
+template <class L, class Element, class Target>
+[[nodiscard]] VarOperand<L, L, Element, Target> operand_of(const Var<L, Element, Target>& var, SourceLocation where) {
+  return {var, where};
+}
+template <class L, class Element, class Target>
+[[nodiscard]] VarOperand<L, L, Element, Target> operand_of(Var<L, Element, Target>&& var, SourceLocation where) {
+  const Var<L, Element, Target> given = std::move(var);
+  return {given, where};
+}
+template <class From, class To, class Element, class Target>
+[[nodiscard]] VarOperand<From, To, Element, Target> operand_of(const Edge<From, To, Element, Target>& edge,
+                                                               SourceLocation) {
+  return {edge.source(), edge.where()};
+}
+template <class From, class To, class Element, class Target>
+[[nodiscard]] VarOperand<From, To, Element, Target> operand_of(Edge<From, To, Element, Target>&& edge, SourceLocation) {
+  const Edge<From, To, Element, Target> given = std::move(edge);
+  return {given.source(), given.where()};
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

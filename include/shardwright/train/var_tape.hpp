@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Tape: where Vars begin, and where their gradients are asked for.
+
+#include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/tape.hpp>
+#include <shardwright/train/var.hpp>
+
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// A value that no operation made.
+template <class L, class Element, class Target>
+class LeafNode final : public TapeNode {
+public:
+  LeafNode(TapeCore& tape, ShardedTensor<L, const Element, Target>&& value, bool wants_gradient)
+      : TapeNode(tape), slot_(*this) {
+    slot_.set(std::move(value));
+    slot_.want_gradient(wants_gradient);
+    if (recomputes()) // nothing computes it again
+      slot_.keep_always();
+  }
+  void forward() override {}
+  void backward(GradientPass pass) override {
+    if (pass != GradientPass::weight)
+      static_cast<void>(slot_.receive_gradient());
+  }
+  [[nodiscard]] Slot<L, Element, Target>& result() noexcept { return slot_; }
+
+private:
+  Slot<L, Element, Target> slot_;
+};
+
+template <class Target>
+class TapeOn final : public TapeCore {
+public:
+  LossScaleOn<Target> loss_scale;
+};
+
+} // namespace detail
+
+/// @brief The operations of one microbatch, for its gradients.
+///
+/// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` gives the gradients. A tape that
+/// starts anew takes its memory again. It belongs to its rank's thread.
+template <class Target = DefaultTarget>
+class Tape {
+public:
+  explicit Tape(Recording recording = Recording::training, const BatchOrigin& origin = {}, const TokenRuns& runs = {})
+      : core_(new detail::TapeOn<Target>) {
+    core_->restart(recording, origin, runs);
+  }
+  Tape(Tape&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  Tape& operator=(Tape other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+  }
+  ~Tape() {
+    if (core_ != nullptr)
+      core_->release();
+  }
+
+  /// @brief Forgets everything and begins anew. @throws LifecycleError while a Var on it is in use.
+  void restart(Recording recording = Recording::training, const BatchOrigin& origin = {}, const TokenRuns& runs = {}) {
+    core_->restart(recording, origin, runs);
+  }
+  /// @brief What the gradients of losses are multiplied with.
+  void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
+
+  /// @brief A tensor of which no gradient is asked: data. It shares the tensor's memory, which must not be written until
+  /// the last gradient.
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> input(ShardedTensor<L, E, Target>&& tensor) {
+    return leaf(std::move(tensor), false);
+  }
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> input(const ShardedTensor<L, E, Target>& tensor) {
+    return leaf(tensor.share(), false);
+  }
+  /// @brief A tensor of which gradient() is asked.
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> variable(ShardedTensor<L, E, Target>&& tensor) {
+    return leaf(std::move(tensor), true);
+  }
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> variable(const ShardedTensor<L, E, Target>& tensor) {
+    return leaf(tensor.share(), true);
+  }
+
+  /// @brief Gives a value its gradient, as if an operation that reads it had.
+  template <LayoutType L, class Element, class E>
+  void seed(const Var<L, Element, Target>& value, ShardedTensor<Gradient<L>, E, Target> gradient,
+            SourceLocation where = SourceLocation::current()) {
+    value.slot().give(std::move(gradient), where);
+  }
+  /// @brief The gradients of everything on the tape, from the last operation to the first: of inputs and of parameters.
+  /// Collective where operations or transitions are.
+  void backward() { core_->backward(detail::GradientPass::both); }
+  /// @brief Those of inputs alone; backward_weights() is to follow.
+  void backward_inputs() { core_->backward(detail::GradientPass::input); }
+  /// @brief Those of parameters, after backward_inputs().
+  void backward_weights() { core_->backward(detail::GradientPass::weight); }
+
+  /// @brief The gradient of a `variable`, after backward(). @throws LifecycleError where there is none.
+  template <LayoutType L, class Element>
+  [[nodiscard]] auto gradient(const Var<L, Element, Target>& variable) const {
+    if (!variable.slot().has_gradient())
+      throw LifecycleError("Tape: a value has a gradient after backward() where it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
+    return variable.slot().gradient();
+  }
+  [[nodiscard]] detail::TapeOn<Target>& core() const noexcept { return *core_; }
+
+private:
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> leaf(ShardedTensor<L, E, Target>&& tensor, bool wants_gradient) {
+    using Element = std::remove_const_t<E>;
+    using Handle = ShardedTensor<L, const Element, Target>;
+    using Node = detail::LeafNode<L, Element, Target>;
+    return Var<L, Element, Target>(
+        core_->template add<Node>(detail::TensorAccess::take<Handle>(std::move(tensor)), wants_gradient).result());
+  }
+
+  detail::TapeOn<Target>* core_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

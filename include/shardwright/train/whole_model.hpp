@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A model in one piece: loss and gradients of a microbatch, evaluation, predictions.
+
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/stage.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The one stage that holds all of a model, for programs without a pipeline.
+template <class Model>
+class WholeModel {
+public:
+  using Stage = shardwright::Stage<Model>;
+  using Config = typename Model::Config;
+  using Batch = typename Model::Batch;
+  using Loss = typename Stage::Loss;
+  using target = typename Model::target;
+
+  /// @brief Initial values depend on the seed alone, not on the mesh. Not collective.
+  /// @throws InvalidArgument where the sizes do not fit one another or the mesh.
+  template <class Mesh>
+  WholeModel(const Mesh& mesh, const Config& config, std::uint64_t seed)
+      : stage_((detail::check_model<Model>(mesh, config), mesh), config, seed,
+               {0, detail::count_units<Model>(config).all}, shared_) {}
+
+  [[nodiscard]] const Config& config() const noexcept { return stage_.config(); }
+  /// @brief The factor on the loss's gradient, which GradAccumulator takes back.
+  [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return stage_.loss_scale(); }
+  void set_loss_scale(LossScaleOn<target> scale) { stage_.set_loss_scale(std::move(scale)); }
+
+  /// @brief One microbatch: its summed loss, and the gradients, added to those of the accumulator.
+  ///
+  /// Collective. Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) set off part by part;
+  /// those that are reduced once in a step do with the last microbatch, or else in GradAccumulator::finish.
+  /// @param last whether no microbatch of the step follows
+  [[nodiscard]] Loss forward_backward(const Batch& batch, bool last = false) {
+    Loss loss{};
+    stage_.expect_pass(Pass::backward);
+    static_cast<void>(stage_.forward(std::nullopt, batch, saved_, loss));
+    stage_.expect_pass(std::nullopt);
+    if (last)
+      stage_.begin_last_gradients();
+    static_cast<void>(stage_.backward(std::nullopt, batch, saved_));
+    if (last)
+      stage_.end_gradients();
+    return loss;
+  }
+  /// @brief The summed loss of a batch without gradients.
+  [[nodiscard]] Loss evaluate(const Batch& batch) {
+    Loss loss{};
+    static_cast<void>(stage_.evaluate(std::nullopt, batch, saved_, loss));
+    return loss;
+  }
+  /// @brief What the model's last part predicts, such as the scores of the next token.
+  [[nodiscard]] auto predict(const Batch& batch) { return stage_.predict(std::nullopt, batch, saved_); }
+
+  template <class Visitor>
+  void for_each_stage(Visitor&& visit) {
+    visit(stage_);
+  }
+  template <class Visitor>
+  void for_each_parameter(Visitor&& visit) {
+    stage_.for_each_parameter(visit);
+  }
+
+private:
+  SharedParts shared_;
+  Stage stage_;
+  typename Stage::Saved saved_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
