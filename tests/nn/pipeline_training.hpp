@@ -6,10 +6,11 @@
 
 #include "nn/small_training.hpp"
 
-#include <shardwright/nn/decoder_pipeline.hpp>
+#include <shardwright/nn/decoder.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/schedule.hpp>
+#include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
 
 #include <cstddef>
@@ -97,9 +98,9 @@ template <class Layouts, class Element>
 [[nodiscard]] PipelineOutcome train_pipeline_with(const sw::HostCommunicator& world, const Problem& problem,
                                                   const PipelineWay& way, const sw::Schedule& schedule,
                                                   const AtStep& at_step) {
-  using Model = sw::DecoderPipeline<Layouts, Element>;
+  using Model = sw::PipelineModel<sw::Decoder<Layouts, Element>>;
   using Stage = typename Model::Stage;
-  using Ids = typename Stage::Ids;
+  using Ids = typename Model::Batch::Ids;
   const auto ranks = sw::decoder_pipeline_mesh(world, way.pp, way.inside.extents());
   const auto mesh = sw::stage_mesh(ranks);
   const sw::HostCommunicator pipeline = ranks.communicator<sw::axis::pp>();
@@ -108,9 +109,9 @@ template <class Layouts, class Element>
                   ? sw::LayerPartition(static_cast<int>(problem.config.layers), schedule.stages())
                   : sw::LayerPartition(static_cast<int>(problem.config.layers), way.layers),
               problem.config, problem.seed);
-  model.for_each_stage([&](int, Stage& stage) { stage.set_bucket_bytes(way.bucket_bytes); });
   sw::PipelineRunner<Stage> runner(pipeline, schedule, model.chunks(), way.options);
   sw::GradAccumulator<Model> accumulator(model, world);
+  accumulator.set_bucket_bytes(way.bucket_bytes);
   sw::AdamW optimizer;
   const sw::WarmupCosine rate{.peak = 3e-3, .minimum = 3e-4, .warmup_steps = 4, .total_steps = problem.steps};
   PipelineOutcome out;

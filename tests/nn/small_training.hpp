@@ -15,6 +15,7 @@
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/whole_model.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -146,8 +147,8 @@ using AtStep = std::function<void(int step, const sw::PoolStatistics& pool)>;
 template <class Layouts, class Element>
 [[nodiscard]] Outcome train_with(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
                                  const AtStep& at_step) {
-  using Model = sw::Decoder<Layouts, Element>;
-  using Ids = typename Model::Ids;
+  using Model = sw::WholeModel<sw::Decoder<Layouts, Element>>;
+  using Ids = typename Model::Batch::Ids;
   const sw::DecoderMesh mesh = sw::decoder_mesh(world, way.extents());
   Model model(mesh, problem.config, problem.seed);
   sw::GradAccumulator<Model> accumulator(model);
@@ -164,9 +165,11 @@ template <class Layouts, class Element>
       Ids targets(mesh, {rows, problem.config.sequence});
       fill_batch(problem, step, pass * rows, ids, targets);
       // Reductions that start with the last microbatch, and those that start in finish(), in turn.
-      const auto sums = model.forward_backward(
-          ids, targets, {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)},
-          step % 2 == 1 && pass + 1 == way.accumulation);
+      const auto sums =
+          model.forward_backward({ids.share(),
+                                  targets.share(),
+                                  {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}},
+                                 step % 2 == 1 && pass + 1 == way.accumulation);
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();

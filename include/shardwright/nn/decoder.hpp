@@ -65,6 +65,7 @@ struct Decoder {
     auto operator()(Tape<Target>& tape, const Batch& batch) {
       return as_var(embed(tape, batch.ids, *table_).template as<Stream>());
     }
+    [[nodiscard]] static std::vector<std::string_view> ties(const Config&) { return {"embedding"}; }
     auto members() { return shardwright::members("embedding", table_); }
 
   private:
@@ -173,7 +174,7 @@ public:
     return linear_scores(norm_(std::move(x)).template as<Tokens>(), *table_);
   }
   [[nodiscard]] static std::vector<std::string_view> ties(const Config& config) {
-    return config.tied_embedding ? std::vector<std::string_view>{"embedding"} : std::vector<std::string_view>{};
+    return {config.tied_embedding ? "embedding" : "head"};
   }
   auto members() { return shardwright::members("final_norm", norm_, "head", table_); }
 

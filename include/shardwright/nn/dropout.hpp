@@ -13,6 +13,7 @@
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/batch_origin.hpp>
 #include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/parameter.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -112,7 +113,7 @@ void dropout(X&&, double) {
 }
 
 /// @brief Dropout at one place of a model, by which its masks are keyed.
-class Dropout {
+class Dropout final : public NamedPart {
 public:
   /// @param tensor a number of the program's choice, different from that of any parameter; else it follows from the path
   explicit Dropout(double rate, std::optional<std::uint32_t> tensor = {}) : tensor_(tensor) { use_.rate = rate; }
@@ -124,7 +125,7 @@ public:
     return dropout(std::forward<X>(x), use_, where);
   }
   /// @brief Takes its place; initialize() calls it.
-  void initialize(const std::string& path, std::uint64_t seed) {
+  void initialize(const std::string& path, std::uint64_t seed) override {
     use_.seed = seed;
     use_.tensor = tensor_.value_or(static_cast<std::uint32_t>(detail::key_of(path)));
     named_ = true;

@@ -9,7 +9,7 @@
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/operation_node.hpp>
-#include <shardwright/train/var_tape.hpp>
+#include <shardwright/train/tape.hpp>
 
 #include <array>
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/operation_node.hpp>
-#include <shardwright/train/var_tape.hpp>
+#include <shardwright/train/tape.hpp>
 
 #include <optional>
 #include <type_traits>

@@ -33,6 +33,14 @@ void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) 
   ranks.all_reduce_in_place(std::span<double>(numbers));
 }
 
+template <LayoutType L>
+[[nodiscard]] MeanLoss mean_over(const MeshCore& core, LossSum<L> loss, TokenCount<L> tokens, const HostCommunicator& ranks) {
+  const bool once = counts_once<L>(core);
+  std::array<double, 2> totals{once ? loss.value : 0, once ? static_cast<double>(tokens.value) : 0};
+  sum_over_ranks(ranks, totals);
+  return {totals[0] / totals[1]};
+}
+
 } // namespace detail
 
 /// @brief The mean loss per token over all ranks of the mesh; for evaluation, where no gradients are at hand.
@@ -42,10 +50,7 @@ void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) 
 template <class Mesh, LayoutType L>
 [[nodiscard]] MeanLoss mean_over_mesh(const Mesh& mesh, LossSum<L> loss, TokenCount<L> tokens,
                                       const HostCommunicator& ranks = {}) {
-  const bool once = detail::counts_once<L>(mesh.core());
-  std::array<double, 2> totals{once ? loss.value : 0, once ? static_cast<double>(tokens.value) : 0};
-  detail::sum_over_ranks(ranks.valid() ? ranks : mesh.world(), totals);
-  return {totals[0] / totals[1]};
+  return detail::mean_over(mesh.core(), loss, tokens, ranks.valid() ? ranks : mesh.world());
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

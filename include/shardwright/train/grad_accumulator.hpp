@@ -154,15 +154,14 @@ public:
     finished_ = true;
     for (GradientGroup& group : groups_)
       group.end_last_pass();
-    for_each_parameter(*model_, [](auto& parameter) { parameter.gradient_state().end_passes(); });
-    detail::MeshCore* core = nullptr;
+    for (const auto& gradient : gradients_)
+      gradient->end_passes();
+    detail::MeshCore* const core = core_;
     std::size_t partial_sums = 0;
-    for_each_parameter(*model_, [&](auto& parameter) {
-      parameter.gradient_state().finish();
-      if (parameter.counts_once())
-        partial_sums += kernels::reduce_workspace(parameter.gradient().local_size());
-      core = &parameter.resources().core();
-    });
+    for (const auto& gradient : gradients_) {
+      gradient->finish();
+      partial_sums += gradient->squares_workspace();
+    }
     std::optional<Totals> squares;
     if (core != nullptr)
       sum_squares(squares.emplace(core->template resources<Target>()), partial_sums);
@@ -191,7 +190,8 @@ public:
 
   /// @brief Forgets the step's losses and gradients and opens the next step.
   void restart() {
-    for_each_parameter(*model_, [](auto& parameter) { parameter.gradient_state().drop(); });
+    for (const auto& gradient : gradients_)
+      gradient->drop();
     loss_ = 0;
     tokens_ = 0;
     if constexpr (!on_host)
@@ -207,6 +207,12 @@ public:
     else
       return device_.local_loss();
   }
+  /// @brief Calls visit(gradient) for the gradient of each parameter of this rank, in the model's order; for checks of a step.
+  template <class Visitor>
+  void for_each_gradient(Visitor&& visit) const {
+    for (const auto& gradient : gradients_)
+      visit(*gradient);
+  }
   /// @brief Microbatches added since the last restart.
   [[nodiscard]] int microbatches() const noexcept { return microbatches_; }
 
@@ -220,6 +226,7 @@ private:
       using P = std::remove_reference_t<decltype(parameter)>;
       static_assert(std::is_same_v<typename P::target, Target>, "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
       gradients_.push_back(std::make_unique<detail::ParameterGradient<P>>(parameter, group));
+      core_ = &parameter.resources().core();
     });
   }
 
@@ -241,19 +248,16 @@ private:
     detail::TargetResources<Target>& resources = squares.resources();
     ShardedTensor<Layout<1>, double, Target> workspace(resources, {static_cast<std::int64_t>(partial_sums)});
     kernels::SquareSum<Execution> sum(resources.execution(), workspace.mutable_data());
-    for_each_parameter(*model_, [&](auto& parameter) {
-      static_assert(!std::remove_reference_t<decltype(parameter)>::gradient_layout::value.has_partial(),
-                    "GradAccumulator: a finished gradient must not be Partial");
-      if (parameter.counts_once())
-        sum.add(parameter.gradient().local_matrix());
-    });
+    for (const auto& gradient : gradients_)
+      gradient->add_squares(sum);
     sum.finish(squares.view());
   }
 
   Model* model_;
   HostCommunicator ranks_;
   std::deque<GradientGroup> groups_; // of each stage
-  std::vector<std::unique_ptr<detail::AnyParameterGradient>> gradients_; // of each parameter
+  std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
+  detail::MeshCore* core_ = nullptr; // of the parameters; null for a rank without any
   double loss_ = 0;
   std::int64_t tokens_ = 0;
   int microbatches_ = 0;

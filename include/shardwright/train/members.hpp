@@ -63,56 +63,70 @@ concept ModulePointer = requires(Type& module) {
   static_cast<bool>(module);
   *module;
 };
-/// A part of a module that has a name and no parameters, such as dropout.
-template <class Type>
-concept NamedPart = requires(Type& part) {
-  part.initialize(std::string(), std::uint64_t{});
-};
-
 template <class Type>
 struct MemberOf {
-  static constexpr bool value =
-      is_parameter<Type> || is_tied<Type> || HasMembers<Type> || ModuleRange<Type> || ModulePointer<Type> || NamedPart<Type>;
+  static constexpr bool value = std::is_base_of_v<NamedPart, Type> || is_tied<Type> || HasMembers<Type> || ModuleRange<Type> || ModulePointer<Type>;
   static_assert(value, "members: a member must be a Parameter, a module with members(), or a container of modules (leave plain numbers out)");
 };
 
-/// The number of a range's first module in the whole model.
-template <class Modules>
-[[nodiscard]] std::size_t first_number(const Modules& modules) {
-  if constexpr (requires { modules.first_number(); })
-    return modules.first_number();
-  else
-    return 0;
-}
+/// A part of a model under its path.
+struct ListedPart {
+  std::string path;
+  NamedPart* part;
+  ParameterBase* parameter; ///< The same where it is one, else null.
+  bool tied = false;        ///< Under its own name, whatever its path.
+  bool owned = true;        ///< Whether it stands here for all parts of the rank that hold it.
+};
 
-/// Whose tied parameters are visited.
-enum class TiedParts : std::uint8_t { owned, all };
-
-/// Calls visit(part, path) for every parameter and named part, depth first, in the order of the lists.
-template <TiedParts tied = TiedParts::owned, class Type, class Visitor>
-void visit_parts(Type& part, const std::string& path, Visitor&& visit) {
-  const auto below = [&path](std::string_view name) {
+/// Appends every parameter and named part, depth first, in the order of the lists.
+template <class Type>
+void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& out) {
+  [[maybe_unused]] const auto below = [&path](std::string_view name) {
     return name.empty() ? path : path.empty() ? std::string(name) : path + "." + std::string(name);
   };
-  if constexpr (!MemberOf<std::remove_const_t<Type>>::value) {
+  if constexpr (!MemberOf<Type>::value) {
     // The sentence has been printed.
-  } else if constexpr (is_parameter<Type>) {
-    visit(part, path);
   } else if constexpr (is_tied<Type>) {
-    if (tied == TiedParts::all || part.owns())
-      visit(*part, part.name());
+    out.push_back({part.name(), &*part, &*part, true, part.owns()});
+  } else if constexpr (is_parameter<Type>) {
+    out.push_back({path, &part, &part});
   } else if constexpr (HasMembers<Type>) {
-    std::apply([&](auto... member) { (visit_parts<tied>(member.object, below(member.name), visit), ...); }, part.members());
+    std::apply([&](auto... member) { (list_parts(member.object, below(member.name), out), ...); }, part.members());
   } else if constexpr (ModuleRange<Type>) {
-    std::size_t number = first_number(part);
+    std::size_t number = 0;
     for (auto& each : part)
-      visit_parts<tied>(each, below(std::to_string(number++)), visit);
+      list_parts(each, below(std::to_string(number++)), out);
   } else if constexpr (ModulePointer<Type>) {
     if (part)
-      visit_parts<tied>(*part, path, visit);
+      list_parts(*part, path, out);
   } else {
-    visit(part, path);
+    out.push_back({path, &part, nullptr});
   }
+}
+
+/// Calls visit(parameter) with each parameter that stands for itself, as its own type.
+template <class Type, class Visitor>
+void visit_parameters(Type& part, Visitor& visit) {
+  if constexpr (is_tied<Type>) {
+    if (part.owns())
+      visit(*part);
+  } else if constexpr (is_parameter<Type>) {
+    visit(part);
+  } else if constexpr (HasMembers<Type>) {
+    std::apply([&](auto... member) { (visit_parameters(member.object, visit), ...); }, part.members());
+  } else if constexpr (ModuleRange<Type>) {
+    for (auto& each : part)
+      visit_parameters(each, visit);
+  } else if constexpr (ModulePointer<Type>) {
+    if (part)
+      visit_parameters(*part, visit);
+  }
+}
+
+inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t seed) {
+  for (const ListedPart& each : parts)
+    if (each.owned)
+      each.part->initialize(each.path, seed);
 }
 
 } // namespace detail
@@ -140,10 +154,7 @@ void for_each_parameter(Model& model, Visitor&& visit) {
   if constexpr (requires { model.for_each_parameter(visit); })
     model.for_each_parameter(visit);
   else
-    detail::visit_parts(model, {}, [&visit](auto& part, const std::string&) {
-      if constexpr (detail::is_parameter<std::remove_cvref_t<decltype(part)>>)
-        visit(part);
-    });
+    detail::visit_parameters(model, visit);
 }
 
 /// @brief Names every part of a model by its path and draws its initial values, which depend on `seed` and the path: not
@@ -152,7 +163,9 @@ void for_each_parameter(Model& model, Visitor&& visit) {
 /// @throws LifecycleError for a part that is initialized already.
 template <class Model>
 void initialize(Model& model, std::uint64_t seed, const std::string& path = {}) {
-  detail::visit_parts(model, path, [seed](auto& part, const std::string& name) { part.initialize(name, seed); });
+  std::vector<detail::ListedPart> parts;
+  detail::list_parts(model, path, parts);
+  detail::initialize_parts(parts, seed);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

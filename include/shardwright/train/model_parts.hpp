@@ -138,6 +138,35 @@ struct PartHolders<Parts<Part...>> {
   using Last = typename HolderOf<std::tuple_element_t<sizeof...(Part) - 1, std::tuple<Part...>>>::type::type;
 };
 
+/// Calls visit(holder) with a null pointer to each of a model's part holders.
+template <class Model, class Visitor>
+void for_each_holder(Visitor visit) {
+  [&]<class... Holder>(const std::tuple<Holder...>*) {
+    (visit(static_cast<const Holder*>(nullptr)), ...);
+  }(static_cast<const typename PartHolders<typename Model::Parts>::type*>(nullptr));
+}
+
+/// Names of the tied parameters of a part.
+template <class Part, class Config>
+[[nodiscard]] std::vector<std::string_view> ties_of(const Config& config) {
+  if constexpr (requires { Part::ties(config); })
+    return Part::ties(config);
+  else
+    return {};
+}
+
+/// Calls visit(name, unit) with the name of every tied parameter and each unit of the model that uses it.
+template <class Model, class Visitor>
+void for_each_tie(const typename Model::Config& config, Visitor visit) {
+  std::size_t unit = 0;
+  for_each_holder<Model>([&]<class Holder>(const Holder*) {
+    const auto names = ties_of<typename Holder::type>(config);
+    for (std::size_t i = 0; i < Holder::count(config); ++i, ++unit)
+      for (const std::string_view name : names)
+        visit(name, unit);
+  });
+}
+
 /// The model's own check of its sizes, where it has one.
 template <class Model, class Mesh>
 void check_model(const Mesh& mesh, const typename Model::Config& config) {
@@ -155,7 +184,7 @@ template <class Model>
 [[nodiscard]] UnitCounts count_units(const typename Model::Config& config) {
   UnitCounts out;
   std::size_t behind = 0; // the last repeated part
-  const auto count = [&]<class Holder>(const Holder*) {
+  for_each_holder<Model>([&]<class Holder>(const Holder*) {
     const std::size_t units = Holder::count(config);
     if (Holder::repeated) {
       if (out.layers == 0 && behind == 0)
@@ -164,10 +193,7 @@ template <class Model>
       behind = out.all + units;
     }
     out.all += units;
-  };
-  [&]<class... Holder>(const std::tuple<Holder...>*) {
-    (count(static_cast<const Holder*>(nullptr)), ...);
-  }(static_cast<const typename PartHolders<typename Model::Parts>::type*>(nullptr));
+  });
   return out;
 }
 

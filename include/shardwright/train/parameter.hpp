@@ -39,7 +39,73 @@ class ParameterGradient;
   return key;
 }
 
+[[noreturn]] inline void reject_unlisted(SourceLocation where, const std::string& layout) {
+  throw LifecycleError("Parameter: the one of " + layout + " that was made at " + where.text() +
+                       " must have values before it is read (list it in members(), and call initialize() with the whole model)");
+}
+
 } // namespace detail
+
+/// @brief A part of a model that takes its name and seed from initialize(): a parameter, or a place such as dropout's.
+class NamedPart {
+public:
+  /// @param path of the part in the model, such as "layers.3.down"
+  virtual void initialize(const std::string& path, std::uint64_t seed) = 0;
+
+protected:
+  NamedPart() = default;
+  NamedPart(const NamedPart&) = default;
+  NamedPart(NamedPart&&) = default;
+  NamedPart& operator=(const NamedPart&) = default;
+  NamedPart& operator=(NamedPart&&) = default;
+  ~NamedPart() = default;
+};
+
+/// @brief What does not depend on a parameter's type.
+class ParameterBase : public NamedPart {
+public:
+  /// @brief Its path in the model, such as "layers.3.down".
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// @brief Where it was made.
+  [[nodiscard]] SourceLocation where() const noexcept { return where_; }
+
+  /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
+  /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
+  /// @throws LifecycleError where nothing has filled it.
+  virtual void start_gather() = 0;
+  /// @brief Waits for the weights.
+  virtual void finish_gather() = 0;
+  /// @brief Ends a use; with the last one the gathered memory returns to the pool.
+  virtual void release() = 0;
+
+  /// @brief Whether this is its first use on a recording of a tape: in the backward pass, that is the last.
+  [[nodiscard]] bool first_use(std::uint64_t recording) noexcept {
+    return std::exchange(recording_, recording) != recording;
+  }
+  /// @brief How many stages of this rank add to the gradient; each gives a last pass once in a step.
+  void set_contributors(int stages) noexcept { contributors_ = stages; }
+  [[nodiscard]] int contributors() const noexcept { return contributors_; }
+  /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
+  void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
+  /// @brief Those ranks; without a group where there are none.
+  [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
+  /// @brief Whether this rank's copy is the one that stands for all.
+  [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
+
+protected:
+  ParameterBase(std::string name, SourceLocation where) : name_(std::move(name)), where_(where) {}
+  ParameterBase(ParameterBase&&) = default;
+  ParameterBase& operator=(ParameterBase&&) = default;
+  ~ParameterBase() = default;
+
+  std::string name_;
+  SourceLocation where_;
+
+private:
+  HostCommunicator copies_;
+  int contributors_ = 1;
+  std::uint64_t recording_ = 0;
+};
 
 /// @brief A parameter that operations read in layout `Compute` and whose gradient propagation gives in layout
 /// `Raw`, such as Partial<Sum, dp>.
@@ -55,7 +121,7 @@ class ParameterGradient;
 /// count once in the norm.
 template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero = DataParallel,
           class Target = DefaultTarget>
-class Parameter final {
+class Parameter final : public ParameterBase {
 public:
   using element = Element;
   using main_element = MainElement<Element>;
@@ -101,7 +167,7 @@ public:
   template <class Mesh>
   Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial,
             SourceLocation where = SourceLocation::current())
-      : resources_(&mesh.core().template resources<Target>()), initial_(initial), where_(where),
+      : ParameterBase({}, where), resources_(&mesh.core().template resources<Target>()), initial_(initial),
         stored_(detail::TensorAccess::outline<Stored>(mesh.core(), shape)) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
     detail::check_shape(shape, sizeof(main_element), where);
@@ -112,7 +178,7 @@ public:
   /// and the optimizer's block of them is kept as its master copy
   Parameter(std::string name, ShardedTensor<stored_layout, main_element, Target> weights,
             SourceLocation where = SourceLocation::current())
-      : resources_(&weights.resources()), where_(where), name_(std::move(name)), master_(master_of(weights)),
+      : ParameterBase(std::move(name), where), resources_(&weights.resources()), master_(master_of(weights)),
         stored_(convert<Element>(std::move(weights))) {}
 
   Parameter(Parameter&&) = default;
@@ -120,25 +186,21 @@ public:
 
   /// @brief Gives a parameter of the first constructor its name and values. Not collective.
   /// @throws LifecycleError on a second call.
-  void initialize(std::string name, std::uint64_t seed) {
+  void initialize(const std::string& name, std::uint64_t seed) override {
     if (initialized())
       throw LifecycleError("Parameter " + name_ + ": it must be initialized once, but is to become " + name +
-                           ", too (list it in one module, or share it as a TiedParameter)");
+                           ", too (list it in one module, or make it a TiedParameter)");
     ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
     if (initial_.deviation > 0)
       fill_normal(weights, {seed, initial_.key.value_or(detail::key_of(name))}, initial_.mean, initial_.deviation);
     else
       fill(weights, static_cast<main_element>(initial_.mean));
-    name_ = std::move(name);
+    name_ = name;
     master_ = master_of(weights);
     stored_ = convert<Element>(std::move(weights));
   }
   [[nodiscard]] bool initialized() const noexcept { return stored_.valid(); }
 
-  /// @brief Its path in the model, such as "layers.3.down".
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// @brief Where it was made.
-  [[nodiscard]] SourceLocation where() const noexcept { return where_; }
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
@@ -149,20 +211,13 @@ public:
   /// weights have that element.
   [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
 
-  /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
-  /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
-  /// @throws LifecycleError where nothing has filled it.
-  void start_gather() {
+  void start_gather() override {
     if (!initialized())
-      throw LifecycleError("Parameter: the one that was made at " + where_.text() + ", a " +
-                           describe<Compute>() +
-                           ", must have values before it is read (list it in members(), and call initialize() with the whole model)");
+      detail::reject_unlisted(where(), describe<Compute>());
     weight_.start(stored_);
   }
-  /// @brief Waits for the weights.
-  void finish_gather() { weight_.finish(); }
-  /// @brief Ends a use; with the last one the gathered memory returns to the pool.
-  void release() { weight_.release(); }
+  void finish_gather() override { weight_.finish(); }
+  void release() override { weight_.release(); }
   /// @brief The weights as operations read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
     if (!weight_.tensor())
@@ -185,20 +240,6 @@ public:
     gradient_ = gradient;
   }
 
-  /// @brief Whether this is its first use on a recording of a tape: in the backward pass, that is the last.
-  [[nodiscard]] bool first_use(std::uint64_t recording) noexcept {
-    return std::exchange(recording_, recording) != recording;
-  }
-
-  /// @brief How many stages of this rank add to the gradient; each gives a last pass once in a step.
-  void set_contributors(int stages) noexcept { contributors_ = stages; }
-  [[nodiscard]] int contributors() const noexcept { return contributors_; }
-  /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
-  void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
-  /// @brief Those ranks; without a group where there are none.
-  [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
-  /// @brief Whether this rank's copy is the one that stands for all.
-  [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
   /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.
   [[nodiscard]] bool counts_once() const {
     return first_copy() && detail::counts_once<gradient_layout>(resources_->core());
@@ -264,15 +305,10 @@ private:
 
   detail::TargetResources<Target>* resources_;
   Initial initial_;
-  SourceLocation where_;
-  std::string name_;
   Master master_;
   Stored stored_;
   detail::GatheredWeight<Compute, Stored> weight_;
   detail::ParameterGradient<Parameter>* gradient_ = nullptr;
-  HostCommunicator copies_;
-  int contributors_ = 1;
-  std::uint64_t recording_ = 0;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

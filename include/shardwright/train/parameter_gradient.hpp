@@ -7,6 +7,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/train/gradient_group.hpp>
 #include <shardwright/train/parameter.hpp>
@@ -21,9 +22,30 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The part that does not depend on the parameter's type.
+template <class Target>
 class AnyParameterGradient {
 public:
   virtual ~AnyParameterGradient() = default;
+  [[nodiscard]] virtual const ParameterBase& parameter() const noexcept = 0;
+
+  /// Says that the step has no more passes. Collective as end_pass.
+  virtual void end_passes() = 0;
+  /// Waits for the reductions, or runs them, and sums over the copies.
+  /// @throws LifecycleError where no gradient was accumulated.
+  virtual void finish() = 0;
+  /// Gives the memory back to the pool; reductions under way are waited for.
+  virtual void drop() = 0;
+
+  /// Partial sums that the squares of this rank's elements need.
+  [[nodiscard]] virtual std::size_t squares_workspace() const = 0;
+  /// Adds the squares of the elements that this rank counts.
+  virtual void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const = 0;
+
+  /// Whether raw gradients are looked at before they are summed with those of other ranks.
+  virtual void watch(bool on) noexcept = 0;
+  /// Infinite elements and NaN: in this rank's raw gradients of the step, where they were watched, else in what the
+  /// reductions left.
+  [[nodiscard]] virtual std::int64_t non_finite() const = 0;
 };
 
 /// A microbatch adds its raw gradient to a slot and ends with `end_pass`: it is reduced then where the accumulator is
@@ -31,7 +53,7 @@ public:
 /// (GradientBuckets), in two phases: over the axes of the parameter's `zero`, then over the rest; per element in one
 /// order, whatever is sharded.
 template <class P>
-class ParameterGradient final : public AnyParameterGradient,
+class ParameterGradient final : public AnyParameterGradient<typename P::target>,
                                 private BucketMember<typename P::main_element, typename P::target> {
   using Target = typename P::target;
   using Number = typename P::main_element;
@@ -74,11 +96,19 @@ public:
       kernels::add(execution, to.tensor.local_matrix(), gradient.local_matrix(), to.tensor.mutable_local_matrix());
   }
 
-  /// Whether raw gradients are looked at before they are summed with those of other ranks.
-  void watch(bool on) noexcept { watched_ = on; }
-  [[nodiscard]] bool watched() const noexcept { return watched_; }
-  /// Infinite elements and NaN in this rank's raw gradients of the step, where they were watched.
-  [[nodiscard]] std::int64_t raw_non_finite() const noexcept { return raw_non_finite_; }
+  [[nodiscard]] const ParameterBase& parameter() const noexcept override { return parameter_; }
+  void watch(bool on) noexcept override { watched_ = on; }
+  [[nodiscard]] std::int64_t non_finite() const override {
+    return watched_ ? raw_non_finite_ : non_finite_elements(finished());
+  }
+  [[nodiscard]] std::size_t squares_workspace() const override {
+    return parameter_.counts_once() ? kernels::reduce_workspace(finished().local_size()) : 0;
+  }
+  void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const override {
+    static_assert(!P::gradient_layout::value.has_partial(), "GradAccumulator: a finished gradient must not be Partial");
+    if (parameter_.counts_once())
+      sum.add(finished().local_matrix());
+  }
 
   /// Says that a pass has added its raw gradients: a reduction starts where it is due, which runs while the caller goes
   /// on. Collective then, in one order on all ranks of the mesh.
@@ -88,14 +118,11 @@ public:
     if (complete_ || P::reduces_each_microbatch)
       reduce_raw();
   }
-  /// Says that the step has no more passes. Collective as end_pass.
-  void end_passes() {
+  void end_passes() override {
     complete_ = true;
     reduce_raw();
   }
-  /// Waits for the reductions, or runs them, and sums over the copies.
-  /// @throws LifecycleError where no gradient was accumulated.
-  void finish() {
+  void finish() override {
     end_passes();
     buckets_.finish();
     if (!gradient_)
@@ -109,8 +136,7 @@ public:
       throw LifecycleError("Parameter " + parameter_.name() + ": the gradient is not finished (call finish() of the GradAccumulator first)");
     return *gradient_;
   }
-  /// Gives the memory back to the pool; reductions under way are waited for.
-  void drop() {
+  void drop() override {
     if (under_way_ > 0)
       buckets_.finish();
     gradient_.reset();

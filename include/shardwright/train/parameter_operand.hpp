@@ -8,7 +8,7 @@
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/parameter_gradient.hpp>
 #include <shardwright/train/shared_parts.hpp>
-#include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape_core.hpp>
 
 #include <type_traits>
 #include <utility>

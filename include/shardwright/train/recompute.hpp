@@ -5,7 +5,7 @@
 /// @brief Which values backward passes compute again instead of keeping them.
 
 #include <shardwright/plan/recompute.hpp>
-#include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape_core.hpp>
 
 #include <cstdint>
 #include <limits>

@@ -122,16 +122,17 @@ template <class P>
 /// the model. Cost: one reading of the blocks, 16 bytes for each of them and rank, and one small broadcast
 /// for each parameter with copies on other meshes. The same on every rank; empty where all is well.
 /// @throws the communicator's errors.
-template <ParameterSet Model>
-[[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, const HostCommunicator& ranks) {
+/// @param optimizer whose state is compared, too
+template <ParameterSet Model, class Optimizer>
+[[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, Optimizer& optimizer,
+                                                               const HostCommunicator& ranks) {
   detail::BlockHashes own;
-  model.for_each_parameter([&](auto& parameter) {
+  for_each_parameter(model, [&](auto& parameter) {
     const std::uint64_t origin = detail::origin_of(parameter);
     own.add(parameter.name(), "weights", origin, parameter.stored());
-    if (auto& state = parameter.state()) {
-      own.add(parameter.name(), "first moment", origin, state->first_moment);
-      own.add(parameter.name(), "second moment", origin, state->second_moment);
-    }
+    optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
+      own.add(parameter.name(), std::string(name), origin, state);
+    });
     if (parameter.master())
       own.add(parameter.name(), "master weights", origin, *parameter.master());
   });
@@ -169,9 +170,9 @@ template <ParameterSet Model>
 
 /// @brief Throws on every rank unless all copies are equal; as find_odd_replicas otherwise.
 /// @throws ReplicaMismatch naming parameters and ranks.
-template <ParameterSet Model>
-void require_equal_replicas(Model& model, const HostCommunicator& ranks, std::int64_t step) {
-  std::vector<ReplicaDifference> found = find_odd_replicas(model, ranks);
+template <ParameterSet Model, class Optimizer>
+void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommunicator& ranks, std::int64_t step) {
+  std::vector<ReplicaDifference> found = find_odd_replicas(model, optimizer, ranks);
   if (found.empty())
     return;
   constexpr std::size_t shown = 3;

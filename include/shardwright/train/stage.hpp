@@ -13,14 +13,17 @@
 #include <shardwright/train/gather_window.hpp>
 #include <shardwright/train/gradient_group.hpp>
 #include <shardwright/train/model_parts.hpp>
-#include <shardwright/train/var_tape.hpp>
+#include <shardwright/train/tape.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -124,7 +127,12 @@ public:
       first += std::remove_reference_t<decltype(holder)>::count(config);
     });
     each_holder([&](auto& holder) {
-      holder.visit([&](auto& part, std::size_t number) { initialize(part, seed, holder.name(number)); });
+      holder.visit([&](auto& part, std::size_t number) {
+        std::vector<detail::ListedPart>& parts = parts_.emplace_back();
+        detail::list_parts(part, holder.name(number), parts);
+        require_ties(parts, detail::ties_of<std::remove_reference_t<decltype(part)>>(config));
+        detail::initialize_parts(parts, seed);
+      });
     });
     const bool first_reads = [] {
       if constexpr (requires { First::gradient_reads_weights; })
@@ -196,11 +204,8 @@ public:
   void for_each_parameter(Visitor&& visit) {
     each_part([&](auto, auto& part, std::size_t) { shardwright::for_each_parameter(part, visit); });
   }
-  /// @brief Visits the parts of this stage in their order.
-  template <class Visitor>
-  void for_each_part(Visitor&& visit) {
-    each_part([&](auto, auto& part, std::size_t) { visit(part); });
-  }
+  /// @brief What its units hold, tied parameters of other stages of the rank among them.
+  [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
 
   /// @brief Where its gradients are reduced; GradAccumulator says so.
   void set_gradients(GradientGroup& gradients) noexcept { gradients_ = &gradients; }
@@ -216,20 +221,24 @@ public:
   /// @{
   [[nodiscard]] detail::GatherWindow& window() noexcept { return window_; }
   template <class Visitor>
-  void for_each_of_unit(std::size_t wanted, Visitor visit) {
-    each_part([&](auto, auto& part, std::size_t unit) {
-      if (unit == wanted)
-        detail::visit_parts<detail::TiedParts::all>(part, {}, [&visit](auto& each, const std::string&) {
-          if constexpr (detail::is_parameter<std::remove_cvref_t<decltype(each)>>)
-            visit(each);
-        });
-    });
+  void for_each_of_unit(std::size_t unit, Visitor visit) {
+    for (const detail::ListedPart& each : parts_[unit])
+      if (each.parameter != nullptr)
+        visit(*each.parameter);
   }
   void begin_backward_use(std::size_t unit) { backward_use_.emplace(*this, unit, true); }
   void end_backward_use() { backward_use_.reset(); }
   /// @}
 
 private:
+  /// Other ranks know of a tied parameter by its part's ties().
+  static void require_ties(const std::vector<detail::ListedPart>& parts, const std::vector<std::string_view>& known) {
+    for (const detail::ListedPart& each : parts)
+      if (each.tied && std::find(known.begin(), known.end(), each.path) == known.end())
+        throw InvalidArgument("Stage: a part must name its tied parameters, but ties(config) of the one that holds " + each.path +
+                              " does not (add `static std::vector<std::string_view> ties(const Config&)` to it)");
+  }
+
   template <class Visitor>
   void each_holder(Visitor&& visit) {
     std::apply([&](auto&... holder) { (visit(holder), ...); }, holders_);
@@ -307,6 +316,7 @@ private:
   bool holds_first_, holds_last_;
   LossScaleOn<target> loss_scale_;
   typename Holders::type holders_;
+  std::vector<std::vector<detail::ListedPart>> parts_; // by unit
   detail::GatherWindow window_;
   std::optional<detail::UnitUse<Stage>> backward_use_;
   GradientGroup* gradients_ = nullptr;

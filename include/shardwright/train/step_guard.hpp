@@ -48,22 +48,22 @@ private:
   std::vector<NonFinitePlace> places_;
 };
 
-/// @brief While it lives, a model's raw gradients are looked at before they are summed over ranks, so that
+/// @brief While it lives, raw gradients are looked at before they are summed over ranks, so that
 /// find_non_finite names the ranks whose gradients they are. For a repetition of a step that was not finite:
 /// it reads every raw gradient once more.
 template <ParameterSet Model>
 class WatchRawGradients {
 public:
-  explicit WatchRawGradients(Model& model) : model_(model) { watch(true); }
+  explicit WatchRawGradients(const GradAccumulator<Model>& gradients) : gradients_(gradients) { watch(true); }
   ~WatchRawGradients() { watch(false); }
   WatchRawGradients(const WatchRawGradients&) = delete;
   WatchRawGradients& operator=(const WatchRawGradients&) = delete;
 
 private:
   void watch(bool on) {
-    model_.for_each_parameter([on](auto& parameter) { parameter.watch(on); });
+    gradients_.for_each_gradient([on](auto& gradient) { gradient.watch(on); });
   }
-  Model& model_;
+  const GradAccumulator<Model>& gradients_;
 };
 
 /// @brief Where a finished step is not finite, the loss first and then parameters in the order of the ranks:
@@ -72,18 +72,15 @@ private:
 /// Gradients are looked at as the reductions left them, and a sum over data ranks shows on all of these
 /// ranks; or else, in a step under WatchRawGradients, before the sums. A loss that is not finite shows on the
 /// rank whose loss it is. Cost: one reading of the gradients and a few hundred bytes for each rank.
-/// @param local_loss this rank's sum of losses, as in GradAccumulator::local_loss
 template <ParameterSet Model>
-[[nodiscard]] std::vector<NonFinitePlace> find_non_finite(Model& model, const HostCommunicator& ranks,
-                                                          double local_loss) {
+[[nodiscard]] std::vector<NonFinitePlace> find_non_finite(const GradAccumulator<Model>& gradients,
+                                                          const HostCommunicator& ranks) {
   std::vector<std::string> own;
-  if (!std::isfinite(local_loss))
+  if (!std::isfinite(gradients.local_loss()))
     own.insert(own.end(), {"", "1"});
-  model.for_each_parameter([&](const auto& parameter) {
-    const std::int64_t elements =
-        parameter.watched() ? parameter.raw_non_finite() : detail::non_finite_elements(parameter.gradient());
-    if (elements > 0)
-      own.insert(own.end(), {parameter.name(), std::to_string(elements)});
+  gradients.for_each_gradient([&](const auto& gradient) {
+    if (const std::int64_t elements = gradient.non_finite(); elements > 0)
+      own.insert(own.end(), {gradient.parameter().name(), std::to_string(elements)});
   });
   std::vector<NonFinitePlace> out;
   const auto all = gather_texts(ranks, own);
@@ -155,23 +152,22 @@ public:
   /// the accumulator.
   /// @throws NonFiniteStep on every rank where the choice is to stop, or after too many skipped steps.
   template <ParameterSet Model>
-  [[nodiscard]] bool admit(Model& model, const GradAccumulator<Model>& accumulator,
-                           const GradientSummary& summary, std::int64_t step) {
+  [[nodiscard]] bool admit(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
+                           std::int64_t step) {
     if (summary.finite()) {
       in_a_row_ = 0;
       return true;
     }
     ++skipped_;
     if (++in_a_row_ == most_in_a_row_ || choice_ == NonFinite::stop)
-      end_run(model, accumulator, step, in_a_row_);
-    places_ = find_non_finite(model, ranks_, accumulator.local_loss());
+      end_run(accumulator, step, in_a_row_);
+    places_ = find_non_finite(accumulator, ranks_);
     return false;
   }
 
   /// @brief The same on a device, which decides: always true. Nothing waits.
   template <ParameterSet Model, class Target>
-  [[nodiscard]] bool admit(Model&, const GradAccumulator<Model>&, const DeviceSummary<Target>& summary,
-                           std::int64_t) {
+  [[nodiscard]] bool admit(const GradAccumulator<Model>&, const DeviceSummary<Target>& summary, std::int64_t) {
     if (!device_state_) {
       device_state_ = detail::BufferHandle(summary.resources().take(sizeof(detail::GuardState)));
       detail::run_once("sw::guard_start", summary.execution(),
@@ -187,9 +183,8 @@ public:
   /// that step. Collective over the ranks; reads the gradients and waits.
   /// @param in_a_row skipped steps up to this one
   template <ParameterSet Model>
-  [[noreturn]] void end_run(Model& model, const GradAccumulator<Model>& accumulator, std::int64_t step,
-                            std::int64_t in_a_row) {
-    places_ = find_non_finite(model, ranks_, accumulator.local_loss());
+  [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, std::int64_t step, std::int64_t in_a_row) {
+    places_ = find_non_finite(accumulator, ranks_);
     throw NonFiniteStep("step " + std::to_string(step) + ": " + sentence() +
                             (choice_ == NonFinite::skip
                                  ? ", the last of " + std::to_string(in_a_row) + " skipped steps in a row"

@@ -2,197 +2,131 @@
 #pragma once
 
 /// @file
-/// @brief A tape: the operations of one microbatch in the order in which they ran, for the passes that follow.
+/// @brief Tape: where Vars begin, and where their gradients are asked for.
 
-#include <shardwright/core/error.hpp>
-#include <shardwright/layout/token_order.hpp>
-#include <shardwright/train/batch_origin.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/tape_core.hpp>
+#include <shardwright/train/var.hpp>
 
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <new>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a tape keeps of the operations that run on it.
-enum class Recording : std::uint8_t {
-  evaluation, ///< Nothing: no gradients follow, and dropout drops nothing.
-  training    ///< What the gradients need.
-};
-
 namespace detail {
 
-/// Memory for nodes, which a tape takes again for every microbatch: after the first ones nothing comes from
-/// the heap.
-class TapeArena {
+/// A value that no operation made.
+template <class L, class Element, class Target>
+class LeafNode final : public TapeNode {
 public:
-  [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment) {
-    for (;; ++chunk_, used_ = 0) {
-      if (chunk_ == chunks_.size())
-        chunks_.push_back({std::make_unique<std::byte[]>(std::max(bytes + alignment, chunk_bytes)),
-                           std::max(bytes + alignment, chunk_bytes)});
-      void* at = chunks_[chunk_].memory.get() + used_;
-      std::size_t left = chunks_[chunk_].bytes - used_;
-      if (std::align(alignment, bytes, at, left) != nullptr) {
-        used_ = chunks_[chunk_].bytes - left + bytes;
-        return at;
-      }
-    }
+  LeafNode(TapeCore& tape, ShardedTensor<L, const Element, Target>&& value, bool wants_gradient)
+      : TapeNode(tape), slot_(*this) {
+    slot_.set(std::move(value));
+    slot_.want_gradient(wants_gradient);
+    if (recomputes()) // nothing computes it again
+      slot_.keep_always();
   }
-  void reset() noexcept { chunk_ = used_ = 0; }
+  void forward() override {}
+  void backward(GradientPass pass) override {
+    if (pass != GradientPass::weight)
+      static_cast<void>(slot_.receive_gradient());
+  }
+  [[nodiscard]] Slot<L, Element, Target>& result() noexcept { return slot_; }
 
 private:
-  static constexpr std::size_t chunk_bytes = std::size_t{1} << 15;
-  struct Chunk {
-    std::unique_ptr<std::byte[]> memory;
-    std::size_t bytes;
-  };
-  std::vector<Chunk> chunks_;
-  std::size_t chunk_ = 0;
-  std::size_t used_ = 0;
+  Slot<L, Element, Target> slot_;
 };
 
-/// Which gradients a node is asked for.
-enum class GradientPass : std::uint8_t { input, weight, both };
-
-class TapeCore;
-
-/// What backward passes compute again.
-struct RecomputationScope {
-  std::uint32_t region = 0; ///< Results stay inside the function whose number this is; 0: none.
-  bool cheap = false;       ///< Each result by itself, whoever reads it.
-};
-
-/// One operation. A node owns its results; those who read them are counted there.
-class TapeNode {
+template <class Target>
+class TapeOn final : public TapeCore {
 public:
-  explicit TapeNode(TapeCore& tape) noexcept;
-  TapeNode(const TapeNode&) = delete;
-  TapeNode& operator=(const TapeNode&) = delete;
-  virtual ~TapeNode() = default;
-
-  /// Computes the results from the operands: once when it is recorded, and again for each result that was
-  /// let go of and is asked for.
-  virtual void forward() = 0;
-  /// The gradients of the operands from those of the results. A node is asked for both at once, or first for
-  /// those of its inputs and later for those of its weights.
-  virtual void backward(GradientPass) = 0;
-
-  [[nodiscard]] TapeCore& tape() const noexcept { return tape_; }
-  /// Whether its results may be let go of after the forward pass, because backward passes compute them again.
-  [[nodiscard]] bool recomputes() const noexcept { return recomputation_.region != 0 || recomputation_.cheap; }
-  /// Whether this node may let go of what `other` gives it: `other` is cheap, or both are of one region.
-  [[nodiscard]] bool recovers(const TapeNode& other) const noexcept {
-    return other.recomputation_.cheap ||
-           (recomputation_.region != 0 && recomputation_.region == other.recomputation_.region);
-  }
-
-private:
-  friend class TapeCore;
-  TapeCore& tape_;
-  TapeNode* before_ = nullptr;
-  RecomputationScope recomputation_;
+  LossScaleOn<Target> loss_scale;
 };
-
-/// The part of a tape that does not depend on a target. It lives until the tape and all values on it are
-/// gone.
-class TapeCore {
-public:
-  TapeCore() = default;
-  TapeCore(const TapeCore&) = delete;
-  TapeCore& operator=(const TapeCore&) = delete;
-  virtual ~TapeCore() { clear(); }
-
-  /// Forgets everything and begins anew. @throws LifecycleError while values of it are in use.
-  void restart(Recording recording, const BatchOrigin& origin, const TokenRuns& runs) {
-    if (references_ > 1)
-      throw LifecycleError("Tape: it must not start anew while " + std::to_string(references_ - 1) +
-                           " values on it are in use (let every Var of the last microbatch go first)");
-    clear();
-    recording_ = recording;
-    origin_ = origin;
-    runs_ = runs;
-    number_ = next_number();
-  }
-
-  /// Puts an operation on the tape and carries it out.
-  template <class Node, class... Arguments>
-  Node& record(Arguments&&... arguments) {
-    Node& node = add<Node>(std::forward<Arguments>(arguments)...);
-    node.forward();
-    return node;
-  }
-  /// Puts an operation on the tape whose result is not asked for yet.
-  template <class Node, class... Arguments>
-  Node& add(Arguments&&... arguments) {
-    static_assert(std::is_base_of_v<TapeNode, Node>);
-    Node* const node = new (arena_.take(sizeof(Node), alignof(Node)))
-        Node(*this, std::forward<Arguments>(arguments)...);
-    node->before_ = std::exchange(last_, node);
-    return *node;
-  }
-  /// Memory for what belongs to a node, which destroys it.
-  [[nodiscard]] TapeArena& arena() noexcept { return arena_; }
-
-  /// The gradients of all nodes, from the last to the first.
-  void backward(GradientPass pass) {
-    replays_ = true;
-    for (TapeNode* node = last_; node != nullptr; node = node->before_)
-      node->backward(pass);
-  }
-  /// Whether what runs forward now is a replay.
-  [[nodiscard]] bool replays() const noexcept { return replays_; }
-
-  [[nodiscard]] bool trains() const noexcept { return recording_ == Recording::training; }
-  [[nodiscard]] const BatchOrigin& origin() const noexcept { return origin_; }
-  [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }
-  /// A number that no other recording has.
-  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-
-  /// What nodes are recorded as from now on; returns what it was.
-  RecomputationScope recompute(RecomputationScope next) noexcept { return std::exchange(recomputation_, next); }
-  [[nodiscard]] const RecomputationScope& recomputation() const noexcept { return recomputation_; }
-  [[nodiscard]] std::uint32_t new_region() noexcept { return ++regions_; }
-
-  void retain() noexcept { ++references_; }
-  void release() noexcept {
-    if (--references_ == 0)
-      delete this;
-  }
-
-private:
-  void clear() noexcept {
-    while (last_ != nullptr)
-      std::exchange(last_, last_->before_)->~TapeNode();
-    arena_.reset();
-    recomputation_ = {};
-    regions_ = 0;
-    replays_ = false;
-  }
-  [[nodiscard]] static std::uint64_t next_number() noexcept {
-    static std::atomic<std::uint64_t> last{0};
-    return ++last;
-  }
-
-  TapeArena arena_;
-  TapeNode* last_ = nullptr;
-  Recording recording_ = Recording::evaluation;
-  BatchOrigin origin_;
-  TokenRuns runs_;
-  std::uint64_t number_ = 0;
-  RecomputationScope recomputation_;
-  std::uint32_t regions_ = 0;
-  bool replays_ = false;
-  long references_ = 1;
-};
-
-inline TapeNode::TapeNode(TapeCore& tape) noexcept : tape_(tape), recomputation_(tape.recomputation()) {}
 
 } // namespace detail
+
+/// @brief The operations of one microbatch, for its gradients.
+///
+/// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` gives the gradients. A tape that
+/// starts anew takes its memory again. It belongs to its rank's thread.
+template <class Target = DefaultTarget>
+class Tape {
+public:
+  Tape() : Tape(Recording::training) {}
+  explicit Tape(Recording recording, const BatchOrigin& origin = {}, const TokenRuns& runs = {})
+      : core_(new detail::TapeOn<Target>) {
+    core_->restart(recording, origin, runs);
+  }
+  Tape(Tape&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  Tape& operator=(Tape other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+  }
+  ~Tape() {
+    if (core_ != nullptr)
+      core_->release();
+  }
+
+  /// @brief Forgets everything and begins anew. @throws LifecycleError while a Var on it is in use.
+  void restart(Recording recording = Recording::training, const BatchOrigin& origin = {}, const TokenRuns& runs = {}) {
+    core_->restart(recording, origin, runs);
+  }
+  /// @brief What the gradients of losses are multiplied with.
+  void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
+
+  /// @brief A tensor of which no gradient is asked: data. It shares the tensor's memory, which must not be written until
+  /// the last gradient.
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> input(ShardedTensor<L, E, Target>&& tensor) {
+    return leaf(std::move(tensor), false);
+  }
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> input(const ShardedTensor<L, E, Target>& tensor) {
+    return leaf(tensor.share(), false);
+  }
+  /// @brief A tensor of which gradient() is asked.
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> variable(ShardedTensor<L, E, Target>&& tensor) {
+    return leaf(std::move(tensor), true);
+  }
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> variable(const ShardedTensor<L, E, Target>& tensor) {
+    return leaf(tensor.share(), true);
+  }
+
+  /// @brief Gives a value its gradient, as if an operation that reads it had.
+  template <LayoutType L, class Element, class E>
+  void seed(const Var<L, Element, Target>& value, ShardedTensor<Gradient<L>, E, Target> gradient,
+            SourceLocation where = SourceLocation::current()) {
+    value.slot().give(std::move(gradient), where);
+  }
+  /// @brief The gradients of everything on the tape, from the last operation to the first: of inputs and of parameters.
+  /// Collective where operations or transitions are.
+  void backward() { core_->backward(detail::GradientPass::both); }
+  /// @brief Those of inputs alone; backward_weights() is to follow.
+  void backward_inputs() { core_->backward(detail::GradientPass::input); }
+  /// @brief Those of parameters, after backward_inputs().
+  void backward_weights() { core_->backward(detail::GradientPass::weight); }
+
+  /// @brief The gradient of a `variable`, after backward(). @throws LifecycleError where there is none.
+  template <LayoutType L, class Element>
+  [[nodiscard]] auto gradient(const Var<L, Element, Target>& variable) const {
+    if (!variable.slot().has_gradient())
+      throw LifecycleError("Tape: a value has a gradient after backward() where it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
+    return variable.slot().gradient();
+  }
+  [[nodiscard]] detail::TapeOn<Target>& core() const noexcept { return *core_; }
+
+private:
+  template <LayoutType L, class E>
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> leaf(ShardedTensor<L, E, Target>&& tensor, bool wants_gradient) {
+    using Element = std::remove_const_t<E>;
+    using Handle = ShardedTensor<L, const Element, Target>;
+    using Node = detail::LeafNode<L, Element, Target>;
+    return Var<L, Element, Target>(
+        core_->template add<Node>(detail::TensorAccess::take<Handle>(std::move(tensor)), wants_gradient).result());
+  }
+
+  detail::TapeOn<Target>* core_;
+};
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -9,7 +9,7 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/tape.hpp>
+#include <shardwright/train/tape_core.hpp>
 
 #include <cstdint>
 #include <type_traits>

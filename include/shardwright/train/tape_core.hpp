@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A tape: the operations of one microbatch in the order in which they ran, for the passes that follow.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/token_order.hpp>
+#include <shardwright/train/batch_origin.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a tape keeps of the operations that run on it.
+enum class Recording : std::uint8_t {
+  evaluation, ///< Nothing: no gradients follow, and dropout drops nothing.
+  training    ///< What the gradients need.
+};
+
+namespace detail {
+
+/// Memory for nodes, which a tape takes again for every microbatch: after the first ones nothing comes from
+/// the heap.
+class TapeArena {
+public:
+  [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment) {
+    for (;; ++chunk_, used_ = 0) {
+      if (chunk_ == chunks_.size())
+        chunks_.push_back({std::make_unique<std::byte[]>(std::max(bytes + alignment, chunk_bytes)),
+                           std::max(bytes + alignment, chunk_bytes)});
+      void* at = chunks_[chunk_].memory.get() + used_;
+      std::size_t left = chunks_[chunk_].bytes - used_;
+      if (std::align(alignment, bytes, at, left) != nullptr) {
+        used_ = chunks_[chunk_].bytes - left + bytes;
+        return at;
+      }
+    }
+  }
+  void reset() noexcept { chunk_ = used_ = 0; }
+
+private:
+  static constexpr std::size_t chunk_bytes = std::size_t{1} << 15;
+  struct Chunk {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes;
+  };
+  std::vector<Chunk> chunks_;
+  std::size_t chunk_ = 0;
+  std::size_t used_ = 0;
+};
+
+/// Which gradients a node is asked for.
+enum class GradientPass : std::uint8_t { input, weight, both };
+
+class TapeCore;
+
+/// What backward passes compute again.
+struct RecomputationScope {
+  std::uint32_t region = 0; ///< Results stay inside the function whose number this is; 0: none.
+  bool cheap = false;       ///< Each result by itself, whoever reads it.
+};
+
+/// One operation. A node owns its results; those who read them are counted there.
+class TapeNode {
+public:
+  explicit TapeNode(TapeCore& tape) noexcept;
+  TapeNode(const TapeNode&) = delete;
+  TapeNode& operator=(const TapeNode&) = delete;
+  virtual ~TapeNode() = default;
+
+  /// Computes the results from the operands: once when it is recorded, and again for each result that was
+  /// let go of and is asked for.
+  virtual void forward() = 0;
+  /// The gradients of the operands from those of the results. A node is asked for both at once, or first for
+  /// those of its inputs and later for those of its weights.
+  virtual void backward(GradientPass) = 0;
+
+  [[nodiscard]] TapeCore& tape() const noexcept { return tape_; }
+  /// Whether its results may be let go of after the forward pass, because backward passes compute them again.
+  [[nodiscard]] bool recomputes() const noexcept { return recomputation_.region != 0 || recomputation_.cheap; }
+  /// Whether this node may let go of what `other` gives it: `other` is cheap, or both are of one region.
+  [[nodiscard]] bool recovers(const TapeNode& other) const noexcept {
+    return other.recomputation_.cheap ||
+           (recomputation_.region != 0 && recomputation_.region == other.recomputation_.region);
+  }
+
+private:
+  friend class TapeCore;
+  TapeCore& tape_;
+  TapeNode* before_ = nullptr;
+  RecomputationScope recomputation_;
+};
+
+/// The part of a tape that does not depend on a target. It lives until the tape and all values on it are
+/// gone.
+class TapeCore {
+public:
+  TapeCore() = default;
+  TapeCore(const TapeCore&) = delete;
+  TapeCore& operator=(const TapeCore&) = delete;
+  virtual ~TapeCore() { clear(); }
+
+  /// Forgets everything and begins anew. @throws LifecycleError while values of it are in use.
+  void restart(Recording recording, const BatchOrigin& origin, const TokenRuns& runs) {
+    if (references_ > 1)
+      throw LifecycleError("Tape: it must not start anew while " + std::to_string(references_ - 1) +
+                           " values on it are in use (let every Var of the last microbatch go first)");
+    clear();
+    recording_ = recording;
+    origin_ = origin;
+    runs_ = runs;
+    number_ = next_number();
+  }
+
+  /// Puts an operation on the tape and carries it out.
+  template <class Node, class... Arguments>
+  Node& record(Arguments&&... arguments) {
+    Node& node = add<Node>(std::forward<Arguments>(arguments)...);
+    node.forward();
+    return node;
+  }
+  /// Puts an operation on the tape whose result is not asked for yet.
+  template <class Node, class... Arguments>
+  Node& add(Arguments&&... arguments) {
+    static_assert(std::is_base_of_v<TapeNode, Node>);
+    Node* const node = new (arena_.take(sizeof(Node), alignof(Node)))
+        Node(*this, std::forward<Arguments>(arguments)...);
+    node->before_ = std::exchange(last_, node);
+    return *node;
+  }
+  /// Memory for what belongs to a node, which destroys it.
+  [[nodiscard]] TapeArena& arena() noexcept { return arena_; }
+
+  /// The gradients of all nodes, from the last to the first.
+  void backward(GradientPass pass) {
+    replays_ = true;
+    for (TapeNode* node = last_; node != nullptr; node = node->before_)
+      node->backward(pass);
+  }
+  /// Whether what runs forward now is a replay.
+  [[nodiscard]] bool replays() const noexcept { return replays_; }
+
+  [[nodiscard]] bool trains() const noexcept { return recording_ == Recording::training; }
+  [[nodiscard]] const BatchOrigin& origin() const noexcept { return origin_; }
+  [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }
+  /// A number that no other recording has.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+
+  /// What nodes are recorded as from now on; returns what it was.
+  RecomputationScope recompute(RecomputationScope next) noexcept { return std::exchange(recomputation_, next); }
+  [[nodiscard]] const RecomputationScope& recomputation() const noexcept { return recomputation_; }
+  [[nodiscard]] std::uint32_t new_region() noexcept { return ++regions_; }
+
+  void retain() noexcept { ++references_; }
+  void release() noexcept {
+    if (--references_ == 0)
+      delete this;
+  }
+
+private:
+  void clear() noexcept {
+    while (last_ != nullptr)
+      std::exchange(last_, last_->before_)->~TapeNode();
+    arena_.reset();
+    recomputation_ = {};
+    regions_ = 0;
+    replays_ = false;
+  }
+  [[nodiscard]] static std::uint64_t next_number() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+  }
+
+  TapeArena arena_;
+  TapeNode* last_ = nullptr;
+  Recording recording_ = Recording::evaluation;
+  BatchOrigin origin_;
+  TokenRuns runs_;
+  std::uint64_t number_ = 0;
+  RecomputationScope recomputation_;
+  std::uint32_t regions_ = 0;
+  bool replays_ = false;
+  long references_ = 1;
+};
+
+inline TapeNode::TapeNode(TapeCore& tape) noexcept : tape_(tape), recomputation_(tape.recomputation()) {}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Steps of training, one after the other: gradients, guard, optimizer and report, on hosts and on devices.
+
+#include <shardwright/mesh/step_capture.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/global_sum.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/loss_scale.hpp>
+#include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/replica_check.hpp>
+#include <shardwright/train/step_graph.hpp>
+#include <shardwright/train/step_guard.hpp>
+#include <shardwright/train/step_reports.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What one step did; the same on every rank.
+struct StepReport {
+  std::int64_t step = 0; ///< From 1.
+  double loss = 0;       ///< Mean over the tokens.
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  std::int64_t tokens = 0; ///< Valid tokens of the global batch.
+  bool skipped = false;    ///< Not taken by the optimizer.
+  std::string note;        ///< Why it was skipped, or what else there is to say of it.
+};
+
+/// @brief How steps are carried out.
+struct TrainingOptions {
+  NonFinite non_finite = NonFinite::stop; ///< What becomes of steps whose loss or gradients are not numbers.
+  std::int64_t most_skipped = 10;         ///< Skipped steps in a row after which the run stops all the same; 0: never.
+  std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
+  bool record = false;                          ///< Keep timelines of pipelines and of reductions.
+  bool capture = false;                         ///< Capture steps on a device, and replay them, where that is possible.
+};
+
+namespace detail {
+
+template <class Model>
+concept Pipelined = requires(Model& model) {
+  model.chunks();
+};
+
+/// Runs the microbatches of a step through a model in one piece.
+template <class Model>
+class WholeRunner {
+public:
+  using Batch = typename Model::Batch;
+  using Loss = typename Model::Loss;
+  explicit WholeRunner(Model& model) : model_(model) {}
+
+  [[nodiscard]] Loss run(std::span<const Batch> batches) {
+    Loss loss{};
+    for (std::size_t i = 0; i < batches.size(); ++i)
+      loss += model_.forward_backward(batches[i], i + 1 == batches.size());
+    return loss;
+  }
+  [[nodiscard]] Loss evaluate(std::span<const Batch> batches) {
+    Loss loss{};
+    for (const Batch& batch : batches)
+      loss += model_.evaluate(batch);
+    return loss;
+  }
+
+private:
+  Model& model_;
+};
+
+template <class Model>
+struct RunnerOf {
+  using type = WholeRunner<Model>;
+};
+template <Pipelined Model>
+struct RunnerOf<Model> {
+  using type = PipelineRunner<typename Model::Stage>;
+};
+
+struct MakeRunner {};
+
+/// A host has none.
+struct NoStepsUnderWay {
+  template <class Mesh>
+  NoStepsUnderWay(const Mesh&, const HostCommunicator&, const TrainingOptions&) {}
+};
+
+/// The steps of a device whose reports are under way.
+template <class Target>
+struct StepsUnderWay {
+  struct Step {
+    std::int64_t number;
+    double learning_rate;
+  };
+
+  template <class Mesh>
+  StepsUnderWay(const Mesh& mesh, const HostCommunicator& world, const TrainingOptions& options)
+      : reports(world.deadline()), graph(CaptureOf<Target>(mesh.core().template resources<Target>()), obstacle(world, options)) {}
+
+  /// Why steps are not captured.
+  [[nodiscard]] static std::string obstacle(const HostCommunicator& world, const TrainingOptions& options) {
+    if (!options.capture)
+      return "not asked for";
+    if (world.size() > 1)
+      return "collectives between ranks need the host, threads to meet and NCCL to be watched, which a graph cannot hold (run one rank)";
+    return {};
+  }
+
+  StepReports<Target> reports;
+  StepGraph<CaptureOf<Target>> graph;
+  std::deque<Step> steps;
+  std::optional<DeviceSummary<Target>> summary;
+  std::optional<DynamicDeviceLossScale<Target>> loss_scale;
+  std::string note;  // to go with the next report
+  bool told = false; // whether the run has said what became of the capture
+};
+
+} // namespace detail
+
+/// @brief A model's training, step by step.
+///
+/// On a host, `step` returns when the step is done. On a device it returns when the step is enqueued, with the report of the
+/// one before; `settle` waits for the rest. A step whose loss or gradients are not finite is repeated under watch, so that
+/// the rank whose gradients they are is named, and then skipped or the end of the run, by choice. All ranks decide alike.
+/// @tparam Model WholeModel or PipelineModel
+template <class Model, class Optimizer = AdamW>
+class Training {
+  using Target = typename Model::target;
+  using Batch = typename Model::Batch;
+  static constexpr bool on_host = Target::host_accessible;
+  using Runner = typename detail::RunnerOf<Model>::type;
+  using Batches = std::span<const Batch>;
+
+public:
+  /// @brief Of a model in one piece.
+  /// @param mesh that of the model; all its ranks take part
+  template <class Mesh>
+  requires(!detail::Pipelined<Model>)
+      Training(const Mesh& mesh, Model& model, Optimizer optimizer = {}, const TrainingOptions& options = {})
+      : Training(mesh, model, mesh.world(), std::move(optimizer), options, detail::MakeRunner{}, model) {}
+
+  /// @brief Of the stages that this rank holds.
+  /// @param world all ranks that hold a part of the model
+  /// @param pipeline the ranks of the pipeline, numbered as in the schedule
+  template <class Mesh>
+  requires(detail::Pipelined<Model>)
+      Training(const Mesh& mesh, Model& model, const HostCommunicator& world, const HostCommunicator& pipeline, Schedule schedule,
+               Optimizer optimizer = {}, const TrainingOptions& options = {})
+      : Training(mesh, model, world, std::move(optimizer), options, detail::MakeRunner{}, pipeline, std::move(schedule), model.chunks(),
+                 PipelineOptions{.record = options.record}) {}
+
+  /// @brief Carries out the next step.
+  ///
+  /// Collective. On a device whose steps are captured, batches must lie in the same memory in every step.
+  /// @param batches called with the number of a step, from 0: its microbatches; called again where a step is repeated
+  /// @return what is known of a step by then: on a host of this one, on a device of the one before
+  /// @throws NonFiniteStep on every rank where the run must end.
+  template <class MakeBatches>
+  [[nodiscard]] std::optional<StepReport> step(MakeBatches&& batches, double learning_rate) {
+    const std::int64_t number = steps_++;
+    if constexpr (on_host)
+      return host_step(number, Batches(batches(number)), learning_rate);
+    else
+      return device_step(number, batches, learning_rate);
+  }
+  /// @brief The next report of a step that is still under way on a device; nothing where there is none.
+  template <class MakeBatches>
+  [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& batches) {
+    if constexpr (!on_host)
+      if (device_.reports.pending() > 0)
+        return take_report(batches);
+    return std::nullopt;
+  }
+
+  /// @brief The summed loss of this rank's batches, without gradients. Collective.
+  [[nodiscard]] auto evaluate(Batches batches) { return runner_.evaluate(batches); }
+  /// @brief The mean loss per token of all ranks. Collective.
+  template <class Loss>
+  [[nodiscard]] MeanLoss mean(const Loss& sums) const {
+    const auto total = sums.read();
+    return detail::mean_over(*core_, total.loss, total.tokens, world_);
+  }
+  /// @brief Throws on every rank unless all copies of weights and optimizer state are equal.
+  /// @throws ReplicaMismatch naming parameters and ranks.
+  void require_equal_replicas() { shardwright::require_equal_replicas(model_, optimizer_, world_, steps_); }
+
+  /// @brief What runs the microbatches: a PipelineRunner where the model is in stages.
+  [[nodiscard]] Runner& runner() noexcept { return runner_; }
+  [[nodiscard]] GradAccumulator<Model>& accumulator() noexcept { return accumulator_; }
+  [[nodiscard]] Optimizer& optimizer() noexcept { return optimizer_; }
+  /// @brief Steps begun so far.
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+
+private:
+  template <class Mesh, class... RunnerArguments>
+  Training(const Mesh& mesh, Model& model, const HostCommunicator& world, Optimizer optimizer, const TrainingOptions& options,
+           detail::MakeRunner, RunnerArguments&&... runner)
+      : core_(&mesh.core()), model_(model), world_(world), options_(options),
+        runner_(std::forward<RunnerArguments>(runner)...), accumulator_(model, world),
+        guard_(options.loss_scale ? NonFinite::skip : options.non_finite, world, options.most_skipped),
+        optimizer_(std::move(optimizer)), device_(mesh, world, options) {
+    if (!options.loss_scale)
+      return;
+    if constexpr (on_host)
+      loss_scale_.emplace(*options.loss_scale);
+    else
+      model.set_loss_scale(device_.loss_scale.emplace(mesh, *options.loss_scale).scale());
+  }
+
+  /// Forwards and backwards of the batches, and the reductions.
+  [[nodiscard]] auto gradients(Batches batches) {
+    if (options_.record)
+      core_->record_background(true);
+    accumulator_.add(runner_.run(batches));
+    return accumulator_.finish();
+  }
+
+  [[nodiscard]] StepReport host_step(std::int64_t number, Batches batches, double learning_rate) {
+    if (loss_scale_)
+      model_.set_loss_scale(loss_scale_->scale());
+    StepReport report;
+    GradientSummary summary = gradients(batches);
+    if (lowers_loss_scale(summary)) {
+      report.skipped = true;
+      report.note = "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_->scale().exponent());
+    } else {
+      std::optional<WatchRawGradients<Model>> watch;
+      if (!summary.finite()) {
+        // Once more, with a look at each rank's own gradients before they are summed: that names the rank.
+        accumulator_.restart();
+        watch.emplace(accumulator_);
+        summary = gradients(batches);
+        if (summary.finite())
+          report.note = "not finite at first, but when repeated (look for a faulty machine)";
+      }
+      report.skipped = !guard_.admit(accumulator_, summary, number + 1);
+      if (report.skipped)
+        report.note = guard_.sentence();
+      else
+        optimizer_.step(model_, summary, learning_rate);
+    }
+    accumulator_.restart();
+    return filled(std::move(report), number, summary, learning_rate);
+  }
+  /// Whether the step overflowed under a loss scale that there is a smaller one to try instead of.
+  [[nodiscard]] bool lowers_loss_scale(const GradientSummary& summary) {
+    return loss_scale_ && !loss_scale_->update(summary.finite()) && loss_scale_->scale() != model_.loss_scale();
+  }
+  [[nodiscard]] static StepReport filled(StepReport report, std::int64_t number, const GradientSummary& summary,
+                                         double learning_rate) {
+    report.step = number + 1;
+    report.loss = summary.loss.value;
+    report.gradient_norm = summary.gradient_norm;
+    report.learning_rate = learning_rate;
+    report.tokens = summary.tokens;
+    return report;
+  }
+
+  /// Sends the step off. The host stays one step ahead of the device, save where the next step forgets this one's timeline.
+  template <class MakeBatches>
+  [[nodiscard]] std::optional<StepReport> device_step(std::int64_t number, MakeBatches& make_batches, double learning_rate) {
+    const Batches batches(make_batches(number));
+    optimizer_.template set_learning_rate<Target>(core_->template resources<Target>(), learning_rate);
+    const StepMode mode = device_.graph.step([&] {
+      device_.summary.emplace(gradients(batches));
+      if (device_.loss_scale)
+        device_.loss_scale->update(*device_.summary);
+      static_cast<void>(guard_.admit(accumulator_, *device_.summary, number + 1));
+      optimizer_.step(model_, *device_.summary);
+      accumulator_.restart();
+    });
+    device_.reports.append(*device_.summary);
+    device_.steps.push_back({number, learning_rate});
+    std::optional<StepReport> before;
+    if (device_.reports.pending() > (options_.record ? 0u : 1u))
+      before.emplace(take_report(make_batches));
+    if (mode == StepMode::captured)
+      device_.note = "captured as a graph, which later steps replay";
+    else if (options_.capture && !device_.told && !device_.graph.obstacle().empty())
+      device_.note = "not captured: " + device_.graph.obstacle();
+    device_.told = device_.told || !device_.note.empty();
+    return before;
+  }
+
+  template <class MakeBatches>
+  [[nodiscard]] StepReport take_report(MakeBatches& make_batches) {
+    const DeviceStepReport device = device_.reports.take();
+    const auto step = device_.steps.front();
+    device_.steps.pop_front();
+    if (device.halted)
+      end_run(step.number, device, make_batches);
+    StepReport report;
+    report.note = std::exchange(device_.note, {});
+    report.skipped = !device.taken;
+    if (report.skipped)
+      report.note += (report.note.empty() ? "" : "; ") + std::string("loss or gradients were not finite");
+    return filled(std::move(report), step.number, device.summary, step.learning_rate);
+  }
+  /// Repeats the step that ended the run, which has changed nothing, with a look at each rank's own
+  /// gradients.
+  template <class MakeBatches>
+  [[noreturn]] void end_run(std::int64_t number, const DeviceStepReport& device, MakeBatches& make_batches) {
+    while (device_.reports.pending() > 0)
+      static_cast<void>(device_.reports.take());
+    accumulator_.restart();
+    const WatchRawGradients<Model> watch(accumulator_);
+    static_cast<void>(gradients(Batches(make_batches(number))).read());
+    guard_.end_run(accumulator_, number + 1, device.skipped);
+  }
+
+  detail::MeshCore* core_;
+  Model& model_;
+  HostCommunicator world_;
+  TrainingOptions options_;
+  Runner runner_;
+  GradAccumulator<Model> accumulator_;
+  StepGuard guard_;
+  Optimizer optimizer_;
+  std::optional<DynamicLossScale> loss_scale_;
+  std::conditional_t<on_host, detail::NoStepsUnderWay, detail::StepsUnderWay<Target>> device_;
+  std::int64_t steps_ = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
