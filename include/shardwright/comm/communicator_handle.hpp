@@ -11,6 +11,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,14 @@ struct GroupClock {
   std::string label;
 };
 
+/// @brief Which group of a split a rank joins, and its order there.
+struct GroupPlace {
+  int colour = 0; ///< Negative: none.
+  int key = 0;
+};
+/// @brief The place of every rank in a split; the same function on all ranks.
+using GroupRule = std::function<GroupPlace(int rank)>;
+
 /// @brief What a handle asks of a transport; one virtual call per communication. `Self` is the interface that
 /// derives from it.
 template <class Self>
@@ -50,6 +59,11 @@ public:
   /// @brief Null for a negative colour.
   [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
                                                     SourceLocation where) = 0;
+  /// @brief split() by a rule that gives every rank's colour and key; what transports without peers need.
+  [[nodiscard]] virtual std::shared_ptr<Self> split_by(const GroupRule& rule, std::string name, SourceLocation where) {
+    const GroupPlace own = rule(rank());
+    return split(own.colour, own.key, std::move(name), where);
+  }
   virtual void abort(const std::string& reason) = 0;
   /// @brief Throws what the call would throw because the group has ended; waits for nothing.
   virtual void require_alive(const CollectiveCall& call) = 0;
@@ -98,6 +112,12 @@ public:
   [[nodiscard]] Self split(int colour, int key, std::string name = {},
                            SourceLocation where = SourceLocation::current()) {
     return Self(transport().split(colour, key, std::move(name), where));
+  }
+
+  /// @brief The same where a rule knows the place of every rank, not only of this one.
+  [[nodiscard]] Self split_by(const GroupRule& rule, std::string name = {},
+                              SourceLocation where = SourceLocation::current()) {
+    return Self(transport().split_by(rule, std::move(name), where));
   }
 
   /// @brief Collective over this whole group: the group of `ranks`, in that order; invalid on ranks outside

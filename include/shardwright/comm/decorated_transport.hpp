@@ -29,6 +29,11 @@ public:
     Handle part = below_.split(colour, key, std::move(name), where);
     return part.valid() ? around(std::move(part)) : nullptr;
   }
+  [[nodiscard]] std::shared_ptr<Interface> split_by(const GroupRule& rule, std::string name,
+                                                    SourceLocation where) override {
+    Handle part = below_.split_by(rule, std::move(name), where);
+    return part.valid() ? around(std::move(part)) : nullptr;
+  }
   void abort(const std::string& reason) override { below_.abort(reason); }
   void require_alive(const CollectiveCall& call) override { below_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {

@@ -8,6 +8,7 @@
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/pool_block.hpp>
+#include <shardwright/mesh/dry_run_record.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -47,6 +48,7 @@ struct Buffer {
   std::size_t requested = 0;
   std::size_t size_class = 0;
   std::int32_t references = 0;
+  std::uint32_t holder = 0; ///< For the record of a dry run.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
 };
@@ -54,7 +56,7 @@ struct Buffer {
 /// Free lists by size.
 class BufferPool {
 public:
-  explicit BufferPool(MeshCore& core) : core_(&core) {}
+  explicit BufferPool(MeshCore& core) : core_(&core), record_(DryRunRecord::current()) {}
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
   virtual ~BufferPool() = default;
@@ -77,7 +79,7 @@ public:
     if (buffer != nullptr) {
       head = buffer->next;
     } else {
-      buffer = new Buffer{nullptr, rounded, 0, size_class, 0, this, nullptr};
+      buffer = new Buffer{nullptr, rounded, 0, size_class, 0, 0, this, nullptr};
       try {
         buffer->data = allocate(rounded);
       } catch (const Error&) { // of a call that the stream waits for
@@ -99,6 +101,8 @@ public:
     statistics_.requested_bytes += bytes;
     if (statistics_.used_bytes > statistics_.peak_bytes)
       reset_peak();
+    if (record_ != nullptr)
+      buffer->holder = record_->take(bytes, rounded);
     retain(*core_);
     return buffer;
   }
@@ -109,6 +113,8 @@ public:
     head = buffer;
     statistics_.used_bytes -= buffer->bytes;
     statistics_.requested_bytes -= buffer->requested;
+    if (record_ != nullptr)
+      record_->give_back(buffer->holder, buffer->requested, buffer->bytes);
     release(*core_);
   }
 
@@ -130,6 +136,7 @@ protected:
 
 private:
   MeshCore* core_;
+  DryRunRecord* record_; // of the dry run that the pool was made in
   std::array<Buffer*, pool_size_classes> free_{};
   PoolStatistics statistics_;
   std::string note_;

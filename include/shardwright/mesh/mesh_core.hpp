@@ -255,21 +255,19 @@ private:
     for (unsigned mask = 0; mask < communicators_.size(); ++mask) {
       if ((mask & ~wide_) != 0)
         continue;
-      int colour = 0;
-      int key = 0;
-      for (int axis = 0; axis < axis_count_; ++axis) {
-        const bool inside = (mask >> axis & 1u) != 0;
-        int& number = inside ? key : colour;
-        number = number * extent(axis) + coordinate(axis);
-      }
-      if (mask == wide_) {
-        communicators_[mask] = world_;
-      } else {
-        communicators_[mask] = world_.split(colour, key, label(mask));
-      }
+      const auto rule = [this, mask](int rank) {
+        GroupPlace place;
+        for (int axis = 0; axis < axis_count_; ++axis) {
+          const bool inside = (mask >> axis & 1u) != 0;
+          int& number = inside ? place.key : place.colour;
+          number = number * extent(axis) + coordinate_of(rank, axis);
+        }
+        return place;
+      };
+      communicators_[mask] = mask == wide_ ? world_ : world_.split_by(rule, label(mask));
       for (const Background purpose : {Background::reductions, Background::gathers})
-        background_[static_cast<std::size_t>(purpose)][mask] = world_.split(
-            colour, key, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
+        background_[static_cast<std::size_t>(purpose)][mask] =
+            world_.split_by(rule, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
     }
   }
 

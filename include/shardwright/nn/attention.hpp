@@ -191,6 +191,7 @@ namespace operation {
 /// @brief rotate and its gradient, in place where nobody else holds the memory.
 template <class Element, class Target, class Order>
 struct Rotary {
+  static constexpr std::string_view name = "rotary";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   const RotaryTable<Element, Target>* table;

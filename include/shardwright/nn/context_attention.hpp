@@ -90,6 +90,7 @@ namespace operation {
 /// @brief attention with its gradient, which computes the scores again.
 template <class Order>
 struct Attention {
+  static constexpr std::string_view name = "attention";
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = true;
   TokenPositions<Order> positions;

@@ -64,6 +64,7 @@ namespace operation {
 /// @brief Dropout with its gradient, which is the same mask and factor; in the memory of what it drops from where nobody
 /// else holds that.
 struct Dropout {
+  static constexpr std::string_view name = "dropout";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   DropoutUse use;

@@ -63,10 +63,12 @@ public:
   }
 
   void forward() override {
+    const MemoryFor memory(MemoryKind::activations, "embedding");
     const auto reading = table_.reading();
     y_.set(embed(ids_, table_.read()));
   }
   void backward(GradientPass pass) override {
+    const MemoryFor memory(MemoryKind::activations, "embedding");
     const bool arrived = y_.receive_gradient();
     if (pass == GradientPass::input)
       return;

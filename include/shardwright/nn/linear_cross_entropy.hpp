@@ -73,6 +73,7 @@ public:
   }
 
   void forward() override {
+    const MemoryFor memory(MemoryKind::activations, "cross entropy");
     Scores scores = [this] {
       const auto reading = table_.reading();
       return operation::LinearScores{}.forward(where_, x_.read(), table_.read());
@@ -88,6 +89,7 @@ public:
   }
 
   void backward(GradientPass pass) override {
+    const MemoryFor memory(MemoryKind::activations, "cross entropy");
     if (!scores_gradient_)
       forward();
     if (pass != GradientPass::input) {

@@ -53,6 +53,7 @@ public:
   }
 
   void forward() override {
+    const MemoryFor memory(MemoryKind::activations, "norm");
     std::apply(
         [this](auto&... weight) {
           [[maybe_unused]] const auto readings = std::tuple{weight.reading()...};
@@ -71,6 +72,7 @@ public:
 
   void backward(GradientPass pass) override {
     if (pass != GradientPass::weight) {
+      const MemoryFor memory(MemoryKind::activations, "norm");
       if (y_.receive_gradient())
         give_gradient();
       x_.let_go();

@@ -52,6 +52,7 @@ namespace operation {
 
 /// @brief SwiGLU with its gradient, which is computed in the memory of the input where nobody else holds it.
 struct SwiGlu {
+  static constexpr std::string_view name = "swiglu";
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = false;
 

@@ -38,7 +38,9 @@ void copy_block(const typename Target::execution_space& execution, const Element
                 const StridedBlock& from, Element* out) {
   if (from.count() == 0)
     return;
-  if constexpr (Target::host_accessible) {
+  if constexpr (only_counts<typename Target::execution_space>) {
+    // Nothing lies in the memory.
+  } else if constexpr (Target::host_accessible) {
     wait_for_kernels(execution); // this thread copies now
     if (from.contiguous()) {
       std::copy_n(in + from.offset, from.count(), out);

@@ -18,7 +18,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class Target, class Element>
 void copy_to_target(const typename Target::execution_space& execution, const Element* from, Element* to,
                     std::size_t count) {
-  if constexpr (Target::host_accessible) {
+  if constexpr (only_counts<typename Target::execution_space>) {
+    static_cast<void>(execution), static_cast<void>(from), static_cast<void>(to), static_cast<void>(count);
+  } else if constexpr (Target::host_accessible) {
     std::copy_n(from, count, to);
   } else {
     using Host = Kokkos::View<const Element*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
@@ -30,7 +32,10 @@ void copy_to_target(const typename Target::execution_space& execution, const Ele
 template <class Target, class Element>
 void copy_to_host(const typename Target::execution_space& execution, const Element* from, Element* to,
                   std::size_t count) {
-  if constexpr (Target::host_accessible) {
+  if constexpr (only_counts<typename Target::execution_space>) {
+    static_cast<void>(execution), static_cast<void>(from);
+    std::fill_n(to, count, Element(1)); // what a dry run says of every number
+  } else if constexpr (Target::host_accessible) {
     wait_for_kernels(execution);
     std::copy_n(from, count, to);
   } else {

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -166,6 +167,7 @@ namespace operation {
 
 /// @brief Y = X W with its gradients, dX = dY W^T and dW = X^T dY.
 struct Matmul {
+  static constexpr std::string_view name = "matmul";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
   template <class X, class W>
@@ -188,6 +190,7 @@ struct Matmul {
 
 /// @brief Y = X W^T with its gradients, dX = dY W and dW = dY^T X.
 struct MatmulTransposed {
+  static constexpr std::string_view name = "matmul_transposed";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
   template <class X, class W>

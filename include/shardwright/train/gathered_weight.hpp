@@ -26,6 +26,7 @@ public:
   void start(const Stored& stored) {
     if (uses_++ > 0)
       return;
+    const MemoryFor memory(MemoryKind::gathered_weights);
     gather_.template bind<Transition<typename Stored::layout, Compute>>(stored.core(), stored.shape(),
                                                                         Background::gathers);
     if (gather_.kind != BucketCollective::Kind::one) {

@@ -109,6 +109,7 @@ private:
   }
 
   void start(std::unique_ptr<Bucket> bucket) {
+    const MemoryFor purpose(MemoryKind::gradients);
     const BucketCollective& collective = *bucket->entries.front().collective;
     CollectiveCall call = collective.call;
     call.element = element_type_of<Element>();

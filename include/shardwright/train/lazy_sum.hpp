@@ -31,6 +31,7 @@ public:
         right_.keep(*this);
       }
     }
+    const MemoryFor memory(MemoryKind::activations, "sum");
     y_.expect(left_.resources(), left_.shape(), this);
     terms_.emplace(Pair{left_.read(), right_.read()});
   }
@@ -44,6 +45,7 @@ public:
   }
 
   void forward() override {
+    const MemoryFor memory(MemoryKind::activations, "sum");
     auto [left, right] = take_terms();
     y_.set(sum_of(std::move(left), std::move(right)));
   }
@@ -52,6 +54,7 @@ public:
     if (pass == GradientPass::weight)
       return;
     terms_.reset();
+    const MemoryFor memory(MemoryKind::activations, "sum");
     if (y_.receive_gradient()) {
       auto gradient = y_.take_gradient();
       if (left_.wants_gradient())

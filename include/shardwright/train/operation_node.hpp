@@ -9,10 +9,20 @@
 #include <shardwright/train/var.hpp>
 
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// What a dry run calls an operation.
+template <class Operation>
+inline constexpr std::string_view name_of_operation = [] {
+  if constexpr (requires { Operation::name; })
+    return std::string_view(Operation::name);
+  else
+    return std::string_view("operation");
+}();
 
 /// The result of an operation, and what its gradient needs beside operands and result.
 template <class Value, class State>
@@ -61,6 +71,7 @@ public:
   }
 
   void forward() override {
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     if constexpr (Parts::has_state) {
       auto made = operation_.forward(where_, x_.read());
       if (y_.wants_gradient() && (tape().replays() || !recomputes()))
@@ -74,6 +85,7 @@ public:
   void backward(GradientPass pass) override {
     if (pass == GradientPass::weight)
       return;
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     if (y_.receive_gradient())
       give_gradient();
     x_.let_go();
@@ -133,12 +145,14 @@ public:
   }
 
   void forward() override {
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     [[maybe_unused]] const auto left_reading = left_.reading();
     [[maybe_unused]] const auto right_reading = right_.reading();
     y_.set(operation_.forward(where_, left_.read(), right_.read()));
   }
 
   void backward(GradientPass pass) override {
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     const unsigned parameters = (Left::is_parameter ? left_side : 0) | (Right::is_parameter ? right_side : 0);
     const unsigned now = pass == GradientPass::both    ? left_side | right_side
                          : pass == GradientPass::weight ? parameters

@@ -59,6 +59,7 @@ public:
   [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups) {
     std::unique_ptr<AnyState>& place = states_[&parameter];
     if (place == nullptr) {
+      const detail::MemoryFor memory(MemoryKind::optimizer_state);
       auto made = std::make_unique<State<P>>();
       for (std::size_t i = 0; i < count; ++i) {
         made->tensors.emplace_back(parameter.resources(), parameter.shape());

@@ -190,6 +190,7 @@ public:
     if (initialized())
       throw LifecycleError("Parameter " + name_ + ": it must be initialized once, but is to become " + name +
                            ", too (list it in one module, or make it a TiedParameter)");
+    const detail::MemoryFor memory(MemoryKind::parameters);
     ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
     if (initial_.deviation > 0)
       fill_normal(weights, {seed, initial_.key.value_or(detail::key_of(name))}, initial_.mean, initial_.deviation);
@@ -271,6 +272,7 @@ public:
   template <class Change>
   void update_weights(Change change) {
     require_released();
+    const detail::MemoryFor memory(MemoryKind::parameters);
     if constexpr (has_master) {
       change(*master_);
       if constexpr (Target::host_accessible)
@@ -293,6 +295,7 @@ private:
   using Master = std::optional<GradientTensor>;
 
   [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
+    [[maybe_unused]] const detail::MemoryFor memory(MemoryKind::master_weights);
     if constexpr (has_master)
       return redistribute<state_layout>(weights.clone());
     else

@@ -81,6 +81,7 @@ public:
     if (complete_)
       throw LifecycleError("Parameter " + parameter_.name() + ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
     const bool first = !raw_;
+    const MemoryFor memory(MemoryKind::gradients);
     if (first)
       raw_.emplace(parameter_.resources(), parameter_.shape());
     return {*raw_, first ? Number(0) : Number(1)};
@@ -150,6 +151,7 @@ public:
 private:
   /// Sends the raw gradient on its way, if there is one.
   void reduce_raw() {
+    const MemoryFor memory(MemoryKind::gradients);
     if (raw_) {
       if (watched_)
         raw_non_finite_ += non_finite_elements(*raw_);
@@ -181,6 +183,7 @@ private:
   }
 
   void take(int phase, BufferHandle memory, const Number* at, bool alone) override {
+    const MemoryFor purpose(MemoryKind::gradients);
     --under_way_;
     if (phase == 1)
       return place(gradient_, std::move(memory), at, alone);

@@ -47,6 +47,7 @@ public:
     if (planned.input.kind != Kind::remote)
       return;
     Input& input = inputs_[planned.input.slot];
+    const MemoryFor purpose(MemoryKind::messages);
     input.tensor.emplace(memory());
     order_call_after<Target>(input.tensor->execution());
     input.receive =

@@ -148,7 +148,8 @@ private:
   void join_copies(HostCommunicator& ranks, const StagePlacement& placement, const LayerPartition& layers) {
     const int rank = ranks.rank();
     if (placement.order == StageOrder::bidirectional) {
-      const HostCommunicator copies = ranks.split(std::min(rank, placement.ranks - 1 - rank), rank, "copies");
+      const HostCommunicator copies = ranks.split_by(
+          [&](int each) { return GroupPlace{std::min(each, placement.ranks - 1 - each), each}; }, "copies");
       for (const auto& stage : stages_)
         for (const auto& unit : stage->parts())
           for (const detail::ListedPart& each : unit)
@@ -159,10 +160,13 @@ private:
     for (const Holders& holders : tied_holders(placement, layers)) {
       if (holders.ranks.size() < 2)
         continue;
-      const bool holds = std::find(holders.ranks.begin(), holders.ranks.end(), rank) != holders.ranks.end();
-      const HostCommunicator copies = ranks.split(holds ? 0 : -1, rank, "tied");
+      const auto holds = [&](int each) {
+        return std::find(holders.ranks.begin(), holders.ranks.end(), each) != holders.ranks.end();
+      };
+      const HostCommunicator copies =
+          ranks.split_by([&](int each) { return GroupPlace{holds(each) ? 0 : -1, each}; }, "tied");
       for_each_tied([&](const Stage&, const detail::ListedPart& tied) {
-        if (holds && tied.path == holders.name)
+        if (holds(rank) && tied.path == holders.name)
           tied.parameter->set_copies(copies);
       });
     }

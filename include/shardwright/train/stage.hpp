@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -129,7 +130,8 @@ public:
     each_holder([&](auto& holder) {
       holder.visit([&](auto& part, std::size_t number) {
         std::vector<detail::ListedPart>& parts = parts_.emplace_back();
-        detail::list_parts(part, holder.name(number), parts);
+        names_.push_back(holder.name(number));
+        detail::list_parts(part, names_.back(), parts);
         require_ties(parts, detail::ties_of<std::remove_reference_t<decltype(part)>>(config));
         detail::initialize_parts(parts, seed);
       });
@@ -226,8 +228,14 @@ public:
       if (each.parameter != nullptr)
         visit(*each.parameter);
   }
-  void begin_backward_use(std::size_t unit) { backward_use_.emplace(*this, unit, true); }
-  void end_backward_use() { backward_use_.reset(); }
+  void begin_backward_use(std::size_t unit) {
+    detail::memory_purpose().part = names_[unit];
+    backward_use_.emplace(*this, unit, true);
+  }
+  void end_backward_use() {
+    backward_use_.reset();
+    detail::memory_purpose().part = {};
+  }
   /// @}
 
 private:
@@ -274,6 +282,7 @@ private:
       if (marked)
         tape.core().template record<detail::UnitMark<Stage>>(*this, unit, true);
       {
+        detail::memory_purpose().part = names_[unit];
         const detail::UnitUse<Stage> use(*this, unit, false);
         if constexpr (place == 0) {
           stream.emplace(part(tape, batch));
@@ -285,6 +294,7 @@ private:
             stream.emplace(std::move(out));
         }
       }
+      detail::memory_purpose().part = {};
       if (marked)
         tape.core().template record<detail::UnitMark<Stage>>(*this, unit, false);
     });
@@ -317,6 +327,7 @@ private:
   LossScaleOn<target> loss_scale_;
   typename Holders::type holders_;
   std::vector<std::vector<detail::ListedPart>> parts_; // by unit
+  std::deque<std::string> names_;                      // of units, in their places
   detail::GatherWindow window_;
   std::optional<detail::UnitUse<Stage>> backward_use_;
   GradientGroup* gradients_ = nullptr;

@@ -6,6 +6,7 @@
 /// instance.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -104,14 +105,9 @@ template <class Execution>
     return Kokkos::Experimental::require(range, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
-/// Runs functor(i) for i in [0, count) on the instance. Labels below 16 characters do not allocate.
+/// Launches functor(i) for i in [0, count) on the instance.
 template <class Execution, class Functor>
-void run(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
-  static_assert(
-      sizeof(Functor) <= functor_bytes,
-      "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a wait (leave arrays in memory and pass pointers to them)");
-  if (count == 0)
-    return;
+void launch(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
   const auto range = launch_range(execution, count);
 #if defined(KOKKOS_ENABLE_CUDA)
   if constexpr (std::is_same_v<Execution, Kokkos::Cuda>) {
@@ -122,6 +118,19 @@ void run(const char* label, const Execution& execution, std::size_t count, const
   }
 #endif
   Kokkos::parallel_for(label, range, functor);
+}
+
+/// Runs functor(i) for i in [0, count) on the instance; nothing where it only counts. Labels below 16 characters do not
+/// allocate.
+template <class Execution, class Functor>
+void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& execution,
+         [[maybe_unused]] std::size_t count, [[maybe_unused]] const Functor& functor) {
+  static_assert(
+      sizeof(Functor) <= functor_bytes,
+      "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a wait (leave arrays in memory and pass pointers to them)");
+  if constexpr (!shardwright::detail::only_counts<Execution>)
+    if (count > 0)
+      launch(label, execution, count, functor);
 }
 
 /// A functor whose every call a warp makes together.

@@ -5,6 +5,7 @@
 /// @brief Local matrix product: the host's BLAS or cuBLAS where there is one, else our own kernels.
 
 #include <shardwright/core/element.hpp>
+#include <shardwright/mesh/dry_run_record.hpp>
 #include <shardwright/tensor/kernels/gemm_problem.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/product.hpp>
@@ -80,7 +81,9 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   const Number keep = static_cast<Number>(beta);
   const detail::Factor<Element> first{left.data, left.stride, ta};
   const detail::Factor<Element> second{right.data, right.stride, tb};
-  if constexpr (!detail::runs_on_host<Execution>)
+  if constexpr (shardwright::detail::only_counts<Execution>)
+    shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
+  else if constexpr (!detail::runs_on_host<Execution>)
     detail::device_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
   else if constexpr (is_narrow<Element>)
     detail::widened_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A target without storage and kernels: tensors on it have shapes, and the pool counts them.
+
+#include <shardwright/comm/pretend_world.hpp>
+#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/mesh/target.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Stands for instances of `Execution`; nothing runs on it.
+template <class Execution>
+class CountingExecution {
+public:
+  using counts_for = Execution;
+  using memory_space = typename Execution::memory_space;
+  [[nodiscard]] int concurrency() const { return Execution().concurrency(); }
+  void fence() const noexcept {}
+};
+
+/// @brief The target of a dry run: as `Base`, without memory and without kernels. Numbers that are read of it are 1.
+template <class Base>
+struct Counting {
+  using base = Base;
+  using execution_space = CountingExecution<typename Base::execution_space>;
+  using memory_space = typename Base::memory_space;
+  static constexpr bool host_accessible = Base::host_accessible;
+
+  [[nodiscard]] static execution_space make_execution_space() { return {}; }
+  /// @brief Addresses that no memory has, a different one for each block.
+  [[nodiscard]] static void* allocate(const execution_space&, const char*, std::size_t bytes) {
+    return detail::pretended_memory(bytes);
+  }
+  static void deallocate(const execution_space&, const char*, void*, std::size_t) noexcept {}
+  [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group, const execution_space&) {
+    return detail::pretended_device_group(group, detail::DryRunRecord::current()->log);
+  }
+  [[nodiscard]] static bool idle(const execution_space&) noexcept { return true; }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

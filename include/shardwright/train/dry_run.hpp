@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a program takes and does on one rank of any world, found without the world.
+
+#include <shardwright/comm/pretend_world.hpp>
+#include <shardwright/mesh/counting_target.hpp>
+#include <shardwright/mesh/dry_run_record.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What one rank of a program would take and do.
+struct DryRun {
+  int rank = 0;
+  MemoryTable memory;                ///< Of its pools, when they have most in use.
+  std::vector<MemoryHolder> holders; ///< Who has it then, the largest first.
+  std::vector<RecordedCall> calls;   ///< To other ranks, in their order.
+  double flops = 0;                  ///< Floating-point operations of its matrix products and attention.
+};
+
+/// @brief Runs `program(world)` as rank `rank` of a world of `ranks` that is not there.
+///
+/// The program must use `Counting<Target>` for its tensors: they have shapes, but neither memory nor kernels, so any size
+/// fits. Everything else is the real code. Numbers that the host reads are 1. Cost: some microseconds for each operation.
+/// @throws what the program throws; InvalidArgument for a rank that is not in the world.
+template <class Program>
+[[nodiscard]] DryRun dry_run(int ranks, int rank, Program&& program) {
+  detail::DryRunRecord record;
+  struct Entered {
+    explicit Entered(detail::DryRunRecord& own) : before(std::exchange(detail::DryRunRecord::current(), &own)) {}
+    ~Entered() { detail::DryRunRecord::current() = before; }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+    detail::DryRunRecord* before;
+  } const entered(record);
+  std::forward<Program>(program)(pretend_world(ranks, rank, record.log));
+  return {rank, record.peak(), record.holders_at_peak(), record.log->calls(), record.flops};
+}
+
+namespace detail {
+
+/// "all_reduce of 4096 bytes at model.cpp:12".
+[[nodiscard]] inline std::string text_of(const RecordedCall& call) {
+  std::string out = std::string(name_of(call.operation)) + " of " + std::to_string(call.bytes) + " bytes";
+  if (call.peer >= 0)
+    out += (call.operation == Operation::receive ? " from rank " : call.operation == Operation::send ? " to rank " : " of rank ") +
+           std::to_string(call.peer);
+  return call.where.line == 0 ? out : out + " at " + call.where.text();
+}
+
+/// Whether two ranks of a group mean one collective; blocks of uneven shards differ.
+[[nodiscard]] inline bool same_collective(const RecordedCall& left, const RecordedCall& right) {
+  const bool equal_blocks = left.operation == Operation::all_reduce || left.operation == Operation::broadcast;
+  return left.operation == right.operation && left.reduce_op == right.reduce_op && left.element == right.element &&
+         left.peer == right.peer && (!equal_blocks || left.bytes == right.bytes);
+}
+
+/// The calls of one kind of a rank: its collectives on a group, or its messages to or from one rank.
+struct CallSequence {
+  int rank;
+  std::vector<const RecordedCall*> calls;
+};
+
+/// The first place where two sequences differ, in a sentence; empty where they agree.
+template <class Same>
+[[nodiscard]] std::string first_difference(const CallSequence& left, const CallSequence& right, const std::string& group, Same same) {
+  const std::size_t common = std::min(left.calls.size(), right.calls.size());
+  std::size_t at = 0;
+  while (at < common && same(*left.calls[at], *right.calls[at]))
+    ++at;
+  if (at == left.calls.size() && at == right.calls.size())
+    return {};
+  const auto side = [at](const CallSequence& sequence) {
+    return "rank " + std::to_string(sequence.rank) +
+           (at < sequence.calls.size() ? " " + text_of(*sequence.calls[at]) : std::string(" none"));
+  };
+  return "call " + std::to_string(at + 1) + " on " + group + ": " + side(left) + ", " + side(right);
+}
+
+} // namespace detail
+
+/// @brief Where ranks of one world would not make the same calls in the same order, a sentence for each group of them.
+///
+/// Collectives are compared on every group that several of the ranks are in, messages where both sides are among the ranks.
+/// Empty for a program whose calls agree: for these ranks, and for the numbers that a dry run reads.
+[[nodiscard]] inline std::vector<std::string> call_differences(std::span<const DryRun> runs) {
+  struct Group {
+    std::string name;
+    std::vector<detail::CallSequence> collectives;
+  };
+  std::map<std::uint64_t, Group> groups;
+  std::map<std::tuple<std::uint64_t, int, int>, std::array<detail::CallSequence, 2>> messages; // group, from, to
+  std::set<int> ranks;
+  for (const DryRun& run : runs)
+    ranks.insert(run.rank);
+  for (const DryRun& run : runs)
+    for (const RecordedCall& call : run.calls) {
+      Group& group = groups[call.group_id];
+      group.name = call.group;
+      if (call.operation == Operation::send || call.operation == Operation::receive) {
+        const bool sends = call.operation == Operation::send;
+        if (ranks.count(call.peer) == 0)
+          continue;
+        auto& sides = messages[{call.group_id, sends ? run.rank : call.peer, sends ? call.peer : run.rank}];
+        sides[0].rank = sends ? run.rank : call.peer;
+        sides[1].rank = sends ? call.peer : run.rank;
+        sides[sends ? 0 : 1].calls.push_back(&call);
+      } else {
+        if (group.collectives.empty() || group.collectives.back().rank != run.rank)
+          group.collectives.push_back({run.rank, {}});
+        group.collectives.back().calls.push_back(&call);
+      }
+    }
+  std::vector<std::string> out;
+  for (const auto& [id, group] : groups)
+    for (std::size_t i = 1; i < group.collectives.size(); ++i)
+      if (std::string text = detail::first_difference(group.collectives[0], group.collectives[i], group.name, detail::same_collective);
+          !text.empty())
+        out.push_back(std::move(text));
+  for (const auto& [key, sides] : messages) {
+    // Messages meet by their tags, not by their order.
+    auto sorted = sides;
+    for (detail::CallSequence& side : sorted)
+      std::stable_sort(side.calls.begin(), side.calls.end(),
+                       [](const RecordedCall* left, const RecordedCall* right) { return left->tag < right->tag; });
+    if (std::string text = detail::first_difference(sorted[0], sorted[1], groups[std::get<0>(key)].name,
+                                                    [](const RecordedCall& left, const RecordedCall& right) {
+                                                      return left.tag == right.tag && left.bytes == right.bytes && left.element == right.element;
+                                                    });
+        !text.empty())
+      out.push_back(std::move(text));
+  }
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
