@@ -46,13 +46,21 @@ public:
   [[nodiscard]] const std::vector<RecordedCall>& calls() const noexcept { return calls_; }
   void clear() noexcept { calls_.clear(); }
 
-  /// @brief The id of a group that is made now, of these ranks of the world.
+  /// @brief A group that this rank is in.
+  struct Group {
+    std::uint64_t id;
+    std::string name;
+  };
+  [[nodiscard]] const std::vector<Group>& groups() const noexcept { return known_; }
+
+  /// @brief Adds a group, of these ranks of the world; its id.
   template <class WorldRank>
-  [[nodiscard]] std::uint64_t add_group(int size, WorldRank world_rank) {
+  [[nodiscard]] std::uint64_t add_group(const std::string& name, int size, WorldRank world_rank) {
     std::uint64_t members = static_cast<std::uint64_t>(size);
     for (int rank = 0; rank < size; ++rank)
       members = detail::mixed(members, static_cast<std::uint64_t>(world_rank(rank)));
-    return detail::mixed(members, static_cast<std::uint64_t>(groups_[members]++));
+    known_.push_back({detail::mixed(members, static_cast<std::uint64_t>(groups_[members]++)), name});
+    return known_.back().id;
   }
   /// @param world_rank gives the rank in the world of a rank of the group
   template <class WorldRank>
@@ -85,6 +93,7 @@ private:
   }
 
   std::vector<RecordedCall> calls_;
+  std::vector<Group> known_;
   std::map<std::uint64_t, int> groups_; // how many have the same ranks
 };
 
@@ -95,7 +104,7 @@ class LoggedTransport final : public DecoratedTransport {
 public:
   LoggedTransport(HostCommunicator below, std::shared_ptr<CallLog> log)
       : DecoratedTransport(std::move(below)), log_(std::move(log)), name_(DecoratedTransport::name()),
-        id_(log_->add_group(size(), [this](int rank) { return world_rank(rank); })) {}
+        id_(log_->add_group(name_, size(), [this](int rank) { return world_rank(rank); })) {}
 
   void run(const CollectiveCall& call) override {
     note(call, false);

@@ -48,7 +48,7 @@ struct PretendedGroup {
 
   PretendedGroup(std::shared_ptr<CallLog> calls, std::string called, std::vector<int> ranks, int own)
       : log(std::move(calls)), name(std::move(called)), members(std::move(ranks)), rank(own),
-        id(log->add_group(size(), [this](int each) { return members[static_cast<std::size_t>(each)]; })) {}
+        id(log->add_group(name, size(), [this](int each) { return members[static_cast<std::size_t>(each)]; })) {}
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
 
   /// Writes a call down. Where its memory is real, this rank's data stand for every rank's.

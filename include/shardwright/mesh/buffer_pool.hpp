@@ -49,6 +49,7 @@ struct Buffer {
   std::size_t size_class = 0;
   std::int32_t references = 0;
   std::uint32_t holder = 0; ///< For the record of a dry run.
+  std::uint8_t list = 0;    ///< Which free lists it comes from.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
 };
@@ -74,12 +75,12 @@ public:
   /// A block of at least `bytes` bytes with one reference; the contents are whatever was there.
   [[nodiscard]] Buffer* take(std::size_t bytes) {
     const auto [size_class, rounded] = pool_block(bytes);
-    Buffer*& head = free_[size_class];
+    Buffer*& head = free_[list_][size_class];
     Buffer* buffer = head;
     if (buffer != nullptr) {
       head = buffer->next;
     } else {
-      buffer = new Buffer{nullptr, rounded, 0, size_class, 0, 0, this, nullptr};
+      buffer = new Buffer{nullptr, rounded, 0, size_class, 0, 0, list_, this, nullptr};
       try {
         buffer->data = allocate(rounded);
       } catch (const Error&) { // of a call that the stream waits for
@@ -107,8 +108,12 @@ public:
     return buffer;
   }
 
+  /// Has blocks come from, and return to, private lists from now on, which nothing else takes from; returns what was. A
+  /// graph that is replayed writes to the blocks of its capture for as long as it lives.
+  [[nodiscard]] bool use_private(bool on) noexcept { return std::exchange(list_, static_cast<std::uint8_t>(on)) != 0; }
+
   void give_back(Buffer* buffer) noexcept {
-    Buffer*& head = free_[buffer->size_class];
+    Buffer*& head = free_[buffer->list][buffer->size_class];
     buffer->next = head;
     head = buffer;
     statistics_.used_bytes -= buffer->bytes;
@@ -124,22 +129,36 @@ protected:
 
   /// Returns all free blocks to the system; the deriving class calls it in its destructor.
   void clear() noexcept {
-    for (Buffer*& head : free_) {
-      while (head != nullptr) {
-        Buffer* next = head->next;
-        deallocate(head->data, head->bytes);
-        delete head;
-        head = next;
-      }
-    }
+    for (auto& lists : free_)
+      for (Buffer*& head : lists)
+        while (head != nullptr) {
+          Buffer* next = head->next;
+          deallocate(head->data, head->bytes);
+          delete head;
+          head = next;
+        }
   }
 
 private:
   MeshCore* core_;
   DryRunRecord* record_; // of the dry run that the pool was made in
-  std::array<Buffer*, pool_size_classes> free_{};
+  std::array<std::array<Buffer*, pool_size_classes>, 2> free_{}; // the second for private blocks
+  std::uint8_t list_ = 0;                                        // that blocks are taken from
   PoolStatistics statistics_;
   std::string note_;
+};
+
+/// While it lives, a pool takes blocks from its private lists.
+class PrivateBlocks {
+public:
+  explicit PrivateBlocks(BufferPool& pool, bool on = true) : pool_(pool), before_(pool.use_private(on)) {}
+  ~PrivateBlocks() { static_cast<void>(pool_.use_private(before_)); }
+  PrivateBlocks(const PrivateBlocks&) = delete;
+  PrivateBlocks& operator=(const PrivateBlocks&) = delete;
+
+private:
+  BufferPool& pool_;
+  bool before_;
 };
 
 /// A shared handle of a block; copies count, the last one gives the block back.

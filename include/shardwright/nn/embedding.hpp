@@ -90,6 +90,8 @@ private:
 template <LayoutType I, class Id, class Target, class C, class R, class E, class Z>
 [[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids, Parameter<C, R, E, Z, Target>& table,
                          SourceLocation where = SourceLocation::current()) {
+  if (tape.core().checks_inputs())
+    require_equal_inputs(ids, where);
   auto weight = detail::operand_of(table, where);
   using Handle = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
   using Node = detail::EmbeddingNode<Handle, decltype(weight)>;

@@ -145,6 +145,8 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, La
   using Targets = ShardedTensor<I, const std::remove_const_t<Id>, T>;
   using Node = detail::LinearCrossEntropyNode<decltype(operand), decltype(weight), Targets>;
   detail::TapeCore& tape = operand.tape();
+  if (tape.checks_inputs())
+    require_equal_inputs(targets, where);
   return tape.record<Node>(where, std::move(operand), std::move(weight), targets.share()).take_loss();
 }
 

@@ -53,6 +53,18 @@ void copy_block(const typename Target::execution_space& execution, const Element
   }
 }
 
+template <class Element>
+struct NanKernel {
+  Element* out;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = static_cast<Element>(__builtin_nanf("")); }
+};
+
+/// Makes what nothing has written show.
+template <class Target, class Element>
+void fill_nan(const typename Target::execution_space& execution, Element* out, std::size_t count) {
+  kernels::detail::run("sw::fill_nan", execution, count, NanKernel<Element>{out});
+}
+
 template <class Target, class Element>
 void fill_zero(const typename Target::execution_space& execution, Element* out, std::size_t count) {
   kernels::detail::run("sw::fill_zero", execution, count, ZeroKernel<Element>{out});

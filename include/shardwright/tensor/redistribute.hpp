@@ -76,7 +76,8 @@ template <class To, class Steps, class From>
 
 /// The same for an owner that is given away.
 template <class To, class Steps, class From>
-[[nodiscard]] TensorIn<To, From> transition_of_owner(From&& from, SourceLocation where) {
+[[nodiscard]] TensorIn<To, From> transition_of_owner(From&& given, SourceLocation where) {
+  From from = std::move(given); // whoever gave it away must not read it, on no mesh
   const BoundTransition bound = bind_transition<Steps>(from.core());
   if (bound.trivial())
     return TensorAccess::take<TensorIn<To, From>>(std::move(from));

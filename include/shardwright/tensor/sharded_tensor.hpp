@@ -83,6 +83,8 @@ struct TensorAccess {
 
 /// Shown by compilers where a tensor of one layout is used as one of another.
 struct NoImplicitConversionCallRedistributeShareOrClone {};
+/// The same where an owner is copied.
+struct NoImplicitCopyCallShareOrClone {};
 
 template <class T>
 inline constexpr bool is_sharded_tensor = false;
@@ -134,6 +136,8 @@ public:
                 SourceLocation where = SourceLocation::current()) requires(!read_only)
       : global_(shape), local_(checked_local_shape(resources.core(), shape, where)) {
     buffer_ = detail::BufferHandle(resources.take(local_size() * sizeof(Element)));
+    if constexpr (always_checked && RealElement<value_type>)
+      detail::fill_nan<Target>(execution(), static_cast<value_type*>(buffer_.data()), local_size());
   }
 
   /// @brief Layouts, elements and targets never convert by themselves: the deleted constructor's name says
@@ -146,6 +150,8 @@ public:
   ShardedTensor(ShardedTensor&&) noexcept = default;
   ShardedTensor& operator=(ShardedTensor&&) noexcept = default;
   ShardedTensor(const ShardedTensor&) requires(read_only) = default;
+  /// @brief An owner never copies by itself: the deleted constructor's name says what to call.
+  ShardedTensor(const ShardedTensor&, detail::NoImplicitCopyCallShareOrClone = {}) requires(!read_only) = delete;
   ShardedTensor& operator=(const ShardedTensor&) requires(read_only) = default;
   ~ShardedTensor() = default;
 

@@ -28,6 +28,7 @@ struct DryRun {
   MemoryTable memory;                ///< Of its pools, when they have most in use.
   std::vector<MemoryHolder> holders; ///< Who has it then, the largest first.
   std::vector<RecordedCall> calls;   ///< To other ranks, in their order.
+  std::vector<CallLog::Group> groups; ///< That the rank is in.
   double flops = 0;                  ///< Floating-point operations of its matrix products and attention.
 };
 
@@ -47,7 +48,7 @@ template <class Program>
     detail::DryRunRecord* before;
   } const entered(record);
   std::forward<Program>(program)(pretend_world(ranks, rank, record.log));
-  return {rank, record.peak(), record.holders_at_peak(), record.log->calls(), record.flops};
+  return {rank, record.peak(), record.holders_at_peak(), record.log->calls(), record.log->groups(), record.flops};
 }
 
 namespace detail {
@@ -106,10 +107,14 @@ template <class Same>
   std::set<int> ranks;
   for (const DryRun& run : runs)
     ranks.insert(run.rank);
-  for (const DryRun& run : runs)
+  for (const DryRun& run : runs) {
+    for (const CallLog::Group& each : run.groups) {
+      Group& group = groups[each.id];
+      group.name = each.name;
+      group.collectives.push_back({run.rank, {}});
+    }
     for (const RecordedCall& call : run.calls) {
       Group& group = groups[call.group_id];
-      group.name = call.group;
       if (call.operation == Operation::send || call.operation == Operation::receive) {
         const bool sends = call.operation == Operation::send;
         if (ranks.count(call.peer) == 0)
@@ -119,11 +124,10 @@ template <class Same>
         sides[1].rank = sends ? call.peer : run.rank;
         sides[sends ? 0 : 1].calls.push_back(&call);
       } else {
-        if (group.collectives.empty() || group.collectives.back().rank != run.rank)
-          group.collectives.push_back({run.rank, {}});
         group.collectives.back().calls.push_back(&call);
       }
     }
+  }
   std::vector<std::string> out;
   for (const auto& [id, group] : groups)
     for (std::size_t i = 1; i < group.collectives.size(); ++i)

@@ -9,10 +9,9 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
-#include <shardwright/tensor/kernels/checksum.hpp>
-#include <shardwright/tensor/scalars.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/input_check.hpp>
 
 #include <algorithm>
 #include <array>
@@ -89,12 +88,7 @@ public:
     for (int axis = 0; axis < core.axis_count(); ++axis)
       if (axis_index(L::axes, core.name(axis)) >= 0)
         block = mixed(block, static_cast<std::uint64_t>(core.coordinate(axis)) + 1);
-    using Target = typename Tensor::target;
-    Scalars<1, Target, std::uint64_t> content(tensor.resources());
-    ShardedTensor<Layout<1>, std::uint64_t, Target> workspace(
-        tensor.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(tensor.local_size()))});
-    kernels::checksum(tensor.execution(), tensor.local_matrix(), content.view(), workspace.mutable_local());
-    hashes.push_back({block, content.read()[0]});
+    hashes.push_back({block, content_hash(tensor)});
     names.push_back({parameter, part});
   }
 

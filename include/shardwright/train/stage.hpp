@@ -155,6 +155,9 @@ public:
   [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return loss_scale_; }
   void set_loss_scale(LossScaleOn<target> scale) { loss_scale_ = std::move(scale); }
 
+  /// @brief Whether data of the coming passes are compared between ranks, see require_equal_inputs().
+  void check_inputs(bool on) noexcept { checks_inputs_ = on; }
+
   /// @brief Memory for what another stage hands over of a microbatch.
   [[nodiscard]] Boundary make_input(const Batch& batch) const {
     return Boundary(*resources_, Model::boundary(config_, batch));
@@ -271,6 +274,7 @@ private:
     Tape<target>& tape = saved.tape;
     tape.restart(recording, detail::origin_of_batch(batch), detail::runs_of_batch(batch));
     tape.set_loss_scale(loss_scale_);
+    tape.check_inputs(checks_inputs_);
     std::optional<Stream> stream;
     if (!holds_first_) {
       stream.emplace(recording == Recording::training ? tape.variable(std::move(in).value()) : tape.input(std::move(in).value()));
@@ -331,6 +335,7 @@ private:
   detail::GatherWindow window_;
   std::optional<detail::UnitUse<Stage>> backward_use_;
   GradientGroup* gradients_ = nullptr;
+  bool checks_inputs_ = false;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

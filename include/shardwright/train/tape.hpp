@@ -5,6 +5,7 @@
 /// @brief Tape: where Vars begin, and where their gradients are asked for.
 
 #include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/tape_core.hpp>
 #include <shardwright/train/var.hpp>
 
@@ -70,6 +71,9 @@ public:
   void restart(Recording recording = Recording::training, const BatchOrigin& origin = {}, const TokenRuns& runs = {}) {
     core_->restart(recording, origin, runs);
   }
+  /// @brief Whether data that come to the tape, such as inputs, token ids and targets, are compared between ranks, see
+  /// require_equal_inputs(). Training does so in its first step.
+  void check_inputs(bool on) { core_->check_inputs(on); }
   /// @brief What the gradients of losses are multiplied with.
   void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
 
@@ -119,6 +123,8 @@ public:
 private:
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target> leaf(ShardedTensor<L, E, Target>&& tensor, bool wants_gradient) {
+    if (core_->checks_inputs() && !wants_gradient)
+      require_equal_inputs(tensor);
     using Element = std::remove_const_t<E>;
     using Handle = ShardedTensor<L, const Element, Target>;
     using Node = detail::LeafNode<L, Element, Target>;

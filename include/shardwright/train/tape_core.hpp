@@ -149,6 +149,9 @@ public:
   /// Whether what runs forward now is a replay.
   [[nodiscard]] bool replays() const noexcept { return replays_; }
 
+  /// Whether data that come to the tape are compared between ranks.
+  [[nodiscard]] bool checks_inputs() const noexcept { return checks_inputs_; }
+  void check_inputs(bool on) noexcept { checks_inputs_ = on || always_checked; }
   [[nodiscard]] bool trains() const noexcept { return recording_ == Recording::training; }
   [[nodiscard]] const BatchOrigin& origin() const noexcept { return origin_; }
   [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }
@@ -189,6 +192,7 @@ private:
   RecomputationScope recomputation_;
   std::uint32_t regions_ = 0;
   bool replays_ = false;
+  bool checks_inputs_ = always_checked;
   long references_ = 1;
 };
 

@@ -44,6 +44,7 @@ struct TrainingOptions {
   std::int64_t most_skipped = 10;         ///< Skipped steps in a row after which the run stops all the same; 0: never.
   std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
   bool record = false;                          ///< Keep timelines of pipelines and of reductions.
+  bool check_inputs = true; ///< Compare data between ranks in the first step: see require_equal_inputs().
   bool capture = false;                         ///< Capture steps on a device, and replay them, where that is possible.
 };
 
@@ -169,6 +170,8 @@ public:
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> step(MakeBatches&& batches, double learning_rate) {
     const std::int64_t number = steps_++;
+    if (number < 2)
+      model_.for_each_stage([&](auto& stage) { stage.check_inputs(options_.check_inputs && number == 0); });
     if constexpr (on_host)
       return host_step(number, Batches(batches(number)), learning_rate);
     else
@@ -272,6 +275,8 @@ private:
   [[nodiscard]] std::optional<StepReport> device_step(std::int64_t number, MakeBatches& make_batches, double learning_rate) {
     const Batches batches(make_batches(number));
     optimizer_.template set_learning_rate<Target>(core_->template resources<Target>(), learning_rate);
+    // What a captured step takes is written by every replay: nothing else may get it in between.
+    const detail::PrivateBlocks blocks(core_->template resources<Target>(), device_.graph.obstacle().empty());
     const StepMode mode = device_.graph.step([&] {
       device_.summary.emplace(gradients(batches));
       if (device_.loss_scale)

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Reads data row by row and keeps of each row what this rank's block holds.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/token_order.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Where this rank's elements of dimension 1 lie in a row: as the layout says, or in the order of tokens.
+template <class Tensor>
+[[nodiscard]] TokenRuns runs_in_row(const Tensor& tensor) {
+  if constexpr (requires { tensor.positions().runs(); })
+    return tensor.positions().runs();
+  else if constexpr (Tensor::tensor_rank > 1)
+    return TokenRuns::one(static_cast<std::size_t>(tensor.local_shape()[1]),
+                          static_cast<std::size_t>(tensor.local_offset()[1]));
+  else
+    return TokenRuns::one(1);
+}
+
+} // namespace detail
+
+/// @brief Writes this rank's block of a tensor to host memory, from data that come row by row.
+/// @param like whose block it is @param to local_size() elements
+/// @param read called as read(row, elements) for each row of dimension 0 that this rank needs, in their order: fills the
+/// whole row, the product of the other global extents
+/// @param first_row what is added to the rows' numbers: of a microbatch, its place in the batch
+template <AnyShardedTensor Tensor, class Read>
+void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read, std::int64_t first_row = 0) {
+  using Element = typename Tensor::value_type;
+  static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 3,
+                "read_rows: the tensor must have one to three dimensions (merge dimensions)");
+  static_assert(!Tensor::layout::value.has_partial(), "read_rows: the tensor must not be Partial, where every rank's part would count (read a finished layout)");
+  const auto& shape = like.shape();
+  const auto& local = like.local_shape();
+  std::size_t width = 1;
+  for (std::size_t d = 1; d < shape.size(); ++d)
+    width *= static_cast<std::size_t>(shape[d]);
+  std::size_t inner = 1;
+  std::size_t inner_local = 1;
+  std::size_t inner_offset = 0;
+  if constexpr (Tensor::tensor_rank == 3) {
+    inner = static_cast<std::size_t>(shape[2]);
+    inner_local = static_cast<std::size_t>(local[2]);
+    inner_offset = static_cast<std::size_t>(like.local_offset()[2]);
+  }
+  std::vector<Element> row(width);
+  const TokenRuns runs = detail::runs_in_row(like);
+  const std::int64_t begin = local[0] == 0 ? 0 : like.local_offset()[0];
+  for (std::int64_t i = 0; i < local[0]; ++i) {
+    read(first_row + begin + i, std::span<Element>(row));
+    for (std::size_t column = 0; column < runs.rows; ++column)
+      to = std::copy_n(row.data() + runs.position(column) * inner + inner_offset, inner_local, to);
+  }
+}
+
+/// @brief Fills a tensor from data that come row by row: every rank reads the rows of its block, whole, and keeps what its
+/// layout gives it. Ranks that hold copies read the same.
+///
+/// On a device, waits; Uploads with read_rows does not. @param read, first_row as read_rows
+template <AnyShardedTensor Tensor, class Read>
+void load_rows(Tensor& tensor, Read&& read, std::int64_t first_row = 0) {
+  if constexpr (Tensor::target::host_accessible) {
+    read_rows(tensor, tensor.mutable_data(), read, first_row);
+  } else {
+    std::vector<typename Tensor::value_type> block(tensor.local_size());
+    read_rows(tensor, block.data(), read, first_row);
+    set_local_values(tensor, block);
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
