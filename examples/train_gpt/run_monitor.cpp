@@ -38,7 +38,7 @@ void RunMonitor::begin_step() {
   begin_ = Clock::now();
 }
 
-void RunMonitor::end_step(const StepReport& report) {
+void RunMonitor::end_step(const shardwright::StepReport& report) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   clock_->count(false);
   ++summary_.steps;

@@ -11,6 +11,7 @@
 #include <shardwright/io/progress.hpp>
 #include <shardwright/io/run_summary.hpp>
 #include <shardwright/train/spike_detector.hpp>
+#include <shardwright/train/step_report.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -27,17 +28,6 @@ struct RunFacts {
   double matrix_rate = 0; ///< Floating-point operations per second of all ranks.
 };
 
-/// @brief What one step did; the same on every rank.
-struct StepReport {
-  std::int64_t step = 0; ///< From 1.
-  double loss = 0;
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  std::int64_t tokens = 0;
-  bool skipped = false; ///< Not taken by the optimizer.
-  std::string note;     ///< Why it was skipped, or what else there is to say of it.
-};
-
 /// @brief Progress line, metrics, TensorBoard, spikes and the summary of one rank, of which the first one
 /// reports.
 class RunMonitor {
@@ -49,7 +39,7 @@ public:
   /// @brief Opens a step.
   void begin_step();
   /// @brief Ends the step that is open.
-  void end_step(const StepReport& report);
+  void end_step(const shardwright::StepReport& report);
   /// @brief A held-out loss after a step.
   void validation(std::int64_t step, double loss);
   /// @brief Collective over `world`: gathers and prints the summary. @return seconds of all steps

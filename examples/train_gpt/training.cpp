@@ -5,6 +5,8 @@
 
 #include "training.hpp"
 
+#include "dry_run.hpp"
+
 #include <shardwright/core/error.hpp>
 
 #include <algorithm>
@@ -15,34 +17,46 @@
 namespace train_gpt {
 namespace {
 
-using Entry = std::pair<TrainingKind, CompiledTraining::Function>;
+template <class Function>
+using Entries = std::vector<std::pair<TrainingKind, Function>>;
 
-std::vector<Entry>& compiled() {
-  static std::vector<Entry> entries;
+/// The functions of this build, which objects in its files add.
+template <class Function>
+Entries<Function>& compiled() {
+  static Entries<Function> entries;
   return entries;
+}
+
+template <class Function>
+Function find(const Options& options) {
+  const TrainingKind kind{options.precision, options.zero, options.ring, options.target};
+  const auto& entries = compiled<Function>();
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == kind; });
+  if (found != entries.end())
+    return found->second;
+  if (kind.target == Device::cuda)
+    throw shardwright::InvalidArgument(
+        "train_gpt: --target cuda must be compiled in, but this build has no CUDA or leaves the training out (set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && cmake --build --preset cuda)");
+  throw shardwright::InvalidArgument(
+      "train_gpt: this build must hold the training that the options name, but --precision " +
+      std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
+      (kind.ring ? " and --context ring" : "") +
+      " was left out (configure the build with -DTRAIN_GPT_TRAININGS=all, and build it again)");
 }
 
 } // namespace
 
 CompiledTraining::CompiledTraining(TrainingKind kind, Function function) {
-  compiled().emplace_back(kind, function);
+  compiled<Function>().emplace_back(kind, function);
 }
+CompiledDryRun::CompiledDryRun(TrainingKind kind, Function function) { compiled<Function>().emplace_back(kind, function); }
 
 RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                 const shardwright::ByteDataset& dataset, bool quiet) {
-  const TrainingKind kind{options.precision, options.zero, options.ring, options.target};
-  const auto found = std::find_if(compiled().begin(), compiled().end(),
-                                  [&](const Entry& entry) { return entry.first == kind; });
-  if (found == compiled().end() && kind.target == Device::cuda)
-    throw shardwright::InvalidArgument(
-        "train_gpt: --target cuda must be compiled in, but this build has no CUDA or leaves the training out (set KOKKOS_CUDA_ROOT to a Kokkos with the Cuda backend, and build with cmake --preset cuda && cmake --build --preset cuda)");
-  if (found == compiled().end())
-    throw shardwright::InvalidArgument(
-        "train_gpt: this build must hold the training that the options name, but --precision " +
-        std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
-        (kind.ring ? " and --context ring" : "") +
-        " was left out (configure the build with -DTRAIN_GPT_TRAININGS=all, and build it again)");
-  return found->second(world, options, dataset, quiet);
+  return find<CompiledTraining::Function>(options)(world, options, dataset, quiet);
+}
+shardwright::DryRun dry_run(const Options& options, int rank) {
+  return find<CompiledDryRun::Function>(options)(options, rank);
 }
 
 } // namespace train_gpt

@@ -41,7 +41,7 @@ template <class Tensor>
 /// @param read called as read(row, elements) for each row of dimension 0 that this rank needs, in their order: fills the
 /// whole row, the product of the other global extents
 /// @param first_row what is added to the rows' numbers: of a microbatch, its place in the batch
-template <AnyShardedTensor Tensor, class Read>
+template <class Tensor, class Read>
 void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read, std::int64_t first_row = 0) {
   using Element = typename Tensor::value_type;
   static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 3,
@@ -74,7 +74,7 @@ void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read,
 /// layout gives it. Ranks that hold copies read the same.
 ///
 /// On a device, waits; Uploads with read_rows does not. @param read, first_row as read_rows
-template <AnyShardedTensor Tensor, class Read>
+template <class Tensor, class Read>
 void load_rows(Tensor& tensor, Read&& read, std::int64_t first_row = 0) {
   if constexpr (Tensor::target::host_accessible) {
     read_rows(tensor, tensor.mutable_data(), read, first_row);

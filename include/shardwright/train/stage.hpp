@@ -148,6 +148,8 @@ public:
   Stage& operator=(const Stage&) = delete;
 
   [[nodiscard]] const Config& config() const noexcept { return config_; }
+  /// @brief Place of its first part in the model, by which stages are ordered.
+  [[nodiscard]] int first_unit() const noexcept { return static_cast<int>(units_.begin); }
   [[nodiscard]] bool holds_first() const noexcept { return holds_first_; }
   [[nodiscard]] bool holds_last() const noexcept { return holds_last_; }
 

@@ -14,6 +14,7 @@
 #include <shardwright/train/replica_check.hpp>
 #include <shardwright/train/step_graph.hpp>
 #include <shardwright/train/step_guard.hpp>
+#include <shardwright/train/step_report.hpp>
 #include <shardwright/train/step_reports.hpp>
 
 #include <cstddef>
@@ -26,17 +27,6 @@
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief What one step did; the same on every rank.
-struct StepReport {
-  std::int64_t step = 0; ///< From 1.
-  double loss = 0;       ///< Mean over the tokens.
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  std::int64_t tokens = 0; ///< Valid tokens of the global batch.
-  bool skipped = false;    ///< Not taken by the optimizer.
-  std::string note;        ///< Why it was skipped, or what else there is to say of it.
-};
 
 /// @brief How steps are carried out.
 struct TrainingOptions {

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief The dry runs of train_gpt's models over float, the optimizer state sharded.
+
+#include "dry_run_as.hpp"
+
+namespace sw = shardwright;
+
+static const train_gpt::CompiledDryRun compiled({train_gpt::Precision::fp32, 1, false},
+                                                &train_gpt::dry_run_as<float, sw::Zero1>);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Mesh, model and steps of a run of train_gpt: what a training has, and its dry run.
+
+#include "options.hpp"
+#include "schedules.hpp"
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/io/batch_plan.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/training.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace train_gpt {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+
+inline sw::DecoderConfig decoder_config(const Options& options) {
+  sw::DecoderConfig config;
+  config.layers = options.size.layers;
+  config.width = options.size.d_model;
+  config.heads = options.size.heads;
+  config.kv_heads = options.size.kv_heads;
+  config.hidden = options.size.hidden;
+  config.vocabulary = options.size.vocabulary;
+  config.sequence = options.size.sequence;
+  config.tied_embedding = options.tied;
+  config.dropout = options.dropout;
+  config.recompute = options.recompute;
+  return config;
+}
+
+inline sw::TrainingOptions training_options(const Options& options, bool scales_loss) {
+  sw::TrainingOptions out;
+  out.non_finite = options.non_finite;
+  out.record = options.records();
+  out.capture = options.cuda_graph;
+  if (scales_loss)
+    out.loss_scale.emplace();
+  return out;
+}
+
+/// @brief This rank's stages of a decoder and what carries out their steps. One rank of pp holds all of it in one stage.
+template <class Layouts, class Element, class Target>
+struct RunParts {
+  using Model = sw::PipelineModel<sw::Decoder<Layouts, Element, Target>>;
+  using Batch = typename Model::Batch;
+  using Ids = typename Batch::Ids;
+  /// Only the narrow range of float16 needs it.
+  static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
+
+  /// pp is outermost, tp innermost, whose ranks are neighbours.
+  RunParts(const sw::HostCommunicator& world, const Options& options)
+      : whole(sw::decoder_pipeline_mesh(world, options.extent("pp"),
+                                        {.dpr = options.extent("dpr"),
+                                         .dp = options.extent("dp"),
+                                         .cp = options.extent("cp"),
+                                         .tp = options.extent("tp")})),
+        mesh(sw::stage_mesh(whole)),
+        plan(options.batch, options.data_ranks(), options.microbatch, options.accumulation), schedule(schedule_of(options)),
+        model(mesh, whole.template communicator<pp>(), schedule.placement(),
+              sw::LayerPartition(options.size.layers, schedule.stages()), decoder_config(options), options.seed),
+        training(mesh, model, whole.world(), whole.template communicator<pp>(), schedule,
+                 sw::AdamW(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
+                 training_options(options, scales_loss)) {}
+
+  /// @brief Ids or targets of a microbatch of `rows` sequences per data rank.
+  [[nodiscard]] Ids make_ids(std::size_t rows) const {
+    return Ids(mesh, {static_cast<std::int64_t>(rows * plan.data_ranks()), model.config().sequence});
+  }
+  /// @brief What dropout of a pass is keyed by.
+  [[nodiscard]] sw::BatchOrigin origin(std::int64_t step, std::size_t pass) const {
+    return {static_cast<std::uint64_t>(step), plan.rows(pass, 0).begin};
+  }
+
+  sw::DecoderPipelineMesh whole;
+  sw::DecoderMesh mesh; // of this rank's stages
+  sw::BatchPlan plan;
+  sw::Schedule schedule;
+  Model model;
+  sw::Training<Model> training;
+};
+
+} // namespace train_gpt

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a step of training did.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What one step did; the same on every rank.
+struct StepReport {
+  std::int64_t step = 0; ///< From 1.
+  double loss = 0;       ///< Mean over the tokens.
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  std::int64_t tokens = 0; ///< Valid tokens of the global batch.
+  bool skipped = false;    ///< Not taken by the optimizer.
+  std::string note;        ///< Why it was skipped, or what else there is to say of it.
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
