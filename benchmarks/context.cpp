@@ -9,8 +9,8 @@
 
 #include "timing.hpp"
 
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/slow_link.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/context_attention.hpp>
 #include <shardwright/tensor/fill.hpp>

@@ -11,9 +11,9 @@
 #include "timing.hpp"
 
 #include <shardwright/comm/communication_clock.hpp>
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/slow_link.hpp>
 #include <shardwright/core/philox.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/train/adamw.hpp>

@@ -11,7 +11,7 @@
 
 #include "timing.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/number_text.hpp>

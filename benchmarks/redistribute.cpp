@@ -10,7 +10,7 @@
 #include "group_stopwatch.hpp"
 #include "transition_cases.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 

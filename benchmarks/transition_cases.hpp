@@ -6,7 +6,7 @@
 
 #include "timing.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 
 #include <array>

@@ -3,6 +3,7 @@
 // The largest eigenvalue of a dense symmetric matrix by power iteration (von Mises), on a mesh of matrix
 // blocks: what a distributed tensor looks like without any machine learning. Start it as it is (four
 // threads), or with mpirun -n 4.
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>

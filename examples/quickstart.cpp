@@ -2,6 +2,7 @@
 //
 // A two-layer product on a mesh of two data-parallel and four tensor-parallel ranks. Nothing names a
 // collective: the layouts say which one runs. Start it as it is (eight threads), or with mpirun -n 8.
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>

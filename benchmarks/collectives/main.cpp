@@ -11,7 +11,7 @@
 #include "measurement.hpp"
 #include "mpi_peer.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 
 #include <cstdio>
 #include <cstdlib>

@@ -6,7 +6,7 @@
 #include "group_timing.hpp"
 #include "parts.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 

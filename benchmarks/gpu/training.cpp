@@ -10,7 +10,7 @@
 
 #include "train_step/pytorch.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>

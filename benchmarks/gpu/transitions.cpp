@@ -7,7 +7,7 @@
 #include "parts.hpp"
 #include "transition_cases.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 

@@ -10,7 +10,7 @@
 #include "pytorch.hpp"
 #include "timing.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attention of sequences that context ranks share: the layouts, the orders, and a pass by either way.
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/context_attention.hpp>

@@ -2,6 +2,7 @@
 //
 // What the library says when ranks do not agree, do not come, or fail. Prints the sentences that the page on
 // hangs shows.
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>

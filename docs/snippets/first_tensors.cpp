@@ -2,6 +2,7 @@
 //
 // The first half of the tutorial: ranks, a mesh, a tensor in two layouts.
 //! [launch]
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <shardwright/layout/describe.hpp>

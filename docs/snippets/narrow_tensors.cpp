@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Narrow elements: products in float, and what is kept of them.
+#include <shardwright/launch.hpp>
 #include <shardwright/nn/initial_value.hpp>
 #include <shardwright/shardwright.hpp>
 

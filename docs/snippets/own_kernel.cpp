@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A kernel of one's own on the block of a sharded tensor, and a check that numbers do not depend on the mesh.
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>

@@ -2,6 +2,7 @@
 //
 // A decoder on the ranks of a pipeline: two stages per rank in a V, under the schedule ZB-V. Started as it
 // is, on four thread ranks; under mpirun on as many processes as that starts, an even number.
+#include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/decoder_pipeline.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>

@@ -2,6 +2,7 @@
 //
 // The second half of the tutorial: linear regression by gradient descent on a mesh. Started as it is, the
 // ranks are threads (as many as the first word says, or one per core); under mpirun they are processes.
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>

@@ -2,6 +2,7 @@
 //
 // A decoder whose parameters, gradients and optimizer state are shared out over its data ranks, in two
 // replicas. Started as it is, on four thread ranks.
+#include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/shardwright.hpp>

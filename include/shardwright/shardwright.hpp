@@ -3,7 +3,8 @@
 
 /// @file
 /// @brief Shardwright: distributed tensors whose types choose the communication. Includes what programs of
-/// tensors need, in the order of the layers; schedule/, plan/, train/, nn/ and io/ are included by header.
+/// tensors need, in the order of the layers; schedule/, plan/, train/, nn/ and io/ are included by header,
+/// and <shardwright/launch.hpp> where ranks are launched.
 
 // Errors, integers, counter-based random numbers.
 #include <shardwright/core/config.hpp>
@@ -27,10 +28,9 @@
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/layout/zero.hpp>
 
-// Communicators and launch.
+// Communicators.
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/launch.hpp>
 
 // Meshes, tensors and what runs on them.
 #include <shardwright/mesh/device_mesh.hpp>

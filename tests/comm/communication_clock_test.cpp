@@ -4,7 +4,6 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/communication_clock.hpp>
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/slow_link.hpp>
 
 #include <chrono>
@@ -27,8 +26,8 @@ TEST_CASE("a timed communicator passes the communicator suite, and counts its ca
   for (const int ranks : {1, 3})
     for (const communicator_suite::Part& part : communicator_suite::parts()) {
       INFO(part.name << " on " << ranks << " ranks");
-      REQUIRE_NOTHROW(
-          sw::launch({.ranks = ranks, .deadline = std::chrono::seconds(60)}, [&](sw::HostCommunicator world) {
+      REQUIRE_NOTHROW(shardwright_test::launch_ranks(
+          {.ranks = ranks, .deadline = std::chrono::seconds(60)}, [&](sw::HostCommunicator world) {
             auto clock = std::make_shared<sw::CommunicationClock>();
             part.run(sw::timed(std::move(world), clock));
             communicator_suite::require(ranks == 1 || clock->total().calls > 0, "nothing was counted");

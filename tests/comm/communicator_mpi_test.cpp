@@ -4,8 +4,8 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/comm/communication_clock.hpp>
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/slow_link.hpp>
+#include <shardwright/launch.hpp>
 
 #include <array>
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program under mpirun whose last rank fails in the way that the argument names; tests look at how the job
 // ends.
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 
 #include <csignal>
 #include <cstddef>

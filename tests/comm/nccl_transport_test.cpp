@@ -6,7 +6,6 @@
 #include "support/fake_nccl.hpp"
 #include "support/fake_place.hpp"
 
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/nccl_transport.hpp>
 
 #include <algorithm>
@@ -34,6 +33,7 @@ using shardwright_test::FakeDevice;
 using shardwright_test::FakeNccl;
 using shardwright_test::FakeNcclWorld;
 using shardwright_test::FakeRuntime;
+using shardwright_test::launch_ranks;
 using shardwright_test::NcclScript;
 using Transport = sw::detail::NcclTransport<FakeNccl, FakeRuntime>;
 
@@ -65,8 +65,9 @@ TEST_CASE("NCCL ranks pass the communicator suite", "[comm]") {
           continue;
         INFO(part.name << " on " << ranks << " ranks" << (check ? ", with fingerprints" : ""));
         REQUIRE_NOTHROW(
-            sw::launch({.ranks = ranks, .deadline = ample},
-                       [&](const sw::HostCommunicator& world) { part.run(Rank(world, {.check = check})); }));
+            launch_ranks({.ranks = ranks, .deadline = ample}, [&](const sw::HostCommunicator& world) {
+              part.run(Rank(world, {.check = check}));
+            }));
         check_leftovers();
       }
 }
@@ -370,7 +371,7 @@ TEST_CASE("a rank that never comes ends NCCL at the deadline", "[comm][faults][d
 
 TEST_CASE("a host that waits in one NCCL communicator moves the calls of its others", "[comm]") {
   for (const bool check : {false, true})
-    REQUIRE_NOTHROW(sw::launch({.ranks = 2, .deadline = patience}, [&](sw::HostCommunicator world) {
+    REQUIRE_NOTHROW(launch_ranks({.ranks = 2, .deadline = patience}, [&](sw::HostCommunicator world) {
       Rank rank(world, {.check = check});
       sw::DeviceCommunicator other = rank.comm.split(0, world.rank());
       std::vector<float> first(10, 1.0F), second(10, 1.0F), third(10, 1.0F), message(10, 1.0F);
@@ -496,7 +497,7 @@ TEST_CASE("an NCCL call that is dropped ends the group", "[comm][faults]") {
 }
 
 TEST_CASE("a steady sequence of NCCL calls makes no stream, event or memory", "[comm]") {
-  REQUIRE_NOTHROW(sw::launch({.ranks = 2, .deadline = ample}, [](sw::HostCommunicator world) {
+  REQUIRE_NOTHROW(launch_ranks({.ranks = 2, .deadline = ample}, [](sw::HostCommunicator world) {
     Rank rank(world);
     std::vector<float> data(24, 1.0F), part(12), whole(24);
     const std::vector<sw::StridedBlock> columns{{0, 4, 3, 6}, {3, 4, 3, 6}};

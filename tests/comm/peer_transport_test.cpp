@@ -7,7 +7,6 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/decorated_transport.hpp>
-#include <shardwright/comm/launch.hpp>
 
 #include <algorithm>
 #include <array>
@@ -34,6 +33,7 @@ using shardwright_test::FakePlace;
 using shardwright_test::FakeRuntime;
 using shardwright_test::FakeSignal;
 using shardwright_test::Findings;
+using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 
 namespace {
@@ -91,12 +91,13 @@ TEST_CASE("thread ranks on one device and on several pass the communicator suite
                      << (asynchronous ? "asynchronous" : "at once"));
       const FakeRuntime runtime =
           asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime();
-      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample}, [&, ranks = ranks, devices = devices](
-                                                                          const sw::HostCommunicator& world) {
-        // Three ranks with a clock.
-        const auto clock = ranks == 3 ? std::make_shared<sw::CommunicationClock>() : nullptr;
-        part.run(FakePlace(sw::timed(world, clock), spread(devices, world, runtime)));
-      }));
+      REQUIRE_NOTHROW(
+          launch_ranks({.ranks = ranks, .deadline = ample},
+                       [&, ranks = ranks, devices = devices](const sw::HostCommunicator& world) {
+                         // Three ranks with a clock.
+                         const auto clock = ranks == 3 ? std::make_shared<sw::CommunicationClock>() : nullptr;
+                         part.run(FakePlace(sw::timed(world, clock), spread(devices, world, runtime)));
+                       }));
     }
 }
 
@@ -522,7 +523,7 @@ TEST_CASE("a clock counts the calls of device ranks by the device's time", "[com
 TEST_CASE("a rank of device calls that throws wakes its peers", "[comm]") {
   std::array<std::exception_ptr, 3> seen;
   const auto run = [&] {
-    sw::launch({.ranks = 3, .deadline = ample}, [&](const sw::HostCommunicator& world) {
+    launch_ranks({.ranks = 3, .deadline = ample}, [&](const sw::HostCommunicator& world) {
       FakePlace place(world, FakeRuntime(1));
       place.comm.barrier();
       if (world.rank() == 1)
@@ -675,7 +676,7 @@ TEST_CASE("devices get access to one another's memory, and ranks of those that c
   const auto connect = [&](const sw::HostCommunicator& world) {
     const FakePlace place(world, spread(2, world, runtime));
   };
-  sw::launch({.ranks = 3, .deadline = ample}, connect);
+  launch_ranks({.ranks = 3, .deadline = ample}, connect);
   CHECK(runtime.links().made() == std::set<std::pair<int, int>>{{0, 1}, {1, 0}});
 
   runtime = FakeRuntime();

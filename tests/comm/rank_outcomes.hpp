@@ -5,7 +5,7 @@
 /// @brief Runs a program on thread ranks and keeps what each rank threw, so that a test can look at every
 /// one.
 
-#include <shardwright/comm/launch.hpp>
+#include "support/launch_ranks.hpp"
 
 #include <chrono>
 #include <exception>
@@ -24,7 +24,7 @@ std::vector<std::exception_ptr> of(int ranks, std::chrono::milliseconds deadline
   std::vector<std::exception_ptr> out(static_cast<std::size_t>(ranks));
   std::latch done(ranks);
   try {
-    sw::launch({.ranks = ranks, .deadline = deadline}, [&](sw::HostCommunicator world) {
+    shardwright_test::launch_ranks({.ranks = ranks, .deadline = deadline}, [&](sw::HostCommunicator world) {
       try {
         program(world);
       } catch (...) {

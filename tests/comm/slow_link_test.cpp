@@ -4,7 +4,6 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/slow_link.hpp>
 
 #include <array>
@@ -19,6 +18,7 @@ namespace {
 namespace sw = shardwright;
 using shardwright_test::ContainsSubstring;
 using shardwright_test::Findings;
+using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 using Clock = sw::CallTimes::Clock;
 
@@ -54,8 +54,8 @@ TEST_CASE("a communicator behind a slow link passes the communicator suite", "[c
     for (const communicator_suite::Part& part : communicator_suite::parts()) {
       INFO(part.name << " on " << ranks << " ranks");
       REQUIRE_NOTHROW(
-          sw::launch({.ranks = ranks, .deadline = std::chrono::seconds(60)},
-                     [&](sw::HostCommunicator world) { part.run(sw::slow_link(std::move(world), link)); }));
+          launch_ranks({.ranks = ranks, .deadline = std::chrono::seconds(60)},
+                       [&](sw::HostCommunicator world) { part.run(sw::slow_link(std::move(world), link)); }));
     }
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("a started call goes on while its rank computes, and directions are ap
 TEST_CASE("errors and dropped calls pass through a slow link, and so does the deadline", "[comm]") {
   const auto sentence_of = [](auto program) -> std::string {
     try {
-      sw::launch({.ranks = 2, .deadline = std::chrono::milliseconds(500)}, program);
+      launch_ranks({.ranks = 2, .deadline = std::chrono::milliseconds(500)}, program);
     } catch (const sw::Error& error) {
       return error.what();
     }

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_suite.hpp"
 #include "support/catch.hpp"
+#include "support/launch_ranks.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/comm/thread_communicator.hpp>
 
 #include <chrono>
 
 namespace sw = shardwright;
+using shardwright_test::launch_ranks;
 
 TEST_CASE("thread ranks pass the communicator suite", "[comm]") {
   for (const int ranks : {1, 2, 3, 4, 5})
     for (const communicator_suite::Part& part : communicator_suite::parts()) {
       INFO(part.name << " on " << ranks << " ranks");
-      REQUIRE_NOTHROW(sw::launch({.ranks = ranks, .deadline = std::chrono::seconds(60)}, part.run));
+      REQUIRE_NOTHROW(launch_ranks({.ranks = ranks, .deadline = std::chrono::seconds(60)}, part.run));
     }
 }
 
 TEST_CASE("thread ranks pass the suite without fingerprints", "[comm]") {
   for (const communicator_suite::Part& part : communicator_suite::parts()) {
     INFO(part.name);
-    REQUIRE_NOTHROW(sw::launch({.ranks = 3, .deadline = std::chrono::seconds(60), .check = false}, part.run));
+    REQUIRE_NOTHROW(
+        launch_ranks({.ranks = 3, .deadline = std::chrono::seconds(60), .check = false}, part.run));
   }
 }
 
@@ -52,7 +55,7 @@ TEST_CASE("a decorator of a communicator sees every call", "[comm]") {
   static_assert(sw::Communicator<Counting>);
   static_assert(sw::Communicator<sw::HostCommunicator> && sw::Communicator<sw::ThreadCommunicator>);
   std::vector<int> calls(2);
-  sw::launch({.ranks = 2, .deadline = std::chrono::seconds(30)}, [&](sw::HostCommunicator world) {
+  launch_ranks({.ranks = 2, .deadline = std::chrono::seconds(30)}, [&](sw::HostCommunicator world) {
     Counting counting;
     counting.below = world;
     counting.calls = &calls[static_cast<std::size_t>(world.rank())];

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/rank_outcomes.hpp"
 #include "support/catch.hpp"
+#include "support/launch_ranks.hpp"
 #include "support/matchers.hpp"
+
+#include <shardwright/comm/thread_communicator.hpp>
 
 #include <array>
 #include <atomic>
@@ -17,6 +20,7 @@ using rank_outcomes::as;
 using rank_outcomes::brief;
 using rank_outcomes::text;
 using shardwright_test::ContainsSubstring;
+using shardwright_test::launch_ranks;
 
 namespace {
 
@@ -44,7 +48,7 @@ void expect_mismatch(const Program& odd, const Program& others, const std::strin
 TEST_CASE("a rank that throws wakes its peers, and its error is the one that launch throws", "[comm]") {
   std::array<std::exception_ptr, 3> seen;
   const auto run = [&] {
-    sw::launch({.ranks = 3, .deadline = ample}, [&](sw::HostCommunicator world) {
+    launch_ranks({.ranks = 3, .deadline = ample}, [&](sw::HostCommunicator world) {
       world.barrier();
       if (world.rank() == 1)
         throw std::runtime_error("the disk is full");
@@ -67,7 +71,7 @@ TEST_CASE("a rank that throws wakes its peers, and its error is the one that lau
 TEST_CASE("a rank that returns early fails its peers", "[comm]") {
   std::string message;
   try {
-    sw::launch({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
+    launch_ranks({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
       if (world.rank() != 2)
         world.barrier();
     });
@@ -79,7 +83,7 @@ TEST_CASE("a rank that returns early fails its peers", "[comm]") {
 }
 
 TEST_CASE("the others go on with messages when a rank has returned", "[comm]") {
-  CHECK_NOTHROW(sw::launch({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
+  CHECK_NOTHROW(launch_ranks({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
     std::vector<int> value{world.rank()};
     if (world.rank() == 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -117,7 +121,7 @@ TEST_CASE("a frozen rank is named with its last operation", "[comm]") {
 }
 
 TEST_CASE("a slow rank below the deadline gives the right result", "[comm]") {
-  CHECK_NOTHROW(sw::launch({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
+  CHECK_NOTHROW(launch_ranks({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
     std::vector<double> data{1.0 + world.rank()};
     if (world.rank() == 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(150));
@@ -229,7 +233,7 @@ TEST_CASE("a rank in another group is missing from this one", "[comm]") {
 TEST_CASE("two groups entered in opposite order: the report shows who waits where", "[comm]") {
   std::string message;
   try {
-    sw::launch({.ranks = 2, .deadline = brief}, [](sw::HostCommunicator world) {
+    launch_ranks({.ranks = 2, .deadline = brief}, [](sw::HostCommunicator world) {
       sw::HostCommunicator rows = world.split(0, world.rank(), "rows");
       sw::HostCommunicator columns = world.split(0, world.rank(), "columns");
       (world.rank() == 0 ? rows : columns).barrier();
@@ -244,7 +248,7 @@ TEST_CASE("two groups entered in opposite order: the report shows who waits wher
 }
 
 TEST_CASE("arguments that make no sense are refused on the rank that gives them", "[comm]") {
-  sw::launch({.ranks = 1}, [](sw::HostCommunicator world) {
+  launch_ranks({.ranks = 1}, [](sw::HostCommunicator world) {
     std::vector<float> data(8), small(7);
     CHECK_THROWS_WITH(world.broadcast(data, 1),
                       ContainsSubstring("the root must be at least 0 and below 1, but it is 1"));
@@ -283,7 +287,7 @@ TEST_CASE("buffers that ranks share by mistake are found", "[comm]") {
   for (const auto& error : errors)
     CHECK_THAT(text<sw::InvalidArgument>(error),
                ContainsSubstring("the output of rank 0 overlaps the output of rank 1"));
-  CHECK_NOTHROW(sw::launch({.ranks = 2, .deadline = ample}, [&](sw::HostCommunicator world) {
+  CHECK_NOTHROW(launch_ranks({.ranks = 2, .deadline = ample}, [&](sw::HostCommunicator world) {
     std::vector<float> out(16);
     world.all_reduce(shared, out); // Reading one buffer on all ranks is well.
   }));
@@ -291,7 +295,7 @@ TEST_CASE("buffers that ranks share by mistake are found", "[comm]") {
 
 TEST_CASE("nothing to send succeeds", "[comm]") {
   for (const int ranks : {1, 2})
-    CHECK_NOTHROW(sw::launch({.ranks = ranks, .deadline = ample}, [](sw::HostCommunicator world) {
+    CHECK_NOTHROW(launch_ranks({.ranks = ranks, .deadline = ample}, [](sw::HostCommunicator world) {
       std::vector<float> none;
       world.all_reduce_in_place(none);
       world.all_gather(none, none);
@@ -338,7 +342,7 @@ TEST_CASE("a send without a receive, and a tag that nobody sends", "[comm]") {
 TEST_CASE("receives in a ring are reported as the cycle that they are", "[comm]") {
   std::string message;
   try {
-    sw::launch({.ranks = 3, .deadline = brief}, [](sw::HostCommunicator world) {
+    launch_ranks({.ranks = 3, .deadline = brief}, [](sw::HostCommunicator world) {
       std::vector<float> data(4);
       world.receive(data, (world.rank() + 1) % 3);
       world.send(data, (world.rank() + 2) % 3);
@@ -385,7 +389,7 @@ TEST_CASE("a dropped Pending fails the group instead of hanging it", "[comm]") {
 TEST_CASE("a Pending that an exception drops does not hide the exception", "[comm]") {
   std::string peer;
   const auto run = [&] {
-    sw::launch({.ranks = 2, .deadline = ample}, [&](sw::HostCommunicator world) {
+    launch_ranks({.ranks = 2, .deadline = ample}, [&](sw::HostCommunicator world) {
       std::vector<float> data(4);
       if (world.rank() == 0) {
         sw::Pending pending = world.all_reduce_in_place_async(data);
@@ -415,7 +419,7 @@ TEST_CASE("a Pending that an exception drops does not hide the exception", "[com
 }
 
 TEST_CASE("a Pending is waited for once", "[comm]") {
-  sw::launch({.ranks = 1}, [](sw::HostCommunicator world) {
+  launch_ranks({.ranks = 1}, [](sw::HostCommunicator world) {
     sw::Pending pending = world.barrier_async();
     CHECK(pending.ready());
     pending.wait();
@@ -429,7 +433,7 @@ TEST_CASE("communicators outside their life are refused", "[comm]") {
   sw::HostCommunicator kept;
   CHECK_THROWS_WITH(kept.barrier(), ContainsSubstring("the handle must have a group"));
   CHECK_THROWS_WITH(sw::ThreadCommunicator().barrier(), ContainsSubstring("the handle must have a group"));
-  sw::launch({.ranks = 2}, [&](sw::HostCommunicator world) {
+  launch_ranks({.ranks = 2}, [&](sw::HostCommunicator world) {
     world.barrier();
     if (world.rank() == 0)
       kept = world;

@@ -3,7 +3,7 @@
 #include "cuda/buffer.hpp"
 #include "cuda/compare.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 

@@ -7,8 +7,8 @@
 #include "comm/communicator_suite.hpp"
 #include "cuda/buffer.hpp"
 
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/comm/nccl_communicator.hpp>
+#include <shardwright/launch.hpp>
 
 #include <chrono>
 #include <cstdio>

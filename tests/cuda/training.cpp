@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on tensors and the training of a decoder, compiled for the device; on a machine with a GPU, run
 // by one rank and compared with the host; with several GPUs, by a rank on each of two.
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/mesh/cuda_graphs.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "support/catch.hpp"
+#include "support/launch_ranks.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/io/configuration_hash.hpp>
 
 #include <chrono>
@@ -30,7 +30,7 @@ std::vector<std::string> sentences(const std::vector<std::string>& texts) {
   LaunchOptions options;
   options.ranks = static_cast<int>(texts.size());
   options.deadline = std::chrono::seconds(30);
-  launch(options, program);
+  launch_ranks(options, program);
   return caught;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "support/catch.hpp"
+#include "support/launch_ranks.hpp"
 
-#include <shardwright/comm/launch.hpp>
 #include <shardwright/io/matrix_rate.hpp>
 
 #include <chrono>
@@ -13,6 +13,7 @@
 namespace {
 
 using namespace shardwright;
+using shardwright_test::launch_ranks;
 
 template <class Element>
 std::vector<double> rates(int ranks) {
@@ -20,7 +21,7 @@ std::vector<double> rates(int ranks) {
   LaunchOptions options;
   options.ranks = ranks;
   options.deadline = std::chrono::seconds(60);
-  launch(options, [&](HostCommunicator world) {
+  launch_ranks(options, [&](HostCommunicator world) {
     measured[static_cast<std::size_t>(world.rank())] =
         measure_matrix_rate<Element>(world, DefaultTarget::make_execution_space(), 0.01);
   });
@@ -47,10 +48,10 @@ TEST_CASE("matrix_rate: a time that is none is refused") {
   options.ranks = 1;
   for (const double seconds :
        {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
-    CHECK_THROWS_AS(launch(options,
-                           [&](HostCommunicator world) {
-                             (void)measure_matrix_rate<float>(world, DefaultTarget::make_execution_space(),
-                                                              seconds);
-                           }),
+    CHECK_THROWS_AS(launch_ranks(options,
+                                 [&](HostCommunicator world) {
+                                   (void)measure_matrix_rate<float>(
+                                       world, DefaultTarget::make_execution_space(), seconds);
+                                 }),
                     InvalidArgument);
 }

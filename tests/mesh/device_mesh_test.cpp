@@ -17,6 +17,7 @@ using namespace shardwright;
 using namespace shardwright::axis;
 using shardwright_test::ContainsSubstring;
 using shardwright_test::Findings;
+using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 
 /// A target whose device is at work for a while, and which notes what it loses meanwhile.
@@ -54,7 +55,7 @@ std::string failure_of(int ranks, Program program) {
   options.ranks = ranks;
   options.deadline = std::chrono::seconds(20);
   try {
-    launch(options, program);
+    launch_ranks(options, program);
   } catch (const Failure& error) {
     return error.what();
   }
@@ -169,11 +170,11 @@ TEST_CASE("a rank that never makes the mesh lets the others fail within the dead
   LaunchOptions options;
   options.ranks = 3;
   options.deadline = std::chrono::milliseconds(200);
-  CHECK_THROWS_AS(launch(options,
-                         [](const HostCommunicator& world) {
-                           if (world.rank() != 1)
-                             const DeviceMesh mesh(world, extent<dp>(3));
-                         }),
+  CHECK_THROWS_AS(launch_ranks(options,
+                               [](const HostCommunicator& world) {
+                                 if (world.rank() != 1)
+                                   const DeviceMesh mesh(world, extent<dp>(3));
+                               }),
                   Error);
 }
 

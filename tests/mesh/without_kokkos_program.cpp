@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that forgets to start Kokkos hears of it from every rank that asks for memory.
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cstdio>

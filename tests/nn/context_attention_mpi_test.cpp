@@ -6,7 +6,7 @@ TEST_CASE("attention that MPI ranks share is that of whole sequences, by either 
   namespace sw = shardwright;
   sw::LaunchOptions options;
   options.deadline = std::chrono::minutes(1);
-  sw::launch(options, [](sw::HostCommunicator world) {
+  shardwright_test::launch_ranks(options, [](sw::HostCommunicator world) {
     shardwright_test::Findings findings;
     for (const nn_test::ContextWay way : nn_test::context_ways)
       if (way.context * way.tensor == world.size()) {

@@ -31,10 +31,9 @@ Outcome on_threads(int ranks, Train train) {
   sw::LaunchOptions options;
   options.ranks = ranks;
   options.deadline = std::chrono::minutes(1);
-  static_cast<void>(sw::detail::launch_threads(options, [&](sw::HostCommunicator world) {
+  shardwright_test::launch_thread_ranks(options, [&](sw::HostCommunicator world) {
     all[static_cast<std::size_t>(world.rank())] = train(world);
-    return 0;
-  }));
+  });
   for (const Outcome& each : all)
     if (!(each == all.front()))
       return {};

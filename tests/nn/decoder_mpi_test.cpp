@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/same_on_every_mesh.hpp"
 
-#include <shardwright/comm/launch.hpp>
-
 #include <chrono>
 #include <vector>
 
@@ -29,7 +27,7 @@ std::vector<Way> ways_of(int ranks) {
 TEST_CASE("a decoder trains on MPI ranks as on one rank, and as on thread ranks to the bit") {
   sw::LaunchOptions options;
   options.deadline = std::chrono::minutes(1);
-  sw::launch(options, [](sw::HostCommunicator world) {
+  shardwright_test::launch_ranks(options, [](sw::HostCommunicator world) {
     for (const Way& way : ways_of(world.size())) {
       const nn_test::Problem problem = nn_test::problem_of(way, true);
       const Outcome run = nn_test::train<double>(world, problem, way);

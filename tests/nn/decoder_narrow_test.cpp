@@ -29,10 +29,9 @@ template <class Train>
   sw::LaunchOptions options;
   options.ranks = way.ranks();
   options.deadline = std::chrono::minutes(1);
-  static_cast<void>(sw::detail::launch_threads(options, [&](sw::HostCommunicator world) {
+  shardwright_test::launch_thread_ranks(options, [&](sw::HostCommunicator world) {
     outcomes[static_cast<std::size_t>(world.rank())] = train(world);
-    return 0;
-  }));
+  });
   return outcomes;
 }
 

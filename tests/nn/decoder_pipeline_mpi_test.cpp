@@ -2,8 +2,6 @@
 #include "nn/pipeline_training.hpp"
 #include "support/catch.hpp"
 
-#include <shardwright/comm/launch.hpp>
-
 #include <chrono>
 #include <vector>
 
@@ -28,7 +26,7 @@ std::vector<PipelineWay> ways_of(int ranks) {
 TEST_CASE("a pipeline trains on MPI ranks as on one rank, and as on thread ranks to the bit") {
   sw::LaunchOptions options;
   options.deadline = std::chrono::minutes(1);
-  sw::launch(options, [](sw::HostCommunicator world) {
+  shardwright_test::launch_ranks(options, [](sw::HostCommunicator world) {
     nn_test::Problem problem = nn_test::pipeline_problem(true);
     problem.steps = 6;
     const nn_test::Outcome one = nn_test::train_on_threads<double>(problem, {.accumulation = 8}).front();

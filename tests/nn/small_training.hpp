@@ -5,7 +5,8 @@
 /// @brief Trains a small decoder on a learnable sequence, on any mesh, and keeps everything that tests
 /// compare.
 
-#include <shardwright/comm/launch.hpp>
+#include "support/launch_ranks.hpp"
+
 #include <shardwright/core/philox.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
@@ -209,11 +210,9 @@ template <class Element>
   sw::LaunchOptions options;
   options.ranks = ranks;
   options.deadline = std::chrono::minutes(1);
-  // Not launch(): that one takes the ranks of mpirun where there are some.
-  static_cast<void>(sw::detail::launch_threads(options, [&](sw::HostCommunicator world) {
+  shardwright_test::launch_thread_ranks(options, [&](sw::HostCommunicator world) {
     outcomes[static_cast<std::size_t>(world.rank())] = train<Element>(world, problem, way);
-    return 0;
-  }));
+  });
   return outcomes;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two units include everything: a function that is neither a template nor inline would be defined twice.
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <cstdio>

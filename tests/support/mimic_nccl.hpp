@@ -52,7 +52,7 @@ public:
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void require_alive(const shardwright::CollectiveCall& call) override { inner_->require_alive(call); }
   void await_stream(shardwright::SourceLocation where) override { inner_->await_stream(where); }
-  [[nodiscard]] std::shared_ptr<shardwright::detail::BasicThreadWorld<void>> thread_world() const override {
+  [[nodiscard]] std::shared_ptr<shardwright::detail::ThreadWorld> thread_world() const override {
     return inner_->thread_world();
   }
 

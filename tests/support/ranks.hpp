@@ -5,7 +5,7 @@
 /// @brief Runs test code on thread ranks and collects what fails there: Catch2's assertions are for one
 /// thread.
 
-#include <shardwright/comm/launch.hpp>
+#include "support/launch_ranks.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -60,8 +60,7 @@ template <class Program>
   shardwright::LaunchOptions options;
   options.ranks = ranks;
   options.deadline = deadline;
-  shardwright::launch(options,
-                      [&](shardwright::HostCommunicator world) { program(std::move(world), findings); });
+  launch_ranks(options, [&](shardwright::HostCommunicator world) { program(std::move(world), findings); });
   return findings.checks() == 0 ? "nothing was checked" : findings.text();
 }
 

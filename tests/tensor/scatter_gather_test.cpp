@@ -22,6 +22,7 @@ using namespace shardwright;
 using namespace shardwright::axis;
 using shardwright_test::ContainsSubstring;
 using shardwright_test::Findings;
+using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 
 /// Scatter, look at the block, gather, on every root.
@@ -69,7 +70,7 @@ TEST_CASE("a wrong root and data of the wrong size are rejected, and wake the ot
   options.deadline = std::chrono::seconds(10);
   std::string message;
   try {
-    launch(options, [](HostCommunicator world) {
+    launch_ranks(options, [](HostCommunicator world) {
       const DeviceMesh mesh{world, extent<dp>(2)};
       static_cast<void>(scatter<Layout<1, Shard<0, dp>>>(mesh, 0, std::vector<float>(5), {6}));
     });
@@ -78,12 +79,12 @@ TEST_CASE("a wrong root and data of the wrong size are rejected, and wake the ot
   }
   CHECK_THAT(message, ContainsSubstring("must hold the 6 elements of the shape [6], but it holds 5"));
   CHECK_THAT(message, ContainsSubstring("scatter_gather_test.cpp:"));
-  CHECK_THROWS_AS(launch(options,
-                         [](HostCommunicator world) {
-                           const DeviceMesh mesh{world, extent<dp>(2)};
-                           const ShardedTensor<Layout<1, Shard<0, dp>>> tensor(mesh, {4});
-                           static_cast<void>(gather(tensor, 2));
-                         }),
+  CHECK_THROWS_AS(launch_ranks(options,
+                               [](HostCommunicator world) {
+                                 const DeviceMesh mesh{world, extent<dp>(2)};
+                                 const ShardedTensor<Layout<1, Shard<0, dp>>> tensor(mesh, {4});
+                                 static_cast<void>(gather(tensor, 2));
+                               }),
                   InvalidArgument);
 }
 

@@ -56,6 +56,7 @@ using namespace shardwright;
 using namespace shardwright::axis;
 using shardwright_test::ContainsSubstring;
 using shardwright_test::Findings;
+using shardwright_test::launch_ranks;
 using shardwright_test::on_ranks;
 
 using Rows = Layout<2, Shard<0, dp>>;
@@ -186,7 +187,7 @@ TEST_CASE("a rank that runs out of memory says what was expected, and its peers 
       throw;
     }
   };
-  CHECK_THROWS_AS(launch({.ranks = 2}, program), Error);
+  CHECK_THROWS_AS(launch_ranks({.ranks = 2}, program), Error);
   CHECK(contains(own, "out of memory for a block of"));
   CHECK(contains(own, "with 0 bytes in use"));
   CHECK(contains(own, "\nthe table of what was expected"));
@@ -345,7 +346,7 @@ TEST_CASE("a rank that fails before a transition wakes the others; the first cau
   options.deadline = std::chrono::seconds(20);
   std::atomic<int> woken{0};
   const std::string message = message_of<DataError>([&] {
-    launch(options, [&](HostCommunicator world) {
+    launch_ranks(options, [&](HostCommunicator world) {
       const DeviceMesh mesh{world, extent<dp>(3)};
       ShardedTensor<Parts> x(mesh, {6, 2});
       fill_zero(x);
@@ -371,7 +372,7 @@ TEST_CASE(
   options.deadline = std::chrono::milliseconds(300);
   std::string late;
   static_cast<void>(message_of<Error>([&] {
-    launch(options, [&](HostCommunicator world) {
+    launch_ranks(options, [&](HostCommunicator world) {
       const DeviceMesh mesh{world, extent<dp>(2)};
       ShardedTensor<Parts> x(mesh, {6, 2});
       fill_zero(x);
@@ -397,7 +398,7 @@ TEST_CASE("ranks that ask for different transitions learn of both") {
   options.ranks = 2;
   options.deadline = std::chrono::seconds(20);
   const std::string message = message_of<CollectiveMismatch>([&] {
-    launch(options, [&](HostCommunicator world) {
+    launch_ranks(options, [&](HostCommunicator world) {
       const DeviceMesh mesh{world, extent<dp>(2)};
       ShardedTensor<Parts> x(mesh, {6, 2});
       fill_zero(x);
@@ -414,18 +415,18 @@ TEST_CASE("a started transition that is dropped fails its group instead of hangi
   LaunchOptions options;
   options.ranks = 2;
   options.deadline = std::chrono::seconds(5);
-  CHECK_THROWS_AS(launch(options,
-                         [&](HostCommunicator world) {
-                           const DeviceMesh mesh{world, extent<dp>(2)};
-                           ShardedTensor<Parts> x(mesh, {600, 20});
-                           fill_zero(x);
-                           {
-                             auto pending = redistribute_async<Whole>(x);
-                             if (world.rank() == 0)
-                               static_cast<void>(pending.wait());
-                           }
-                           for (int i = 0; i < 3; ++i)
-                             static_cast<void>(redistribute<Rows>(x));
-                         }),
+  CHECK_THROWS_AS(launch_ranks(options,
+                               [&](HostCommunicator world) {
+                                 const DeviceMesh mesh{world, extent<dp>(2)};
+                                 ShardedTensor<Parts> x(mesh, {600, 20});
+                                 fill_zero(x);
+                                 {
+                                   auto pending = redistribute_async<Whole>(x);
+                                   if (world.rank() == 0)
+                                     static_cast<void>(pending.wait());
+                                 }
+                                 for (int i = 0; i < 3; ++i)
+                                   static_cast<void>(redistribute<Rows>(x));
+                               }),
                   Error);
 }

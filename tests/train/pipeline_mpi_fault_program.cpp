@@ -3,7 +3,7 @@
 // how the job ends.
 #include "train/toy_stage.hpp"
 
-#include <shardwright/comm/launch.hpp>
+#include <shardwright/launch.hpp>
 
 #include <Kokkos_Core.hpp>
 

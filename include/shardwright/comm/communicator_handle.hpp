@@ -22,8 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class Deferred>
-class BasicThreadWorld;
+class ThreadWorld;
 
 } // namespace detail
 
@@ -70,9 +69,7 @@ public:
   /// @brief Waits on the host for the stream that the transport is bound to, if it is to one.
   virtual void await_stream(SourceLocation) {}
   /// @brief What the ranks share where all of the world are threads of this process; else null.
-  [[nodiscard]] virtual std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
-    return nullptr;
-  }
+  [[nodiscard]] virtual std::shared_ptr<detail::ThreadWorld> thread_world() const { return nullptr; }
   /// @brief What counts the calls.
   [[nodiscard]] virtual GroupClock clock() const { return {}; }
 };
@@ -149,7 +146,7 @@ public:
   void require_alive(const CollectiveCall& call) { transport().require_alive(call); }
   /// @brief What thread ranks share; null where ranks are processes. For transports that ranks of one process
   /// use beside this one.
-  [[nodiscard]] std::shared_ptr<detail::BasicThreadWorld<void>> thread_world() const {
+  [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const {
     return transport().thread_world();
   }
 
@@ -221,7 +218,7 @@ public:
     if constexpr (requires { communicator_.await_stream(where); })
       communicator_.await_stream(where);
   }
-  [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
+  [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override {
     if constexpr (requires { communicator_.shared_world().shared_from_this(); })
       return communicator_.shared_world().shared_from_this();
     else if constexpr (requires { communicator_.thread_world(); })

@@ -36,9 +36,7 @@ public:
   }
   void abort(const std::string& reason) override { below_.abort(reason); }
   void require_alive(const CollectiveCall& call) override { below_.require_alive(call); }
-  [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
-    return below_.thread_world();
-  }
+  [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override { return below_.thread_world(); }
   [[nodiscard]] GroupClock clock() const override { return below_.clock(); }
   void await_stream(SourceLocation where) override {
     if constexpr (requires { below_.await_stream(where); })

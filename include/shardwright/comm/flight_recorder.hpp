@@ -45,8 +45,7 @@ struct FlightEntry {
 ///
 /// An entry that is being written while it is read is left out, so a reader never sees a mixture of two
 /// operations.
-template <class Deferred>
-class BasicFlightRecorder {
+class FlightRecorder {
 public:
   static constexpr std::size_t kept = 32;
   using Ticket = std::uint64_t;
@@ -138,7 +137,5 @@ private:
   std::atomic<Ticket> next_{first};
   std::array<Cell, kept> cells_{};
 };
-/// @brief The recorder of one rank.
-using FlightRecorder = BasicFlightRecorder<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -4,8 +4,7 @@
 /// @file
 /// @brief Runs one program on several ranks: threads of this process, or the processes that mpirun started.
 ///
-/// The transports are templates with a parameter `Deferred`, which is void: a unit that only includes them
-/// compiles no body of theirs, and the first launch() in a unit compiles those that it needs.
+/// Programs include <shardwright/launch.hpp>.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -43,9 +42,8 @@ struct RankResult {
   std::exception_ptr error;
 };
 
-template <class Deferred>
-void run_thread_rank(BasicThreadCommunicator<Deferred> own,
-                     const std::function<int(HostCommunicator)>& program, RankResult& result) {
+inline void run_thread_rank(ThreadCommunicator own, const std::function<int(HostCommunicator)>& program,
+                            RankResult& result) {
   auto& world = own.shared_world();
   const int rank = own.rank();
   try {
@@ -61,8 +59,7 @@ void run_thread_rank(BasicThreadCommunicator<Deferred> own,
 }
 
 /// Throws the first cause: the error of the rank that failed first.
-template <class Deferred = void>
-int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
+inline int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
   if (failure) {
     const auto& first = results[static_cast<std::size_t>(failure->rank)];
     if (first.error)
@@ -79,9 +76,8 @@ int conclude(const std::vector<RankResult>& results, const FailurePointer& failu
   return code;
 }
 
-template <class Deferred = void>
-[[nodiscard]] int launch_threads(const LaunchOptions& options,
-                                 const std::function<int(HostCommunicator)>& program) {
+[[nodiscard]] inline int launch_threads(const LaunchOptions& options,
+                                        const std::function<int(HostCommunicator)>& program) {
   constexpr int most_ranks = 1024;
   const int ranks = options.ranks == 0 ? usable_cores() : options.ranks;
   if (ranks < 1 || ranks > most_ranks)
@@ -89,15 +85,14 @@ template <class Deferred = void>
                           ", but it is " + std::to_string(ranks) + " (0 stands for one per usable core)");
   if (options.deadline <= std::chrono::nanoseconds::zero())
     throw InvalidArgument("launch: the deadline must be positive (five minutes is the default)");
-  std::vector<BasicThreadCommunicator<Deferred>> handles =
-      BasicThreadCommunicator<Deferred>::world(ranks, options);
+  std::vector<ThreadCommunicator> handles = ThreadCommunicator::world(ranks, options);
   const auto world = handles.front().shared_world().shared_from_this();
   std::vector<RankResult> results(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   std::exception_ptr unable;
   for (std::size_t rank = 0; rank < results.size() && !unable; ++rank) {
     try {
-      threads.emplace_back(run_thread_rank<Deferred>, std::move(handles[rank]), std::cref(program),
+      threads.emplace_back(run_thread_rank, std::move(handles[rank]), std::cref(program),
                            std::ref(results[rank]));
     } catch (...) {
       unable = std::current_exception();

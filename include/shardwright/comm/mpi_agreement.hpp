@@ -17,8 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// mod ranks.
 ///
 /// When it is done, every rank has entered it: it is a barrier too.
-template <class Deferred>
-class BasicMpiAgreement {
+class MpiAgreement {
 public:
   void start(const void* entry, std::size_t bytes, int ranks) {
     bytes_ = bytes;
@@ -70,6 +69,5 @@ private:
   std::size_t coming_ = 0;
   MpiRequests requests_;
 };
-using MpiAgreement = BasicMpiAgreement<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -35,13 +35,12 @@ enum class MpiRankState : std::uint32_t { unknown, running, finished, failed };
 /// failure.
 ///
 /// Readable without the help of its writer, so that a frozen or dead rank can be named with its last call.
-template <class Deferred>
-class BasicMpiBoard {
+class MpiBoard {
 public:
-  BasicMpiBoard() = default;
+  MpiBoard() = default;
   /// Maps the segment `name`, zero-filled if new. Every rank of the node opens it, then one or all call
   /// unlink().
-  BasicMpiBoard(std::string name, int ranks, int own_rank)
+  MpiBoard(std::string name, int ranks, int own_rank)
       : name_(std::move(name)), ranks_(ranks), own_(own_rank),
         bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot)) {
     const int file = ::shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
@@ -60,14 +59,14 @@ public:
     mine.pid.store(::getpid(), std::memory_order_relaxed);
     mine.state.store(MpiRankState::running, std::memory_order_release);
   }
-  BasicMpiBoard(const BasicMpiBoard&) = delete;
-  BasicMpiBoard& operator=(const BasicMpiBoard&) = delete;
-  BasicMpiBoard(BasicMpiBoard&& other) noexcept { swap(other); }
-  BasicMpiBoard& operator=(BasicMpiBoard&& other) noexcept {
+  MpiBoard(const MpiBoard&) = delete;
+  MpiBoard& operator=(const MpiBoard&) = delete;
+  MpiBoard(MpiBoard&& other) noexcept { swap(other); }
+  MpiBoard& operator=(MpiBoard&& other) noexcept {
     swap(other);
     return *this;
   }
-  ~BasicMpiBoard() {
+  ~MpiBoard() {
     if (header_ != nullptr)
       ::munmap(header_, bytes_);
   }
@@ -225,7 +224,7 @@ private:
                   std::strerror(code) + "\" for " + name_ + " (mount /dev/shm with room for it)");
   }
 
-  void swap(BasicMpiBoard& other) noexcept {
+  void swap(MpiBoard& other) noexcept {
     std::swap(name_, other.name_);
     std::swap(ranks_, other.ranks_);
     std::swap(own_, other.own_);
@@ -241,6 +240,5 @@ private:
   Header* header_ = nullptr;
   std::vector<int> watched_;
 };
-using MpiBoard = BasicMpiBoard<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

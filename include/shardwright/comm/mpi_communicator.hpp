@@ -24,20 +24,19 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// process polls or waits. A send ends when its receive has begun. A rank calls from one thread at a time.
 /// After an error of any call the world has ended for this rank, and the buffers of that call must live until
 /// MPI is finalised.
-template <class Deferred>
-class BasicMpiCommunicator : public TypedOperations<BasicMpiCommunicator<Deferred>> {
+class MpiCommunicator : public TypedOperations<MpiCommunicator> {
 public:
   /// @brief A handle without a group.
-  BasicMpiCommunicator() = default;
+  MpiCommunicator() = default;
 
   /// @brief Collective over all processes of the job: the group of all of them.
   /// @throws LifecycleError before MPI is initialised or after it is finalised; DeadlineExceeded;
   /// TransportError.
-  [[nodiscard]] static BasicMpiCommunicator world(const MpiOptions& options = {}) {
+  [[nodiscard]] static MpiCommunicator world(const MpiOptions& options = {}) {
     auto shared = std::make_shared<detail::MpiWorld>(options);
     const detail::MpiChannel& channel = shared->channel();
     const int rank = shared->rank();
-    return BasicMpiCommunicator(
+    return MpiCommunicator(
         std::make_shared<State>(std::move(shared), channel, rank, "world", std::uint64_t{1}));
   }
 
@@ -68,15 +67,15 @@ public:
 
   /// @brief Collective: the ranks of one colour form a group, ordered by key, then by rank; a negative colour
   /// joins none.
-  [[nodiscard]] BasicMpiCommunicator split(int colour, int key, std::string name = {},
-                                           SourceLocation where = SourceLocation::current()) {
+  [[nodiscard]] MpiCommunicator split(int colour, int key, std::string name = {},
+                                      SourceLocation where = SourceLocation::current()) {
     CollectiveCall meet;
     meet.operation = Operation::split;
     meet.where = where;
     run(meet);
     const std::array<int, 2> own{colour, key};
     std::vector<int> all(2 * static_cast<std::size_t>(size()));
-    this->all_gather(own, all, where);
+    all_gather(own, all, where);
     return joined(colour, all, std::move(name));
   }
 
@@ -101,7 +100,7 @@ private:
     detail::MpiQueue queue;
   };
 
-  explicit BasicMpiCommunicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit MpiCommunicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   [[nodiscard]] detail::MpiGroup& group() const {
     if (!state_)
@@ -111,7 +110,7 @@ private:
   }
 
   /// The new group talks over a duplicate of this group's channel, which can be made within a deadline.
-  BasicMpiCommunicator joined(int colour, const std::vector<int>& all, std::string name) {
+  MpiCommunicator joined(int colour, const std::vector<int>& all, std::string name) {
     detail::MpiWorld& world = group().world();
     const std::uint64_t number = group().next_split();
     const int own_rank = rank();
@@ -137,13 +136,11 @@ private:
         detail::mixed(detail::mixed(group().id(), number), static_cast<std::uint64_t>(colour));
     if (name.empty())
       name = this->name() + "/" + std::to_string(colour);
-    return BasicMpiCommunicator(
+    return MpiCommunicator(
         std::make_shared<State>(group().shared_world(), std::move(channel), own, std::move(name), id));
   }
 
   std::shared_ptr<State> state_;
 };
-/// @brief The communicator of MPI processes.
-using MpiCommunicator = BasicMpiCommunicator<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

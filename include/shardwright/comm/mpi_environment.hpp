@@ -17,12 +17,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// The ranks of Shardwright are processes that communicate from one thread at a time: MPI_THREAD_SERIALIZED
 /// is asked for, MPI_THREAD_FUNNELED is enough.
-template <class Deferred>
-class BasicMpiEnvironment {
+class MpiEnvironment {
 public:
   /// @param finalise_deadline The longest time that the end waits for the other ranks' ends.
   /// @throws LifecycleError when MPI is initialised already or was finalised; TransportError with MPI's text.
-  explicit BasicMpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60))
+  explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60))
       : finalise_deadline_(finalise_deadline) {
     if (finalised())
       throw LifecycleError(
@@ -36,12 +35,12 @@ public:
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     check_thread_level(provided);
   }
-  BasicMpiEnvironment(const BasicMpiEnvironment&) = delete;
-  BasicMpiEnvironment& operator=(const BasicMpiEnvironment&) = delete;
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
   /// @brief Finalises MPI; a rank that does not come to its end within the deadline ends the job with an
   /// error.
-  ~BasicMpiEnvironment() {
+  ~MpiEnvironment() {
     if (finalised())
       return;
     // MPI_Finalize waits for all ranks without a deadline, so all of them meet here first.
@@ -98,7 +97,5 @@ private:
 
   std::chrono::nanoseconds finalise_deadline_;
 };
-/// @brief The life of MPI in this process.
-using MpiEnvironment = BasicMpiEnvironment<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -17,16 +17,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-template <class Deferred>
-class BasicMpiGroup {
+class MpiGroup {
 public:
-  BasicMpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name,
-                std::uint64_t id)
+  MpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name, std::uint64_t id)
       : world_(std::move(world)), channel_(std::move(channel)), rank_(rank), name_(std::move(name)), id_(id),
         scratch_(size()) {}
-  BasicMpiGroup(const BasicMpiGroup&) = delete;
-  BasicMpiGroup& operator=(const BasicMpiGroup&) = delete;
-  ~BasicMpiGroup() {
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+  ~MpiGroup() {
     // After a failure messages may still be under way, and freeing is collective.
     if (MpiEnvironment::active() && !ended_ && world_->ended_by() < 0)
       MPI_Comm_free(&channel_.comm);
@@ -139,6 +137,5 @@ private:
   std::optional<Failure> ended_;
   bool told_ = false;
 };
-using MpiGroup = BasicMpiGroup<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

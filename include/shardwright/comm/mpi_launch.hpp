@@ -22,8 +22,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// MPI as launch() keeps it: initialised by the first launch, finalised when the process ends in order.
-template <class Deferred>
-class BasicMpiProcess {
+class MpiProcess {
 public:
   /// Initialises MPI unless the program has done so itself.
   static void start(std::chrono::nanoseconds deadline) {
@@ -74,11 +73,9 @@ private:
 
   inline static MpiWorld* world_ = nullptr;
 };
-using MpiProcess = BasicMpiProcess<void>;
 
 /// Tells of the first failure of the job, and ends it. Ranks that only echo it wait to be ended.
-template <class Deferred = void>
-[[noreturn]] void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
+[[noreturn]] inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
   const int first = world.ended_by();
   if (first < 0 || first == world.rank()) {
     world.fail(Failure::Kind::failed, sentence);
@@ -96,8 +93,7 @@ template <class Deferred = void>
 }
 
 /// Waits until the program of every rank has returned. @return the largest exit code.
-template <class Deferred = void>
-int join_mpi_ranks(MpiWorld& world, int code) {
+inline int join_mpi_ranks(MpiWorld& world, int code) {
   world.board().finish();
   int largest = code;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -140,8 +136,7 @@ int join_mpi_ranks(MpiWorld& world, int code) {
 /// this function.
 /// @throws LifecycleError inside another launch or after MPI was finalised; ConfigurationMismatch for options
 /// or variables that contradict what mpirun started; both before anything else happens.
-template <class Deferred = void>
-int launch_mpi(const LaunchOptions& options, const std::function<int(HostCommunicator)>& program) {
+inline int launch_mpi(const LaunchOptions& options, const std::function<int(HostCommunicator)>& program) {
   if (MpiProcess::running())
     throw LifecycleError(
         "launch: a program must not launch another one under mpirun (call launch() from main)");
@@ -153,8 +148,8 @@ int launch_mpi(const LaunchOptions& options, const std::function<int(HostCommuni
   mpi.deadline = options.deadline;
   mpi.check = options.check;
   mpi.ranks_per_board = ranks_per_board();
-  static_assert(Communicator<BasicMpiCommunicator<Deferred>>);
-  auto communicator = BasicMpiCommunicator<Deferred>::world(mpi);
+  static_assert(Communicator<MpiCommunicator>);
+  auto communicator = MpiCommunicator::world(mpi);
   auto& world = communicator.shared_world();
   const MpiProcess::Running running(world);
   try {

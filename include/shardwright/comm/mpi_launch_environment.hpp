@@ -24,8 +24,7 @@ struct LaunchVariable {
 
 /// The value of a variable, if it is set. @throws ConfigurationMismatch unless it is a number of at least
 /// `least`.
-template <class Deferred = void>
-[[nodiscard]] std::optional<LaunchVariable> launch_variable(const char* name, int least) {
+[[nodiscard]] inline std::optional<LaunchVariable> launch_variable(const char* name, int least) {
   const char* const text = std::getenv(name);
   if (text == nullptr)
     return std::nullopt;
@@ -41,8 +40,7 @@ template <class Deferred = void>
 /// Checks what launchers have set: ranks lie in their worlds, and those who set RANK and WORLD_SIZE agree
 /// with mpirun.
 /// @throws ConfigurationMismatch with the names and values of the variables.
-template <class Deferred = void>
-void check_launch_environment(const LaunchOptions& options) {
+inline void check_launch_environment(const LaunchOptions& options) {
   const auto size = launch_variable("OMPI_COMM_WORLD_SIZE", 1);
   const auto rank = launch_variable("OMPI_COMM_WORLD_RANK", 0);
   const auto other_size = launch_variable("WORLD_SIZE", 1);
@@ -71,8 +69,7 @@ void check_launch_environment(const LaunchOptions& options) {
 
 /// Ranks that share a board of last calls: all of a node, or fewer where a test plays several nodes on one
 /// machine.
-template <class Deferred = void>
-[[nodiscard]] int ranks_per_board() {
+[[nodiscard]] inline int ranks_per_board() {
   const auto ranks = launch_variable("SHARDWRIGHT_MPI_RANKS_PER_BOARD", 1);
   return ranks ? ranks->value : 0;
 }

@@ -20,10 +20,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-template <class Deferred>
-class BasicMpiOperation final : public PendingOperation {
+class MpiOperation final : public PendingOperation {
 public:
-  explicit BasicMpiOperation(MpiGroup& group) : group_(group) {}
+  explicit MpiOperation(MpiGroup& group) : group_(group) {}
 
   /// Takes a call, whose block spans are copied.
   void begin(const CollectiveCall& call, std::uint64_t sequence) {
@@ -316,6 +315,5 @@ private:
   std::exception_ptr error_;
   std::chrono::steady_clock::time_point leaver_unseen_{};
 };
-using MpiOperation = BasicMpiOperation<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -18,13 +18,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Collectives move one after another; messages side by side, save those of one direction, peer and tag.
 ///
 /// Records of calls are used again, so a steady sequence of calls allocates nothing.
-template <class Deferred>
-class BasicMpiQueue final : public MpiEngine {
+class MpiQueue final : public MpiEngine {
 public:
-  explicit BasicMpiQueue(MpiGroup& group) : group_(group) {}
-  BasicMpiQueue(const BasicMpiQueue&) = delete;
-  BasicMpiQueue& operator=(const BasicMpiQueue&) = delete;
-  ~BasicMpiQueue() override { group_.world().detach(this); }
+  explicit MpiQueue(MpiGroup& group) : group_(group) {}
+  MpiQueue(const MpiQueue&) = delete;
+  MpiQueue& operator=(const MpiQueue&) = delete;
+  ~MpiQueue() override { group_.world().detach(this); }
 
   /// Checks a call, takes it into the order, and moves it as far as it goes.
   MpiOperation& begin(const CollectiveCall& call) {
@@ -99,6 +98,5 @@ private:
   std::vector<MpiOperation*> collectives_; ///< In order; the first alone moves.
   std::vector<MpiOperation*> messages_;
 };
-using MpiQueue = BasicMpiQueue<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

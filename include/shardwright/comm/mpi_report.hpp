@@ -20,8 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// What each rank tells of its call once the fingerprints differ: the plain members, the words, and the
 /// counts of its blocks for every rank.
-template <class Deferred>
-class BasicMpiExplanation {
+class MpiExplanation {
 public:
   [[nodiscard]] static std::vector<std::byte> pack(const CollectiveCall& call, std::uint64_t sequence,
                                                    int ranks) {
@@ -43,7 +42,7 @@ public:
     return out;
   }
 
-  BasicMpiExplanation(const std::byte* bytes, int ranks) {
+  MpiExplanation(const std::byte* bytes, int ranks) {
     std::memcpy(&plain_, bytes, sizeof plain_);
     std::vector<std::uint64_t> counts(2 * static_cast<std::size_t>(ranks));
     std::memcpy(counts.data(), bytes + sizeof plain_, counts.size() * sizeof(std::uint64_t));
@@ -71,13 +70,11 @@ private:
   Plain plain_{};
   std::vector<StridedBlock> blocks_;
 };
-using MpiExplanation = BasicMpiExplanation<void>;
 
 /// World ranks that a call of this rank waits for, as far as they can be known: `direct` marks the ranks of
 /// the group whose messages are missing, which may themselves wait for others.
-template <class Deferred = void>
-[[nodiscard]] std::vector<int> missing_ranks(const MpiGroup& group, const CollectiveCall& call,
-                                             std::uint64_t sequence, const std::vector<bool>& direct) {
+[[nodiscard]] inline std::vector<int> missing_ranks(const MpiGroup& group, const CollectiveCall& call,
+                                                    std::uint64_t sequence, const std::vector<bool>& direct) {
   if (sends_or_receives(call.operation))
     return {group.world_rank(call.root)};
   std::vector<int> blamed;
@@ -104,16 +101,14 @@ template <class Deferred = void>
   return absent.empty() ? silent : absent;
 }
 
-template <class Deferred = void>
-[[nodiscard]] std::string report_of(const MpiWorld& world, int rank) {
+[[nodiscard]] inline std::string report_of(const MpiWorld& world, int rank) {
   if (world.board().state(rank) == MpiRankState::unknown)
     return "it runs on another node";
   return world.board().last_call(rank).text();
 }
 
 /// Follows whom each rank waits for, starting from this one; empty unless that leads back.
-template <class Deferred = void>
-[[nodiscard]] std::string cycle_text(const MpiWorld& world, int start, int next) {
+[[nodiscard]] inline std::string cycle_text(const MpiWorld& world, int start, int next) {
   std::string path = "rank " + std::to_string(start);
   std::string places = "rank " + std::to_string(start) + " is " + report_of(world, start);
   for (int steps = 0; steps < world.size() && next >= 0; ++steps) {
@@ -130,9 +125,8 @@ template <class Deferred = void>
   return {};
 }
 
-template <class Deferred = void>
-[[nodiscard]] std::string late_sentence(const MpiGroup& group, const CollectiveCall& call,
-                                        std::uint64_t sequence, const std::vector<int>& missing) {
+[[nodiscard]] inline std::string late_sentence(const MpiGroup& group, const CollectiveCall& call,
+                                               std::uint64_t sequence, const std::vector<int>& missing) {
   const MpiWorld& world = group.world();
   std::string reports;
   for (const int rank : missing)
@@ -150,8 +144,8 @@ template <class Deferred = void>
 }
 
 /// What differs between the calls of a group: the first thing found.
-template <class Deferred = void>
-[[nodiscard]] std::string difference_of(const MpiGroup& group, const std::vector<MpiExplanation>& all) {
+[[nodiscard]] inline std::string difference_of(const MpiGroup& group,
+                                               const std::vector<MpiExplanation>& all) {
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (const std::string what = difference(all[0].call(), all[rank].call(), group.size()); !what.empty())
       return what;
@@ -168,8 +162,7 @@ template <class Deferred = void>
 }
 
 /// All ranks with what each of them called, equal calls together.
-template <class Deferred = void>
-[[nodiscard]] std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
+[[nodiscard]] inline std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
   std::vector<MpiExplanation> all;
   for (int rank = 0; rank < group.size(); ++rank)
     all.emplace_back(agreement.bytes(rank, group.rank()), group.size());

@@ -20,8 +20,7 @@ struct MpiChannel {
 };
 
 /// Messages that were posted and not yet completed; the arrays are kept from step to step.
-template <class Deferred>
-class BasicMpiRequests {
+class MpiRequests {
 public:
   /// Bytes of one MPI message at most: MPI counts are int.
   static constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
@@ -156,6 +155,5 @@ private:
   std::vector<MPI_Status> statuses_;
   std::vector<Message> messages_;
 };
-using MpiRequests = BasicMpiRequests<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -13,10 +13,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Memory that grows to the largest need. A transfer has two steps under way, and of each a slot to receive
 /// from every rank and, where it packs, one to pack for every rank.
-template <class Deferred>
-class BasicMpiScratch {
+class MpiScratch {
 public:
-  explicit BasicMpiScratch(int ranks) : reduction(ranks), ranks_(static_cast<std::size_t>(ranks)) {}
+  explicit MpiScratch(int ranks) : reduction(ranks), ranks_(static_cast<std::size_t>(ranks)) {}
 
   NestedReduction reduction;
 
@@ -46,6 +45,5 @@ private:
   std::size_t slot_bytes_ = 0;
   std::size_t slots_per_step_ = 0;
 };
-using MpiScratch = BasicMpiScratch<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

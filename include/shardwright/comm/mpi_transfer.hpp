@@ -25,8 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Every block is cut into segments, and two segments are in flight at a time. An all_reduce exchanges
 /// slices, combines the own slice in the fixed order, and gathers the results: each rank sends 2 (P-1)/P of
 /// its bytes, P ranks.
-template <class Deferred>
-class BasicMpiTransfer {
+class MpiTransfer {
 public:
   /// Bytes of a block that go in one message. All ranks cut blocks alike, whatever their strides; many ranks
   /// cut them smaller, so that scratch does not grow with their number.
@@ -364,6 +363,5 @@ private:
   std::array<MpiRequests, 2> second_;
   std::vector<const void*> runs_;
 };
-using MpiTransfer = BasicMpiTransfer<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

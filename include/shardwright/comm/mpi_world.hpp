@@ -52,11 +52,10 @@ public:
   virtual bool progress() noexcept = 0;
 };
 
-template <class Deferred>
-class BasicMpiWorld {
+class MpiWorld {
 public:
   /// Collective over MPI_COMM_WORLD.
-  explicit BasicMpiWorld(const MpiOptions& options) : options_(options) {
+  explicit MpiWorld(const MpiOptions& options) : options_(options) {
     MpiEnvironment::require("MpiCommunicator");
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
@@ -69,9 +68,9 @@ public:
     read_tag_bound();
     open_board();
   }
-  BasicMpiWorld(const BasicMpiWorld&) = delete;
-  BasicMpiWorld& operator=(const BasicMpiWorld&) = delete;
-  ~BasicMpiWorld() {
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+  ~MpiWorld() {
     if (MpiEnvironment::active() && ended_by() < 0 && news_.empty())
       MPI_Comm_free(&control_);
   }
@@ -163,7 +162,7 @@ public:
   /// One thread of this rank at a time is inside a call.
   class Inside {
   public:
-    Inside(BasicMpiWorld& world, const MpiCallSite& site) : world_(world) {
+    Inside(MpiWorld& world, const MpiCallSite& site) : world_(world) {
       if (world_.inside_.exchange(true, std::memory_order_acquire))
         throw LifecycleError(
             std::string(name_of(site.operation)) +
@@ -175,7 +174,7 @@ public:
     Inside& operator=(const Inside&) = delete;
 
   private:
-    BasicMpiWorld& world_;
+    MpiWorld& world_;
   };
 
   /// A duplicate of an MPI communicator, made within the deadline.
@@ -305,7 +304,6 @@ private:
   std::atomic<bool> inside_{false};
   std::chrono::steady_clock::time_point next_look_{};
 };
-using MpiWorld = BasicMpiWorld<void>;
 
 } // namespace detail
 

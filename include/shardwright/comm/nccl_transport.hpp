@@ -106,7 +106,7 @@ public:
     member_.look(call);
     watch(true);
   }
-  [[nodiscard]] std::shared_ptr<BasicThreadWorld<void>> thread_world() const override {
+  [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override {
     return member_.host().thread_world();
   }
 

@@ -41,8 +41,7 @@ struct PeerShare {
 /// The work list of one device in one collective; its memory is used again for the next.
 ///
 /// Devices combine in the order of the host: one level in rank order, or the levels of the call.
-template <class Deferred>
-class BasicPeerWorkList {
+class PeerWorkList {
 public:
   /// Makes the list of a call that all ranks agree on; false if nothing has to move.
   [[nodiscard]] bool build(const ThreadSlot* slots, int ranks, const PeerShare& share = {}) {
@@ -293,6 +292,5 @@ private:
   std::vector<PeerEntry> entries_;
   PeerWork work_;
 };
-using PeerWorkList = BasicPeerWorkList<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

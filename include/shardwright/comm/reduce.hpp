@@ -20,10 +20,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///
 /// A nested order works on pieces that stay in the first-level cache: each level reduces the results of the
 /// level below with the same kernel as an unmerged collective would, so the bits agree.
-template <class Deferred>
-class BasicNestedReduction {
+class NestedReduction {
 public:
-  explicit BasicNestedReduction(int ranks) : ranks_(ranks) {}
+  explicit NestedReduction(int ranks) : ranks_(ranks) {}
 
   /// Prepares for one call; grows the scratch on the first nested order alone.
   void begin(ElementType type, ReduceOp op, const ReductionOrder& order) {
@@ -101,6 +100,5 @@ private:
   std::vector<const void*> pointers_;
   std::vector<std::byte> scratch_;
 };
-using NestedReduction = BasicNestedReduction<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -287,7 +287,6 @@ void divide_outputs(const ReduceRun& task) noexcept {
 }
 
 /// Averages, the wrapped sum divided once; a signed average truncates towards zero.
-template <class Deferred = void>
 inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
   const bool more_ranks_than_bytes_count = type == ElementType::uint8 && task.divisor > UINT8_MAX;
   if (type != ElementType::int32 && type != ElementType::int64 && !more_ranks_than_bytes_count)
@@ -304,7 +303,6 @@ inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
 }
 
 /// Runs one reduction; the divisor counts for an average alone.
-template <class Deferred = void>
 inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
   if (op != ReduceOp::average)
     task.divisor = 1;

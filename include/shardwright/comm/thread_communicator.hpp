@@ -22,25 +22,23 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// costs two meetings of the ranks (a barrier one). A call that fails ends the group: every rank's wait wakes
 /// with a typed error. A started collective runs on a worker thread of the rank and group; messages need
 /// none.
-template <class Deferred>
-class BasicThreadCommunicator : public TypedOperations<BasicThreadCommunicator<Deferred>> {
+class ThreadCommunicator : public TypedOperations<ThreadCommunicator> {
 public:
   /// @brief A handle without a group.
-  BasicThreadCommunicator() = default;
+  ThreadCommunicator() = default;
 
   /// @brief One handle per rank of a new world; rank r's is for the thread that plays rank r. launch() calls
   /// this.
-  [[nodiscard]] static std::vector<BasicThreadCommunicator> world(int ranks,
-                                                                  const LaunchOptions& options = {}) {
+  [[nodiscard]] static std::vector<ThreadCommunicator> world(int ranks, const LaunchOptions& options = {}) {
     auto shared = std::make_shared<detail::ThreadWorld>(ranks, options);
     std::vector<int> members(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank)
       members[static_cast<std::size_t>(rank)] = rank;
     auto group = std::make_shared<detail::ThreadGroup>(std::move(shared), std::move(members), "world");
-    std::vector<BasicThreadCommunicator> out;
+    std::vector<ThreadCommunicator> out;
     out.reserve(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank)
-      out.push_back(BasicThreadCommunicator(std::make_shared<State>(group, rank)));
+      out.push_back(ThreadCommunicator(std::make_shared<State>(group, rank)));
     return out;
   }
 
@@ -85,8 +83,8 @@ public:
 
   /// @brief Collective: the ranks of one colour form a group, ordered by key, then by rank; a negative colour
   /// joins none.
-  [[nodiscard]] BasicThreadCommunicator split(int colour, int key, const std::string& name = {},
-                                              SourceLocation where = SourceLocation::current()) {
+  [[nodiscard]] ThreadCommunicator split(int colour, int key, const std::string& name = {},
+                                         SourceLocation where = SourceLocation::current()) {
     State& own = state();
     CollectiveCall call;
     call.operation = Operation::split;
@@ -96,8 +94,7 @@ public:
     own.queue.drain();
     int rank = 0;
     auto group = own.member.split(call, {colour, key, &name}, own.patience, rank);
-    return group ? BasicThreadCommunicator(std::make_shared<State>(std::move(group), rank))
-                 : BasicThreadCommunicator();
+    return group ? ThreadCommunicator(std::make_shared<State>(std::move(group), rank)) : ThreadCommunicator();
   }
 
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
@@ -137,7 +134,7 @@ private:
     State& state_;
   };
 
-  explicit BasicThreadCommunicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit ThreadCommunicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   [[nodiscard]] State& state() const {
     if (!state_)
@@ -148,7 +145,5 @@ private:
 
   std::shared_ptr<State> state_;
 };
-/// @brief The communicator of thread ranks.
-using ThreadCommunicator = BasicThreadCommunicator<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

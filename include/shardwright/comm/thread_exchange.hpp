@@ -21,10 +21,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Pull: a rank reads from all and writes its own output. Push: a rank combines or holds one slice and writes
 /// it into every output, which is safe in place, because nobody else touches that slice. Both add in the same
 /// order.
-template <class Deferred>
-class BasicThreadExchange {
+class ThreadExchange {
 public:
-  explicit BasicThreadExchange(int ranks)
+  explicit ThreadExchange(int ranks)
       : ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
         outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)) {}
 
@@ -209,6 +208,5 @@ private:
   std::vector<void*> outs_;
   std::vector<Cursor> cursors_;
 };
-using ThreadExchange = BasicThreadExchange<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

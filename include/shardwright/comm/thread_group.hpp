@@ -53,18 +53,17 @@ struct alignas(128) ThreadSlot {
 /// raised its own flag and seen all of them looks for the mark; all of this is sequentially consistent, so a
 /// rank that misses the mark has flags that the closer sees, and a rank that finds it goes by what the closer
 /// saw. The second meeting cannot fail, because nothing between the two waits for another rank.
-template <class Deferred>
-class BasicThreadGroup final : public GroupOfWorld {
+class ThreadGroup final : public GroupOfWorld {
 public:
-  BasicThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name)
+  ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name)
       : world_(std::move(world)), members_(std::move(members)), name_(world_->intern(name)),
         slots_(2 * members_.size()), flags_(members_.size()), parts_(members_.size()),
         mailbox_(static_cast<int>(members_.size())) {
     world_->enter(this);
   }
-  ~BasicThreadGroup() override { world_->leave(this); }
-  BasicThreadGroup(const BasicThreadGroup&) = delete;
-  BasicThreadGroup& operator=(const BasicThreadGroup&) = delete;
+  ~ThreadGroup() override { world_->leave(this); }
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
 
   [[nodiscard]] ThreadWorld& world() const noexcept { return *world_; }
   [[nodiscard]] const std::shared_ptr<ThreadWorld>& shared_world() const noexcept { return world_; }
@@ -79,7 +78,7 @@ public:
     return slots_.data() + (sequence % 2) * members_.size();
   }
   /// Groups that a split forms, by the rank that creates each.
-  [[nodiscard]] std::shared_ptr<BasicThreadGroup>& part(int rank) noexcept {
+  [[nodiscard]] std::shared_ptr<ThreadGroup>& part(int rank) noexcept {
     return parts_[static_cast<std::size_t>(rank)];
   }
 
@@ -224,7 +223,7 @@ private:
   const char* name_;
   std::vector<ThreadSlot> slots_;
   std::vector<Flags> flags_;
-  std::vector<std::shared_ptr<BasicThreadGroup>> parts_;
+  std::vector<std::shared_ptr<ThreadGroup>> parts_;
   ThreadMailbox mailbox_;
   alignas(128) WaitPoint point_;
   alignas(128) std::atomic<bool> closed_{false};
@@ -233,6 +232,5 @@ private:
   mutable std::mutex mutex_;
   FailurePointer failure_;
 };
-using ThreadGroup = BasicThreadGroup<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -22,10 +22,9 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One rank of a ThreadGroup. Collectives run one at a time, on the rank's thread or on its worker.
-template <class Deferred>
-class BasicThreadMember : public GroupMember<ThreadGroup> {
+class ThreadMember : public GroupMember<ThreadGroup> {
 public:
-  BasicThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
+  ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
       : GroupMember(std::move(group), rank), exchange_(size()) {}
 
   /// Executes a collective on the calling thread.
@@ -185,6 +184,5 @@ private:
   std::uint64_t released_ = 0;
   ThreadExchange exchange_;
 };
-using ThreadMember = BasicThreadMember<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

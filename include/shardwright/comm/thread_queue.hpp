@@ -24,14 +24,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// the queue.
 ///
 /// Records of calls are recycled, so a steady sequence of starts and waits allocates nothing.
-template <class Deferred>
-class BasicThreadQueue {
+class ThreadQueue {
 public:
-  explicit BasicThreadQueue(ThreadMember& member)
-      : member_(member), patience_(member.world().worker_patience()) {}
-  BasicThreadQueue(const BasicThreadQueue&) = delete;
-  BasicThreadQueue& operator=(const BasicThreadQueue&) = delete;
-  ~BasicThreadQueue() {
+  explicit ThreadQueue(ThreadMember& member) : member_(member), patience_(member.world().worker_patience()) {}
+  ThreadQueue(const ThreadQueue&) = delete;
+  ThreadQueue& operator=(const ThreadQueue&) = delete;
+  ~ThreadQueue() {
     if (!worker_.joinable())
       return;
     stop_.store(true, std::memory_order_seq_cst);
@@ -80,7 +78,7 @@ public:
 
 private:
   struct Work final : PendingOperation {
-    explicit Work(BasicThreadQueue& owner) : queue(owner) {}
+    explicit Work(ThreadQueue& owner) : queue(owner) {}
     [[nodiscard]] bool ready() override { return done.load(std::memory_order_seq_cst); }
     void wait() override { queue.wait(*this); }
     void abandon() noexcept override { queue.abandon(*this); }
@@ -94,7 +92,7 @@ private:
       done.store(false, std::memory_order_relaxed);
     }
 
-    BasicThreadQueue& queue;
+    ThreadQueue& queue;
     CollectiveCall call{};
     std::vector<StridedBlock> in_blocks;
     std::vector<StridedBlock> out_blocks;
@@ -104,14 +102,14 @@ private:
   };
 
   struct Letter final : PendingOperation {
-    explicit Letter(BasicThreadQueue& owner) : queue(owner) {}
+    explicit Letter(ThreadQueue& owner) : queue(owner) {}
     [[nodiscard]] bool ready() override {
       return message.over() || queue.member_.group().ended_for(message.call.root);
     }
     void wait() override { queue.wait(*this); }
     void abandon() noexcept override { queue.abandon(*this); }
 
-    BasicThreadQueue& queue;
+    ThreadQueue& queue;
     ThreadMessage message;
   };
 
@@ -119,7 +117,7 @@ private:
   template <class Record>
   class Return {
   public:
-    Return(BasicThreadQueue& queue, std::vector<Record*>& free, Record& record)
+    Return(ThreadQueue& queue, std::vector<Record*>& free, Record& record)
         : queue_(queue), free_(free), record_(record) {}
     ~Return() {
       const std::lock_guard lock(queue_.mutex_);
@@ -129,7 +127,7 @@ private:
     Return& operator=(const Return&) = delete;
 
   private:
-    BasicThreadQueue& queue_;
+    ThreadQueue& queue_;
     std::vector<Record*>& free_;
     Record& record_;
   };
@@ -229,6 +227,5 @@ private:
   WaitPoint done_;
   std::thread worker_;
 };
-using ThreadQueue = BasicThreadQueue<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

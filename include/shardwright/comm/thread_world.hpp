@@ -63,10 +63,9 @@ public:
 };
 
 /// Shared state of the ranks of one launch.
-template <class Deferred>
-class BasicThreadWorld : public std::enable_shared_from_this<BasicThreadWorld<Deferred>> {
+class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
 public:
-  BasicThreadWorld(int ranks, const LaunchOptions& options)
+  ThreadWorld(int ranks, const LaunchOptions& options)
       : ranks_(ranks), options_(options), cores_(usable_cores()), balance_(ranks, cores_),
         recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))) {}
 
@@ -201,6 +200,5 @@ private:
   FailurePointer failure_;
   std::atomic<bool> finished_{false};
 };
-using ThreadWorld = BasicThreadWorld<void>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -64,15 +64,13 @@ constexpr std::int64_t check_extents(std::span<const std::string_view> axes,
 ///
 /// Tries one changed axis, then two, then the factors of `ranks` spread over all axes; at most `limit`
 /// meshes.
-template <class Deferred = void>
-[[nodiscard]] std::vector<std::vector<std::int64_t>>
+[[nodiscard]] inline std::vector<std::vector<std::int64_t>>
 nearest_meshes(std::span<const std::int64_t> extents, std::int64_t ranks, std::size_t limit = 3);
 
 /// @brief Checks that a mesh has exactly one place for every rank of the world.
 /// @throws InvalidArgument naming the product, the number of ranks and the nearest meshes that fit.
-template <class Deferred = void>
-void check_mesh(std::span<const std::string_view> axes, std::span<const std::int64_t> extents,
-                std::int64_t ranks) {
+inline void check_mesh(std::span<const std::string_view> axes, std::span<const std::int64_t> extents,
+                       std::int64_t ranks) {
   const std::int64_t product = check_extents(axes, extents);
   if (product == ranks)
     return;
@@ -110,7 +108,6 @@ inline MeshDistance mesh_distance(std::span<const std::int64_t> from, std::span<
 }
 
 /// The best few meshes found so far, nearest first.
-template <class Deferred>
 class NearestMeshes {
 public:
   NearestMeshes(std::span<const std::int64_t> wanted, std::size_t limit) : wanted_(wanted), limit_(limit) {}
@@ -139,12 +136,11 @@ private:
 
 } // namespace detail
 
-template <class Deferred>
-std::vector<std::vector<std::int64_t>> nearest_meshes(std::span<const std::int64_t> extents,
-                                                      std::int64_t ranks, std::size_t limit) {
+inline std::vector<std::vector<std::int64_t>> nearest_meshes(std::span<const std::int64_t> extents,
+                                                             std::int64_t ranks, std::size_t limit) {
   if (ranks <= 0 || extents.empty())
     return {};
-  detail::NearestMeshes<Deferred> best(extents, limit);
+  detail::NearestMeshes best(extents, limit);
   const std::vector<std::int64_t> wanted(extents.begin(), extents.end());
   for (std::size_t i = 0; i < wanted.size(); ++i)
     for (std::size_t j = i; j < wanted.size(); ++j) {

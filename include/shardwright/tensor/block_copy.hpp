@@ -4,7 +4,10 @@
 /// @file
 /// @brief Copies a strided block of local memory to contiguous memory, on the target.
 
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/element.hpp>
 #include <shardwright/core/strided_block.hpp>
+#include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -59,10 +62,14 @@ struct NanKernel {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = static_cast<Element>(__builtin_nanf("")); }
 };
 
-/// Makes what nothing has written show.
-template <class Target, class Element>
-void fill_nan(const typename Target::execution_space& execution, Element* out, std::size_t count) {
-  kernels::detail::run("sw::fill_nan", execution, count, NanKernel<Element>{out});
+/// Memory for elements, uninitialised: in a checked build NaN, so that what nothing has written shows.
+template <class Element, class Target>
+[[nodiscard]] BufferHandle new_block(TargetResources<Target>& resources, std::size_t count) {
+  BufferHandle block(resources.take(count * sizeof(Element)));
+  if constexpr (always_checked && RealElement<Element>)
+    kernels::detail::run("sw::fill_nan", resources.execution(), count,
+                         NanKernel<Element>{static_cast<Element*>(block.data())});
+  return block;
 }
 
 template <class Target, class Element>

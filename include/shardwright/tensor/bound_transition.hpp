@@ -9,6 +9,7 @@
 #include <shardwright/tensor/local_extents.hpp>
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -67,16 +68,39 @@ inline void count_steps(BoundTransition& bound) noexcept {
   }
 }
 
+/// A Transition as a value, so that code which carries transitions out is compiled once for all of them.
+struct TransitionSteps {
+  std::span<const std::string_view> axes;
+  std::span<const TransitionStep> steps;
+  const LayoutValue* from;
+  const LayoutValue* to;
+};
 template <class Steps>
-[[nodiscard]] BoundTransition bind_transition(MeshCore& core) {
-  BoundTransition bound{bind_axes(core, Steps::axes), Steps::steps};
+inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &Steps::from_value, &Steps::to_value};
+
+[[nodiscard]] inline BoundTransition bind_transition(MeshCore& core, const TransitionSteps& table) {
+  BoundTransition bound{bind_axes(core, table.axes), table.steps};
   count_steps(bound);
   // Leaving axes of extent 1 out is enough for one step; two may be a detour that only such an axis asked
   // for.
   if (bound.effective > 1 && bound.has_trivial_axis)
-    bound.use(core.steps_for(bound.steps.data(),
-                             [&] { return steps_at(bound.binding, Steps::from_value, Steps::to_value); }));
+    bound.use(core.steps_for(bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
   return bound;
+}
+template <class Steps>
+[[nodiscard]] BoundTransition bind_transition(MeshCore& core) {
+  return bind_transition(core, transition_steps<Steps>);
+}
+
+/// Elements of this rank's block of a tensor of `shape` in a layout of the table.
+[[nodiscard]] inline std::size_t block_elements(const MeshCore& core, const TransitionSteps& table,
+                                                const LayoutValue& layout, std::span<const std::int64_t> shape) {
+  const AxisBinding binding = bind_axes(core, table.axes);
+  std::size_t elements = 1;
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    elements *= static_cast<std::size_t>(
+        dimension_block(layout, static_cast<int>(d), binding.extents, binding.coordinates, shape[d]).size);
+  return elements;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

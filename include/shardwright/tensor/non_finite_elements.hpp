@@ -13,16 +13,21 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Reads the block once and waits for it.
+/// Reads a block once and waits for it.
+template <class Element, class Target>
+[[nodiscard]] std::int64_t non_finite_elements(TargetResources<Target>& resources,
+                                               const MatrixView<const Element, Target>& block) {
+  Scalars<1, Target> found(resources);
+  ShardedTensor<Layout<1>, double, Target> workspace(
+      resources, {static_cast<std::int64_t>(kernels::reduce_workspace(block.extent(0) * block.extent(1)))});
+  kernels::count_nonfinite(resources.execution(), block, found.view(), workspace.mutable_local());
+  return static_cast<std::int64_t>(found.read()[0]);
+}
+
 template <AnyShardedTensor Tensor>
 [[nodiscard]] std::int64_t non_finite_elements(const Tensor& tensor) {
-  using Target = typename Tensor::target;
-  Scalars<1, Target> found(tensor.resources());
-  ShardedTensor<Layout<1>, double, Target> workspace(
-      tensor.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(tensor.local_size()))});
-  kernels::count_nonfinite(tensor.execution(), tensor.local_matrix(), found.view(),
-                           workspace.mutable_local());
-  return static_cast<std::int64_t>(found.read()[0]);
+  return non_finite_elements<typename Tensor::value_type, typename Tensor::target>(tensor.resources(),
+                                                                                   tensor.local_matrix());
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

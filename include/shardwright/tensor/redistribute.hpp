@@ -42,25 +42,46 @@ inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, 
   return place;
 }
 
-template <class From, class Destination>
-void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
-  using Place = typename From::target;
+/// Runs the steps of a tensor of a global shape from `in` to `out`.
+template <class Element, class Place>
+void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, const Extents& shape, const Element* in,
+               Element* out, SourceLocation where) {
   if (bound.effective == 1 && is_collective(bound.first->kind)) {
-    Extents shape{};
-    std::copy(from.shape().begin(), from.shape().end(), shape.begin());
-    const PreparedCall& ready = prepare_call(from.core(), bound, shape);
+    const PreparedCall& ready = prepare_call(resources.core(), bound, shape);
     CollectiveCall call = ready.call;
-    call.element = element_type_of<typename From::value_type>();
-    call.in = from.data();
-    call.out = to.mutable_data();
+    call.element = element_type_of<Element>();
+    call.in = in;
+    call.out = out;
     call.where = where;
-    order_call_after<Place>(from.execution());
-    from.core().template communicator<Place>(ready.mask).run(call);
+    order_call_after<Place>(resources.execution());
+    resources.core().template communicator<Place>(ready.mask).run(call);
     return;
   }
-  TransitionRun<typename From::value_type, typename From::target>(from.resources(), bound, from.shape(),
-                                                                  from.data(), to.mutable_data(), where)
-      .run();
+  TransitionRun<Element, Place>(resources, bound, shape, in, out, where).run();
+}
+template <class From, class Destination>
+void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
+  run_steps<typename From::value_type>(from.resources(), bound, extents_of(from.shape()), from.data(),
+                                       to.mutable_data(), where);
+}
+
+/// The block in `memory` after the transition: the same memory where nothing moves, or where an all_reduce may write
+/// over what nobody else reads.
+template <class Element, class Place>
+[[nodiscard]] BufferHandle memory_after(TargetResources<Place>& resources, const TransitionSteps& table,
+                                        std::span<const std::int64_t> shape, BufferHandle memory,
+                                        SourceLocation where) {
+  const BoundTransition bound = bind_transition(resources.core(), table);
+  if (bound.trivial())
+    return memory;
+  const auto* const in = static_cast<const Element*>(memory.data());
+  if (bound.is_all_reduce() && !memory.shared()) {
+    run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), where);
+    return memory;
+  }
+  BufferHandle to = new_block<Element>(resources, block_elements(resources.core(), table, *table.to, shape));
+  run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(to.data()), where);
+  return to;
 }
 
 /// A new tensor after the steps; its memory is `from`'s where no step does anything on this mesh.
@@ -74,20 +95,14 @@ template <class To, class Steps, class From>
   return TensorAccess::take<HandleIn<To, From>>(std::move(to));
 }
 
-/// The same for an owner that is given away.
+/// The same for an owner that is given away: whoever gave it must not read it, on no mesh.
 template <class To, class Steps, class From>
 [[nodiscard]] TensorIn<To, From> transition_of_owner(From&& given, SourceLocation where) {
-  From from = std::move(given); // whoever gave it away must not read it, on no mesh
-  const BoundTransition bound = bind_transition<Steps>(from.core());
-  if (bound.trivial())
-    return TensorAccess::take<TensorIn<To, From>>(std::move(from));
-  if (bound.is_all_reduce() && !TensorAccess::shared(from)) {
-    run_transition(from, bound, from, where);
-    return TensorAccess::take<TensorIn<To, From>>(std::move(from));
-  }
-  TensorIn<To, From> to(from.resources(), from.shape(), where);
-  run_transition(from, bound, to, where);
-  return to;
+  TargetResources<typename From::target>& resources = given.resources();
+  return TensorAccess::in_memory<TensorIn<To, From>>(
+      memory_after<typename From::value_type>(resources, transition_steps<Steps>, given.shape(),
+                                              TensorAccess::take_memory(std::move(given)), where),
+      given.shape());
 }
 
 } // namespace detail

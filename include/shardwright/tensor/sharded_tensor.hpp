@@ -135,9 +135,7 @@ public:
   ShardedTensor(detail::TargetResources<Target>& resources, const Shape& shape,
                 SourceLocation where = SourceLocation::current()) requires(!read_only)
       : global_(shape), local_(checked_local_shape(resources.core(), shape, where)) {
-    buffer_ = detail::BufferHandle(resources.take(local_size() * sizeof(Element)));
-    if constexpr (always_checked && RealElement<value_type>)
-      detail::fill_nan<Target>(execution(), static_cast<value_type*>(buffer_.data()), local_size());
+    buffer_ = detail::new_block<Element>(resources, local_size());
   }
 
   /// @brief Layouts, elements and targets never convert by themselves: the deleted constructor's name says

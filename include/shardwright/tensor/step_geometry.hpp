@@ -22,6 +22,12 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 using Extents = std::array<std::int64_t, max_tensor_rank>;
+/// A shape with as many extents as any has; those behind its rank are 0.
+[[nodiscard]] inline Extents extents_of(std::span<const std::int64_t> shape) {
+  Extents extents{};
+  std::copy(shape.begin(), shape.end(), extents.begin());
+  return extents;
+}
 
 /// One step bound to a mesh and a shape. Ranks of its group are numbered in mesh order, whatever the order of
 /// its axes.

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -35,11 +36,12 @@ public:
   BucketCollective& operator=(BucketCollective&&) = default;
 
   /// Collective over the ranks that the transition is of, in one order with their passes.
-  template <class Steps, std::size_t rank>
-  void bind(MeshCore& core, const std::array<std::int64_t, rank>& shape, Background purpose) {
+  /// @param where the line of the program that the calls are for
+  void bind(MeshCore& core, const TransitionSteps& table, std::span<const std::int64_t> shape, Background purpose,
+            SourceLocation where) {
     if (kind != Kind::unknown)
       return;
-    const BoundTransition bound = bind_transition<Steps>(core);
+    const BoundTransition bound = bind_transition(core, table);
     kind = bound.trivial()                                            ? Kind::nothing
            : bound.effective == 1 && is_collective(bound.first->kind) ? Kind::one
                                                                       : Kind::several;
@@ -48,7 +50,7 @@ public:
     const StepGeometry geometry(*bound.first, bound.binding, shape);
     call = geometry.call(
         ElementType{}, nullptr, nullptr, [this]() -> std::vector<StridedBlock>& { return blocks_; },
-        SourceLocation::current());
+        where);
     mask_ = geometry.mask();
     core_ = &core;
     purpose_ = purpose;

@@ -23,14 +23,15 @@ public:
   using Tensor = ShardedTensor<Compute, const element, target>;
 
   /// Begins a use. The first one starts the gather; collective where the layouts differ.
-  void start(const Stored& stored) {
+  /// @param where the line of the program that the weights are of
+  void start(const Stored& stored, SourceLocation where) {
     if (uses_++ > 0)
       return;
     const MemoryFor memory(MemoryKind::gathered_weights);
-    gather_.template bind<Transition<typename Stored::layout, Compute>>(stored.core(), stored.shape(),
-                                                                        Background::gathers);
+    gather_.bind(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>, stored.shape(),
+                 Background::gathers, where);
     if (gather_.kind != BucketCollective::Kind::one) {
-      weight_.emplace(redistribute<Compute>(stored));
+      weight_.emplace(redistribute<Compute>(stored, where));
       return;
     }
     gathered_.emplace(stored.resources(), stored.shape());

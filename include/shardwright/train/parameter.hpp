@@ -215,7 +215,7 @@ public:
   void start_gather() override {
     if (!initialized())
       detail::reject_unlisted(where(), describe<Compute>());
-    weight_.start(stored_);
+    weight_.start(stored_, where());
   }
   void finish_gather() override { weight_.finish(); }
   void release() override { weight_.release(); }

@@ -48,37 +48,194 @@ public:
   [[nodiscard]] virtual std::int64_t non_finite() const = 0;
 };
 
-/// A microbatch adds its raw gradient to a slot and ends with `end_pass`: it is reduced then where the accumulator is
-/// sharded, and the sum of all of them with the last one where it is whole. Reductions run in buckets beside the passes
-/// (GradientBuckets), in two phases: over the axes of the parameter's `zero`, then over the rest; per element in one
-/// order, whatever is sharded.
+/// The way of a gradient, whatever its layouts. A pass adds its raw gradient and ends with `end_pass`: it is reduced then
+/// where the accumulator is sharded, and the sum of all of them with the last one where it is whole. Reductions run in
+/// buckets beside the passes (GradientBuckets), in two phases: over the axes of the parameter's `zero`, then over the
+/// rest; per element in one order, whatever is sharded.
+template <class Number, class Target>
+class GradientReduction : public AnyParameterGradient<Target>, private BucketMember<Number, Target> {
+  using Block = MatrixView<const Number, Target>;
+
+public:
+  GradientReduction(const GradientReduction&) = delete;
+  GradientReduction& operator=(const GradientReduction&) = delete;
+
+  void watch(bool on) noexcept final { watched_ = on; }
+  [[nodiscard]] std::int64_t non_finite() const final {
+    return watched_ ? raw_non_finite_ : non_finite_elements<Number, Target>(resources_, finished_block());
+  }
+  [[nodiscard]] std::size_t squares_workspace() const final {
+    return counts_once() ? kernels::reduce_workspace(finished_block().size()) : 0;
+  }
+  void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const final {
+    if (counts_once())
+      sum.add(finished_block());
+  }
+
+  /// Says that a pass has added its raw gradients: a reduction starts where it is due, which runs while the caller goes
+  /// on. Collective then, in one order on all ranks of the mesh.
+  void end_pass() {
+    if (group_.last_pass() && ++contributions_ == this->parameter().contributors())
+      complete_ = true;
+    if (complete_ || each_pass_)
+      reduce_raw();
+  }
+  void end_passes() final {
+    complete_ = true;
+    reduce_raw();
+  }
+  void finish() final {
+    end_passes();
+    buckets_.finish();
+    const ParameterBase& parameter = this->parameter();
+    if (!sums_[1])
+      throw LifecycleError("Parameter " + parameter.name() + ": a step must give every parameter a gradient, but this one, made at " + parameter.where().text() + ", got none (use it in the model, or leave it out of members())");
+    if (parameter.copies().valid() && parameter.copies().size() > 1)
+      sum_over_copies();
+    keep(std::move(sums_[1]));
+  }
+  void drop() final {
+    if (under_way_ > 0)
+      buckets_.finish();
+    let_go();
+    sums_ = {};
+    contributions_ = 0;
+    complete_ = false;
+    raw_non_finite_ = 0;
+  }
+
+protected:
+  GradientReduction(GradientGroup& group, TargetResources<Target>& resources, std::span<const std::int64_t> shape,
+                    const TransitionSteps& first, const TransitionSteps& second, bool each_pass)
+      : group_(group), buckets_(group.buckets<Number, Target>(resources)), resources_(resources), shape_(shape),
+        steps_{&first, &second}, each_pass_(each_pass) {}
+  ~GradientReduction() override = default;
+
+  /// Whether the step's passes are over.
+  [[nodiscard]] bool complete() const noexcept { return complete_; }
+
+private:
+  [[nodiscard]] virtual bool counts_once() const = 0;
+  [[nodiscard]] virtual bool has_raw() const = 0;
+  [[nodiscard]] virtual Block raw_block() const = 0;
+  /// Its memory; the next pass begins another one.
+  [[nodiscard]] virtual BufferHandle take_raw() = 0;
+  /// Takes the memory of the finished gradient.
+  virtual void keep(BufferHandle memory) = 0;
+  /// @throws LifecycleError where there is none.
+  [[nodiscard]] virtual Block finished_block() const = 0;
+  /// Gives up what there is of either.
+  virtual void let_go() = 0;
+
+  /// Sends the raw gradient on its way, if there is one.
+  void reduce_raw() {
+    const MemoryFor memory(MemoryKind::gradients);
+    if (has_raw()) {
+      if (watched_)
+        raw_non_finite_ += non_finite_elements<Number, Target>(resources_, raw_block());
+      // Bind both now: phase two starts inside a bucket's completion.
+      for (std::size_t phase = 0; phase < 2; ++phase)
+        reductions_[phase].bind(resources_.core(), *steps_[phase], shape_, Background::reductions,
+                                this->parameter().where());
+      ++under_way_;
+      send(0, take_raw());
+    }
+    reduce_rest();
+  }
+  /// The second phase begins when the step's sum has come out of the first.
+  void reduce_rest() {
+    if (!complete_ || under_way_ > 0 || !sums_[0])
+      return;
+    ++under_way_;
+    send(1, std::move(sums_[0]));
+  }
+
+  void send(std::size_t phase, BufferHandle memory) {
+    BucketCollective& collective = reductions_[phase];
+    if (collective.kind == BucketCollective::Kind::one)
+      return buckets_.add(static_cast<int>(phase), *this, collective, std::move(memory));
+    memory = memory_after<Number>(resources_, *steps_[phase], shape_, std::move(memory), this->parameter().where());
+    const auto* const at = static_cast<const Number*>(memory.data());
+    take(static_cast<int>(phase), std::move(memory), at, true);
+  }
+
+  void take(int phase, BufferHandle memory, const Number* at, bool alone) final {
+    const MemoryFor purpose(MemoryKind::gradients);
+    --under_way_;
+    add_to(static_cast<std::size_t>(phase), std::move(memory), at, alone);
+    if (phase == 0)
+      reduce_rest();
+  }
+
+  /// The result of a collective becomes the sum, or is added to it.
+  void add_to(std::size_t phase, BufferHandle memory, const Number* at, bool alone) {
+    BufferHandle& sum = sums_[phase];
+    if (!sum && alone) {
+      sum = std::move(memory);
+      return;
+    }
+    const std::size_t count = block_elements(resources_.core(), *steps_[phase], *steps_[phase]->to, shape_);
+    const bool first = !sum;
+    if (first)
+      sum = new_block<Number>(resources_, count);
+    const VectorView<const Number, Target> from(at, count);
+    const VectorView<Number, Target> to(static_cast<Number*>(sum.data()), count);
+    if (first)
+      kernels::copy(resources_.execution(), from, to);
+    else
+      kernels::add(resources_.execution(), to, from, to);
+  }
+
+  void sum_over_copies() {
+    if (!reached_copies_.valid())
+      reached_copies_ = reach<Target>(resources_.core(), this->parameter().copies());
+    order_call_after<Target>(resources_.execution());
+    const std::size_t count = block_elements(resources_.core(), *steps_[1], *steps_[1]->to, shape_);
+    reached_copies_.all_reduce_in_place(std::span<Number>(static_cast<Number*>(sums_[1].data()), count));
+  }
+
+  GradientGroup& group_;
+  GradientBuckets<Number, Target>& buckets_;
+  TargetResources<Target>& resources_;
+  std::span<const std::int64_t> shape_; // of the parameter
+  std::array<const TransitionSteps*, 2> steps_; // by phase
+  std::array<BucketCollective, 2> reductions_;
+  std::array<BufferHandle, 2> sums_; // what came out of each
+  CommunicatorOf<Target> reached_copies_; // those of the parameter, for the memory of gradients
+  bool each_pass_;
+  bool watched_ = false;
+  bool complete_ = false;
+  int contributions_ = 0;
+  int under_way_ = 0; // gradients in buckets
+  std::int64_t raw_non_finite_ = 0;
+};
+
+/// The gradient of a parameter, in its layouts.
 template <class P>
-class ParameterGradient final : public AnyParameterGradient<typename P::target>,
-                                private BucketMember<typename P::main_element, typename P::target> {
-  using Target = typename P::target;
+class ParameterGradient final : public GradientReduction<typename P::main_element, typename P::target> {
   using Number = typename P::main_element;
-  using Raw = typename P::raw_layout;
-  using Reduced = typename P::reduced_layout;
+  using Target = typename P::target;
+  using Block = MatrixView<const Number, Target>;
   using RawTensor = typename P::RawTensor;
-  using ReducedTensor = ShardedTensor<Reduced, Number, Target>;
   using GradientTensor = typename P::GradientTensor;
-  using FirstPhase = Transition<Raw, Reduced>;
-  using SecondPhase = Transition<Reduced, typename P::gradient_layout>;
+  using FirstPhase = Transition<typename P::raw_layout, typename P::reduced_layout>;
+  using SecondPhase = Transition<typename P::reduced_layout, typename P::gradient_layout>;
+  static_assert(!P::gradient_layout::value.has_partial(), "GradAccumulator: a finished gradient must not be Partial");
 
 public:
   ParameterGradient(P& parameter, GradientGroup& group)
-      : parameter_(parameter), group_(group),
-        buckets_(group.buckets<Number, Target>(parameter.resources())) {
+      : GradientReduction<Number, Target>(group, parameter.resources(), parameter.shape(),
+                                          transition_steps<FirstPhase>, transition_steps<SecondPhase>,
+                                          P::reduces_each_microbatch),
+        parameter_(parameter) {
     parameter.hold_gradient(this);
   }
-  ParameterGradient(const ParameterGradient&) = delete;
-  ParameterGradient& operator=(const ParameterGradient&) = delete;
   ~ParameterGradient() override { parameter_.hold_gradient(nullptr); }
 
   /// Memory to add this microbatch's raw gradient to; the first gradient overwrites.
   /// @throws LifecycleError after the step's last gradient, until drop() opens the next step.
   [[nodiscard]] typename P::Slot slot() {
-    if (complete_)
+    if (this->complete())
       throw LifecycleError("Parameter " + parameter_.name() + ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
     const bool first = !raw_;
     const MemoryFor memory(MemoryKind::gradients);
@@ -97,139 +254,33 @@ public:
       kernels::add(execution, to.tensor.local_matrix(), gradient.local_matrix(), to.tensor.mutable_local_matrix());
   }
 
-  [[nodiscard]] const ParameterBase& parameter() const noexcept override { return parameter_; }
-  void watch(bool on) noexcept override { watched_ = on; }
-  [[nodiscard]] std::int64_t non_finite() const override {
-    return watched_ ? raw_non_finite_ : non_finite_elements(finished());
-  }
-  [[nodiscard]] std::size_t squares_workspace() const override {
-    return parameter_.counts_once() ? kernels::reduce_workspace(finished().local_size()) : 0;
-  }
-  void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const override {
-    static_assert(!P::gradient_layout::value.has_partial(), "GradAccumulator: a finished gradient must not be Partial");
-    if (parameter_.counts_once())
-      sum.add(finished().local_matrix());
-  }
-
-  /// Says that a pass has added its raw gradients: a reduction starts where it is due, which runs while the caller goes
-  /// on. Collective then, in one order on all ranks of the mesh.
-  void end_pass() {
-    if (group_.last_pass() && ++contributions_ == parameter_.contributors())
-      complete_ = true;
-    if (complete_ || P::reduces_each_microbatch)
-      reduce_raw();
-  }
-  void end_passes() override {
-    complete_ = true;
-    reduce_raw();
-  }
-  void finish() override {
-    end_passes();
-    buckets_.finish();
-    if (!gradient_)
-      throw LifecycleError("Parameter " + parameter_.name() + ": a step must give every parameter a gradient, but this one, made at " + parameter_.where().text() + ", got none (use it in the model, or leave it out of members())");
-    if (parameter_.copies().valid() && parameter_.copies().size() > 1)
-      sum_over_copies();
-  }
   /// @throws LifecycleError before finish().
   [[nodiscard]] const GradientTensor& finished() const {
     if (!gradient_)
       throw LifecycleError("Parameter " + parameter_.name() + ": the gradient is not finished (call finish() of the GradAccumulator first)");
     return *gradient_;
   }
-  void drop() override {
-    if (under_way_ > 0)
-      buckets_.finish();
-    gradient_.reset();
-    reduced_.reset();
-    raw_.reset();
-    contributions_ = 0;
-    complete_ = false;
-    raw_non_finite_ = 0;
-  }
+  [[nodiscard]] const ParameterBase& parameter() const noexcept override { return parameter_; }
 
 private:
-  /// Sends the raw gradient on its way, if there is one.
-  void reduce_raw() {
-    const MemoryFor memory(MemoryKind::gradients);
-    if (raw_) {
-      if (watched_)
-        raw_non_finite_ += non_finite_elements(*raw_);
-      // Bind both now: phase two starts inside a bucket's completion.
-      reductions_[0].template bind<FirstPhase>(parameter_.resources().core(), parameter_.shape(), Background::reductions);
-      reductions_[1].template bind<SecondPhase>(parameter_.resources().core(), parameter_.shape(), Background::reductions);
-      ++under_way_;
-      send<FirstPhase>(0, *std::exchange(raw_, std::nullopt));
-    }
-    reduce_rest();
+  [[nodiscard]] bool counts_once() const override { return parameter_.counts_once(); }
+  [[nodiscard]] bool has_raw() const override { return raw_.has_value(); }
+  [[nodiscard]] Block raw_block() const override { return raw_->local_matrix(); }
+  [[nodiscard]] BufferHandle take_raw() override {
+    return TensorAccess::take_memory(*std::exchange(raw_, std::nullopt));
   }
-  /// The second phase begins when the step's sum has come out of the first.
-  void reduce_rest() {
-    if (!complete_ || under_way_ > 0 || !reduced_)
-      return;
-    ++under_way_;
-    send<SecondPhase>(1, *std::exchange(reduced_, std::nullopt));
+  [[nodiscard]] Block finished_block() const override { return finished().local_matrix(); }
+  void keep(BufferHandle memory) override {
+    gradient_.emplace(TensorAccess::in_memory<GradientTensor>(std::move(memory), parameter_.shape()));
   }
-
-  template <class Steps, class Tensor>
-  void send(int phase, Tensor tensor) {
-    BucketCollective& collective = reductions_[static_cast<std::size_t>(phase)];
-    if (collective.kind == BucketCollective::Kind::one)
-      return buckets_.add(phase, *this, collective, TensorAccess::take_memory(std::move(tensor)));
-    auto moved = redistribute<typename Steps::to_layout>(std::move(tensor));
-    BufferHandle memory = TensorAccess::take_memory(std::move(moved));
-    const auto* const at = static_cast<const Number*>(memory.data());
-    take(phase, std::move(memory), at, true);
-  }
-
-  void take(int phase, BufferHandle memory, const Number* at, bool alone) override {
-    const MemoryFor purpose(MemoryKind::gradients);
-    --under_way_;
-    if (phase == 1)
-      return place(gradient_, std::move(memory), at, alone);
-    place(reduced_, std::move(memory), at, alone);
-    reduce_rest();
-  }
-
-  /// The result of a collective becomes the tensor, or is added to it.
-  template <class Tensor>
-  void place(std::optional<Tensor>& tensor, BufferHandle memory, const Number* at, bool alone) {
-    if (!tensor && alone) {
-      tensor.emplace(TensorAccess::in_memory<Tensor>(std::move(memory), parameter_.shape()));
-      return;
-    }
-    const bool first = !tensor;
-    if (first)
-      tensor.emplace(parameter_.resources(), parameter_.shape());
-    const auto& execution = parameter_.resources().execution();
-    const VectorView<const Number, Target> from(at, tensor->local_size());
-    const VectorView<Number, Target> to(tensor->mutable_data(), tensor->local_size());
-    if (first)
-      kernels::copy(execution, from, to);
-    else
-      kernels::add(execution, to, from, to);
-  }
-
-  void sum_over_copies() {
-    if (!reached_copies_.valid())
-      reached_copies_ = reach<Target>(parameter_.resources().core(), parameter_.copies());
-    order_call_after<Target>(gradient_->execution());
-    reached_copies_.all_reduce_in_place(std::span<Number>(gradient_->mutable_data(), gradient_->local_size()));
+  void let_go() override {
+    gradient_.reset();
+    raw_.reset();
   }
 
   P& parameter_;
-  GradientGroup& group_;
-  GradientBuckets<Number, Target>& buckets_;
   std::optional<RawTensor> raw_;
-  std::optional<ReducedTensor> reduced_;
   std::optional<GradientTensor> gradient_;
-  CommunicatorOf<Target> reached_copies_; // those of the parameter, for the memory of gradients
-  int contributions_ = 0;
-  bool watched_ = false;
-  std::int64_t raw_non_finite_ = 0;
-  bool complete_ = false;                      // the step's passes are over
-  int under_way_ = 0;                          // gradients in buckets
-  std::array<BucketCollective, 2> reductions_; // by phase
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
