@@ -53,9 +53,10 @@ struct Both {
 
   /// Over the tokens' own keys; results of the tiles are `Out`.
   template <class Out>
-  void check_whole(double limit) {
-    const auto block = kernels::CausalBlock::whole(shape.sequence);
-    kernels::attention_forward(execution(), widened(qkv), out, lse, shape, scale, work);
+  void check_whole(double limit, const sw::KeyWindow& window = sw::causal.window) {
+    const auto host_block = kernels::AttentionBlock::whole(shape.sequence, {window});
+    const auto block = host_block.causal_form();
+    kernels::attention_forward(execution(), widened(qkv), out, lse, shape, host_block, scale, work);
     Matrix<Out> tile_out("out", out.extent(0), out.extent(1)), tile_d("d", qkv.extent(0), qkv.extent(1));
     Kokkos::deep_copy(tile_d, static_cast<Out>(std::numeric_limits<float>::quiet_NaN()));
     const auto keys = detail::KeyValueSpan<const Element>::fused(span(qkv), shape);
@@ -68,14 +69,15 @@ struct Both {
     Matrix<Element> rounded("rounded", out.extent(0), out.extent(1));
     kernels::copy(execution(), out, rounded);
     kernels::attention_backward(execution(), widened(qkv), widened(rounded), lse, widened(d_out), d_qkv,
-                                shape, scale, work);
+                                shape, host_block, scale, work);
     backward<Out>(keys, rounded, tile_d, detail::KeyValueSpan<Out>::fused(detail::span_of(tile_d), shape),
                   block, false);
     REQUIRE(largest_difference(tile_d, d_qkv) < 4 * limit);
   }
 
   /// The same queries over keys of other tokens, joined with the result over their own.
-  void check_block(const kernels::CausalBlock& block, double limit) {
+  void check_block(const kernels::AttentionBlock& host_block, double limit) {
+    const auto block = host_block.causal_form();
     const Matrix<Element> others =
         random_matrix<Element>(shape.batch * block.keys.rows, shape.kv_heads * 2 * shape.head_dim, 5);
     kernels::attention_forward(execution(), widened(qkv), out, lse, shape, scale, work);
@@ -84,7 +86,7 @@ struct Both {
     Kokkos::deep_copy(tile_lse, 0.0f);
     for (std::size_t i = 0; i < lse.size(); ++i)
       tile_lse(i) = static_cast<float>(lse(i));
-    kernels::attention_forward_block(execution(), widened(qkv), widened(others), out, lse, shape, block,
+    kernels::attention_forward_block(execution(), widened(qkv), widened(others), out, lse, shape, host_block,
                                      scale, work);
     const auto keys = detail::KeyValueSpan<const Element>::packed(span(others), shape);
     run_tiles(detail::AttentionForwardTiles<Element, float, dim>{
@@ -100,7 +102,7 @@ struct Both {
     Matrix<float> tile_d_others("d", others.extent(0), others.extent(1));
     Kokkos::deep_copy(tile_d_others, std::numeric_limits<float>::quiet_NaN());
     kernels::attention_backward_block(execution(), widened(qkv), widened(others), widened(rounded), lse,
-                                      widened(d_out), d_qkv, d_others, shape, block, scale, work);
+                                      widened(d_out), d_qkv, d_others, shape, host_block, scale, work);
     backward<float>(keys, rounded, tile_d,
                     detail::KeyValueSpan<float>::packed(detail::span_of(tile_d_others), shape), block, true);
     REQUIRE(largest_difference(tile_d, d_qkv) < 4 * limit);
@@ -138,6 +140,23 @@ TEST_CASE("Attention in tiles on tensor cores is attention") {
       .check_whole<bfloat16>(0.012);
   Both<float16, 128>({.batch = 1, .sequence = 65, .kv_heads = 1, .q_per_kv = 1, .head_dim = 96})
       .check_whole<float>(0.0007);
+}
+
+TEST_CASE("Attention in tiles under the full mask is that of the host") {
+  using sw::bfloat16;
+  using sw::float16;
+  Both<bfloat16, 64>({.batch = 1, .sequence = 128, .kv_heads = 1, .q_per_kv = 1, .head_dim = 64})
+      .check_whole<float>(0.004, sw::full.window);
+  Both<bfloat16, 64>({.batch = 2, .sequence = 141, .kv_heads = 1, .q_per_kv = 2, .head_dim = 40})
+      .check_whole<bfloat16>(0.012, sw::full.window);
+  Both<float16, 128>({.batch = 1, .sequence = 70, .kv_heads = 2, .q_per_kv = 1, .head_dim = 96})
+      .check_whole<float>(0.0007, sw::full.window);
+  // Keys before, between and after the queries, as a ring brings them.
+  Both<bfloat16, 64>({.batch = 2, .sequence = 90, .kv_heads = 1, .q_per_kv = 2, .head_dim = 24})
+      .check_block({{.rows = 90, .split = 45, .first = 0, .second = 200},
+                    {.rows = 80, .split = 33, .first = 40, .second = 350},
+                    {sw::full.window}},
+                   0.002);
 }
 
 TEST_CASE("Attention in tiles joins the keys of other tokens") {

@@ -2,11 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Causal grouped-query attention on a fused query-key-value buffer, forward and backward.
+/// @brief Grouped-query attention on a fused query-key-value buffer, forward and backward: under any mask on
+/// a host, causal or full on a device.
 
 #include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_device.hpp>
-#include <shardwright/tensor/kernels/attention_host.hpp>
+#include <shardwright/tensor/kernels/attention_host_backward.hpp>
 #include <shardwright/tensor/kernels/attention_lanes.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/attention_tiles.hpp>
@@ -47,13 +48,20 @@ void require_attention(const char* operation, const AttentionShape& shape, const
 
 /// The rows of a block must be those of the buffers.
 template <class KeyValues>
-void require_block(const char* operation, const AttentionShape& shape, const CausalBlock& block,
+void require_block(const char* operation, const AttentionShape& shape, const AttentionBlock& block,
                    const KeyValues& key_values) {
   require(block.queries.rows == shape.sequence && block.keys.rows <= shape.sequence, operation,
           "the block must have one query for each token of a sequence, and no more keys.");
   require(key_values.extent(0) == shape.batch * block.keys.rows &&
               key_values.extent(1) == shape.kv_heads * 2 * shape.head_dim,
           operation, "keys and values must be [batch * keys, kv_heads * 2 * head_dim].");
+}
+
+/// The same where the keys are those of the queries' own tokens.
+inline void require_own_keys(const char* operation, const AttentionShape& shape,
+                             const AttentionBlock& block) {
+  require(block.queries.rows == shape.sequence && block.keys == block.queries, operation,
+          "the block must have one query and one key for each token of a sequence.");
 }
 
 /// Whether the sums of a launch need memory beside the outputs, which are too narrow for them.
@@ -100,18 +108,29 @@ void run_attention_forward_rows(const Execution& execution, const AttentionForwa
     run("sw::attention", execution, rows, row);
 }
 
+/// The block for a device.
+template <class Execution>
+[[nodiscard]] CausalBlock device_block(const char* operation, const AttentionBlock& block) {
+  require(
+      runs_on_host<Execution> || block.mask.has_causal_form(), operation,
+      "on a device every query must see the keys up to its own, or all keys (use another mask on hosts).");
+  return block.causal_form();
+}
+
+/// `row.block` is the device's form of `block`.
 template <class Execution, class Element, class Out, class Work>
 void run_attention_forward(const char* operation, const Execution& execution,
-                           const AttentionForwardRow<Element, Out>& row, const Work& workspace) {
+                           const AttentionForwardRow<Element, Out>& row, const AttentionBlock& block,
+                           const Work& workspace) {
   using Number = MainElement<Element>;
   const AttentionShape& shape = row.shape;
-  if (shape.tokens() == 0 || shape.kv_heads == 0 || row.block.keys_needed() == 0)
+  if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && block.hides_all_keys()))
     return;
   if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::forward_size(shape));
     run("sw::attention", execution, workers,
-        AttentionForward<Element, Out>{row.qkv, row.key_values, row.out, row.log_sum_exp, shape, row.block,
+        AttentionForward<Element, Out>{row.qkv, row.key_values, row.out, row.log_sum_exp, shape, block,
                                        row.merge, row.scale, workspace.data(), workers});
   } else {
     if constexpr (runs_in_tiles<Element, Execution>({})) {
@@ -150,9 +169,11 @@ void run_attention_backward_rows(const Execution& execution, const AttentionBack
   }
 }
 
+/// As run_attention_forward.
 template <class Execution, class Element, class Out, class Work>
 void run_attention_backward(const char* operation, const Execution& execution,
-                            const AttentionBackwardQuery<Element, Out>& query, const Work& workspace) {
+                            const AttentionBackwardQuery<Element, Out>& query, const AttentionBlock& block,
+                            const Work& workspace) {
   using Number = MainElement<Element>;
   const AttentionShape& shape = query.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
@@ -162,7 +183,7 @@ void run_attention_backward(const char* operation, const Execution& execution,
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::backward_size(shape));
     run("sw::d_attention", execution, workers,
         AttentionBackward<Element, Out>{query.qkv, query.key_values, query.out, query.log_sum_exp,
-                                        query.d_out, query.d_qkv, query.d_key_values, shape, query.block,
+                                        query.d_out, query.d_qkv, query.d_key_values, shape, block,
                                         query.merge, query.scale, workspace.data(), workers});
   } else {
     if constexpr (runs_in_tiles<Element, Execution>({})) {
@@ -220,28 +241,43 @@ template <class Element, class Execution>
          detail::AttentionBuffers<MainElement<Element>>::backward_size(shape);
 }
 
-/// @brief out = softmax(scale Q K' under the causal mask) V for every head of every sequence.
+/// @brief out = softmax(scale Q K' under a mask) V for every head of every sequence; zeros, with a
+/// log_sum_exp of -infinity, for a query that sees no key.
 ///
-/// Cost: about 2 batch heads sequence^2 head_dim operations.
+/// Cost: about 4 head_dim operations for each pair of query and key that the mask shows, by blocks of 32
+/// queries.
 /// @param qkv          fused buffer of `shape`
 /// @param out          [batch * sequence, heads * head_dim], of the element of `qkv` or its MainElement
 /// @param log_sum_exp  MainElement [batch * heads * sequence], sequence fastest; written for the backward
 /// pass
+/// @param block        the positions of the tokens, which are queries and keys, and the mask
 /// @param scale        usually 1 / sqrt(head_dim)
 /// @param workspace    [attention_forward_workspace] elements
+/// @throws InvalidArgument for a mask that is neither causal nor full where the kernels run on a device.
+template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelVector Work>
+void attention_forward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
+                       const AttentionShape& shape, const AttentionBlock& block, double scale,
+                       const Work& workspace) {
+  using Element = typename Qkv::non_const_value_type;
+  using Sum = typename Out::value_type;
+  constexpr const char* operation = "attention_forward";
+  detail::require_attention(operation, shape, qkv, out, log_sum_exp);
+  detail::require_own_keys(operation, shape, block);
+  const auto input = detail::constant(detail::span_of(qkv));
+  detail::run_attention_forward<Execution, Element, Sum>(
+      operation, execution,
+      {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::span_of(out),
+       log_sum_exp.data(), shape, detail::device_block<Execution>(operation, block), false,
+       static_cast<MainElement<Element>>(scale)},
+      block, workspace);
+}
+
+/// @brief Causal attention over whole sequences.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelVector Work>
 void attention_forward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
                        const AttentionShape& shape, double scale, const Work& workspace) {
-  using Element = typename Qkv::non_const_value_type;
-  using Sum = typename Out::value_type;
-  detail::require_attention("attention_forward", shape, qkv, out, log_sum_exp);
-  const auto input = detail::constant(detail::span_of(qkv));
-  detail::run_attention_forward<Execution, Element, Sum>(
-      "attention_forward", execution,
-      {input, detail::KeyValueSpan<const Element>::fused(input, shape), detail::span_of(out),
-       log_sum_exp.data(), shape, CausalBlock::whole(shape.sequence), false,
-       static_cast<MainElement<Element>>(scale)},
-      workspace);
+  attention_forward(execution, qkv, out, log_sum_exp, shape, AttentionBlock::whole(shape.sequence), scale,
+                    workspace);
 }
 
 /// @brief The same queries over the keys and values of other tokens: `out` and `log_sum_exp` become those of
@@ -254,7 +290,7 @@ template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatri
           KernelVector Work>
 void attention_forward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
                              const Out& out, const Lse& log_sum_exp, const AttentionShape& shape,
-                             const CausalBlock& block, double scale, const Work& workspace) {
+                             const AttentionBlock& block, double scale, const Work& workspace) {
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename Out::value_type;
   static_assert(std::is_same_v<Sum, MainElement<Element>>,
@@ -266,38 +302,52 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
   detail::run_attention_forward<Execution, Element, Sum>(
       operation, execution,
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
-       detail::span_of(out), log_sum_exp.data(), shape, block, true,
-       static_cast<MainElement<Element>>(scale)},
-      workspace);
+       detail::span_of(out), log_sum_exp.data(), shape, detail::device_block<Execution>(operation, block),
+       true, static_cast<MainElement<Element>>(scale)},
+      block, workspace);
 }
 
 /// @brief d_qkv from the forward pass's buffers and d_out; probabilities are computed again, not stored.
 ///
-/// Cost: about 5 batch heads sequence^2 head_dim operations. Sums run in a fixed order.
+/// Cost: about 10 head_dim operations for each pair of query and key that the mask shows. Sums run in a fixed
+/// order.
 /// @param qkv          fused buffer, as in the forward pass
 /// @param out          output of the forward pass
 /// @param log_sum_exp  from the forward pass
 /// @param d_out        [batch * sequence, heads * head_dim]
 /// @param d_qkv        as qkv, or of its MainElement; all of it is written
+/// @param block        as in the forward pass
 /// @param workspace    [attention_backward_workspace] elements
+template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
+          KernelMatrix DQkv, KernelVector Work>
+void attention_backward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
+                        const DOut& d_out, const DQkv& d_qkv, const AttentionShape& shape,
+                        const AttentionBlock& block, double scale, const Work& workspace) {
+  using Element = typename Qkv::non_const_value_type;
+  using Sum = typename DQkv::value_type;
+  constexpr const char* operation = "attention_backward";
+  detail::require_attention(operation, shape, qkv, out, log_sum_exp);
+  detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);
+  detail::require_own_keys(operation, shape, block);
+  const auto input = detail::constant(detail::span_of(qkv));
+  const auto gradient = detail::span_of(d_qkv);
+  detail::run_attention_backward<Execution, Element, Sum>(
+      operation, execution,
+      {input, detail::KeyValueSpan<const Element>::fused(input, shape),
+       detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
+       gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape,
+       detail::device_block<Execution>(operation, block), false, static_cast<MainElement<Element>>(scale)},
+      block, workspace);
+}
+
+/// @brief The gradient of causal attention over whole sequences.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Out, KernelVector Lse, KernelMatrix DOut,
           KernelMatrix DQkv, KernelVector Work>
 void attention_backward(const Execution& execution, const Qkv& qkv, const Out& out, const Lse& log_sum_exp,
                         const DOut& d_out, const DQkv& d_qkv, const AttentionShape& shape, double scale,
                         const Work& workspace) {
-  using Element = typename Qkv::non_const_value_type;
-  using Sum = typename DQkv::value_type;
-  detail::require_attention("attention_backward", shape, qkv, out, log_sum_exp);
-  detail::require_attention("attention_backward", shape, d_qkv, d_out, log_sum_exp);
-  const auto input = detail::constant(detail::span_of(qkv));
-  const auto gradient = detail::span_of(d_qkv);
-  detail::run_attention_backward<Execution, Element, Sum>(
-      "attention_backward", execution,
-      {input, detail::KeyValueSpan<const Element>::fused(input, shape),
-       detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
-       gradient, detail::KeyValueSpan<Sum>::fused(gradient, shape), shape, CausalBlock::whole(shape.sequence),
-       false, static_cast<MainElement<Element>>(scale)},
-      workspace);
+  attention_backward(execution, qkv, out, log_sum_exp, d_out, d_qkv, shape,
+                     AttentionBlock::whole(shape.sequence), scale, workspace);
 }
 
 /// @brief What a block of other tokens' keys and values adds to the queries' part of `d_qkv`, and the
@@ -310,7 +360,7 @@ template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatri
 void attention_backward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
                               const Out& out, const Lse& log_sum_exp, const DOut& d_out, const DQkv& d_qkv,
                               const DKeyValues& d_key_values, const AttentionShape& shape,
-                              const CausalBlock& block, double scale, const Work& workspace) {
+                              const AttentionBlock& block, double scale, const Work& workspace) {
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename DQkv::value_type;
   static_assert(std::is_same_v<Sum, MainElement<Element>>,
@@ -326,8 +376,8 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
       {detail::constant(detail::span_of(qkv)), detail::KeyValueSpan<const Element>::packed(keys, shape),
        detail::constant(detail::span_of(out)), log_sum_exp.data(), detail::constant(detail::span_of(d_out)),
        detail::span_of(d_qkv), detail::KeyValueSpan<Sum>::packed(detail::span_of(d_key_values), shape), shape,
-       block, true, static_cast<MainElement<Element>>(scale)},
-      workspace);
+       detail::device_block<Execution>(operation, block), true, static_cast<MainElement<Element>>(scale)},
+      block, workspace);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

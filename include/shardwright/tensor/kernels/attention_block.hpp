@@ -4,16 +4,18 @@
 /// @file
 /// @brief What a launch of attention works on: which keys each query sees, and where keys and values lie.
 
+#include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
 /// @brief Queries and keys of each sequence by their positions: a query sees the keys up to its own one,
-/// which are the first rows.
+/// which are the first rows. It is what devices know.
 struct CausalBlock {
   TokenRuns queries;
   TokenRuns keys;
@@ -33,6 +35,105 @@ struct CausalBlock {
   /// @brief Keys that the last query sees, which sees the most.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t keys_needed() const {
     return queries.rows == 0 ? 0 : keys_seen(queries.rows - 1);
+  }
+};
+
+/// @brief Rows from `begin` on, up to `end`.
+struct RowRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr bool empty() const { return begin >= end; }
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t size() const { return empty() ? 0 : end - begin; }
+};
+
+/// @brief Which keys the queries of a launch see.
+struct KeyMask {
+  KeyWindow window{};
+  const std::int32_t* lengths = nullptr; ///< Of each sequence: keys from there on are hidden. Or nothing.
+
+  /// @brief Whether a CausalBlock says it.
+  [[nodiscard]] constexpr bool has_causal_form() const {
+    return lengths == nullptr && window.before == KeyWindow::unlimited &&
+           (window.after == 0 || window.after == KeyWindow::unlimited);
+  }
+};
+
+/// @brief Queries and keys of each sequence by their positions, and which of the keys a query sees.
+///
+/// Positions ascend with rows. So the keys of a query are neighbours, and where they begin and end ascends
+/// with the query.
+struct AttentionBlock {
+  TokenRuns queries;
+  TokenRuns keys;
+  KeyMask mask;
+
+  constexpr AttentionBlock(const TokenRuns& query_runs, const TokenRuns& key_runs,
+                           const KeyMask& key_mask = {})
+      : queries(query_runs), keys(key_runs), mask(key_mask) {}
+  constexpr AttentionBlock(const CausalBlock& block) : AttentionBlock(block.queries, block.keys) {}
+  /// @brief Every token of a sequence against every token.
+  [[nodiscard]] static constexpr AttentionBlock whole(std::size_t sequence, const KeyMask& mask = {}) {
+    return {TokenRuns::one(sequence), TokenRuns::one(sequence), mask};
+  }
+
+  /// @brief The first key row that a query row sees, were there no lengths.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_key(std::size_t query) const {
+    return keys.rows_before(mask.window.first_key(queries.position(query)));
+  }
+  /// @brief One more than the last one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_key(std::size_t query) const {
+    return keys.rows_before(mask.window.end_key(queries.position(query)));
+  }
+  /// @brief The first query row that sees a key row, were there no lengths.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
+    return queries.rows_before(mask.window.first_query(keys.position(key)));
+  }
+  /// @brief One more than the last one.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_query(std::size_t key) const {
+    return queries.rows_before(mask.window.end_query(keys.position(key)));
+  }
+
+  /// @brief From the first key row to the last one that any of `count` query rows of a sequence sees.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr RowRange seen(std::size_t sequence, std::size_t query,
+                                                             std::size_t count) const {
+    if (count == 0)
+      return {};
+    const std::size_t end = end_key(query + count - 1), length = key_rows(sequence);
+    return {first_key(query), end < length ? end : length};
+  }
+  /// @brief The same of all query rows.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr RowRange seen(std::size_t sequence) const {
+    const RowRange first_run = seen(sequence, 0, queries.split);
+    const RowRange second_run = seen(sequence, queries.split, queries.rows - queries.split);
+    if (first_run.empty())
+      return second_run;
+    return second_run.empty() ? first_run : RowRange{first_run.begin, second_run.end};
+  }
+  /// @brief Whether no query sees any key, whatever the lengths.
+  [[nodiscard]] constexpr bool hides_all_keys() const {
+    return AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
+  }
+  /// @brief Query rows from `query` on, at most `most`, to work on at once: through a window, those of two
+  /// runs see keys that are far apart.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t query,
+                                                                        std::size_t most) const {
+    const bool apart = mask.window.before != KeyWindow::unlimited && query < queries.split;
+    const std::size_t left = (apart ? queries.split : queries.rows) - query;
+    return left < most ? left : most;
+  }
+  /// @brief The block for a device. @pre mask.has_causal_form()
+  [[nodiscard]] constexpr CausalBlock causal_form() const {
+    // Queries that see all keys are queries after all keys.
+    return {mask.window.after == 0 ? queries : TokenRuns::one(queries.rows, keys.end()), keys};
+  }
+
+private:
+  SHARDWRIGHT_FUNCTION constexpr std::size_t key_rows(std::size_t sequence) const {
+    if (mask.lengths == nullptr)
+      return keys.rows;
+    const std::int32_t length = mask.lengths[sequence];
+    return length < 0 ? 0 : keys.rows_before(static_cast<std::size_t>(length));
   }
 };
 

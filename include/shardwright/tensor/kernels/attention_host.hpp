@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Causal attention on a host core: blocks of query rows whose scores stay in cache, products in
-/// register tiles.
+/// @brief Attention on a host core, under any mask: blocks of query rows whose scores stay in cache, products
+/// in register tiles.
 
 #include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
@@ -23,6 +23,8 @@ inline constexpr std::size_t attention_rows = 32;
 
 template <class Number>
 inline constexpr Number infinite = std::numeric_limits<Number>::infinity();
+template <class Number>
+inline constexpr Number lowest = std::numeric_limits<Number>::lowest();
 
 SHARDWRIGHT_FUNCTION constexpr std::size_t rounded_up(std::size_t count, std::size_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
@@ -128,20 +130,45 @@ SHARDWRIGHT_FUNCTION inline void unpack_rows(const Number* packed, std::size_t w
   }
 }
 
-/// Scores of the first `keys` keys that a query of the block from `first_row` on must not see become
-/// -infinity.
+/// The keys and values of a head that some query sees, each at its row.
+template <class Element, class Number>
+SHARDWRIGHT_FUNCTION inline void pack_head(const KeyValueSpan<const Element>& from, std::size_t token,
+                                           std::size_t kv_head, const RowRange& rows, std::size_t head_dim,
+                                           const AttentionBuffers<Number>& to) {
+  const Element* keys = from.key(token + rows.begin, kv_head);
+  const std::size_t first = rows.begin * to.width, stride = from.tokens.stride, count = rows.size();
+  pack_rows(keys, stride, count, head_dim, Number(1), to.keys + first, count, to.width);
+  pack_rows(keys + head_dim, stride, count, head_dim, Number(1), to.values + first, count, to.width);
+}
+
+/// Scores of the keys `seen` that one of the queries of a block must not see become -infinity there.
 template <class Number>
-SHARDWRIGHT_FUNCTION inline void mask_unseen(Number* scores, const CausalBlock& block, std::size_t first_row,
-                                             std::size_t keys) {
-  for (std::size_t j = block.keys_seen(first_row); j < keys; ++j) {
+SHARDWRIGHT_FUNCTION inline void mask_unseen(Number* scores, const AttentionBlock& block,
+                                             const RowRange& seen, std::size_t first_row, std::size_t count) {
+  const std::size_t past = block.first_key(first_row + count - 1), ahead = block.end_key(first_row);
+  // Keys that have left the window of the last queries, and keys that the first ones do not see yet.
+  for (std::size_t j = seen.begin; j < past && j < seen.end; ++j)
+    for (std::size_t i = block.end_query(j) - first_row; i < attention_rows; ++i)
+      scores[(j - seen.begin) * attention_rows + i] = -infinite<Number>;
+  for (std::size_t j = ahead > seen.begin ? ahead : seen.begin; j < seen.end; ++j) {
     const std::size_t unseeing = block.first_query(j) - first_row;
     for (std::size_t i = 0; i < unseeing; ++i)
-      scores[j * attention_rows + i] = -infinite<Number>;
+      scores[(j - seen.begin) * attention_rows + i] = -infinite<Number>;
   }
 }
 
+/// Rows become zeros.
+template <class Element>
+SHARDWRIGHT_FUNCTION inline void clear_rows(Element* to, std::size_t stride, std::size_t count,
+                                            std::size_t columns) {
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t c = 0; c < columns; ++c)
+      to[i * stride + c] = Element(0);
+}
+
 /// Attention of the queries of `qkv` over the keys that they see of `block`. `merge` joins the result with
-/// that of other keys, which `out` and `log_sum_exp` hold. `Out` is Element or its MainElement.
+/// that of other keys, which `out` and `log_sum_exp` hold. `Out` is Element or its MainElement. Queries that
+/// see no key have zeros, and -infinity as log_sum_exp.
 template <class Element, class Out = Element>
 struct AttentionForward {
   using Number = MainElement<Element>;
@@ -152,7 +179,7 @@ struct AttentionForward {
   MatrixSpan<Out> out;
   Number* log_sum_exp;
   AttentionShape shape;
-  CausalBlock block;
+  AttentionBlock block;
   bool merge;
   Number scale;
   Number* workspace;
@@ -170,50 +197,64 @@ private:
     const std::size_t batch = unit / shape.kv_heads;
     const std::size_t kv_head = unit % shape.kv_heads;
     const Element* queries = qkv.row(batch * shape.sequence) + kv_head * shape.group_width();
-    const Element* keys = key_values.key(batch * block.keys.rows, kv_head);
-    const std::size_t needed = block.keys_needed();
-    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Number(1), buffers.keys, needed,
-              buffers.width);
-    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Number(1),
-              buffers.values, needed, buffers.width);
+    pack_head(key_values, batch * block.keys.rows, kv_head, block.seen(batch), shape.head_dim, buffers);
     for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
       const std::size_t head = kv_head * shape.q_per_kv + h;
-      for (std::size_t first = block.first_query(0); first < shape.sequence; first += rows) {
-        const std::size_t count = first + rows <= shape.sequence ? rows : shape.sequence - first;
-        row_block(queries + h * shape.head_dim + first * qkv.stride, first, count,
+      std::size_t count = 0;
+      for (std::size_t first = merge ? block.first_query(0) : 0; first < shape.sequence; first += count) {
+        count = block.rows_at_once(first, rows);
+        row_block(queries + h * shape.head_dim + first * qkv.stride, batch, first, count,
                   out.row(batch * shape.sequence + first) + head * shape.head_dim,
                   log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first, buffers);
       }
     }
   }
 
-  SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t first, std::size_t count, Out* to,
-                                      Number* lse, const AttentionBuffers<Number>& b) const {
-    const std::size_t keys = block.keys_seen(first + count - 1);
+  SHARDWRIGHT_FUNCTION void row_block(const Element* queries, std::size_t batch, std::size_t first,
+                                      std::size_t count, Out* to, Number* lse,
+                                      const AttentionBuffers<Number>& b) const {
+    const RowRange seen = block.seen(batch, first, count);
+    if (seen.empty()) {
+      if (!merge)
+        set_unseeing(count, to, lse);
+      return;
+    }
+    const Number* keys = b.keys + seen.begin * b.width;
+    const Number* values = b.values + seen.begin * b.width;
     pack_rows(queries, qkv.stride, count, shape.head_dim, scale, b.result, rows, b.width);
     transpose_rows(b.result, b.width, shape.head_dim, b.queries_across);
-    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
+    product_in_tiles<TileStore::assign, Number>(seen.size(), rows, shape.head_dim, {keys, b.width, 1},
                                                 b.queries_across, rows, b.scores, rows);
-    mask_unseen(b.scores, block, first, keys);
+    mask_unseen(b.scores, block, seen, first, count);
     Number sums[rows];
     Number maxima[rows];
-    softmax(b.scores, keys, maxima, sums);
-    product_in_tiles<TileStore::assign, Number>(rows, b.width, keys, {b.scores, 1, rows}, b.values, b.width,
-                                                b.result, b.width);
+    softmax(b.scores, seen.size(), maxima, sums);
+    product_in_tiles<TileStore::assign, Number>(rows, b.width, seen.size(), {b.scores, 1, rows}, values,
+                                                b.width, b.result, b.width);
+    const auto sees = [&](std::size_t i) { return sums[i] != 0 || !block.seen(batch, first + i, 1).empty(); };
     if (merge)
-      return merge_rows(b, count, maxima, sums, to, lse);
-    unpack_rows(
-        b.result, b.width, count, shape.head_dim, [&sums](std::size_t i) { return Number(1) / sums[i]; }, to,
-        out.stride);
+      return merge_rows(b, count, sees, maxima, sums, to, lse);
+    const auto share = [&](std::size_t i) { return sees(i) ? Number(1) / sums[i] : Number(0); };
+    unpack_rows(b.result, b.width, count, shape.head_dim, share, to, out.stride);
     for (std::size_t i = 0; i < count; ++i)
       lse[i] = maxima[i] + std::log(sums[i]);
   }
 
+  /// What queries have that see no key.
+  SHARDWRIGHT_FUNCTION void set_unseeing(std::size_t count, Out* to, Number* lse) const {
+    clear_rows(to, out.stride, count, shape.head_dim);
+    for (std::size_t i = 0; i < count; ++i)
+      lse[i] = -infinite<Number>;
+  }
+
   /// With o and l of other keys and the sums s and r = sum exp(score - m) v of these: l' = log(e^l + e^m s),
   /// o' = e^(l - l') o + e^(m - l') r (Liu et al. 2023, arXiv 2310.01889, section 3).
-  SHARDWRIGHT_FUNCTION void merge_rows(const AttentionBuffers<Number>& b, std::size_t count,
+  template <class Sees>
+  SHARDWRIGHT_FUNCTION void merge_rows(const AttentionBuffers<Number>& b, std::size_t count, const Sees& sees,
                                        const Number* maxima, const Number* sums, Out* to, Number* lse) const {
     for (std::size_t i = 0; i < count; ++i) {
+      if (!sees(i))
+        continue;
       const Number fresh = maxima[i] + std::log(sums[i]);
       const Number larger = lse[i] > fresh ? lse[i] : fresh;
       const Number joint = larger + std::log(std::exp(lse[i] - larger) + std::exp(fresh - larger));
@@ -228,14 +269,15 @@ private:
     }
   }
 
-  /// Scores become exp(score - maximum of the query); the sums are left to the caller.
+  /// Scores become exp(score - maximum of the query); the sums are left to the caller. The maximum is a
+  /// finite number, so that a query which sees no key has a sum of zeros.
   SHARDWRIGHT_FUNCTION static void softmax(Number* scores, std::size_t keys, Number* maxima, Number* sums) {
     constexpr WholeChunk<Number> whole;
     constexpr std::size_t width = lane_count<Number>;
     Lanes<Number> best[registers];
     Lanes<Number> total[registers];
     for (std::size_t r = 0; r < registers; ++r) {
-      best[r] = broadcast(-infinite<Number>);
+      best[r] = broadcast(lowest<Number>);
       total[r] = Lanes<Number>{};
     }
     for (std::size_t j = 0; j < keys; ++j) {
@@ -254,135 +296,6 @@ private:
       whole.store(maxima + r * width, best[r]);
       whole.store(sums + r * width, total[r]);
     }
-  }
-};
-
-/// Gradient by recomputed probabilities P = exp(S - log_sum_exp): dV = P' dO, dS = P (dO V' - rowsum(dO O)),
-/// dQ = scale dS K, dK = scale dS' Q (Dao et al. 2022, arXiv 2205.14135, appendix B).
-///
-/// `out` and `log_sum_exp` are those of all keys, so gradients of blocks of keys add up. `merge` adds dQ to
-/// what `d_qkv` holds of other keys; dK and dV are written.
-template <class Element, class Out = Element>
-struct AttentionBackward {
-  using Number = MainElement<Element>;
-  static constexpr std::size_t rows = attention_rows;
-  static constexpr std::size_t registers = attention_rows / lane_count<Number>;
-  MatrixSpan<const Element> qkv;
-  KeyValueSpan<const Element> key_values;
-  MatrixSpan<const Element> out;
-  const Number* log_sum_exp;
-  MatrixSpan<const Element> d_out;
-  MatrixSpan<Out> d_qkv;
-  KeyValueSpan<Out> d_key_values;
-  AttentionShape shape;
-  CausalBlock block;
-  bool merge;
-  Number scale;
-  Number* workspace;
-  std::size_t workers;
-
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t worker) const {
-    const auto buffers = AttentionBuffers<Number>::carve(
-        workspace + worker * AttentionBuffers<Number>::backward_size(shape), shape, true);
-    for (std::size_t unit = worker; unit < shape.batch * shape.kv_heads; unit += workers)
-      group(unit, buffers);
-  }
-
-private:
-  SHARDWRIGHT_FUNCTION void group(std::size_t unit, const AttentionBuffers<Number>& b) const {
-    const std::size_t batch = unit / shape.kv_heads;
-    const std::size_t kv_head = unit % shape.kv_heads;
-    const std::size_t token = batch * block.keys.rows;
-    const std::size_t needed = block.keys_needed();
-    const Element* keys = key_values.key(token, kv_head);
-    pack_rows(keys, key_values.tokens.stride, needed, shape.head_dim, Number(1), b.keys, needed, b.width);
-    pack_rows(keys + shape.head_dim, key_values.tokens.stride, needed, shape.head_dim, Number(1), b.values,
-              needed, b.width);
-    for (std::size_t i = 0; i < block.keys.rows * b.width; ++i)
-      b.d_keys[i] = b.d_values[i] = Number(0);
-    for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
-      for (std::size_t first = block.first_query(0); first < shape.sequence; first += rows) {
-        const std::size_t count = first + rows <= shape.sequence ? rows : shape.sequence - first;
-        row_block(batch, kv_head, h, first, count, b);
-      }
-    }
-    const auto one = [](std::size_t) { return Number(1); };
-    Out* d_keys = d_key_values.key(token, kv_head);
-    const std::size_t stride = d_key_values.tokens.stride;
-    unpack_rows(b.d_keys, b.width, block.keys.rows, shape.head_dim, one, d_keys, stride);
-    unpack_rows(b.d_values, b.width, block.keys.rows, shape.head_dim, one, d_keys + shape.head_dim, stride);
-  }
-
-  SHARDWRIGHT_FUNCTION void row_block(std::size_t batch, std::size_t kv_head, std::size_t h,
-                                      std::size_t first, std::size_t count,
-                                      const AttentionBuffers<Number>& b) const {
-    const std::size_t keys = block.keys_seen(first + count - 1);
-    const std::size_t head = kv_head * shape.q_per_kv + h;
-    const std::size_t token = batch * shape.sequence + first;
-    const std::size_t q_column = kv_head * shape.group_width() + h * shape.head_dim;
-    const Element* outputs = out.row(token) + head * shape.head_dim;
-    const Element* gradients = d_out.row(token) + head * shape.head_dim;
-    pack_rows(qkv.row(token) + q_column, qkv.stride, count, shape.head_dim, scale, b.queries, rows, b.width);
-    pack_rows(gradients, d_out.stride, count, shape.head_dim, Number(1), b.d_out, rows, b.width);
-    transpose_rows(b.queries, b.width, shape.head_dim, b.queries_across);
-    transpose_rows(b.d_out, b.width, shape.head_dim, b.d_out_across);
-
-    // Padding rows have probability exp(0 - infinity) = 0.
-    Number lse[rows];
-    Number dots[rows];
-    for (std::size_t i = 0; i < rows; ++i) {
-      lse[i] = infinite<Number>;
-      dots[i] = Number(0);
-    }
-    const Number* saved = log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first;
-    for (std::size_t i = 0; i < count; ++i) {
-      lse[i] = saved[i];
-      dots[i] = dot(outputs + i * out.stride, gradients + i * d_out.stride);
-    }
-
-    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.keys, b.width, 1},
-                                                b.queries_across, rows, b.scores, rows);
-    mask_unseen(b.scores, block, first, keys);
-    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.values, b.width, 1},
-                                                b.d_out_across, rows, b.d_scores, rows);
-    score_gradients(b.scores, b.d_scores, keys, lse, dots);
-    product_in_tiles<TileStore::accumulate, Number>(keys, b.width, rows, {b.scores, rows, 1}, b.d_out,
-                                                    b.width, b.d_values, b.width);
-    product_in_tiles<TileStore::accumulate, Number>(keys, b.width, rows, {b.d_scores, rows, 1}, b.queries,
-                                                    b.width, b.d_keys, b.width);
-    product_in_tiles<TileStore::assign, Number>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys, b.width,
-                                                b.result, b.width);
-    const auto factor = [by = scale](std::size_t) { return by; };
-    Out* d_queries = d_qkv.row(token) + q_column;
-    if (merge)
-      unpack_rows<TileStore::accumulate>(b.result, b.width, count, shape.head_dim, factor, d_queries,
-                                         d_qkv.stride);
-    else
-      unpack_rows(b.result, b.width, count, shape.head_dim, factor, d_queries, d_qkv.stride);
-  }
-
-  /// Scores become probabilities, and gradients of probabilities become gradients of scores.
-  SHARDWRIGHT_FUNCTION static void score_gradients(Number* scores, Number* d_scores, std::size_t keys,
-                                                   const Number* lse, const Number* dots) {
-    constexpr WholeChunk<Number> whole;
-    constexpr std::size_t width = lane_count<Number>;
-    for (std::size_t j = 0; j < keys; ++j) {
-      for (std::size_t r = 0; r < registers; ++r) {
-        const std::size_t at = j * rows + r * width;
-        const Lanes<Number> p =
-            exp_of_nonpositive<Number>(whole.load(scores + at) - whole.load(lse + r * width));
-        whole.store(scores + at, p);
-        whole.store(d_scores + at, p * (whole.load(d_scores + at) - whole.load(dots + r * width)));
-      }
-    }
-  }
-
-  SHARDWRIGHT_FUNCTION Number dot(const Element* x, const Element* y) const {
-    Lanes<Number> sum{};
-    for_chunks<Number>(0, shape.head_dim, [x, y, &sum](auto chunk, std::size_t c) {
-      sum += chunk.load(x + c) * chunk.load(y + c);
-    });
-    return sum_of<Number>(sum);
   }
 };
 
