@@ -3,8 +3,11 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/nn/attention.hpp>
+#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/train/tape.hpp>
 
+#include <cstdint>
+#include <cstring>
 #include <string>
 
 namespace {
@@ -41,8 +44,11 @@ Vector plain_rotation(Vector qkv) {
   return qkv;
 }
 
-/// Causal softmax(q k' / sqrt(width)) v with all probabilities stored.
-Vector plain_attention(Vector qkv) {
+/// Whether a query sees a key of a sequence.
+using Sees = bool (*)(std::size_t sequence, std::size_t query, std::size_t key);
+
+/// softmax(q k' / sqrt(width)) v with all probabilities stored, over the keys that are seen.
+Vector plain_attention(Vector qkv, Sees sees) {
   Vector out;
   for (std::size_t b = 0; b < batch; ++b)
     for (std::size_t t = 0; t < sequence; ++t)
@@ -50,16 +56,16 @@ Vector plain_attention(Vector qkv) {
         for (std::size_t head = 0; head < queries; ++head) {
           Vector weights;
           double total = 0;
-          for (std::size_t s = 0; s <= t; ++s) {
+          for (std::size_t s = 0; s < sequence; ++s) {
             double score = 0;
             for (std::size_t i = 0; i < width; ++i)
               score += element(qkv, b, t, g, head * width + i) * element(qkv, b, s, g, queries * width + i);
-            weights.push_back(std::exp(score / std::sqrt(static_cast<double>(width))));
+            weights.push_back(sees(b, t, s) ? std::exp(score / std::sqrt(static_cast<double>(width))) : 0);
             total += weights.back();
           }
           for (std::size_t i = 0; i < width; ++i) {
             double value = 0;
-            for (std::size_t s = 0; s <= t; ++s)
+            for (std::size_t s = 0; s < sequence && total > 0; ++s)
               value += weights[s] / total * element(qkv, b, s, g, (queries + 1) * width + i);
             out.push_back(value);
           }
@@ -72,13 +78,28 @@ using Out = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<2, tp>>;
 static_assert(std::is_same_v<sw::AttentionLayout<Qkv>, Out>);
 constexpr sw::HeadShape heads{queries, width};
 
-void check(const sw::HostCommunicator& world, Findings& findings, Extents extents) {
+/// This rank's part of the lengths of all sequences.
+constexpr std::int32_t all_lengths[batch] = {3, 0, sequence};
+using Lengths = sw::ShardedTensor<sw::KeyLengthsLayout<Qkv>, std::int32_t>;
+static_assert(std::is_same_v<sw::KeyLengthsLayout<Qkv>, sw::Layout<1, sw::Shard<0, dp>>>);
+
+Lengths lengths_on(const Mesh& mesh) {
+  Lengths lengths(mesh, {batch});
+  const auto offset = static_cast<std::size_t>(lengths.local_offset()[0]);
+  for (std::size_t i = 0; i < lengths.local_size(); ++i)
+    lengths.mutable_data()[i] = all_lengths[offset + i];
+  return lengths;
+}
+
+template <class Mask>
+void check(const sw::HostCommunicator& world, Findings& findings, Extents extents, const char* name,
+           const Mask& mask, Sees sees) {
   const Mesh mesh = mesh_of(world, extents);
   auto qkv = random_tensor<Qkv>(mesh, {batch, sequence, groups, group_width}, 1);
   const auto upstream = random_tensor<Out>(mesh, {batch, sequence, groups * queries * width}, 2);
   const Vector before = whole_of(qkv), weights = whole_of(upstream);
   const auto same = [&](const char* what, const Vector& values, const Vector& reference, double tolerance) {
-    findings.expect(difference(values, reference) <= tolerance, what, " differs by ",
+    findings.expect(difference(values, reference) <= tolerance, what, " under ", name, " differs by ",
                     difference(values, reference), " on dp ", extents.data, " tp ", extents.tensor);
   };
 
@@ -86,12 +107,14 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   sw::rotate(qkv, table, heads);
   const Vector turned = whole_of(qkv);
   same("rotation", turned, plain_rotation(before), 1e-14);
-  const auto out = sw::attention(qkv, heads);
-  same("value", whole_of(out.value), plain_attention(turned), 1e-13);
+  const auto out = sw::attention(qkv, heads, mask(mesh));
+  same("value", whole_of(out.value), plain_attention(turned, sees), 1e-13);
 
-  auto gradient = sw::attention_gradient(upstream, qkv, out, heads);
+  auto gradient = sw::attention_gradient(upstream, qkv, out, heads, mask(mesh));
   sw::rotate_back(gradient, table, heads);
-  const auto objective = [&](const Vector& at) { return dot(plain_attention(plain_rotation(at)), weights); };
+  const auto objective = [&](const Vector& at) {
+    return dot(plain_attention(plain_rotation(at), sees), weights);
+  };
   if (world.size() == 1)
     same("gradient", whole_of(gradient), finite_differences(objective, before), 1e-7);
   // Elsewhere a direction is enough, and much cheaper.
@@ -106,13 +129,106 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   same("slope along the gradient", {dot(analytic, analytic)}, {slope}, 1e-7);
 }
 
+/// What a mask means, without and with the lengths of keys.
+bool up_to_own(std::size_t, std::size_t query, std::size_t key) { return key <= query; }
+bool every(std::size_t, std::size_t, std::size_t) { return true; }
+bool own(std::size_t, std::size_t query, std::size_t key) { return key == query; }
+bool last_three(std::size_t, std::size_t query, std::size_t key) { return key <= query && query < key + 3; }
+template <Sees sees>
+bool below_length(std::size_t sequence, std::size_t query, std::size_t key) {
+  return sees(sequence, query, key) && key < static_cast<std::size_t>(all_lengths[sequence]);
+}
+
+template <Sees sees, class Mask>
+void check_padded_too(const sw::HostCommunicator& world, Findings& findings, Extents extents,
+                      const char* name, Mask mask) {
+  check(
+      world, findings, extents, name, [mask](const Mesh&) { return mask; }, sees);
+  check(
+      world, findings, extents, (std::string(name) + " and lengths").c_str(),
+      [mask](const Mesh& mesh) { return sw::padded(mask, lengths_on(mesh)); }, below_length<sees>);
+}
+
 } // namespace
 
-TEST_CASE("attention and its gradient are those of whole tensors on every mesh") {
+TEST_CASE("attention and its gradient are those of whole tensors on every mesh, under every mask") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
-            check(world, findings, extents);
+            check_padded_too<up_to_own>(world, findings, extents, "causal", sw::causal);
+            check_padded_too<every>(world, findings, extents, "full", sw::full);
+            check_padded_too<own>(world, findings, extents, "a window of 1", sw::sliding_window<1>);
+            check_padded_too<last_three>(world, findings, extents, "a window of 3", sw::sliding_window<3>);
+            check_padded_too<up_to_own>(world, findings, extents, "a window of 64", sw::sliding_window<64>);
           }) == "");
+}
+
+namespace {
+
+template <class A, class B>
+bool same_bits(const A& a, const B& b) {
+  return a.local_size() == b.local_size() &&
+         std::memcmp(a.data(), b.data(), a.local_size() * sizeof(*a.data())) == 0;
+}
+
+/// Value and gradient on a tape, with positions and without, against those of tensors.
+template <class Mask>
+void check_tape(const sw::HostCommunicator& world, Findings& findings, const char* name, const Mask& mask) {
+  const Mesh mesh = mesh_of(world, {2, 1});
+  const auto qkv = random_tensor<Qkv>(mesh, {batch, sequence, groups, group_width}, 1);
+  const auto upstream = random_tensor<Out>(mesh, {batch, sequence, groups * queries * width}, 2);
+  const auto out = sw::attention(qkv, heads, mask(mesh));
+  const auto gradient = sw::attention_gradient(upstream, qkv, out, heads, mask(mesh));
+  const sw::TokenPositions<sw::NaturalOrder> positions(sequence, 1, 0);
+  for (const bool with_positions : {false, true}) {
+    sw::Tape<> tape;
+    const auto x = tape.variable(qkv);
+    const auto y =
+        with_positions ? attention(x, positions, heads, mask(mesh)) : attention(x, heads, mask(mesh));
+    tape.seed(y, upstream.share());
+    findings.expect(same_bits(y.value(), out.value), "the value under ", name);
+    tape.backward();
+    findings.expect(same_bits(tape.gradient(x), gradient), "the gradient under ", name);
+  }
+}
+
+} // namespace
+
+TEST_CASE("attention on a tape is that of tensors, under every mask") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          check_tape(world, findings, "causal", [](const Mesh&) { return sw::causal; });
+          check_tape(world, findings, "full", [](const Mesh&) { return sw::full; });
+          check_tape(world, findings, "a window", [](const Mesh&) { return sw::sliding_window<2>; });
+          check_tape(world, findings, "lengths",
+                     [](const Mesh& mesh) { return sw::padded(sw::full, lengths_on(mesh)); });
+        }) == "");
+}
+
+TEST_CASE("attention names lengths of keys that are not those of its sequences") {
+  CHECK(on_ranks(1, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {1, 1});
+          const auto qkv = random_tensor<Qkv>(mesh, {2, sequence, groups, group_width}, 1);
+          const auto sentence = [&](std::int64_t count, std::int32_t value) {
+            Lengths lengths(mesh, {count});
+            for (std::size_t i = 0; i < lengths.local_size(); ++i)
+              lengths.mutable_data()[i] = i == 0 ? 1 : value;
+            try {
+              static_cast<void>(sw::attention(qkv, heads, sw::padded(sw::causal, lengths)));
+            } catch (const sw::InvalidArgument& error) {
+              return std::string(error.what());
+            }
+            return std::string("no error");
+          };
+          const auto expect = [&](const std::string& said, const char* part) {
+            findings.expect(said.find(part) != std::string::npos, said);
+          };
+          expect(sentence(2, 0), "no error");
+          expect(sentence(2, 5), "no error");
+          expect(sentence(2, 6), "attention: key lengths must be from 0 to the sequence of 5, but one is 6");
+          expect(sentence(2, -1),
+                 "attention: key lengths must be from 0 to the sequence of 5, but one is -1");
+          expect(sentence(3, 1),
+                 "attention: the tensor of key lengths must have the shape [2], but it has [3]");
+        }) == "");
 }
 
 TEST_CASE("attention names heads that do not divide and a fused width that is not theirs") {

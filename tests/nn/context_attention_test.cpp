@@ -3,6 +3,9 @@
 #include "support/catch.hpp"
 #include "support/mimic_target.hpp"
 
+#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/tape.hpp>
+
 #include <cstring>
 #include <string>
 
@@ -32,20 +35,90 @@ TEST_CASE("attention that context ranks share is that of whole sequences, by eit
           }) == "");
 }
 
+namespace {
+
+template <class Masking>
+void check_mask(const sw::HostCommunicator& world, Findings& findings, ContextWay way) {
+  check_context<sw::RingContext, double, Masking>(world, findings, way, 1e-14);
+  check_context<sw::AllToAllContext, double, Masking>(world, findings, way, 1e-14);
+  check_context<sw::RingContext, float, Masking>(world, findings, way, 4e-6);
+}
+
+} // namespace
+
+TEST_CASE("context ranks share attention under every mask") {
+  for (const ContextWay way : {ContextWay{1, 1}, ContextWay{2, 1}, ContextWay{3, 1}, ContextWay{2, 2}})
+    CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
+            check_mask<ContextMask<sw::FullMask>>(world, findings, way);
+            check_mask<ContextMask<sw::SlidingWindowMask<3>>>(world, findings, way);
+            check_mask<ContextMask<sw::SlidingWindowMask<20>>>(world, findings, way);
+            check_mask<ContextMask<sw::SlidingWindowMask<64>>>(world, findings, way);
+            check_mask<ContextMask<sw::CausalMask, true>>(world, findings, way);
+            check_mask<ContextMask<sw::FullMask, true>>(world, findings, way);
+            check_mask<ContextMask<sw::SlidingWindowMask<3>, true>>(world, findings, way);
+            using Padded = ContextMask<sw::FullMask, true>;
+            check_context<sw::RingContext, sw::bfloat16, Padded>(world, findings, way, 0x1p-6);
+            check_context<sw::RingContext, sw::float16, Padded>(world, findings, way, 0x1p-9);
+          }) == "");
+}
+
+namespace {
+
+template <sw::AttentionMask Mask>
+void check_device(const ContextMesh& mesh, Findings& findings) {
+  using Masking = ContextMask<Mask>;
+  using Mimic = shardwright_test::MimicTarget;
+  const auto host =
+      ContextProblem<sw::RingContext, sw::bfloat16, sw::DefaultTarget, Masking>(mesh).together();
+  const auto device = ContextProblem<sw::RingContext, sw::bfloat16, Mimic, Masking>(mesh).together();
+  const auto same = [](const auto& left, const auto& right) {
+    return left.size() == right.size() &&
+           std::memcmp(left.data(), right.data(), left.size() * sizeof(left[0])) == 0;
+  };
+  findings.expect(!host.first.empty() && same(host.first, device.first), "the values");
+  findings.expect(same(host.second, device.second), "the gradients");
+}
+
+} // namespace
+
 TEST_CASE("the ring of a device target gives the bits of the host's") {
   for (const ContextWay way : context_ways)
     CHECK(on_ranks(way.context * way.tensor, [way](sw::HostCommunicator world, Findings& findings) {
             const ContextMesh mesh(world, sw::extent<cp>(way.context), sw::extent<tp>(way.tensor));
-            const auto host = ContextProblem<sw::RingContext, sw::bfloat16>(mesh).together();
-            const auto device =
-                ContextProblem<sw::RingContext, sw::bfloat16, shardwright_test::MimicTarget>(mesh).together();
-            const auto same = [](const auto& left, const auto& right) {
-              return left.size() == right.size() &&
-                     std::memcmp(left.data(), right.data(), left.size() * sizeof(left[0])) == 0;
-            };
-            findings.expect(!host.first.empty() && same(host.first, device.first), "the values");
-            findings.expect(same(host.second, device.second), "the gradients");
+            check_device<sw::CausalMask>(mesh, findings);
+            check_device<sw::FullMask>(mesh, findings);
           }) == "");
+}
+
+TEST_CASE("a ring on a tape attends under its mask, computed again too") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const ContextMesh mesh(world, sw::extent<cp>(2), sw::extent<tp>(1));
+          using Sharded = sw::Layout<4, sw::Shard<1, cp>>;
+          const sw::HeadShape heads{2, 6};
+          sw::ShardedTensor<Sharded> qkv(mesh, {3, 48, 2, 4 * 6});
+          sw::ShardedTensor<sw::AttentionLayout<Sharded>> upstream(mesh, {3, 48, 2 * 2 * 6});
+          sw::fill_normal(qkv, {11, 1});
+          sw::fill_normal(upstream, {11, 2});
+          const sw::TokenPositions<sw::ZigZagOrder> positions(48, 2, mesh.coordinate<cp>());
+          const auto mask = ContextMask<sw::SlidingWindowMask<20>, true>::on(mesh);
+          const auto out = sw::attention(qkv, positions, heads, mask);
+          const auto gradient = sw::attention_gradient(upstream, qkv, out, positions, heads, mask);
+          const auto same = [](const auto& left, const auto& right) {
+            return std::memcmp(left.data(), right.data(), left.local_size() * sizeof(float)) == 0;
+          };
+          for (const sw::Recompute kind :
+               {sw::Recompute::none, sw::Recompute::selective, sw::Recompute::full}) {
+            sw::Tape<> tape;
+            const auto x = tape.variable(qkv);
+            auto attend = sw::recompute(
+                [&](auto in) { return attention(std::move(in), positions, heads, mask); }, kind);
+            const auto y = attend(x);
+            findings.expect(same(y.value(), out.value), "the value");
+            tape.seed(y, upstream.share());
+            tape.backward();
+            findings.expect(same(tape.gradient(x), gradient), "the gradient");
+          }
+        }) == "");
 }
 
 TEST_CASE("attention over context ranks names what does not divide") {

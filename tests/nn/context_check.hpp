@@ -34,8 +34,25 @@ struct ContextWay {
 };
 inline constexpr ContextWay context_ways[] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {2, 2}, {4, 1}};
 
+/// @brief A mask, which lengths of keys may come on top of.
+template <sw::AttentionMask Mask, bool padded = false>
+struct ContextMask {
+  using Lengths = sw::ShardedTensor<sw::Layout<1>, std::int32_t>;
+  /// @brief For sequences of 48.
+  [[nodiscard]] static auto on(const ContextMesh& mesh) {
+    if constexpr (padded) {
+      Lengths lengths(mesh, {3});
+      std::copy_n(std::array<std::int32_t, 3>{29, 0, 48}.data(), 3, lengths.mutable_data());
+      return sw::padded(Mask{}, lengths);
+    } else {
+      return Mask{};
+    }
+  }
+};
+
 /// @brief One problem: random queries, keys and values of whole sequences, and what attention makes of them.
-template <class Context, class Element, class Target = sw::DefaultTarget>
+template <class Context, class Element, class Target = sw::DefaultTarget,
+          class Masking = ContextMask<sw::CausalMask>>
 class ContextProblem {
   using Order = typename Context::Order;
   using Qkv = sw::Layout<4, sw::Shard<1, sw::axis::cp>, sw::Shard<2, sw::axis::tp>>;
@@ -45,13 +62,13 @@ class ContextProblem {
   using Tensor = sw::ShardedTensor<L, Element, Target>;
 
 public:
-  static constexpr std::int64_t batch = 2, sequence = 48, groups = 12, queries = 2, width = 6;
+  static constexpr std::int64_t batch = 3, sequence = 48, groups = 12, queries = 2, width = 6;
   static constexpr sw::HeadShape heads{queries, width};
 
   explicit ContextProblem(const ContextMesh& mesh)
       : mesh_(mesh), table_(mesh, sequence, width, 100),
-        positions_(sequence, mesh.template extent<sw::axis::cp>(), mesh.template coordinate<sw::axis::cp>()) {
-  }
+        positions_(sequence, mesh.template extent<sw::axis::cp>(), mesh.template coordinate<sw::axis::cp>()),
+        mask_(Masking::on(mesh)) {}
 
   /// @brief This rank's value and gradient, by the ranks together.
   [[nodiscard]] std::pair<std::vector<Element>, std::vector<Element>> together() const {
@@ -68,8 +85,8 @@ public:
     Whole qkv = random<sw::Layout<4>>({batch, sequence, groups, (queries + 2) * width}, 1);
     const auto upstream = random<sw::Layout<3>>({batch, sequence, groups * queries * width}, 2);
     sw::rotate(qkv, table_, all, heads);
-    const auto out = sw::attention(qkv, heads);
-    auto gradient = sw::attention_gradient(upstream, qkv, out, heads);
+    const auto out = sw::attention(qkv, heads, mask_);
+    auto gradient = sw::attention_gradient(upstream, qkv, out, heads, mask_);
     sw::rotate_back(gradient, table_, all, heads);
     return {own_rows(out.value), own_rows(gradient)};
   }
@@ -84,10 +101,10 @@ private:
     take_rows(random<sw::Layout<3>>(upstream.shape(), 2), upstream);
     sw::rotate(fused, table_, rotated, heads);
     const auto input = sw::redistribute<Input>(fused);
-    const auto out = sw::attention(input, positions_, heads);
+    const auto out = sw::attention(input, positions_, heads, mask_);
     const auto value = sw::redistribute<Value>(out.value);
     auto gradient = sw::redistribute<Qkv>(sw::attention_gradient(
-        sw::redistribute<sw::AttentionLayout<Input>>(upstream), input, out, positions_, heads));
+        sw::redistribute<sw::AttentionLayout<Input>>(upstream), input, out, positions_, heads, mask_));
     sw::rotate_back(gradient, table_, rotated, heads);
     return {sw::local_values(value), sw::local_values(gradient)};
   }
@@ -127,6 +144,7 @@ private:
   const ContextMesh& mesh_;
   sw::RotaryTable<Element, Target> table_;
   sw::TokenPositions<Order> positions_;
+  decltype(Masking::on(std::declval<const ContextMesh&>())) mask_;
 };
 
 template <class Element>
@@ -143,11 +161,11 @@ template <class Element>
 
 /// @brief Value and gradient of whole sequences, up to rounding; to the bit on one context rank, and on each
 /// repetition. Collective.
-template <class Context, class Element>
+template <class Context, class Element, class Masking = ContextMask<sw::CausalMask>>
 void check_context(const sw::HostCommunicator& world, shardwright_test::Findings& findings, ContextWay way,
                    double tolerance) {
   const ContextMesh mesh(world, sw::extent<sw::axis::cp>(way.context), sw::extent<sw::axis::tp>(way.tensor));
-  const ContextProblem<Context, Element> problem(mesh);
+  const ContextProblem<Context, Element, sw::DefaultTarget, Masking> problem(mesh);
   const auto all = problem.together();
   const auto one = problem.alone();
   const std::string where = std::string(Context::Order::name) + " on cp " + std::to_string(way.context) +

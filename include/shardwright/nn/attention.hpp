@@ -2,13 +2,13 @@
 #pragma once
 
 /// @file
-/// @brief Rotary positions and causal grouped-query attention of sharded tensors, split by key and value
-/// heads.
+/// @brief Rotary positions and grouped-query attention of sharded tensors, split by key and value heads.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/nn/attention_mask.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/nn/token_tensor.hpp>
 #include <shardwright/tensor/apply.hpp>
@@ -217,9 +217,11 @@ struct Rotary {
 /// @brief `qkv` with queries and keys turned by their positions.
 /// @param table must outlive the tape
 template <Operand Qkv, class Element, class Target, class Order>
-[[nodiscard]] auto rotary(Qkv&& qkv, const RotaryTable<Element, Target>& table, const TokenPositions<Order>& positions,
-                          HeadShape heads, SourceLocation where = SourceLocation::current()) {
-  return apply(operation::Rotary<Element, Target, Order>{&table, positions, heads}, where, std::forward<Qkv>(qkv));
+[[nodiscard]] auto rotary(Qkv&& qkv, const RotaryTable<Element, Target>& table,
+                          const TokenPositions<Order>& positions, HeadShape heads,
+                          SourceLocation where = SourceLocation::current()) {
+  return apply(operation::Rotary<Element, Target, Order>{&table, positions, heads}, where,
+               std::forward<Qkv>(qkv));
 }
 
 namespace detail {
@@ -233,17 +235,19 @@ attention_output(const ShardedTensor<L, E, Target>& qkv, HeadShape heads) {
           {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads}}};
 }
 
-/// Attention over the keys of this rank, in the order of its rows.
+/// Attention over the keys of this rank, which has whole sequences in their natural order.
 template <LayoutType L, class E, class Target>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
-local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, SourceLocation where) {
+local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const kernels::KeyMask& mask,
+                SourceLocation where) {
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   auto out = attention_output(qkv, heads);
   auto workspace = workspace_of<MainElement<Element>, Target>(
       qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape));
   kernels::attention_forward(qkv.execution(), token_rows(qkv), out.value.mutable_local_matrix(),
-                             mutable_flat(out.log_sum_exp), shape, attention_scale(heads),
+                             mutable_flat(out.log_sum_exp), shape,
+                             kernels::AttentionBlock::whole(shape.sequence, mask), attention_scale(heads),
                              workspace.mutable_local());
   return out;
 }
@@ -252,7 +256,7 @@ template <LayoutType L, class G, class E, class Target, class Saved>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
 local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
                          const ShardedTensor<L, E, Target>& qkv, const Saved& saved, HeadShape heads,
-                         SourceLocation where) {
+                         const kernels::KeyMask& mask, SourceLocation where) {
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
   ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape());
@@ -260,33 +264,37 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
       qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
   kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),
                               flat(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),
-                              shape, attention_scale(heads), workspace.mutable_local());
+                              shape, kernels::AttentionBlock::whole(shape.sequence, mask),
+                              attention_scale(heads), workspace.mutable_local());
   return out;
 }
 
 } // namespace detail
 
-/// @brief Causal attention, softmax(Q K' / sqrt(head width)) V, for each query head, over whole sequences in
-/// their natural order.
+/// @brief Attention, softmax(Q K' / sqrt(head width)) V under a mask, for each query head, over whole
+/// sequences in their natural order.
 /// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]; batch and kv_heads may be sharded
+/// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
+/// device has the first two
 /// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
-template <LayoutType L, class E, class Target>
+template <LayoutType L, class E, class Target, AttentionMask Mask = CausalMask>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
-attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads,
+attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const Mask& mask = {},
           SourceLocation where = SourceLocation::current()) {
   static_cast<void>(detail::WholeSequence<L>::value);
-  return detail::local_attention(qkv, heads, where);
+  return detail::local_attention(qkv, heads, detail::key_mask(mask, qkv, where), where);
 }
 
 /// @brief The gradient of qkv from that of attention's value; computes the scores again, keeps none.
 /// @param gradient [batch, sequence, heads * head width] @param saved what attention returned
-template <LayoutType L, class G, class E, class Target, class Saved>
+template <LayoutType L, class G, class E, class Target, class Saved, AttentionMask Mask = CausalMask>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
 attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
                    const ShardedTensor<L, E, Target>& qkv, const Saved& saved, HeadShape heads,
-                   SourceLocation where = SourceLocation::current()) {
+                   const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
   static_cast<void>(detail::WholeSequence<L>::value);
-  return detail::local_attention_gradient(gradient, qkv, saved, heads, where);
+  return detail::local_attention_gradient(gradient, qkv, saved, heads, detail::key_mask(mask, qkv, where),
+                                          where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Causal attention by the positions of its tokens: whole sequences, or sequences that are sharded
-/// over a ring of ranks.
+/// @brief Attention by the positions of its tokens: whole sequences, or sequences that are sharded over a
+/// ring of ranks.
 
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/context.hpp>
@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -23,7 +24,7 @@ namespace detail {
 template <LayoutType L, class E, class Target, class Order>
 [[nodiscard]] std::optional<RingAttention<std::remove_const_t<E>, Target>>
 ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
-        SourceLocation where) {
+        const kernels::KeyMask& mask, SourceLocation where) {
   const auto [ranks, rank] = sequence_ranks(qkv);
   if (positions.sequence() != qkv.shape()[1] ||
       (AttentionOrder<L, Order>::sharded && (positions.ranks() != ranks || positions.rank() != rank)))
@@ -38,7 +39,7 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
       const AxisBinding binding = bind_axes(qkv.core(), L::axes);
       const int axis = binding.mesh_axis[static_cast<std::size_t>(L::value.shard(1)[0])];
       return RingAttention<std::remove_const_t<E>, Target>(
-          qkv.resources(), qkv.core().template communicator<Target>(1u << axis), positions, shape,
+          qkv.resources(), qkv.core().template communicator<Target>(1u << axis), positions, shape, mask,
           attention_scale(heads), where);
     }
   }
@@ -47,20 +48,24 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
 
 } // namespace detail
 
-/// @brief Causal attention of tokens at `positions`. The layout of the input says how: a whole sequence is
-/// attended to here; a sharded one lets keys and values travel around the ring of the ranks that share it.
+/// @brief Attention of tokens at `positions`, under a mask. The layout of the input says how: a whole
+/// sequence is attended to here; a sharded one lets keys and values travel around the ring of the ranks that
+/// share it.
 ///
 /// Equal to attention of whole sequences up to rounding, and to the bit where one rank has all of it. Blocks
 /// are merged in a fixed order. Cost of the ring: ranks - 1 messages of this rank's keys and values to the
-/// next rank, each while the block before is computed.
+/// next rank, each while the block before is computed; what none of its queries sees is not computed.
 /// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]
-template <LayoutType L, class E, class Target, class Order>
+/// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
+/// device has the first two
+template <LayoutType L, class E, class Target, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
 attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
-          SourceLocation where = SourceLocation::current()) {
-  auto ring = detail::ring_of(qkv, positions, heads, where);
+          const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
+  const kernels::KeyMask keys = detail::key_mask(mask, qkv, where);
+  auto ring = detail::ring_of(qkv, positions, heads, keys, where);
   if (!ring)
-    return detail::local_attention(qkv, heads, where);
+    return detail::local_attention(qkv, heads, keys, where);
   auto out = detail::attention_output(qkv, heads);
   ring->forward(detail::token_rows(qkv), out.value.mutable_local_matrix(),
                 detail::mutable_flat(out.log_sum_exp));
@@ -70,15 +75,17 @@ attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& p
 /// @brief The gradient of qkv from that of attention's value.
 ///
 /// Cost of the ring: as attention, and as many messages of the gradients of keys and values.
-template <LayoutType L, class G, class E, class Target, class Saved, class Order>
+template <LayoutType L, class G, class E, class Target, class Saved, class Order,
+          AttentionMask Mask = CausalMask>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
 attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
                    const ShardedTensor<L, E, Target>& qkv, const Saved& saved,
-                   const TokenPositions<Order>& positions, HeadShape heads,
+                   const TokenPositions<Order>& positions, HeadShape heads, const Mask& mask = {},
                    SourceLocation where = SourceLocation::current()) {
-  auto ring = detail::ring_of(qkv, positions, heads, where);
+  const kernels::KeyMask keys = detail::key_mask(mask, qkv, where);
+  auto ring = detail::ring_of(qkv, positions, heads, keys, where);
   if (!ring)
-    return detail::local_attention_gradient(gradient, qkv, saved, heads, where);
+    return detail::local_attention_gradient(gradient, qkv, saved, heads, keys, where);
   ShardedTensor<L, std::remove_const_t<E>, Target> out(qkv.resources(), qkv.shape());
   ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::flat(saved.log_sum_exp),
                  gradient.local_matrix(), detail::mutable_token_rows(out));
@@ -88,17 +95,18 @@ attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
 namespace operation {
 
 /// @brief attention with its gradient, which computes the scores again.
-template <class Order>
+template <class Order, AttentionMask Mask = CausalMask>
 struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = true;
   TokenPositions<Order> positions;
   HeadShape heads;
+  Mask mask{};
 
   template <AnyShardedTensor Qkv>
   [[nodiscard]] auto forward(SourceLocation where, const Qkv& qkv) const {
-    auto out = shardwright::attention(qkv, positions, heads, where);
+    auto out = shardwright::attention(qkv, positions, heads, mask, where);
     return detail::WithState<decltype(out.value), decltype(out.log_sum_exp)>{std::move(out.value),
                                                                              std::move(out.log_sum_exp)};
   }
@@ -108,17 +116,26 @@ struct Attention {
       const Y& value;
       const State& log_sum_exp;
     } const saved{y, log_sum_exp};
-    return attention_gradient(gradient, qkv, saved, positions, heads);
+    return attention_gradient(gradient, qkv, saved, positions, heads, mask);
   }
 };
 
 } // namespace operation
 
 /// @brief The same on a tape.
-template <detail::TapeOperand Qkv, class Order>
+template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] auto attention(Qkv&& qkv, const TokenPositions<Order>& positions, HeadShape heads,
+                             const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::Attention<Order, Mask>{positions, heads, mask}, where, std::forward<Qkv>(qkv));
+}
+/// @brief The same of whole sequences in their natural order.
+template <detail::TapeOperand Qkv, AttentionMask Mask = CausalMask>
+[[nodiscard]] auto attention(Qkv&& qkv, HeadShape heads, const Mask& mask = {},
                              SourceLocation where = SourceLocation::current()) {
-  return apply(operation::Attention<Order>{positions, heads}, where, std::forward<Qkv>(qkv));
+  if constexpr (detail::WholeSequence<typename std::remove_cvref_t<Qkv>::layout>::value) {
+    const TokenPositions<NaturalOrder> positions(qkv.shape()[1], 1, 0);
+    return attention(std::forward<Qkv>(qkv), positions, heads, mask, where);
+  }
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

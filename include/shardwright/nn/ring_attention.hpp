@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Causal attention of a sequence that is sharded over a ring of ranks: keys and values travel,
-/// queries stay.
+/// @brief Attention of a sequence that is sharded over a ring of ranks: keys and values travel, queries stay.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/pending.hpp>
@@ -25,7 +24,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One pass around the ring (Liu et al., arXiv 2310.01889): in step s a rank has the keys and values of the
 /// rank s places before it. While it computes with them, they go on to the next rank and the following ones
-/// arrive. Results and gradients of many blocks add up in the MainElement. Not templated on layouts.
+/// arrive. Results and gradients of many blocks add up in the MainElement. Keys that none of its queries see
+/// go on all the same. Not templated on layouts and masks.
 template <class Element, class Target>
 class RingAttention {
   using Main = MainElement<Element>;
@@ -43,9 +43,9 @@ class RingAttention {
 public:
   RingAttention(TargetResources<Target>& resources, CommunicatorOf<Target>& ranks,
                 const TokenPositions<ZigZagOrder>& positions, const kernels::AttentionShape& shape,
-                double scale, SourceLocation where)
-      : resources_(&resources), ranks_(&ranks), positions_(positions), shape_(shape), scale_(scale),
-        where_(where) {}
+                const kernels::KeyMask& mask, double scale, SourceLocation where)
+      : resources_(&resources), ranks_(&ranks), positions_(positions), shape_(shape), mask_(mask),
+        scale_(scale), where_(where) {}
 
   /// Blocks are merged in the order of the steps: this rank's keys, then those of the ranks before it.
   void forward(const ConstRows& qkv, const Rows& out, const Vector& log_sum_exp) {
@@ -78,7 +78,8 @@ private:
     Buffer next = buffer();
     auto workspace = memory(kernels::attention_forward_workspace<Element>(execution(), shape_));
     Hop hop = pass_on(keys, next);
-    kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape_, scale_, workspace.mutable_local());
+    kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape_, block(0), scale_,
+                               workspace.mutable_local());
     for (int step = 1; step < positions_.ranks(); ++step) {
       hop.wait();
       std::swap(keys, next);
@@ -99,7 +100,7 @@ private:
     std::array<Pending, 2> sends;
     Pending arrival;
     Hop hop = pass_on(keys, next);
-    kernels::attention_backward(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape_, scale_,
+    kernels::attention_backward(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape_, block(0), scale_,
                                 workspace.mutable_local());
     for (int step = 1; step < positions_.ranks(); ++step) {
       hop.wait();
@@ -152,8 +153,9 @@ private:
   [[nodiscard]] ShardedTensor<Layout<1>, Main, Target> memory(std::size_t elements) const {
     return {*resources_, {static_cast<std::int64_t>(elements)}};
   }
-  [[nodiscard]] kernels::CausalBlock block(int step) const {
-    return {positions_.runs(), positions_.runs_of(rank_at(-step))};
+  /// This rank's queries against the keys that it has in a step.
+  [[nodiscard]] kernels::AttentionBlock block(int step) const {
+    return {positions_.runs(), positions_.runs_of(rank_at(-step)), mask_};
   }
 
   [[nodiscard]] static std::size_t slot_of(int step) { return static_cast<std::size_t>(step % 2); }
@@ -179,6 +181,7 @@ private:
   CommunicatorOf<Target>* ranks_;
   TokenPositions<ZigZagOrder> positions_;
   kernels::AttentionShape shape_;
+  kernels::KeyMask mask_;
   double scale_;
   SourceLocation where_;
 };
