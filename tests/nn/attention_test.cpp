@@ -4,6 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/context_attention.hpp>
+#include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <cstdint>
@@ -201,6 +202,41 @@ TEST_CASE("attention on a tape is that of tensors, under every mask") {
           check_tape(world, findings, "lengths",
                      [](const Mesh& mesh) { return sw::padded(sw::full, lengths_on(mesh)); });
         }) == "");
+}
+
+TEST_CASE("a tape compares the lengths of keys between ranks that must have the same") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {1, 2});
+          const auto qkv = random_tensor<Qkv>(mesh, {batch, sequence, groups, group_width}, 1);
+          Lengths lengths = lengths_on(mesh);
+          const auto said = [&](bool compares) {
+            sw::Tape<> tape;
+            tape.check_inputs(compares);
+            try {
+              static_cast<void>(attention(tape.variable(qkv), heads, sw::padded(sw::full, lengths)));
+            } catch (const sw::ConfigurationMismatch& error) {
+              return std::string(error.what());
+            }
+            return std::string("no error");
+          };
+          findings.expect(said(true) == "no error", said(true));
+          lengths.mutable_data()[0] = mesh.coordinate<tp>();
+          findings.expect(sw::always_checked || said(false) == "no error", said(false));
+          const std::string odd = said(true);
+          findings.expect(odd.find("Input: ranks along tp") != std::string::npos, odd);
+        }) == "");
+}
+
+TEST_CASE("attention with lengths of keys is counted without them") {
+  using Counting = sw::Counting<sw::DefaultTarget>;
+  const sw::DryRun run = sw::dry_run(2, 1, [](sw::HostCommunicator world) {
+    const Mesh mesh = mesh_of(world, {2, 1});
+    const sw::ShardedTensor<Qkv, float, Counting> qkv(mesh, {batch, sequence, groups, group_width});
+    const sw::ShardedTensor<sw::KeyLengthsLayout<Qkv>, std::int32_t, Counting> lengths(mesh, {batch});
+    sw::Tape<Counting> tape;
+    static_cast<void>(attention(tape.variable(qkv), heads, sw::padded(sw::full, lengths)));
+  });
+  CHECK(run.memory.requested() > 0);
 }
 
 TEST_CASE("attention names lengths of keys that are not those of its sequences") {

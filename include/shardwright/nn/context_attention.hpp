@@ -8,6 +8,7 @@
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/context.hpp>
 #include <shardwright/nn/ring_attention.hpp>
+#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/operation_node.hpp>
 
 #include <cstddef>
@@ -122,10 +123,13 @@ struct Attention {
 
 } // namespace operation
 
-/// @brief The same on a tape.
+/// @brief The same on a tape. Where that compares data between ranks, it compares the lengths of keys.
 template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] auto attention(Qkv&& qkv, const TokenPositions<Order>& positions, HeadShape heads,
                              const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::is_padded<Mask>)
+    if (qkv.tape().checks_inputs())
+      require_equal_inputs(mask.lengths(), where);
   return apply(operation::Attention<Order, Mask>{positions, heads, mask}, where, std::forward<Qkv>(qkv));
 }
 /// @brief The same of whole sequences in their natural order.
