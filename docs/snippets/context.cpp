@@ -61,7 +61,7 @@ void count_up(Ids& ids) {
 }
 //! [fill]
 
-/// Sum of the magnitudes of attention over a batch of the context's order.
+/// Sum of the magnitudes of attention over a batch of the context's order, under three masks.
 template <class Context, class Mesh>
 double attend(const Mesh& mesh) {
   sw::TokenTensor<typename Context::Order, sw::Layout<2, sw::Shard<1, cp>>> ids(mesh, {2, 16});
@@ -75,9 +75,23 @@ double attend(const Mesh& mesh) {
   const auto out = sw::attention(input, ids.positions(), {.queries = 2, .width = 8});
   const auto value = sw::redistribute<sw::AttentionLayout<Fused>>(out.value);
   //! [attend]
+  const sw::HeadShape heads{.queries = 2, .width = 8};
+  //! [masks]
+  const auto recent = sw::attention(input, ids.positions(), heads, sw::sliding_window<4>);
+
+  sw::ShardedTensor<sw::KeyLengthsLayout<Fused>, std::int32_t> lengths(mesh, {2}); // of two sequences
+  lengths.mutable_data()[0] = 16;
+  lengths.mutable_data()[1] = 11;
+  const auto encoded = sw::attention(input, ids.positions(), heads, sw::padded(sw::full, lengths));
+  //! [masks]
   double sum[1] = {0};
-  for (std::size_t i = 0; i < value.local_size(); ++i)
-    sum[0] += std::fabs(static_cast<double>(value.data()[i]));
+  const auto add = [&sum](const auto& tensor) {
+    for (std::size_t i = 0; i < tensor.local_size(); ++i)
+      sum[0] += std::fabs(static_cast<double>(tensor.data()[i]));
+  };
+  add(value);
+  add(recent.value);
+  add(encoded.value);
   mesh.template communicator<cp>().all_reduce_in_place(sum);
   return sum[0];
 }
