@@ -228,13 +228,16 @@ private:
     keep_all(cosines, sines, qkv);
     const auto out = matrix(shape.tokens(), shape.output_width());
     const auto log_sum_exp = vector(shape.tokens() * shape.heads());
-    kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, scale(),
-                               vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
     const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
-    kernels::attention_backward(execution_, qkv, out, log_sum_exp,
-                                random(shape.tokens(), shape.output_width()), d_qkv, shape, scale(),
-                                vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
-    keep_all(out, log_sum_exp, d_qkv);
+    for (const sw::KeyWindow& window : {sw::full.window, sw::causal.window}) {
+      const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
+      kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, block, scale(),
+                                 vector(kernels::attention_forward_workspace<Element>(execution_, shape)));
+      kernels::attention_backward(execution_, qkv, out, log_sum_exp,
+                                  random(shape.tokens(), shape.output_width()), d_qkv, shape, block, scale(),
+                                  vector(kernels::attention_backward_workspace<Element>(execution_, shape)));
+      keep_all(out, log_sum_exp, d_qkv);
+    }
     attention_of_other_keys(qkv, out, log_sum_exp, d_qkv);
     kernels::rotary_backward(execution_, d_qkv, cosines, sines, shape, sw::TokenRuns::one(shape.sequence));
     keep(d_qkv);
