@@ -6,8 +6,13 @@
 #include "run_monitor.hpp"
 
 #include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/io/metrics.hpp>
+#include <shardwright/io/progress.hpp>
+#include <shardwright/io/run_summary.hpp>
+#include <shardwright/train/spike_detector.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <utility>
@@ -17,98 +22,122 @@ namespace train_gpt {
 
 namespace sw = shardwright;
 
+struct RunMonitor::State {
+  using Clock = std::chrono::steady_clock;
+
+  State(const Options& options, const RunFacts& of_run, bool on, std::shared_ptr<sw::CommunicationClock> communication)
+      : facts(of_run), reports(on), clock(std::move(communication)),
+        metrics(on ? options.metrics : std::filesystem::path(), on ? options.tensorboard : std::filesystem::path()),
+        progress(std::cout, {.steps = options.steps,
+                             .tokens_per_step = of_run.tokens_per_step,
+                             .flops_per_token = of_run.flops_per_token,
+                             .machine_flops_per_second = of_run.matrix_rate,
+                             .terminal = sw::is_terminal(stdout),
+                             .active = on}) {
+    summary.flops_per_token = of_run.flops_per_token;
+    summary.machine_flops_per_second = of_run.matrix_rate;
+  }
+
+  void note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector);
+
+  RunFacts facts;
+  bool reports;
+  std::shared_ptr<sw::CommunicationClock> clock;
+  sw::MetricsWriter metrics;
+  sw::Progress progress;
+  sw::SpikeDetector loss_spikes;
+  sw::SpikeDetector norm_spikes;
+  sw::RunSummary summary;
+  sw::CommunicationTotals before{};
+  Clock::time_point begin{};
+};
+
 RunMonitor::RunMonitor(const Options& options, const RunFacts& facts, bool reports,
                        std::shared_ptr<sw::CommunicationClock> clock)
-    : facts_(facts), reports_(reports), clock_(std::move(clock)),
-      metrics_(reports ? options.metrics : std::filesystem::path(),
-               reports ? options.tensorboard : std::filesystem::path()),
-      progress_(std::cout, {.steps = options.steps,
-                            .tokens_per_step = facts.tokens_per_step,
-                            .flops_per_token = facts.flops_per_token,
-                            .machine_flops_per_second = facts.matrix_rate,
-                            .terminal = sw::is_terminal(stdout),
-                            .active = reports}) {
-  summary_.flops_per_token = facts.flops_per_token;
-  summary_.machine_flops_per_second = facts.matrix_rate;
-}
+    : state_(std::make_unique<State>(options, facts, reports, std::move(clock))) {}
+RunMonitor::~RunMonitor() = default;
 
 void RunMonitor::begin_step() {
-  before_ = clock_->total();
-  clock_->count(true);
-  begin_ = Clock::now();
+  State& state = *state_;
+  state.before = state.clock->total();
+  state.clock->count(true);
+  state.begin = State::Clock::now();
 }
 
 void RunMonitor::end_step(const shardwright::StepReport& report) {
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  clock_->count(false);
-  ++summary_.steps;
-  summary_.seconds += seconds;
-  summary_.tokens += facts_.tokens_per_step;
-  if (summary_.steps == 1)
-    summary_.first_loss = report.loss;
-  summary_.last_loss = report.loss;
-  progress_.update(report.step, report.loss, seconds);
+  State& state = *state_;
+  const double seconds = std::chrono::duration<double>(State::Clock::now() - state.begin).count();
+  state.clock->count(false);
+  ++state.summary.steps;
+  state.summary.seconds += seconds;
+  state.summary.tokens += state.facts.tokens_per_step;
+  if (state.summary.steps == 1)
+    state.summary.first_loss = report.loss;
+  state.summary.last_loss = report.loss;
+  state.progress.update(report.step, report.loss, seconds);
   if (report.skipped)
-    ++summary_.skipped_steps;
+    ++state.summary.skipped_steps;
   if (!report.note.empty())
-    progress_.note("step " + std::to_string(report.step) + (report.skipped ? "  skipped: " : "  ") +
+    state.progress.note("step " + std::to_string(report.step) + (report.skipped ? "  skipped: " : "  ") +
                    report.note);
-  note_spike(report.step, "loss", report.loss, loss_spikes_);
-  note_spike(report.step, "gradient norm", report.gradient_norm, norm_spikes_);
-  const double rate = facts_.tokens_per_step / seconds;
-  const sw::CommunicationTotals now = clock_->total();
-  const double exposed = now.exposed_seconds - before_.exposed_seconds;
+  state.note_spike(report.step, "loss", report.loss, state.loss_spikes);
+  state.note_spike(report.step, "gradient norm", report.gradient_norm, state.norm_spikes);
+  const double rate = state.facts.tokens_per_step / seconds;
+  const sw::CommunicationTotals now = state.clock->total();
+  const double exposed = now.exposed_seconds - state.before.exposed_seconds;
   //! [record]
-  metrics_.write({{"step", report.step},
+  state.metrics.write({{"step", report.step},
                   {"loss", report.loss},
                   {"gradient_norm", report.gradient_norm},
                   {"learning_rate", report.learning_rate},
                   {"tokens", report.tokens},
                   {"seconds", seconds},
                   {"tokens_per_second", rate},
-                  {"matrix_rate_share", rate * facts_.flops_per_token / facts_.matrix_rate},
+                  {"matrix_rate_share", rate * state.facts.flops_per_token / state.facts.matrix_rate},
                   {"communication_seconds",
                    {{"exposed", exposed},
-                    {"hidden", std::max(0.0, now.seconds - before_.seconds - exposed)},
-                    {"waited", now.waited_seconds - before_.waited_seconds}}},
-                  {"skipped_steps", summary_.skipped_steps},
-                  {"spikes", summary_.spikes}});
+                    {"hidden", std::max(0.0, now.seconds - state.before.seconds - exposed)},
+                    {"waited", now.waited_seconds - state.before.waited_seconds}}},
+                  {"skipped_steps", state.summary.skipped_steps},
+                  {"spikes", state.summary.spikes}});
   //! [record]
 }
 
-void RunMonitor::note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector) {
+void RunMonitor::State::note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector) {
   const double usual = detector.mean();
   if (!detector.spike(value))
     return;
-  ++summary_.spikes;
+  ++summary.spikes;
   char line[128];
   std::snprintf(line, sizeof line, "step %lld  spike: the %s is %.4g, after %.4g on average",
                 static_cast<long long>(step), what, value, usual);
-  progress_.note(line);
+  progress.note(line);
 }
 
 void RunMonitor::validation(std::int64_t step, double loss) {
-  summary_.validation_loss = loss;
+  State& state = *state_;
+  state.summary.validation_loss = loss;
   char line[128];
   std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per byte",
                 static_cast<long long>(step), loss);
-  progress_.note(line);
-  metrics_.write({{"step", step}, {"validation_loss", loss}});
+  state.progress.note(line);
+  state.metrics.write({{"step", step}, {"validation_loss", loss}});
 }
 
 double RunMonitor::finish(const sw::HostCommunicator& world, std::size_t pool_peak_bytes) {
-  progress_.finish();
-  summary_.ranks = world.size();
-  summary_.communication = sw::mean_communication(world, *clock_);
+  State& state = *state_;
+  state.progress.finish();
+  state.summary.ranks = world.size();
+  state.summary.communication = sw::mean_communication(world, *state.clock);
   for (const std::vector<std::size_t>& peaks :
        sw::gather_vectors(world, std::vector<std::size_t>{pool_peak_bytes, sw::process_peak_bytes()})) {
-    summary_.pool_peak_bytes = std::max(summary_.pool_peak_bytes, peaks[0]);
-    summary_.process_peak_bytes = std::max(summary_.process_peak_bytes, peaks[1]);
+    state.summary.pool_peak_bytes = std::max(state.summary.pool_peak_bytes, peaks[0]);
+    state.summary.process_peak_bytes = std::max(state.summary.process_peak_bytes, peaks[1]);
   }
-  if (reports_)
-    std::cout << summary_.text() << std::flush;
-  metrics_.write({{"step", summary_.steps}, {"summary", summary_.record()}});
-  return summary_.seconds;
+  if (state.reports)
+    std::cout << state.summary.text() << std::flush;
+  state.metrics.write({{"step", state.summary.steps}, {"summary", state.summary.record()}});
+  return state.summary.seconds;
 }
 
 } // namespace train_gpt

@@ -7,13 +7,8 @@
 #include "options.hpp"
 
 #include <shardwright/comm/communication_clock.hpp>
-#include <shardwright/io/metrics.hpp>
-#include <shardwright/io/progress.hpp>
-#include <shardwright/io/run_summary.hpp>
-#include <shardwright/train/spike_detector.hpp>
 #include <shardwright/train/step_report.hpp>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,6 +30,7 @@ public:
   /// @param clock counts this rank's communication, and is held outside of steps
   RunMonitor(const Options& options, const RunFacts& facts, bool reports,
              std::shared_ptr<shardwright::CommunicationClock> clock);
+  ~RunMonitor();
 
   /// @brief Opens a step.
   void begin_step();
@@ -46,20 +42,8 @@ public:
   double finish(const shardwright::HostCommunicator& world, std::size_t pool_peak_bytes);
 
 private:
-  using Clock = std::chrono::steady_clock;
-
-  void note_spike(std::int64_t step, const char* what, double value, shardwright::SpikeDetector& detector);
-
-  RunFacts facts_;
-  bool reports_;
-  std::shared_ptr<shardwright::CommunicationClock> clock_;
-  shardwright::MetricsWriter metrics_;
-  shardwright::Progress progress_;
-  shardwright::SpikeDetector loss_spikes_;
-  shardwright::SpikeDetector norm_spikes_;
-  shardwright::RunSummary summary_;
-  shardwright::CommunicationTotals before_{};
-  Clock::time_point begin_{};
+  struct State; // keeps JSON out of the files that train
+  std::unique_ptr<State> state_;
 };
 
 } // namespace train_gpt

@@ -16,7 +16,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -31,16 +30,32 @@ struct VisitsAnything {
   void operator()(Part&) const {}
 };
 
-template <class Type>
-struct Member {
-  std::string_view name;
-  Type& object;
+/// Members with their names. Not a std::tuple, whose constructors take a multiple of the time to compile.
+template <class... Types>
+struct MemberList {
+  template <class Visitor>
+  void each(const Visitor&) const {}
 };
+template <class First, class... Rest>
+struct MemberList<First, Rest...> {
+  std::string_view name;
+  First& object;
+  MemberList<Rest...> rest;
 
-template <std::size_t... index, class Arguments>
-[[nodiscard]] auto paired(std::index_sequence<index...>, const Arguments& arguments) {
-  return std::tuple<Member<std::remove_reference_t<std::tuple_element_t<2 * index + 1, Arguments>>>...>{
-      {std::get<2 * index>(arguments), std::get<2 * index + 1>(arguments)}...};
+  /// Calls visit(name, object) with each.
+  template <class Visitor>
+  void each(const Visitor& visit) const {
+    visit(name, object);
+    rest.each(visit);
+  }
+};
+template <class First, class... Rest>
+MemberList(std::string_view, First&, MemberList<Rest...>) -> MemberList<First, Rest...>;
+
+[[nodiscard]] inline MemberList<> list_members() noexcept { return {}; }
+template <class First, class... Rest>
+[[nodiscard]] auto list_members(std::string_view name, First& first, Rest&&... rest) noexcept {
+  return MemberList{name, first, list_members(std::forward<Rest>(rest)...)};
 }
 
 template <class Type>
@@ -91,7 +106,7 @@ void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& ou
   } else if constexpr (is_parameter<Type>) {
     out.push_back({path, &part, &part});
   } else if constexpr (HasMembers<Type>) {
-    std::apply([&](auto... member) { (list_parts(member.object, below(member.name), out), ...); }, part.members());
+    part.members().each([&](std::string_view name, auto& member) { list_parts(member, below(name), out); });
   } else if constexpr (ModuleRange<Type>) {
     std::size_t number = 0;
     for (auto& each : part)
@@ -113,7 +128,7 @@ void visit_parameters(Type& part, Visitor& visit) {
   } else if constexpr (is_parameter<Type>) {
     visit(part);
   } else if constexpr (HasMembers<Type>) {
-    std::apply([&](auto... member) { (visit_parameters(member.object, visit), ...); }, part.members());
+    part.members().each([&](std::string_view, auto& member) { visit_parameters(member, visit); });
   } else if constexpr (ModuleRange<Type>) {
     for (auto& each : part)
       visit_parameters(each, visit);
@@ -138,7 +153,8 @@ inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t
 template <class... Arguments>
 [[nodiscard]] auto members(Arguments&&... arguments) {
   static_assert(sizeof...(Arguments) % 2 == 0, "members: every member must come with its name (write members(\"up\", up_, \"down\", down_))");
-  return detail::paired(std::make_index_sequence<sizeof...(Arguments) / 2>{}, std::tuple<Arguments&&...>(std::forward<Arguments>(arguments)...));
+  if constexpr (sizeof...(Arguments) % 2 == 0)
+    return detail::list_members(std::forward<Arguments>(arguments)...);
 }
 
 /// @brief A model's parameters: its `members()`, or `for_each_parameter(visitor)`, which calls the visitor with each

@@ -128,23 +128,40 @@ struct HolderOf<Repeat<Part, count>> {
   using type = ManyParts<Part, count>;
 };
 
+/// What a stage holds of each part, in order.
+template <class... Holder>
+struct HolderList {
+  template <std::size_t place = 0, class Visitor>
+  void each(const Visitor&) {}
+};
+template <class First, class... Rest>
+struct HolderList<First, Rest...> {
+  First first;
+  HolderList<Rest...> rest;
+
+  /// Calls visit(holder, its place as a std::integral_constant) with each.
+  template <std::size_t place = 0, class Visitor>
+  void each(const Visitor& visit) {
+    visit(first, std::integral_constant<std::size_t, place>{});
+    rest.template each<place + 1>(visit);
+  }
+};
+
 template <class List>
 struct PartHolders;
 template <class... Part>
 struct PartHolders<Parts<Part...>> {
-  using type = std::tuple<typename HolderOf<Part>::type...>;
+  using type = HolderList<typename HolderOf<Part>::type...>;
   static constexpr std::size_t size = sizeof...(Part);
   using First = typename HolderOf<std::tuple_element_t<0, std::tuple<Part...>>>::type::type;
-  using Last = typename HolderOf<std::tuple_element_t<sizeof...(Part) - 1, std::tuple<Part...>>>::type::type;
-};
+  using Last = typename HolderOf<std::tuple_element_t<size - 1, std::tuple<Part...>>>::type::type;
 
-/// Calls visit(holder) with a null pointer to each of a model's part holders.
-template <class Model, class Visitor>
-void for_each_holder(Visitor visit) {
-  [&]<class... Holder>(const std::tuple<Holder...>*) {
-    (visit(static_cast<const Holder*>(nullptr)), ...);
-  }(static_cast<const typename PartHolders<typename Model::Parts>::type*>(nullptr));
-}
+  /// Calls visit(holder) with a null pointer to each.
+  template <class Visitor>
+  static void visit_types(const Visitor& visit) {
+    (visit(static_cast<const typename HolderOf<Part>::type*>(nullptr)), ...);
+  }
+};
 
 /// Names of the tied parameters of a part.
 template <class Part, class Config>
@@ -159,7 +176,7 @@ template <class Part, class Config>
 template <class Model, class Visitor>
 void for_each_tie(const typename Model::Config& config, Visitor visit) {
   std::size_t unit = 0;
-  for_each_holder<Model>([&]<class Holder>(const Holder*) {
+  PartHolders<typename Model::Parts>::visit_types([&]<class Holder>(const Holder*) {
     const auto names = ties_of<typename Holder::type>(config);
     for (std::size_t i = 0; i < Holder::count(config); ++i, ++unit)
       for (const std::string_view name : names)
@@ -184,7 +201,7 @@ template <class Model>
 [[nodiscard]] UnitCounts count_units(const typename Model::Config& config) {
   UnitCounts out;
   std::size_t behind = 0; // the last repeated part
-  for_each_holder<Model>([&]<class Holder>(const Holder*) {
+  PartHolders<typename Model::Parts>::visit_types([&]<class Holder>(const Holder*) {
     const std::size_t units = Holder::count(config);
     if (Holder::repeated) {
       if (out.layers == 0 && behind == 0)

@@ -21,7 +21,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -50,7 +49,7 @@ template <class Batch>
 /// Calls a part with the stream, and with the batch if it takes one.
 template <class Part, class Stream, class Batch>
 [[nodiscard]] decltype(auto) call_part(Part& part, Stream&& stream, const Batch& batch) {
-  if constexpr (std::is_invocable_v<Part&, Stream&&, const Batch&>)
+  if constexpr (requires { part(std::forward<Stream>(stream), batch); })
     return part(std::forward<Stream>(stream), batch);
   else
     return part(std::forward<Stream>(stream));
@@ -96,7 +95,7 @@ class Stage {
   using Holders = detail::PartHolders<typename Model::Parts>;
   using First = typename Holders::First;
   using Last = typename Holders::Last;
-  static constexpr std::size_t part_count = Holders::size;
+  static_assert(Holders::size > 1, "Parts: a model must have at least two, of which the first takes the batch and gives the stream, and the last takes the stream and gives the loss (split it)");
 
 public:
   using Config = typename Model::Config;
@@ -123,11 +122,11 @@ public:
       : resources_(&mesh.core().template resources<target>()), config_(config), units_(units),
         holds_first_(units.begin == 0), holds_last_(units.end == detail::count_units<Model>(config).all) {
     std::size_t first = 0;
-    each_holder([&](auto& holder) {
+    holders_.each([&](auto& holder, auto) {
       holder.make(ModelPlace<Mesh>{mesh, shared}, config, first, units);
       first += std::remove_reference_t<decltype(holder)>::count(config);
     });
-    each_holder([&](auto& holder) {
+    holders_.each([&](auto& holder, auto) {
       holder.visit([&](auto& part, std::size_t number) {
         std::vector<detail::ListedPart>& parts = parts_.emplace_back();
         names_.push_back(holder.name(number));
@@ -168,9 +167,7 @@ public:
   /// @brief The stream after this range, or the summed loss of the microbatch, added to `loss`.
   /// @param in what the stage before returned; nothing for the first stage
   [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved, Loss& loss) {
-    return run(Recording::training, std::move(in), batch, saved, [&](auto& last, Stream stream) {
-      loss += detail::call_part(last, std::move(stream), batch);
-    });
+    return run(Recording::training, std::move(in), batch, saved, AddLoss{batch, loss});
   }
   /// @brief The gradient of what forward was given, from that of what it returned.
   [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
@@ -190,9 +187,7 @@ public:
 
   /// @brief forward() without anything kept for gradients.
   [[nodiscard]] std::optional<Boundary> evaluate(std::optional<Boundary> in, const Batch& batch, Saved& saved, Loss& loss) {
-    auto out = run(Recording::evaluation, std::move(in), batch, saved, [&](auto& last, Stream stream) {
-      loss += detail::call_part(last, std::move(stream), batch);
-    });
+    auto out = run(Recording::evaluation, std::move(in), batch, saved, AddLoss{batch, loss});
     saved.tape.restart();
     return out;
   }
@@ -252,27 +247,28 @@ private:
                               " does not (add `static std::vector<std::string_view> ties(const Config&)` to it)");
   }
 
+  /// Calls visit(place of the part in the model, part, unit of this stage).
   template <class Visitor>
-  void each_holder(Visitor&& visit) {
-    std::apply([&](auto&... holder) { (visit(holder), ...); }, holders_);
-  }
-  /// Calls visit(index of the part in the model, part, unit of this stage).
-  template <class Visitor>
-  void each_part(Visitor&& visit) {
+  void each_part(const Visitor& visit) {
     std::size_t unit = 0;
-    [&]<std::size_t... index>(std::index_sequence<index...>) {
-      (std::get<index>(holders_).visit([&](auto& part, std::size_t) {
-        visit(std::integral_constant<std::size_t, index>{}, part, unit++);
-      }),
-       ...);
-    }
-    (std::make_index_sequence<part_count>{});
+    holders_.each([&](auto& holder, auto place) {
+      holder.visit([&](auto& part, std::size_t) { visit(place, part, unit++); });
+    });
   }
+  /// The last part's call, whose losses are summed.
+  struct AddLoss {
+    const Batch& batch;
+    Loss& loss;
+    template <class Part>
+    void operator()(Part& last, Stream stream) const {
+      loss += detail::call_part(last, std::move(stream), batch);
+    }
+  };
 
   /// Runs the parts; `at_last(part, stream)` stands for the last one's call.
   template <class AtLast>
   [[nodiscard]] std::optional<Boundary> run(Recording recording, std::optional<Boundary> in, const Batch& batch, Saved& saved,
-                                            AtLast at_last) {
+                                            const AtLast& at_last) {
     Tape<target>& tape = saved.tape;
     tape.restart(recording, detail::origin_of_batch(batch), detail::runs_of_batch(batch));
     tape.set_loss_scale(loss_scale_);
@@ -292,7 +288,7 @@ private:
         const detail::UnitUse<Stage> use(*this, unit, false);
         if constexpr (place == 0) {
           stream.emplace(part(tape, batch));
-        } else if constexpr (place + 1 == part_count) {
+        } else if constexpr (place + 1 == Holders::size) {
           at_last(part, *std::exchange(stream, std::nullopt));
         } else {
           auto out = detail::call_part(part, *std::exchange(stream, std::nullopt), batch);
