@@ -9,6 +9,8 @@
 
 #include <shardwright/train/dry_run.hpp>
 
+#include <iosfwd>
+
 namespace train_gpt {
 
 /// @brief The dry run of a training, with parameters of `Element`, shared out by `Zero`, and attention over cp by `Context`.
@@ -22,8 +24,12 @@ public:
   CompiledDryRun(TrainingKind kind, Function function);
 };
 
-/// @brief Two steps of the training that the options name, as rank `rank` of its mesh.
+/// @brief A step of the training that the options name, as rank `rank` of its mesh.
 /// @throws InvalidArgument where the build leaves it out.
 [[nodiscard]] shardwright::DryRun dry_run(const Options& options, int rank);
+
+/// @brief Dry runs of the ranks that the options name, as tables and, where they say so, a file; of several ranks,
+/// whether their calls agree. @return 0, or 1 where they do not.
+[[nodiscard]] int report_dry_run(std::ostream& out, const Options& options);
 
 } // namespace train_gpt

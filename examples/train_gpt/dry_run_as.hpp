@@ -11,7 +11,7 @@
 
 namespace train_gpt {
 
-/// @brief Two steps, for the first one has no optimizer state yet.
+/// @brief Two steps, of which the second counts: the first one has no optimizer state yet.
 template <class Layouts, class Element, class Target>
 void count_steps(const sw::HostCommunicator& world, const Options& options) {
   RunParts<Layouts, Element, sw::Counting<Target>> run(world, options);
@@ -26,8 +26,10 @@ void count_steps(const sw::HostCommunicator& world, const Options& options) {
     }
     return std::span<const Batch>(batches);
   };
-  for (int step = 0; step < 2; ++step)
+  for (int step = 0; step < 2; ++step) {
+    sw::count_anew();
     static_cast<void>(run.training.step(read, options.learning_rate));
+  }
 }
 
 template <class Element, class Zero, class Context, class Target>

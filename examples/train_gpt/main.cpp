@@ -3,6 +3,7 @@
 /// @file
 /// @brief Trains a byte-level language model on text files, on any mesh of data and tensor parallel ranks.
 
+#include "dry_run.hpp"
 #include "options.hpp"
 #include "training.hpp"
 #include "verify.hpp"
@@ -60,6 +61,8 @@ int main(int argc, char** argv) {
     const train_gpt::Options& options = *parsed.options;
     sw::kernels::use_single_threaded_blas();
     const Kokkos::ScopeGuard kokkos;
+    if (options.dry_run)
+      return train_gpt::report_dry_run(std::cout, options);
     const sw::ByteDataset dataset({.paths = options.data,
                                    .sequence = static_cast<std::size_t>(options.size.sequence),
                                    .seed = options.seed,

@@ -10,6 +10,7 @@
 #include <shardwright/core/error.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -158,6 +159,52 @@ void settle_ranks(Options& options, const IsGiven& given, const Environment& env
   throw UsageError("--mesh " + options.mesh_text() + " is " + text(product) + " ranks, but " + who + " (" +
                    fix + ", or a mesh of " + text(options.ranks) + " such as " +
                    joined(meshes_near(options.mesh, options.ranks, 2), " or ") + ")");
+}
+
+void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& given) {
+  if (!options.dry_run) {
+    for (const char* name : {"--rank", "--dry-run-json"})
+      if (given(name))
+        throw UsageError(std::string(name) + " is of a dry run (add --dry-run, or leave it out)");
+    return;
+  }
+  if (given("--rank"))
+    options.dry_run_ranks.clear();
+  for (std::size_t begin = 0; given("--rank") && begin <= ranks.size();) {
+    const std::size_t end = std::min(ranks.find(',', begin), ranks.size());
+    const std::string word = ranks.substr(begin, end - begin);
+    const std::optional<int> rank = whole_number<int>(word);
+    if (!rank || *rank < 0 || *rank >= options.ranks)
+      throw UsageError("--rank must name ranks from 0 to " + text(options.ranks - 1) + " of the mesh " +
+                       options.mesh_text() + ", with commas between them, but it has '" + word + "' (give --rank " +
+                       text(options.ranks - 1) + ")");
+    options.dry_run_ranks.push_back(*rank);
+    begin = end + 1;
+  }
+  constexpr std::array sizes{"--model", "--layers", "--d-model", "--heads", "--kv-heads", "--hidden", "--sequence", "--vocabulary"};
+  const bool model_given = std::any_of(sizes.begin(), sizes.end(), given);
+  const auto fits = [&](const Preset& preset) {
+    Options trial = options;
+    trial.size = preset.size;
+    try {
+      check_model(trial);
+    } catch (const UsageError&) {
+      return false;
+    }
+    return preset.size.layers >= options.extent("pp") * (options.schedule == "interleaved" ? options.chunks : 1);
+  };
+  if (const auto current = std::find_if(presets().begin(), presets().end(),
+                                        [&](const Preset& preset) { return preset.name == options.model; });
+      !model_given && current != presets().end()) {
+    if (const auto found = std::find_if(current, presets().end(), fits); found != presets().end()) {
+      options.model = found->name;
+      options.size = found->size;
+    }
+  }
+  const bool batch_given = given("--batch") || given("--microbatch") || given("--accumulation");
+  const std::int64_t passes = std::int64_t{options.data_ranks()} * options.extent("pp");
+  if (!batch_given && options.batch % passes != 0 && passes <= std::numeric_limits<int>::max())
+    options.batch = static_cast<int>(passes);
 }
 
 void check_model(const Options& options) {

@@ -49,6 +49,7 @@ const std::vector<Preset>& presets() {
       {"tiny", {2, 64, 4, 2, 192, 64, 256}},          {"small", {4, 192, 6, 2, 512, 128, 256}},
       {"base", {6, 512, 8, 4, 1408, 256, 256}},       {"large", {12, 768, 12, 4, 2048, 512, 256}},
       {"gpt2", {12, 768, 12, 12, 2048, 1024, 50304}}, // 124 million parameters with --tied
+      {"405b", {126, 16384, 128, 8, 53248, 8192, 128256}}, // Llama 3.1 (arXiv 2407.21783)
   };
   return table;
 }
@@ -114,7 +115,8 @@ struct Words {
   std::string recompute = "none";
   std::string context = "all-to-all";
   std::string non_finite = "stop";
-  std::string metrics, tensorboard, timeline, timeline_svg; ///< Paths.
+  std::string metrics, tensorboard, timeline, timeline_svg, dry_run_json; ///< Paths.
+  std::string ranks;                                                      ///< Of a dry run.
   double link_microseconds = 0;
   double link_gigabytes = 0;
   ModelSize size; ///< Of it only what was given counts.
@@ -319,6 +321,18 @@ void add_output_options(CLI::App& app, Options& options, Words& words) {
           "Repeat the run on one rank and print the largest differences of losses and final parameters.");
 }
 
+void add_dry_run_options(CLI::App& app, Options& options, Words& words) {
+  OptionGroup in(app, "Dry run");
+  in.flag("--dry-run", options.dry_run,
+          "Train nothing, read no data, start no ranks: print what two steps take and do on --rank, memory by kind, calls, operations. "
+          "Where the default model or batch does not fit the mesh, the next larger one that does.");
+  in.add("--rank", words.ranks,
+         "Ranks of the mesh to count, such as 17 or 0,17,8192; of several, the calls are compared. Default: 0.")
+      ->type_name("RANKS");
+  in.add("--dry-run-json", words.dry_run_json, "File for the same as JSON, with every call in its order.")
+      ->type_name("FILE");
+}
+
 /// What the words mean; the rest of the command line has been read into `options` already.
 void settle_words(Options& options, const Words& words, const IsGiven& given,
                   const Environment& environment) {
@@ -338,6 +352,7 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.link = {words.link_microseconds * 1e-6, words.link_gigabytes * 1e9};
   options.timeline = words.timeline;
   options.timeline_svg = words.timeline_svg;
+  options.dry_run_json = words.dry_run_json;
   for (const std::string& path : words.data)
     options.data.emplace_back(path);
   if (options.data.empty())
@@ -359,7 +374,6 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
       options.size.*member = words.size.*member;
 
   options.ring = words.context == "ring";
-  options.recompute = parse_recompute(words.recompute, options.size.layers);
 }
 
 } // namespace
@@ -383,6 +397,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   add_model_options(app, options, words);
   add_training_options(app, options, words);
   add_output_options(app, options, words);
+  add_dry_run_options(app, options, words);
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
 
   app.footer("Models:" + preset_table() +
@@ -391,14 +406,17 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
              "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
              "  train_gpt --mesh pp=2,dp=2,tp=2 --schedule zbv --batch 16 --microbatches 8\n"
              "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
-             "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl");
+             "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
+             "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
 
   try {
     if (auto help = help_or_parse(app, argc, argv, "text files are named by --data", "--data"))
       return {std::nullopt, *std::move(help), 0};
     const auto given = [&app](const char* name) { return app.count(name) > 0; };
     settle_words(options, words, given, environment);
-    settle_ranks(options, given, environment);
+    settle_ranks(options, given, options.dry_run ? Environment{} : environment);
+    settle_dry_run(options, words.ranks, given);
+    options.recompute = parse_recompute(words.recompute, options.size.layers);
     check_model(options);
     settle_batch(options, given);
     settle_schedule(options, given);

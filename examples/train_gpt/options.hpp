@@ -121,6 +121,10 @@ struct Options {
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
 
+  bool dry_run = false;               ///< Count instead of training.
+  std::vector<int> dry_run_ranks{0};  ///< Of the mesh.
+  std::filesystem::path dry_run_json; ///< Empty: none.
+
   /// @brief Extent of an axis of the mesh; 1 where the mesh does not have it.
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
   /// @brief Ranks that split the batch.

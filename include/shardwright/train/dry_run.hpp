@@ -51,6 +51,15 @@ template <class Program>
   return {rank, record.peak(), record.holders_at_peak(), record.log->calls(), record.log->groups(), record.flops};
 }
 
+/// @brief In a dry run, forgets its calls and operations so far, such as those of a first step; elsewhere does nothing.
+/// Memory goes on being counted.
+inline void count_anew() {
+  if (detail::DryRunRecord* const record = detail::DryRunRecord::current()) {
+    record->log->clear();
+    record->flops = 0;
+  }
+}
+
 namespace detail {
 
 /// "all_reduce of 4096 bytes at model.cpp:12".

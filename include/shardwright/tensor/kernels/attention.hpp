@@ -117,6 +117,12 @@ template <class Execution>
   return block.causal_form();
 }
 
+/// Notes operations of a dry run, which knows no lengths: so many for each element of a head and pair that is seen.
+inline void count_attention(double operations, const AttentionShape& shape, const AttentionBlock& block) {
+  shardwright::detail::count_flops(operations * static_cast<double>(shape.batch * shape.output_width()) *
+                                   static_cast<double>(block.pairs()));
+}
+
 /// `row.block` is the device's form of `block`.
 template <class Execution, class Element, class Out, class Work>
 void run_attention_forward(const char* operation, const Execution& execution,
@@ -126,7 +132,9 @@ void run_attention_forward(const char* operation, const Execution& execution,
   const AttentionShape& shape = row.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && block.hides_all_keys()))
     return;
-  if constexpr (runs_on_host<Execution>) {
+  if constexpr (shardwright::detail::only_counts<Execution>) {
+    count_attention(4, shape, block); // two products
+  } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::forward_size(shape));
     run("sw::attention", execution, workers,
@@ -178,7 +186,9 @@ void run_attention_backward(const char* operation, const Execution& execution,
   const AttentionShape& shape = query.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
     return;
-  if constexpr (runs_on_host<Execution>) {
+  if constexpr (shardwright::detail::only_counts<Execution>) {
+    count_attention(10, shape, block); // five products, as probabilities are computed again
+  } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::backward_size(shape));
     run("sw::d_attention", execution, workers,

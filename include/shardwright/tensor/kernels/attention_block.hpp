@@ -114,6 +114,13 @@ struct AttentionBlock {
   [[nodiscard]] constexpr bool hides_all_keys() const {
     return AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
   }
+  /// @brief Pairs of a query and a key that it sees in one sequence, were there no lengths.
+  [[nodiscard]] constexpr std::size_t pairs() const {
+    std::size_t sum = 0;
+    for (std::size_t query = 0; query < queries.rows; ++query)
+      sum += RowRange{first_key(query), end_key(query)}.size();
+    return sum;
+  }
   /// @brief Query rows from `query` on, at most `most`, to work on at once: through a window, those of two
   /// runs see keys that are far apart.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t query,

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief What train_gpt --dry-run prints and writes.
+
+#include "dry_run.hpp"
+
+#include <shardwright/io/dry_run_report.hpp>
+#include <shardwright/io/write_text.hpp>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace train_gpt {
+
+namespace sw = shardwright;
+
+int report_dry_run(std::ostream& out, const Options& options) {
+  std::vector<sw::DryRun> runs;
+  for (const int rank : options.dry_run_ranks)
+    runs.push_back(dry_run(options, rank));
+  const std::vector<std::string> differences = sw::call_differences(runs);
+  out << "dry run of one step, nothing is trained: " << options.ranks << " ranks as " << options.mesh_text() << ", model "
+      << options.model << " (" << options.size.layers << " layers, d_model " << options.size.d_model << "), "
+      << name_of(options.precision) << ", batch " << options.batch << " = " << options.data_ranks() << " x "
+      << options.microbatch << " x " << options.accumulation << ", schedule " << options.schedule << "\n\n"
+      << sw::dry_run_text(runs);
+  if (runs.size() > 1 && differences.empty())
+    out << "\nthese " << runs.size() << " ranks make the same calls in the same order\n";
+  for (const std::string& difference : differences)
+    out << "\ndifferent calls: " << difference << "\n";
+  if (!options.dry_run_json.empty()) {
+    nlohmann::json ranks = nlohmann::json::array();
+    for (const sw::DryRun& run : runs)
+      ranks.push_back(sw::dry_run_json(run));
+    sw::write_text(options.dry_run_json, nlohmann::json{{"mesh", options.mesh_text()},
+                                                        {"world", options.ranks},
+                                                        {"model", options.model},
+                                                        {"batch", options.batch},
+                                                        {"ranks", std::move(ranks)},
+                                                        {"differences", differences}}
+                                                 .dump(1));
+  }
+  return differences.empty() ? 0 : 1;
+}
+
+} // namespace train_gpt

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Dry runs as text for people and as JSON.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/core/config.hpp>
+#include <shardwright/train/dry_run.hpp>
+#include <shardwright/train/memory_text.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Calls of a rank that differ in nothing but their place in the order.
+struct CallTotal {
+  std::string group; ///< The axes of a mesh, such as "dp,tp".
+  std::string operation;
+  std::string element;
+  std::string where; ///< Place in the program; empty where it is not known.
+  std::size_t calls = 0;
+  std::size_t bytes = 0; ///< Of all of them; of each, the rank's larger side.
+};
+
+/// @brief A rank's calls summed up, those with most bytes first.
+[[nodiscard]] inline std::vector<CallTotal> call_totals(const DryRun& run) {
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, CallTotal> sums;
+  for (const RecordedCall& call : run.calls) {
+    const std::string where = call.where.line == 0 ? std::string() : call.where.text();
+    CallTotal& sum = sums[{call.group, std::string(name_of(call.operation)), std::string(name_of(call.element)), where}];
+    ++sum.calls;
+    sum.bytes += call.bytes;
+  }
+  std::vector<CallTotal> out;
+  for (auto& [key, sum] : sums) {
+    std::tie(sum.group, sum.operation, sum.element, sum.where) = key;
+    out.push_back(std::move(sum));
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const CallTotal& left, const CallTotal& right) { return left.bytes > right.bytes; });
+  return out;
+}
+
+/// @brief Memory by kind, largest holders, calls and operations of each rank, as tables.
+/// @param holders how many of the largest holders are named
+[[nodiscard]] inline std::string dry_run_text(std::span<const DryRun> runs, std::size_t holders = 8) {
+  std::vector<NamedMemory> memory;
+  for (const DryRun& run : runs)
+    memory.push_back({"rank " + std::to_string(run.rank), run.memory});
+  std::string out = memory_text(memory);
+  const auto padded = [](std::string text, std::size_t width) {
+    text.resize(std::max(width, text.size()), ' ');
+    return text;
+  };
+  const auto before = [](std::string text, std::size_t width) {
+    return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+  };
+  for (const DryRun& run : runs) {
+    const std::string rank = "rank " + std::to_string(run.rank);
+    out += "\nlargest holders of " + rank + "\n";
+    for (const MemoryHolder& each : std::span(run.holders).first(std::min(holders, run.holders.size())))
+      out += "  " + padded(std::string(name_of(each.kind)), 18) + before(bytes_text(static_cast<double>(each.bytes)), 12) + "  " + each.name + "\n";
+    out += "\n" + padded("calls of " + rank, 22) + padded("operation", 16) + padded("element", 10) + before("calls", 8) + before("bytes", 12) + "  place\n";
+    for (const CallTotal& each : call_totals(run))
+      out += "  " + padded(each.group, 20) + padded(each.operation, 16) + padded(each.element, 10) + before(std::to_string(each.calls), 8) +
+             before(bytes_text(static_cast<double>(each.bytes)), 12) + "  " + each.where + "\n";
+    char line[96];
+    std::snprintf(line, sizeof line, "\n%.4g floating-point operations in matrix products and attention of ", run.flops);
+    out += line + rank + "\n";
+  }
+  return out;
+}
+
+/// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in their order, `flops`.
+[[nodiscard]] inline nlohmann::json dry_run_json(const DryRun& run) {
+  nlohmann::json memory = nlohmann::json::object();
+  for (std::size_t i = 0; i < memory_kinds; ++i)
+    memory[std::string(name_of(static_cast<MemoryKind>(i)))] = run.memory.bytes[i];
+  memory["rounding"] = run.memory.rounding;
+  memory["total"] = run.memory.total();
+  nlohmann::json holders = nlohmann::json::array();
+  for (const MemoryHolder& each : run.holders)
+    holders.push_back({{"kind", name_of(each.kind)}, {"name", each.name}, {"bytes", each.bytes}});
+  nlohmann::json calls = nlohmann::json::array();
+  for (const RecordedCall& each : run.calls) {
+    nlohmann::json call{{"group", each.group}, {"operation", name_of(each.operation)}, {"element", name_of(each.element)}, {"bytes", each.bytes}};
+    if (each.peer >= 0)
+      call["peer"] = each.peer;
+    if (each.where.line != 0)
+      call["where"] = each.where.text();
+    calls.push_back(std::move(call));
+  }
+  return {{"rank", run.rank}, {"memory", std::move(memory)}, {"holders", std::move(holders)}, {"calls", std::move(calls)}, {"flops", run.flops}};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
