@@ -34,10 +34,13 @@
 
 // Meshes, tensors and what runs on them.
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/softmax.hpp>

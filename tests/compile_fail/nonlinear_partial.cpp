@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: gelu: the input must not be Partial, an unfinished sum (redistribute it first)
+// expect: gelu_tanh: the input must not be Partial, an unfinished sum (redistribute it first)
 // expect: tp
 
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -13,5 +13,5 @@ using Input = Layout<2, Shard<0, dp>, Partial<Sum, tp>>;
 using Input = Layout<2, Shard<0, dp>, Shard<1, tp>>;
 #endif
 // The second operation is silent: only the first one is wrong.
-using Activated = ElementwiseNonlinearLayout<operation::gelu, Input>;
+using Activated = ElementwiseNonlinearLayout<operation::gelu_tanh, Input>;
 static_assert(ElementwiseLinearLayout<Activated>::tensor_rank >= 0);

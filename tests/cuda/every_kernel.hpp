@@ -9,15 +9,19 @@
 #include <shardwright/tensor/kernels/adamw_device_step.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
+#include <shardwright/tensor/kernels/column_sums.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/key_values.hpp>
+#include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/kernels/softmax.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 
 #include "cuda/compare.hpp"
@@ -53,7 +57,7 @@ struct OpenStep {
   kernels::AdamWDeviceStep* step;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     step->learning_rate = 0.01;
-    kernels::detail::OpenAdamWStep{step, 0.9, 0.95, 0.1}.open(true, 0.7);
+    kernels::detail::OpenAdamWStep{step, 0.9, 0.95}.open(true, 0.7);
   }
 };
 
@@ -138,9 +142,13 @@ private:
 
   void elementwise() {
     const auto x = random(), dy = random(), y = matrix();
-    kernels::gelu_forward(execution_, x, y);
+    kernels::gelu_tanh_forward(execution_, x, y);
     keep(y);
-    kernels::gelu_backward(execution_, x, dy, y);
+    kernels::gelu_tanh_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::gelu_erf_forward(execution_, x, y);
+    keep(y);
+    kernels::gelu_erf_backward(execution_, x, dy, y);
     keep(y);
     kernels::silu_forward(execution_, x, y);
     keep(y);
@@ -149,6 +157,34 @@ private:
     kernels::relu_forward(execution_, x, y);
     keep(y);
     kernels::relu_backward(execution_, x, dy, y);
+    keep(y);
+    kernels::sigmoid_forward(execution_, x, y);
+    keep(y);
+    kernels::sigmoid_backward(execution_, y, dy, y);
+    keep(y);
+    kernels::tanh_forward(execution_, x, y);
+    keep(y);
+    kernels::tanh_backward(execution_, y, dy, y);
+    keep(y);
+    kernels::exp_forward(execution_, x, y);
+    keep(y);
+    kernels::exp_backward(execution_, y, dy, y);
+    keep(y);
+    kernels::square_forward(execution_, x, y);
+    keep(y);
+    kernels::square_backward(execution_, x, dy, y);
+    keep(y);
+    const auto positive = matrix();
+    kernels::square_forward(execution_, x, positive);
+    kernels::log_forward(execution_, positive, y);
+    kernels::log_backward(execution_, positive, dy, y);
+    keep(y);
+    kernels::sqrt_forward(execution_, positive, y);
+    keep(y);
+    kernels::sqrt_backward(execution_, y, dy, y);
+    keep(y);
+    kernels::divide(execution_, dy, y, y);
+    kernels::subtract(execution_, y, dy, y);
     keep(y);
     kernels::add(execution_, x, dy, y);
     keep(y);
@@ -159,10 +195,29 @@ private:
     keep(y);
     kernels::fill(execution_, y, Element(3));
     keep(y);
+    kernels::softmax_forward(execution_, x, y);
+    keep(y);
+    kernels::softmax_backward(execution_, y, dy, y);
+    keep(y);
+    kernels::log_softmax_forward(execution_, x, y);
+    keep(y);
+    kernels::log_softmax_backward(execution_, y, dy, y);
+    keep(y);
+    const auto repeated = matrix(rows * 3, columns);
+    kernels::repeat(execution_, 0.5, x, 3, columns, repeated);
+    keep(repeated);
+    kernels::repeat(execution_, 0.5, x, 3, 1, repeated);
+    keep(repeated);
+    const auto column_work = vector(kernels::column_sums_workspace(rows, columns)), column = vector(columns);
+    kernels::column_sums(execution_, x, column, column_work);
+    keep(column);
     const Matrix<double> wide("wide", rows, columns);
     kernels::copy(execution_, x, wide);
     keep(wide);
     const Vector<double> totals("totals", 2), work("work", kernels::reduce_workspace(x.size()));
+    kernels::dot(execution_, x, dy, totals, work);
+    kernels::squared_distance(execution_, x, dy, totals, work, true);
+    keep(totals);
     kernels::sum_of_squares(execution_, x, totals, work);
     kernels::count_nonfinite(execution_, x, totals, work, true);
     keep(totals);
@@ -214,6 +269,16 @@ private:
     kernels::add_rms_norm_forward(execution_, x, branch, gain, 1e-5, sum, y, rms);
     kernels::add_rms_norm_backward(execution_, sum, gain, rms, branch, x, dx, d_gain, work, true);
     keep_all(sum, y, rms, dx, d_gain);
+    const auto bias = random_vector(columns), no_bias = random_vector(0);
+    const auto mean = vector(rows), d_bias = vector(columns), no_d_bias = vector(0);
+    const auto both = vector(kernels::layer_norm_workspace(rows, columns));
+    kernels::layer_norm_forward(execution_, x, gain, bias, 1e-5, y, mean, rms);
+    kernels::layer_norm_backward(execution_, x, gain, mean, rms, branch, dx, d_gain, d_bias, both);
+    keep_all(y, mean, rms, dx, d_gain, d_bias);
+    kernels::add_layer_norm_forward(execution_, x, branch, gain, no_bias, 1e-5, sum, y, mean, rms);
+    kernels::add_layer_norm_backward(execution_, sum, gain, mean, rms, branch, x, dx, d_gain, no_d_bias, both,
+                                     true);
+    keep_all(sum, y, mean, rms, dx, d_gain);
   }
 
   /// As a model has it: larger ones make softmax so steep that the roundings of narrow elements show.
@@ -293,6 +358,13 @@ private:
     kernels::cross_entropy_row_sums(execution_, wide, row_max, targets, 0, row_sum, target_logit);
     kernels::cross_entropy_backward(execution_, wide, row_max, row_sum, targets, 0, 0.5, rounded);
     keep(rounded);
+    const kernels::TargetRule smooth{
+        .ignored = 10, .smoothing = 0.1, .vocabulary = static_cast<double>(columns)};
+    kernels::cross_entropy_row_sums(execution_, wide, row_max, targets, 0, row_sum, target_logit, smooth);
+    kernels::cross_entropy_loss(execution_, row_max, row_sum, target_logit, targets, loss, smooth);
+    kernels::sum_losses(execution_, loss, targets, totals, false, smooth);
+    kernels::cross_entropy_backward(execution_, wide, row_max, row_sum, targets, 0, 0.5, rounded, smooth);
+    keep_all(target_logit, loss, totals, rounded);
   }
 
   void update() {

@@ -49,7 +49,12 @@ std::vector<double> operations(const Mesh& mesh) {
   keep(results, sw::multiply(x, y));
   sw::scale_in_place(y, 3.0);
   keep(results, sw::scale(y, -0.5));
-  keep(results, sw::gelu(x));
+  keep(results, sw::gelu_tanh(x));
+  keep(results, sw::gelu_erf(x));
+  keep(results, x - y);
+  keep(results, x / y);
+  keep(results, sw::redistribute<sw::Layout<0>>(sw::dot(x, y)));
+  keep(results, sw::norm(x));
   keep(results, sw::silu(x));
   keep(results, sw::relu(x));
   keep(results, sw::exp(x));

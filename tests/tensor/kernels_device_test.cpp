@@ -5,6 +5,7 @@
 #include <shardwright/tensor/kernels/attention_lanes.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
@@ -86,22 +87,59 @@ void check_norm_blocks(std::size_t rows, std::size_t width) {
   kernels::add_rms_norm_backward(e, x, gain, rms, dy, residual, dx, d_gain, work, true);
 
   Kokkos::deep_copy(work, Number(-1));
-  const detail::RmsNormBackward<Element, true, true> norm{detail::const_span_of<Element>(x),
-                                                          gain.data(),
-                                                          rms.data(),
-                                                          detail::const_span_of<Element>(dy),
-                                                          detail::const_span_of<Element>(residual),
-                                                          detail::span_of(dx_blocks),
-                                                          work.data(),
-                                                          0};
-  using Blocks = detail::RmsNormBackwardOfBlocks<Element, true>;
-  const std::size_t blocks = detail::blocks_of(rows, detail::norm_rows);
+  using Norm = detail::RmsNormBackward<Element, true, true>;
+  const Norm norm{.x = detail::const_span_of<Element>(x),
+                  .gain = gain.data(),
+                  .inverse = rms.data(),
+                  .dy = detail::const_span_of<Element>(dy),
+                  .d_residual = detail::const_span_of<Element>(residual),
+                  .dx = detail::span_of(dx_blocks),
+                  .partial = work.data()};
+  using Blocks = detail::NormBackwardOfBlocks<Norm>;
+  const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
   sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{norm});
   using Sums = detail::SumPartialsOfBlocks<Number>;
   sw_test::run_host_blocks(detail::blocks_of(width, Sums::width), Sums::shared_bytes,
                            Sums{{work.data(), blocks, width, d_gain_blocks.data(), true, 0}});
   REQUIRE(largest_difference(dx, dx_blocks) == 0);
   REQUIRE(largest_difference(d_gain, d_gain_blocks) < 100 * tolerance<Number>);
+}
+
+template <class Element>
+void check_layer_norm_blocks(std::size_t rows, std::size_t width) {
+  using Number = sw::MainElement<Element>;
+  const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
+             residual = random_matrix<Element>(rows, width, 3);
+  const auto gain = random_vector<Element>(width, 4, 1.0), bias = random_vector<Element>(width, 5);
+  Matrix<Element> y("y", rows, width), dx("dx", rows, width), dx_blocks("dx", rows, width);
+  Vector<Number> mean("mean", rows), inverse("inverse", rows), d_gain("d_gain", width),
+      d_bias("d_bias", width);
+  Vector<Number> work("work", kernels::layer_norm_workspace(rows, width));
+  const auto e = execution();
+  kernels::layer_norm_forward(e, x, gain, bias, 1e-5, y, mean, inverse);
+  kernels::add_layer_norm_backward(e, x, gain, mean, inverse, dy, residual, dx, d_gain, d_bias, work);
+
+  Kokkos::deep_copy(work, Number(-1));
+  using Norm = detail::NormBackward<Element, true, true, true, true>;
+  const Norm norm{.x = detail::const_span_of<Element>(x),
+                  .gain = gain.data(),
+                  .mean = mean.data(),
+                  .inverse = inverse.data(),
+                  .dy = detail::const_span_of<Element>(dy),
+                  .d_residual = detail::const_span_of<Element>(residual),
+                  .dx = detail::span_of(dx_blocks),
+                  .partial = work.data()};
+  using Blocks = detail::NormBackwardOfBlocks<Norm>;
+  const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
+  sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{norm});
+  REQUIRE(largest_difference(dx, dx_blocks) == 0);
+  for (const auto& [sums, first] : {std::pair{d_gain, std::size_t{0}}, std::pair{d_bias, blocks * width}}) {
+    Vector<Number> of_blocks("sums", width);
+    using Sums = detail::SumPartialsOfBlocks<Number>;
+    sw_test::run_host_blocks(detail::blocks_of(width, Sums::width), Sums::shared_bytes,
+                             Sums{{work.data() + first, blocks, width, of_blocks.data(), false, 0}});
+    REQUIRE(largest_difference(sums, of_blocks) < 100 * tolerance<Number>);
+  }
 }
 
 } // namespace
@@ -132,6 +170,10 @@ TEST_CASE("Blocks of warps give the norm's gradients") {
   check_norm_blocks<float>(130, 96);
   check_norm_blocks<sw::bfloat16>(67, 40);
   check_norm_blocks<double>(64, 33);
+  check_layer_norm_blocks<float>(1, 5);
+  check_layer_norm_blocks<float>(130, 96);
+  check_layer_norm_blocks<sw::bfloat16>(67, 40);
+  check_layer_norm_blocks<double>(64, 33);
 }
 
 TEST_CASE("Groups of pairs turn like whole rows") {

@@ -2,6 +2,7 @@
 
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
+#include <shardwright/tensor/kernels/column_sums.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
@@ -62,6 +63,156 @@ TEMPLATE_TEST_CASE("exp is within two units in the last place, and right at the 
   REQUIRE(std::isnan(exp_one<TestType>(std::numeric_limits<TestType>::quiet_NaN(), true)));
 }
 
+namespace {
+
+/// The largest error, in units in the last place, of a function on lanes.
+template <class Element, class OnLanes, class Exact>
+double worst_error(double low, double high, const OnLanes& on_lanes, const Exact& exact) {
+  constexpr std::size_t width = kernels::detail::lane_count<Element>;
+  double worst = 0;
+  for (int i = 0; i < 20000; i += static_cast<int>(width)) {
+    Element x[width];
+    Element y[width];
+    for (std::size_t k = 0; k < width; ++k)
+      x[k] = static_cast<Element>(low + (high - low) * (i + static_cast<double>(k)) / 20000);
+    kernels::detail::Lanes<Element> lanes;
+    __builtin_memcpy(&lanes, x, sizeof(lanes));
+    lanes = on_lanes(lanes);
+    __builtin_memcpy(y, &lanes, sizeof(lanes));
+    for (std::size_t k = 0; k < width; ++k) {
+      const long double wanted = exact(static_cast<long double>(x[k]));
+      int exponent = 0;
+      static_cast<void>(std::frexp(wanted == 0 ? 1.0L : wanted, &exponent));
+      const long double unit = std::ldexp(1.0L, exponent - std::numeric_limits<Element>::digits);
+      worst = std::max(worst, static_cast<double>(std::abs(static_cast<long double>(y[k]) - wanted) / unit));
+    }
+  }
+  return worst;
+}
+
+/// One number through a function on lanes.
+template <class Element, class OnLanes>
+Element one_of(Element x, const OnLanes& on_lanes) {
+  Element y[kernels::detail::lane_count<Element>];
+  const auto lanes = on_lanes(kernels::detail::broadcast<Element>(x));
+  __builtin_memcpy(y, &lanes, sizeof(lanes));
+  return y[0];
+}
+
+} // namespace
+
+TEMPLATE_TEST_CASE("tanh, logarithm and normal distribution are within a few units in the last place",
+                   "[kernels]", float, double) {
+  using namespace kernels::detail;
+  using Element = TestType;
+  const bool is_float = std::is_same_v<Element, float>;
+  const Element infinity = std::numeric_limits<Element>::infinity();
+  const Element nan = std::numeric_limits<Element>::quiet_NaN();
+
+  const auto tanh_lanes = [](auto x) { return tanh_of<Element>(x); };
+  const auto tanh_exact = [](long double x) { return std::tanh(x); };
+  for (const double end : {1e-6, 1e-3, 0.5, 3.0, 50.0, 1000.0})
+    CHECK(worst_error<Element>(-end, end, tanh_lanes, tanh_exact) < 3);
+  CHECK(one_of<Element>(infinity, tanh_lanes) == 1);
+  CHECK(one_of<Element>(-infinity, tanh_lanes) == -1);
+  CHECK(one_of<Element>(0, tanh_lanes) == 0);
+  CHECK(std::isnan(one_of<Element>(nan, tanh_lanes)));
+
+  const auto log_lanes = [](auto x) { return log_of<Element>(x); };
+  const auto log_exact = [](long double x) { return std::log(x); };
+  for (const double end : {1.0, 2.0, 1000.0, is_float ? 3e38 : 1e308})
+    CHECK(worst_error<Element>(end / 20000, end, log_lanes, log_exact) < 2);
+  CHECK(worst_error<Element>(0.99, 1.01, log_lanes, log_exact) < 2);
+  CHECK(one_of<Element>(0, log_lanes) == -infinity);
+  CHECK(one_of<Element>(1, log_lanes) == 0);
+  CHECK(one_of<Element>(infinity, log_lanes) == infinity);
+  const Element least = std::numeric_limits<Element>::denorm_min();
+  CHECK(one_of<Element>(least, log_lanes) == std::log(least));
+  CHECK(std::isnan(one_of<Element>(-1, log_lanes)));
+  CHECK(std::isnan(one_of<Element>(nan, log_lanes)));
+
+  const auto below_lanes = [](auto x) { return NormalDistribution<Element>(x).below; };
+  const auto below_exact = [](long double x) { return 0.5L * std::erfc(-x * std::sqrt(0.5L)); };
+  const auto density_lanes = [](auto x) { return NormalDistribution<Element>(x).density; };
+  const auto density_exact = [](long double x) {
+    return std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0L));
+  };
+  for (const double begin : {-0.1, -3.0, is_float ? -12.9 : -37.0}) {
+    CHECK(worst_error<Element>(begin, 4, below_lanes, below_exact) < 6);
+    CHECK(worst_error<Element>(begin, 4, density_lanes, density_exact) < 6);
+  }
+  CHECK(one_of<Element>(infinity, below_lanes) == 1);
+  CHECK(one_of<Element>(-infinity, below_lanes) == 0);
+  CHECK(one_of<Element>(0, below_lanes) == Element(0.5));
+  CHECK(std::isnan(one_of<Element>(nan, below_lanes)));
+}
+
+TEMPLATE_TEST_CASE("Differences, quotients and repeated rows match plain loops at odd sizes", "[kernels]",
+                   float, double, sw::bfloat16) {
+  using Number = sw::MainElement<TestType>;
+  const auto e = execution();
+  for (const std::size_t columns : {0, 1, 2, 3, 17, 64, 5003}) {
+    const auto a = random_matrix<TestType>(3, columns, 1);
+    const auto b = random_matrix<TestType>(3, columns, 2);
+    auto out = random_matrix<TestType>(3, columns, 3);
+    const auto expect = [&](auto formula, std::size_t period) {
+      for (std::size_t i = 0; i < out.size(); ++i)
+        if (static_cast<Number>(out.data()[i]) !=
+            static_cast<Number>(TestType(
+                formula(static_cast<Number>(a.data()[i]), static_cast<Number>(b.data()[i % period])))))
+          return false;
+      return true;
+    };
+    kernels::subtract(e, a, b, out);
+    CHECK(expect([](Number x, Number y) { return x - y; }, out.size() + 1));
+    kernels::divide(e, a, b, out);
+    CHECK(expect([](Number x, Number y) { return x / y; }, out.size() + 1));
+    kernels::detail::combine_rows<kernels::detail::QuotientElements>(e, a.data(), b.data(), out.data(),
+                                                                     out.size(), columns);
+    CHECK(expect([](Number x, Number y) { return x / y; }, columns));
+    kernels::scale(e, -0.5, a, out);
+    CHECK(expect([](Number x, Number) { return Number(-0.5) * x; }, out.size() + 1));
+  }
+}
+
+TEMPLATE_TEST_CASE("Sums over rows are in fixed order and rounded once", "[kernels]", float, double,
+                   sw::bfloat16) {
+  using Number = sw::MainElement<TestType>;
+  const auto e = execution();
+  for (const std::size_t rows : {0, 1, 5, 64, 65, 300})
+    for (const std::size_t columns : {1, 2, 7, 32, 2050}) {
+      const auto x = random_matrix<TestType>(rows, columns, 1);
+      Vector<Number> out("out", columns), work("work", kernels::column_sums_workspace(rows, columns));
+      kernels::column_sums(e, x, out, work);
+      kernels::column_sums(e, x, out, work, true);
+      double worst = 0;
+      for (std::size_t c = 0; c < columns; ++c) {
+        double sum = 0;
+        for (std::size_t i = 0; i < rows; ++i)
+          sum += 2 * static_cast<double>(static_cast<Number>(x(i, c)));
+        worst = std::max(worst, std::abs(static_cast<double>(out(c)) - sum));
+      }
+      CHECK(worst < (std::is_same_v<Number, double> ? 1e-12 : 1e-4));
+    }
+}
+
+TEMPLATE_TEST_CASE("The scalar product is exact to double rounding", "[kernels]", float, double,
+                   sw::bfloat16) {
+  const auto e = execution();
+  for (const std::size_t size : {0, 1, 7, 31, 8192, 8193, 30011}) {
+    const auto x = random_vector<TestType>(size, 5);
+    const auto y = random_vector<TestType>(size, 6);
+    Vector<double> out("out", 1), work("work", kernels::reduce_workspace(size));
+    kernels::dot(e, x, y, out, work);
+    kernels::dot(e, x, y, out, work, true);
+    long double sum = 0;
+    for (std::size_t i = 0; i < size; ++i)
+      sum += 2 * static_cast<long double>(static_cast<sw::MainElement<TestType>>(x(i))) *
+             static_cast<long double>(static_cast<sw::MainElement<TestType>>(y(i)));
+    CHECK(std::abs(out(0) - static_cast<double>(sum)) <= 1e-11);
+  }
+}
+
 TEMPLATE_TEST_CASE("Elementwise kernels match plain loops at odd sizes", "[kernels]", float, double) {
   for (const std::size_t columns : {0, 1, 3, 17, 64, 5003}) {
     const auto a = random_matrix<TestType>(3, columns, 1);
@@ -111,62 +262,87 @@ TEST_CASE("A view that starts off any register boundary is handled", "[kernels]"
   }
 }
 
-TEMPLATE_TEST_CASE("Activations match their formulas and keep NaN", "[kernels]", float, double) {
+TEMPLATE_TEST_CASE("Functions of every element match their formulas and keep NaN", "[kernels]", float,
+                   double) {
   const auto x = random_matrix<TestType>(5, 37, 1, 3.0);
+  const auto positive = copy_of(x);
   const auto y = copy_of(x);
   const auto e = execution();
-  const auto expect = [&](auto formula) {
-    double worst = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      worst = std::max(
-          worst, std::abs(formula(static_cast<double>(x.data()[i])) - static_cast<double>(y.data()[i])));
+  kernels::square_forward(e, x, positive);
+  const TestType nan = std::numeric_limits<TestType>::quiet_NaN();
+  x(2, 33) = nan;
+  positive(2, 33) = nan;
+  const auto expect = [&](const char* what, const auto& in, auto forward, auto formula,
+                          double error = tolerance<TestType>) {
+    INFO(what);
+    forward(in);
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const double wanted = formula(static_cast<double>(in.data()[i]));
+      REQUIRE(std::isnan(wanted) == std::isnan(y.data()[i]));
+      if (!std::isnan(wanted))
+        REQUIRE(std::abs(wanted - static_cast<double>(y.data()[i])) <= error * (1 + std::abs(wanted)));
     }
-    return worst;
   };
-  kernels::gelu_forward(e, x, y);
-  REQUIRE(expect([](double v) {
-            return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-          }) < tolerance<TestType>);
-  kernels::silu_forward(e, x, y);
-  REQUIRE(expect([](double v) { return v / (1 + std::exp(-v)); }) < tolerance<TestType>);
-  kernels::relu_forward(e, x, y);
-  REQUIRE(expect([](double v) { return v > 0 ? v : 0.0; }) == 0.0);
-  x(2, 33) = std::numeric_limits<TestType>::quiet_NaN();
-  const auto count_nan = [&y] {
-    int count = 0;
-    for (std::size_t i = 0; i < y.size(); ++i)
-      count += std::isnan(y.data()[i]) ? 1 : 0;
-    return count;
-  };
-  kernels::gelu_forward(e, x, y);
-  REQUIRE((std::isnan(y(2, 33)) && count_nan() == 1));
-  kernels::silu_forward(e, x, y);
-  REQUIRE((std::isnan(y(2, 33)) && count_nan() == 1));
-  kernels::relu_forward(e, x, y);
-  REQUIRE((std::isnan(y(2, 33)) && count_nan() == 1));
+  expect(
+      "gelu_tanh", x, [&](auto& v) { kernels::gelu_tanh_forward(e, v, y); },
+      [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); });
+  expect(
+      "gelu_erf", x, [&](auto& v) { kernels::gelu_erf_forward(e, v, y); },
+      [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); });
+  expect(
+      "silu", x, [&](auto& v) { kernels::silu_forward(e, v, y); },
+      [](double v) { return v / (1 + std::exp(-v)); });
+  expect(
+      "relu", x, [&](auto& v) { kernels::relu_forward(e, v, y); }, [](double v) { return v < 0 ? 0.0 : v; },
+      0);
+  expect(
+      "sigmoid", x, [&](auto& v) { kernels::sigmoid_forward(e, v, y); },
+      [](double v) { return 1 / (1 + std::exp(-v)); });
+  expect(
+      "tanh", x, [&](auto& v) { kernels::tanh_forward(e, v, y); }, [](double v) { return std::tanh(v); });
+  expect(
+      "exp", x, [&](auto& v) { kernels::exp_forward(e, v, y); }, [](double v) { return std::exp(v); });
+  expect(
+      "log", positive, [&](auto& v) { kernels::log_forward(e, v, y); }, [](double v) { return std::log(v); });
+  expect(
+      "sqrt", positive, [&](auto& v) { kernels::sqrt_forward(e, v, y); },
+      [](double v) { return std::sqrt(v); });
+  expect(
+      "square", x, [&](auto& v) { kernels::square_forward(e, v, y); }, [](double v) { return v * v; });
 }
 
-TEST_CASE("Activation gradients match finite differences", "[kernels]") {
+TEST_CASE("Gradients of functions of every element match finite differences", "[kernels]") {
   const auto e = execution();
   const auto x = random_matrix<double>(3, 21, 1, 2.0);
   const auto dy = random_matrix<double>(3, 21, 2);
   const auto y = copy_of(x);
   const auto dx = copy_of(x);
-  kernels::gelu_backward(e, x, dy, dx);
-  require_gradient(x, dx, [&] {
-    kernels::gelu_forward(e, x, y);
-    return weighted_sum(dy, y);
-  });
-  kernels::silu_backward(e, x, dy, dx);
-  require_gradient(x, dx, [&] {
-    kernels::silu_forward(e, x, y);
-    return weighted_sum(dy, y);
-  });
-  kernels::relu_backward(e, x, dy, dx);
-  require_gradient(x, dx, [&] {
-    kernels::relu_forward(e, x, y);
-    return weighted_sum(dy, y);
-  });
+  const auto check = [&](auto forward, auto backward, bool of_result) {
+    forward(x, y);
+    backward(of_result ? y : x, dx);
+    require_gradient(x, dx, [&] {
+      forward(x, y);
+      return weighted_sum(dy, y);
+    });
+  };
+#define SHARDWRIGHT_CHECK_SLOPE(NAME, OF_RESULT)                                                             \
+  check([&](auto& in, auto& out) { kernels::NAME##_forward(e, in, out); },                                   \
+        [&](auto& at, auto& out) { kernels::NAME##_backward(e, at, dy, out); }, OF_RESULT)
+  SHARDWRIGHT_CHECK_SLOPE(gelu_tanh, false);
+  SHARDWRIGHT_CHECK_SLOPE(gelu_erf, false);
+  SHARDWRIGHT_CHECK_SLOPE(silu, false);
+  SHARDWRIGHT_CHECK_SLOPE(relu, false);
+  SHARDWRIGHT_CHECK_SLOPE(relu, true);
+  SHARDWRIGHT_CHECK_SLOPE(sigmoid, true);
+  SHARDWRIGHT_CHECK_SLOPE(tanh, true);
+  SHARDWRIGHT_CHECK_SLOPE(exp, true);
+  SHARDWRIGHT_CHECK_SLOPE(square, false);
+  kernels::square_forward(e, x, x);
+  kernels::detail::combine_rows<kernels::detail::PlusElements>(e, x.data(), std::vector<double>{0.1}.data(),
+                                                               x.data(), x.size(), 1);
+  SHARDWRIGHT_CHECK_SLOPE(log, false);
+  SHARDWRIGHT_CHECK_SLOPE(sqrt, true);
+#undef SHARDWRIGHT_CHECK_SLOPE
 }
 
 TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count what is not finite", "[kernels]", float,

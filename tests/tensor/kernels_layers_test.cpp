@@ -358,14 +358,16 @@ TEST_CASE("AdamW of many parameters at once gives the bits of one after the othe
   kernels::AdamWDeviceStep step{.learning_rate = 0.01};
   for (int number = 1; number <= 3; ++number) {
     const bool take = number != 2; // what is not taken changes nothing
-    kernels::detail::OpenAdamWStep{&step, 0.9, 0.95, 0.1}.open(take, 0.3);
+    kernels::detail::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
     kernels::AdamWLaunches<Execution, float, sw::bfloat16> launches(execution());
     for (std::size_t i = 0; i < count; ++i) {
       const double decay = i % 2 == 0 ? 0.1 : 0;
       const kernels::AdamWStep constants{
           .learning_rate = 0.01, .weight_decay = decay, .step = number == 1 ? 1 : 2, .gradient_scale = 0.3};
-      launches.add(together[i], rounded[i].data(), gradients[i], moments[4 * i], moments[4 * i + 1],
-                   constants, &step);
+      kernels::AdamWStep factors = constants; // on the device's learning rate
+      factors.learning_rate = 1;
+      launches.add(together[i], rounded[i].data(), gradients[i], moments[4 * i], moments[4 * i + 1], factors,
+                   &step);
       if (take)
         kernels::adamw_update(execution(), alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3],
                               constants);

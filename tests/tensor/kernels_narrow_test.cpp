@@ -80,8 +80,8 @@ TEMPLATE_TEST_CASE("Elementwise kernels on narrow elements round once", "[kernel
     checked([&](auto, auto, auto out) { kernels::scale(e, 0.3, out); });
     checked([&](auto, auto, auto out) { kernels::fill(e, out, typename decltype(out)::value_type(0.1)); });
     checked([&](auto a, auto, auto out) { kernels::copy(e, a, out); });
-    checked([&](auto a, auto, auto out) { kernels::gelu_forward(e, a, out); });
-    checked([&](auto a, auto b, auto out) { kernels::gelu_backward(e, a, b, out); });
+    checked([&](auto a, auto, auto out) { kernels::gelu_tanh_forward(e, a, out); });
+    checked([&](auto a, auto b, auto out) { kernels::gelu_tanh_backward(e, a, b, out); });
     checked([&](auto a, auto, auto out) { kernels::silu_forward(e, a, out); });
     checked([&](auto a, auto b, auto out) { kernels::silu_backward(e, a, b, out); });
     checked([&](auto a, auto, auto out) { kernels::relu_forward(e, a, out); });

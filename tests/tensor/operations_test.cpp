@@ -3,12 +3,15 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/tensor/softmax.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -214,6 +217,74 @@ TEST_CASE("sums and products with a right operand of equal or lower rank") {
         }) == "");
 }
 
+TEST_CASE("arithmetic by signs, axpy, scalar products and norms") {
+  CHECK(on_ranks(4, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(2), extent<tp>(2)};
+          using Block = Layout<2, Shard<0, dp>, Shard<1, tp>>;
+          ShardedTensor<Block, double> a(mesh, {5, 7});
+          ShardedTensor<Block, double> b(mesh, {5, 7});
+          ShardedTensor<Layout<1, Shard<0, tp>>, double> row(mesh, {7});
+          ShardedTensor<Layout<0>, double> number(mesh, {});
+          fill_normal(a, {8, 1});
+          fill_uniform(b, {8, 2}, 1.0, 2.0);
+          fill_uniform(row, {8, 3}, 1.0, 2.0);
+          fill(number, 4.0);
+          const Values as = whole(a);
+          const Values bs = whole(b);
+          const Values rows = whole(row);
+          const auto expect = [&](const char* what, const Values& found, auto formula) {
+            for (std::size_t i = 0; i < as.size(); ++i)
+              findings.expect(found[i] == formula(as[i], bs[i], rows[i % 7]), what, " ", i);
+          };
+          expect("a + b", whole(a + b), [](double x, double y, double) { return x + y; });
+          expect("a - b", whole(a - b), [](double x, double y, double) { return x - y; });
+          expect("a * b", whole(a * b), [](double x, double y, double) { return x * y; });
+          expect("a / b", whole(a / b), [](double x, double y, double) { return x / y; });
+          expect("a - row", whole(a - row), [](double x, double, double r) { return x - r; });
+          expect("a / row", whole(a / row), [](double x, double, double r) { return x / r; });
+          expect("a / number", whole(a / number), [](double x, double, double) { return x / 4; });
+          expect("-a * 3", whole(-a * 3), [](double x, double, double) { return -x * 3; });
+          expect("2 * a / 4", whole(2 * a / 4), [](double x, double, double) { return x / 2; });
+          auto into = b.clone();
+          subtract_into(into, a, into);
+          expect("subtract_into", whole(into), [](double x, double y, double) { return x - y; });
+          divide_into(into, a, row);
+          expect("divide_into", whole(into), [](double x, double, double r) { return x / r; });
+          const double* const memory = b.data();
+          axpy(0.5, a, b);
+          findings.expect(b.data() == memory, "axpy stays where y is");
+          expect("axpy", whole(b), [](double x, double y, double) { return std::fma(0.5, x, y); });
+
+          double product = 0;
+          double squares = 0;
+          const Values now = whole(b);
+          for (std::size_t i = 0; i < as.size(); ++i) {
+            product += as[i] * now[i];
+            squares += as[i] * as[i];
+          }
+          const auto part = dot(a, b);
+          static_assert(std::is_same_v<decltype(part)::layout, Layout<0, Partial<Sum, dp, tp>>>);
+          findings.expect(std::abs(item(redistribute<Layout<0>>(part)) - product) < 1e-13, "dot");
+          findings.expect(std::abs(item(redistribute<Layout<0>>(squared_norm(a))) - squares) < 1e-13,
+                          "squared norm");
+          const auto length = norm(a);
+          static_assert(std::is_same_v<decltype(length)::layout, Layout<0>>);
+          findings.expect(std::abs(item(length) - std::sqrt(squares)) < 1e-13, "norm");
+          // A Partial operand leaves the result Partial over its axes too.
+          const auto unfinished = sum<1>(a);
+          ShardedTensor<Layout<1, Shard<0, dp>>, double> factors(mesh, {5});
+          fill_normal(factors, {8, 4});
+          const auto weighed = dot(unfinished, factors);
+          static_assert(std::is_same_v<decltype(weighed)::layout, Layout<0, Partial<Sum, dp, tp>>>);
+          const Values weights = whole(factors);
+          double wanted = 0;
+          for (std::size_t i = 0; i < as.size(); ++i)
+            wanted += as[i] * weights[i / 7];
+          findings.expect(std::abs(item(redistribute<Layout<0>>(weighed)) - wanted) < 1e-13,
+                          "dot of a Partial");
+        }) == "");
+}
+
 TEST_CASE("nonlinear functions of every element") {
   CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
           const DeviceMesh mesh{world, extent<dp>(3)};
@@ -232,9 +303,11 @@ TEST_CASE("nonlinear functions of every element") {
           expect("tanh", whole(tanh(x)), [](double v) { return std::tanh(v); });
           expect("sigmoid", whole(sigmoid(x)), [](double v) { return 1 / (1 + std::exp(-v)); });
           expect("silu", whole(silu(x)), [](double v) { return v / (1 + std::exp(-v)); });
-          expect("gelu", whole(gelu(x)), [](double v) {
+          expect("gelu_tanh", whole(gelu_tanh(x)), [](double v) {
             return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
           });
+          expect("gelu_erf", whole(gelu_erf(x)),
+                 [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); });
           expect("relu of a difference", whole(relu(add(x, scale(x, -2.0)))), [](double) { return 0.0; });
           auto out = x.clone();
           square_into(out, out);
@@ -271,7 +344,21 @@ TEST_CASE("reductions over each dimension and over all") {
                         "sum over 1");
         findings.expect(largest_difference(whole(reduce<Max, 2>(x)), reduced(12, 5, 1, -INFINITY, most)) == 0,
                         "max over 2");
-        const auto total = item(redistribute<Layout<0>>(reduce_all<Sum>(x)));
+        Values means = reduced(3, 4, 5, 0.0, plus);
+        for (double& each : means)
+          each /= 4;
+        const auto mean_of_1 = mean<1>(x);
+        findings.expect(largest_difference(whole(mean_of_1), means) < 1e-13, "mean over 1");
+        const auto mean_of_0 = mean<0>(x);
+        static_assert(std::is_same_v<decltype(mean_of_0)::layout, Layout<2, Shard<1, tp>, Partial<Sum, dp>>>);
+        means = reduced(1, 3, 20, 0.0, plus);
+        for (double& each : means)
+          each /= 3;
+        findings.expect(largest_difference(whole(mean_of_0), means) < 1e-13, "mean over 0");
+        findings.expect(
+            std::abs(item(redistribute<Layout<0>>(mean(x))) - reduced(1, 60, 1, 0.0, plus)[0] / 60) < 1e-14,
+            "mean of all");
+        const auto total = item(redistribute<Layout<0>>(sum(x)));
         findings.expect(std::abs(total - reduced(1, 60, 1, 0.0, plus)[0]) < 1e-12, "sum over all");
         findings.expect(item(redistribute<Layout<0>>(reduce_all<Min>(x))) ==
                             *std::min_element(xs.begin(), xs.end()),
@@ -281,6 +368,37 @@ TEST_CASE("reductions over each dimension and over all") {
         findings.expect(item(redistribute<Layout<0>>(reduce_all<Max>(few))) == -7,
                         "an empty block is neutral");
       }) == "");
+}
+
+TEST_CASE("softmax of rows and its logarithm, of any width and of large numbers") {
+  CHECK(on_ranks(3, [](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(3)};
+          const auto check = [&]<class Element>(Element, double tolerance) {
+            for (const std::int64_t width : {1, 2, 7, 16, 33}) {
+              ShardedTensor<Layout<3, Shard<0, dp>>, Element> x(mesh, {4, 2, width});
+              fill_uniform(x, {9, 1}, 200.0, 210.0); // exp overflows in float
+              const Values xs = whole(x);
+              const Values found = whole(softmax(x));
+              const Values logarithms = whole(log_softmax(x));
+              const auto columns = static_cast<std::size_t>(width);
+              for (std::size_t row = 0; row < xs.size(); row += columns) {
+                double sum = 0;
+                for (std::size_t i = 0; i < columns; ++i)
+                  sum += std::exp(xs[row + i] - 200);
+                for (std::size_t i = 0; i < columns; ++i) {
+                  const double wanted = xs[row + i] - 200 - std::log(sum);
+                  findings.expect(std::abs(found[row + i] - std::exp(wanted)) <= tolerance,
+                                  "softmax of width ", width);
+                  findings.expect(std::abs(logarithms[row + i] - wanted) <= 10 * tolerance,
+                                  "log_softmax of width ", width);
+                }
+              }
+            }
+          };
+          check(1.0, 1e-13);
+          check(1.0f, 2e-5);
+          check(bfloat16(1.0f), 0x1p-8);
+        }) == "");
 }
 
 TEST_CASE("large sums of float lose nothing that matters") {

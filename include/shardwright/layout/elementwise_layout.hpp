@@ -57,6 +57,15 @@ struct MultiplyOver {
                 "multiply: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
 };
 
+/// The right operand of a division, which is not linear in it.
+struct Divisor {
+  template <class Axis, PropagationFault fault>
+  struct Over {
+    static_assert(fault != PropagationFault::partial_unfinished,
+                  "divide: the divisor must not be Partial, an unfinished sum (redistribute it first)");
+  };
+};
+
 template <bool fit>
 struct AnyRanks {};
 
@@ -121,7 +130,7 @@ template <LayoutType Input>
 using ElementwiseLinearLayout = typename detail::Propagated<detail::LinearRule, Input>::type;
 
 /// @brief Layout after a nonlinear elementwise operation: unchanged; the input must not be Partial.
-/// @tparam Operation a tag such as operation::gelu; the error sentence starts with its name.
+/// @tparam Operation a tag such as operation::relu; the error sentence starts with its name.
 template <class Operation, LayoutType Input>
 using ElementwiseNonlinearLayout =
     typename detail::Propagated<detail::NonlinearRule<Operation, false>, Input>::type;
@@ -142,5 +151,9 @@ using AddLayout = typename detail::Propagated<detail::AddRule, Left, Right>::typ
 /// @brief Layout of an elementwise product; operands as for AddLayout. Partial times replicated is Partial.
 template <LayoutType Left, LayoutType Right>
 using MultiplyLayout = typename detail::Propagated<detail::MultiplyRule, Left, Right>::type;
+
+/// @brief Layout of an elementwise quotient: as a product with a right operand that must not be Partial.
+template <LayoutType Left, LayoutType Right>
+using DivideLayout = MultiplyLayout<Left, ElementwiseNonlinearLayout<detail::Divisor, Right>>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

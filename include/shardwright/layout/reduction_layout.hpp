@@ -60,4 +60,22 @@ using ReductionLayout = typename detail::Propagated<detail::ReductionRule<Op, di
 template <Reduction Op, LayoutType Input>
 using ReduceAllLayout = typename detail::Propagated<detail::ReduceAllRule<Op>, Input>::type;
 
+namespace detail {
+
+template <LayoutType Input, int dimensions>
+struct LeadingSumOf {
+  using type = Input;
+};
+template <LayoutType Input, int dimensions>
+requires(dimensions > 0) struct LeadingSumOf<Input, dimensions> {
+  using type = typename LeadingSumOf<ReductionLayout<Sum, 0, Input>, dimensions - 1>::type;
+};
+
+} // namespace detail
+
+/// @brief Layout after the first `dimensions` dimensions are summed away: that of the gradient of an operand that lacks
+/// them, such as a bias, given that of the result's gradient.
+template <LayoutType Input, int dimensions>
+using LeadingSumLayout = typename detail::LeadingSumOf<Input, dimensions>::type;
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

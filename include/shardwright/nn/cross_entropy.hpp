@@ -11,14 +11,17 @@
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/train/device_loss.hpp>
+#include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/loss.hpp>
+#include <shardwright/train/loss_node.hpp>
 #include <shardwright/train/loss_scale.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -26,25 +29,19 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The summed loss of one batch and its valid tokens; partial over the axes that shard the targets.
 template <LayoutType Targets>
-struct CrossEntropy {
-  using layout = ReduceAllLayout<Sum, Targets>;
-  LossSum<layout> loss;
-  TokenCount<layout> tokens;
+using CrossEntropy = CountedLoss<ReduceAllLayout<Sum, Targets>>;
 
-  /// @brief The sums of both batches.
-  CrossEntropy& operator+=(const CrossEntropy& other) {
-    loss.value += other.loss.value;
-    tokens.value += other.tokens.value;
-    return *this;
-  }
-  /// @brief Itself: what DeviceLoss::read gives where the sums are a device's.
-  [[nodiscard]] const CrossEntropy& read() const noexcept { return *this; }
-};
-
-/// @brief Where the loss of a target's kernels is: on the host, or in the device's memory.
+/// @brief The same where the loss of a target's kernels is: on the host, or in the device's memory.
 template <LayoutType Targets, class Target>
-using CrossEntropyOn = std::conditional_t<bool(Target::host_accessible), CrossEntropy<Targets>,
-                                          DeviceLoss<ReduceAllLayout<Sum, Targets>, Target>>;
+using CrossEntropyOn = CountedLossOn<ReduceAllLayout<Sum, Targets>, Target>;
+
+/// @brief Variants of cross entropy.
+struct CrossEntropyOptions {
+  /// Share of each target that goes to all words alike (Szegedy et al., arXiv 1512.00567, section 7), in [0,
+  /// 1).
+  double label_smoothing = 0;
+  std::int32_t ignored = -1; ///< Targets of this id do not count, nor do negative ones.
+};
 
 namespace detail {
 
@@ -59,7 +56,8 @@ struct RowStatistics {
 /// Three reductions over the vocabulary's axes: Partial<Max>, then twice Partial<Sum>, finished by type.
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] auto row_statistics(const ShardedTensor<L, E, Target>& scores,
-                                  const ShardedTensor<I, Id, Target>& targets) {
+                                  const ShardedTensor<I, Id, Target>& targets,
+                                  const kernels::TargetRule& rule) {
   using Element = MainElement<E>;
   using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
   using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
@@ -74,26 +72,34 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
   constexpr std::size_t last = L::tensor_rank - 1;
   kernels::cross_entropy_row_sums(execution, scores.local_matrix(), flat(maximum), flat(targets),
                                   scores.local_offset()[last], mutable_flat(local_sum),
-                                  mutable_flat(local_target));
+                                  mutable_flat(local_target), rule);
   return RowStatistics<I, Element, Target>{std::move(maximum), redistribute<I>(std::move(local_sum)),
                                            redistribute<I>(std::move(local_target))};
 }
 
 template <LayoutType I, class Element, class Target, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target> sum_of_losses(const RowStatistics<I, Element, Target>& rows,
-                                                      const ShardedTensor<I, Id, Target>& targets) {
+                                                      const ShardedTensor<I, Id, Target>& targets,
+                                                      const kernels::TargetRule& rule) {
   const auto& execution = targets.execution();
   ShardedTensor<I, Element, Target> losses(targets.resources(), targets.shape());
   kernels::cross_entropy_loss(execution, flat(rows.maximum), flat(rows.sum), flat(rows.target_score),
-                              flat(targets), mutable_flat(losses));
+                              flat(targets), mutable_flat(losses), rule);
   Scalars<2, Target> totals(targets.resources());
-  kernels::sum_losses(execution, flat(losses), flat(targets), totals.view());
-  if constexpr (Target::host_accessible) {
-    const auto host = totals.read();
-    return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
-  } else {
-    return CrossEntropyOn<I, Target>(std::move(totals));
-  }
+  kernels::sum_losses(execution, flat(losses), flat(targets), totals.view(), false, rule);
+  return counted_loss<ReduceAllLayout<Sum, I>>(std::move(totals));
+}
+
+/// What kernels need to know of the options.
+template <class Scores>
+[[nodiscard]] kernels::TargetRule target_rule(const Scores& scores, const CrossEntropyOptions& options,
+                                              SourceLocation where = {}) {
+  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1))
+    reject_operation("cross_entropy",
+                     "the label smoothing must be at least 0 and below 1, but it is " +
+                         std::to_string(options.label_smoothing) + " (give the share that goes to all words)",
+                     scores.core(), where);
+  return {options.ignored, options.label_smoothing, static_cast<double>(scores.shape().back())};
 }
 
 } // namespace detail
@@ -103,10 +109,13 @@ template <LayoutType I, class Element, class Target, class Id>
 /// The row maximum is an all_reduce of Partial<Max>, the sums of exponentials and target scores of
 /// Partial<Sum>, over the axes that shard the vocabulary (Shoeybi et al., arXiv 1909.08053, section 3).
 /// @param scores [..., vocabulary] @param targets int32 [...]
+/// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target> cross_entropy(const ShardedTensor<L, E, Target>& scores,
-                                                      const ShardedTensor<I, Id, Target>& targets) {
-  return detail::sum_of_losses(detail::row_statistics(scores, targets), targets);
+                                                      const ShardedTensor<I, Id, Target>& targets,
+                                                      const CrossEntropyOptions& options = {}) {
+  const kernels::TargetRule rule = detail::target_rule(scores, options);
+  return detail::sum_of_losses(detail::row_statistics(scores, targets, rule), targets, rule);
 }
 
 /// @brief The same; `scores` then hold the gradient of the summed loss: softmax - one-hot, 0 for masked
@@ -115,13 +124,16 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
-                            const ShardedTensor<I, Id, Target>& targets, LossScale scale = {}) {
-  const auto rows = detail::row_statistics(scores, targets);
+                            const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
+                            const CrossEntropyOptions& options = {}) {
+  const kernels::TargetRule rule = detail::target_rule(scores, options);
+  const auto rows = detail::row_statistics(scores, targets, rule);
   constexpr std::size_t last = L::tensor_rank - 1;
-  kernels::cross_entropy_backward(scores.execution(), scores.mutable_local_matrix(),
-                                  detail::flat(rows.maximum), detail::flat(rows.sum), detail::flat(targets),
-                                  scores.local_offset()[last], scale.factor());
-  return detail::sum_of_losses(rows, targets);
+  const auto data = scores.mutable_local_matrix();
+  kernels::cross_entropy_backward(scores.execution(), data, detail::flat(rows.maximum),
+                                  detail::flat(rows.sum), detail::flat(targets), scores.local_offset()[last],
+                                  scale.factor(), data, rule);
+  return detail::sum_of_losses(rows, targets, rule);
 }
 
 /// @brief The loss, and its gradient as tensors of `Out`, the element of the scores or a narrow one: with
@@ -129,20 +141,81 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
 template <class Out, LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] std::pair<CrossEntropyOn<I, Target>, ShardedTensor<L, Out, Target>>
 cross_entropy_and_gradient(ShardedTensor<L, Element, Target> scores,
-                           const ShardedTensor<I, Id, Target>& targets, LossScale scale = {}) {
+                           const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
+                           const CrossEntropyOptions& options = {}) {
   if constexpr (std::is_same_v<Out, Element>) {
-    auto loss = cross_entropy_with_gradient(scores, targets, scale);
+    auto loss = cross_entropy_with_gradient(scores, targets, scale, options);
     return {std::move(loss), std::move(scores)};
   } else {
-    const auto rows = detail::row_statistics(scores, targets);
-    auto loss = detail::sum_of_losses(rows, targets);
+    const kernels::TargetRule rule = detail::target_rule(scores, options);
+    const auto rows = detail::row_statistics(scores, targets, rule);
+    auto loss = detail::sum_of_losses(rows, targets, rule);
     ShardedTensor<L, Out, Target> gradient(scores.resources(), scores.shape());
     constexpr std::size_t last = L::tensor_rank - 1;
-    kernels::cross_entropy_backward(
-        scores.execution(), scores.local_matrix(), detail::flat(rows.maximum), detail::flat(rows.sum),
-        detail::flat(targets), scores.local_offset()[last], scale.factor(), gradient.mutable_local_matrix());
+    kernels::cross_entropy_backward(scores.execution(), scores.local_matrix(), detail::flat(rows.maximum),
+                                    detail::flat(rows.sum), detail::flat(targets),
+                                    scores.local_offset()[last], scale.factor(),
+                                    gradient.mutable_local_matrix(), rule);
     return {std::move(loss), std::move(gradient)};
   }
+}
+
+namespace detail {
+
+/// The summed loss of scores, and their gradient times the loss scale in `Element`.
+template <class Element, LayoutType L, class Number, class Target, class Targets>
+[[nodiscard]] auto scaled_cross_entropy(ShardedTensor<L, Number, Target>&& scores, const Targets& targets,
+                                        const LossScaleOn<Target>& scale,
+                                        const CrossEntropyOptions& options) {
+  if constexpr (Target::host_accessible) {
+    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale, options);
+  } else {
+    if (scale.dynamic()) {
+      auto loss = cross_entropy_with_gradient(scores, targets, scale.fixed(), options);
+      return std::pair{std::move(loss), scale_and_narrow<Element>(std::move(scores), scale)};
+    }
+    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale.fixed(), options);
+  }
+}
+
+} // namespace detail
+
+namespace operation {
+
+/// @brief cross_entropy of scores on a tape, whose gradient is computed in their memory with the loss.
+template <class Targets>
+struct CrossEntropyLoss {
+  Targets targets;
+  CrossEntropyOptions options;
+
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto loss(SourceLocation, const X& scores) const {
+    return shardwright::cross_entropy(scores, targets, options);
+  }
+  template <AnyShardedTensor X, class Scale>
+  [[nodiscard]] auto loss_and_gradient(SourceLocation, X&& scores, const Scale& scale) const {
+    using Element = typename std::remove_cvref_t<X>::value_type;
+    return detail::scaled_cross_entropy<Element>(detail::owned(std::forward<X>(scores)), targets, scale,
+                                                 options);
+  }
+};
+
+} // namespace operation
+
+/// @brief Summed cross entropy of scores on a tape, in nats; negative targets do not count. Its gradient,
+/// times the tape's loss scale, reaches the scores with Tape::backward.
+///
+/// Vocabulary and targets may be sharded as for tensors. The gradient takes the memory of scores that nobody
+/// else reads.
+/// @param scores [..., vocabulary] @param targets int32 [...]
+/// @throws InvalidArgument for a label smoothing outside of [0, 1).
+template <detail::TapeOperand X, LayoutType I, class Id, class Target>
+[[nodiscard]] auto cross_entropy(X&& scores, const ShardedTensor<I, Id, Target>& targets,
+                                 const CrossEntropyOptions& options = {},
+                                 SourceLocation where = SourceLocation::current()) {
+  using Targets = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
+  return detail::record_loss(operation::CrossEntropyLoss<Targets>{targets.share(), options}, where,
+                             std::forward<X>(scores));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

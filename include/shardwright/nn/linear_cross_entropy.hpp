@@ -37,22 +37,6 @@ struct LinearScores {
 
 namespace detail {
 
-/// The summed loss of scores, and their gradient times the loss scale in `Element`.
-template <class Element, LayoutType L, class Number, class Target, class Targets>
-[[nodiscard]] auto scaled_cross_entropy(ShardedTensor<L, Number, Target>&& scores, const Targets& targets,
-                                        const LossScaleOn<Target>& scale) {
-  if constexpr (Target::host_accessible) {
-    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale);
-  } else {
-    if constexpr (is_narrow<Element>)
-      if (scale.dynamic()) {
-        auto loss = cross_entropy_with_gradient(scores, targets, scale.fixed());
-        return std::pair{std::move(loss), scale_and_narrow<Element>(std::move(scores), scale)};
-      }
-    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale.fixed());
-  }
-}
-
 /// loss = cross_entropy(x table^T, targets).
 template <class X, class Table, class Targets>
 class LinearCrossEntropyNode final : public TapeNode {
@@ -64,8 +48,10 @@ class LinearCrossEntropyNode final : public TapeNode {
 public:
   using Loss = CrossEntropyOn<typename Targets::layout, Target>;
 
-  LinearCrossEntropyNode(TapeCore& tape, SourceLocation where, X x, Table table, Targets targets)
-      : TapeNode(tape), where_(where), x_(std::move(x)), table_(std::move(table)), targets_(std::move(targets)) {
+  LinearCrossEntropyNode(TapeCore& tape, SourceLocation where, X x, Table table, Targets targets,
+                         const CrossEntropyOptions& options)
+      : TapeNode(tape), where_(where), x_(std::move(x)), table_(std::move(table)), targets_(std::move(targets)),
+        options_(options) {
     if (!tape.trains())
       return;
     table_.note_use(tape);
@@ -80,11 +66,12 @@ public:
     }();
     if (tape().trains() && (tape().replays() || !recomputes())) {
       auto [loss, gradient] =
-          scaled_cross_entropy<Element>(std::move(scores), targets_, static_cast<TapeOn<Target>&>(tape()).loss_scale);
+          scaled_cross_entropy<Element>(std::move(scores), targets_,
+                                        static_cast<TapeOn<Target>&>(tape()).loss_scale, options_);
       loss_ = std::move(loss);
       scores_gradient_.emplace(std::move(gradient));
     } else {
-      loss_ = cross_entropy(scores, targets_);
+      loss_ = cross_entropy(scores, targets_, options_);
     }
   }
 
@@ -117,6 +104,7 @@ private:
   X x_;
   Table table_;
   Targets targets_;
+  CrossEntropyOptions options_;
   Loss loss_;
   std::optional<ShardedTensor<L, Element, Target>> scores_gradient_;
 };
@@ -137,8 +125,10 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 ///
 /// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale.
 /// @param x [..., width] @param table [vocabulary, width] @param targets int32 [...]
+/// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>
 [[nodiscard]] auto linear_cross_entropy(X&& x, Parameter<C, R, E, Z, T>& table, const ShardedTensor<I, Id, T>& targets,
+                                        const CrossEntropyOptions& options = {},
                                         SourceLocation where = SourceLocation::current()) {
   auto operand = detail::operand_of(std::forward<X>(x), where);
   auto weight = detail::operand_of(table, where);
@@ -147,7 +137,7 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, La
   detail::TapeCore& tape = operand.tape();
   if (tape.checks_inputs())
     require_equal_inputs(targets, where);
-  return tape.record<Node>(where, std::move(operand), std::move(weight), targets.share()).take_loss();
+  return tape.record<Node>(where, std::move(operand), std::move(weight), targets.share(), options).take_loss();
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

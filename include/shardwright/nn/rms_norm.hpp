@@ -24,19 +24,6 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-namespace detail {
-
-template <LayoutType X, int dimensions>
-struct GainGradientOf {
-  using type = typename GainGradientOf<ReductionLayout<Sum, 0, X>, dimensions - 1>::type;
-};
-template <LayoutType X>
-struct GainGradientOf<X, 1> {
-  using type = X;
-};
-
-} // namespace detail
-
 /// @brief Layout of one number per row of X: X without its last dimension, which must not be sharded.
 template <LayoutType X>
 using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::rms_norm, X>>;
@@ -44,8 +31,7 @@ using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation:
 /// @brief Layout of the gradient of a norm's gain: a sum over all rows, so Partial<Sum> over every axis that
 /// shards them.
 template <LayoutType X>
-using GainGradientLayout =
-    typename detail::GainGradientOf<RowwiseLayout<operation::rms_norm, X>, X::tensor_rank>::type;
+using GainGradientLayout = LeadingSumLayout<RowwiseLayout<operation::rms_norm, X>, X::tensor_rank - 1>;
 
 /// @brief A normed tensor, with what its gradient needs; statistics are of the MainElement.
 template <LayoutType X, class Element, class Target>

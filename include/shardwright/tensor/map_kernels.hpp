@@ -11,7 +11,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <cmath>
 #include <cstddef>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -28,42 +27,6 @@ template <class Tensor>
                                                                           tensor.local_size());
 }
 
-struct ExpFunction {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
-    return std::exp(x);
-  }
-};
-struct LogFunction {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
-    return std::log(x);
-  }
-};
-struct SqrtFunction {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
-    return std::sqrt(x);
-  }
-};
-struct SquareFunction {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
-    return x * x;
-  }
-};
-struct TanhFunction {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
-    return std::tanh(x);
-  }
-};
-struct SigmoidFunction {
-  template <class Element>
-  SHARDWRIGHT_FUNCTION Element operator()(Element x) const {
-    return Element(1) / (Element(1) + std::exp(-x));
-  }
-};
 template <class Number>
 struct ScaleFunction {
   double factor;
@@ -82,14 +45,6 @@ struct MapKernel {
   }
 };
 
-/// out[i] = function(in[i]); `out` may be `in`.
-template <class Function, class Execution, class In, class Out>
-void map_elements(const Execution& execution, const In& in, const Out& out, const Function& function = {}) {
-  using Element = typename Out::value_type;
-  kernels::detail::run("sw::map", execution, out.extent(0),
-                       MapKernel<Element, Function>{in.data(), out.data(), function});
-}
-
 /// One element per index.
 template <class Element, class Operation>
 struct CombineKernel {
@@ -98,8 +53,7 @@ struct CombineKernel {
   Element* out;
   std::size_t period;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    out[i] =
-        static_cast<Element>(Operation::template combine<MainElement<Element>>(left[i], right[i % period]));
+    out[i] = static_cast<Element>(Operation::template of<MainElement<Element>>(left[i], right[i % period]));
   }
 };
 /// One repetition of the right operand per index.
@@ -112,7 +66,7 @@ struct CombineRowKernel {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
     for (std::size_t i = 0; i < period; ++i)
       out[row * period + i] = static_cast<Element>(
-          Operation::template combine<MainElement<Element>>(left[row * period + i], right[i]));
+          Operation::template of<MainElement<Element>>(left[row * period + i], right[i]));
   }
 };
 

@@ -6,6 +6,7 @@
 /// targets.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <array>
@@ -95,10 +96,10 @@ struct DestinationOf {
 };
 
 /// Names the operand that is not a sharded tensor.
-template <class Operand>
+template <class Given>
 struct ShardedOperand {
   static_assert(
-      is_sharded_tensor<Operand>,
+      Operand<Given>,
       "Operation: sharded and plain tensors must not mix (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)");
 };
 
@@ -106,7 +107,7 @@ struct ShardedOperand {
 template <class First, class Second>
 [[nodiscard]] auto mixed_operands(const First& first, const Second& second, SourceLocation where) {
   static_assert(sizeof(ShardedOperand<First>) != 0 && sizeof(ShardedOperand<Second>) != 0);
-  if constexpr (is_sharded_tensor<First>)
+  if constexpr (Operand<First>)
     return ShardedTensor<InvalidLayout, typename First::value_type, typename First::target>(first.resources(),
                                                                                             {}, where);
   else
@@ -114,8 +115,8 @@ template <class First, class Second>
         second.resources(), {}, where);
 }
 
-/// One sharded operand and one that is not.
+/// One operand of typed operations and something else.
 template <class First, class Second>
-concept MixedOperands = bool(is_sharded_tensor<First> != is_sharded_tensor<Second>);
+concept MixedOperands = bool(Operand<First> != Operand<Second>);
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

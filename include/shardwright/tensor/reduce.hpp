@@ -2,11 +2,14 @@
 #pragma once
 
 /// @file
-/// @brief Reductions of sharded tensors over one dimension or all: local sums that leave Partial where it was
-/// sharded.
+/// @brief Reductions over one dimension or all, of which sums and means have gradients: local sums that leave
+/// Partial where the input was sharded.
 
 #include <shardwright/core/element.hpp>
+#include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -16,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -55,6 +59,15 @@ SHARDWRIGHT_FUNCTION constexpr Accumulator reduced(Accumulator left, Accumulator
     return left + right;
 }
 
+/// A reduced number times a factor, which is 1 where the number is an integer.
+template <class Element>
+SHARDWRIGHT_FUNCTION constexpr Element scaled(AccumulatorOf<Element> sum, double factor) {
+  if constexpr (RealElement<Element>)
+    return static_cast<Element>(sum * factor);
+  else
+    return static_cast<Element>(sum);
+}
+
 /// out[outer, inner] over in[outer, middle, inner], in order of the middle index.
 template <ReduceOp op, class Element>
 struct ReduceDimension {
@@ -62,12 +75,13 @@ struct ReduceDimension {
   Element* out;
   std::size_t middle;
   std::size_t inner;
+  double factor;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     auto sum = reduction_start<op, Element>;
     const Element* from = in + i / inner * middle * inner + i % inner;
     for (std::size_t m = 0; m < middle; ++m)
       sum = reduced<op>(sum, static_cast<AccumulatorOf<Element>>(from[m * inner]));
-    out[i] = static_cast<Element>(sum);
+    out[i] = scaled<Element>(sum, factor);
   }
 };
 
@@ -79,17 +93,18 @@ struct ReduceBlocks {
   Out* out;
   std::size_t count;
   std::size_t block_size;
+  double factor = 1;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
     auto sum = reduction_start<op, Out>;
     const std::size_t end = (block + 1) * block_size < count ? (block + 1) * block_size : count;
     for (std::size_t i = block * block_size; i < end; ++i)
       sum = reduced<op>(sum, static_cast<AccumulatorOf<Out>>(in[i]));
-    out[block] = static_cast<Out>(sum);
+    out[block] = scaled<Out>(sum, factor);
   }
 };
 
 template <class Op, class Input, class Result>
-void reduce_all_blocks(const Input& input, Result& out) {
+void reduce_all_blocks(const Input& input, Result& out, double factor) {
   using Element = typename Input::value_type;
   using Accumulator = AccumulatorOf<Element>;
   const std::size_t count = input.local_size();
@@ -102,60 +117,164 @@ void reduce_all_blocks(const Input& input, Result& out) {
       ReduceBlocks<Op::value, Element, Accumulator>{input.data(), sums, count, reduction_block});
   kernels::detail::run(
       "sw::reduce", resources.execution(), 1,
-      ReduceBlocks<Op::value, Accumulator, Element>{sums, out.mutable_data(), blocks, blocks});
+      ReduceBlocks<Op::value, Accumulator, Element>{sums, out.mutable_data(), blocks, blocks, factor});
+}
+
+template <class Op>
+struct NoAverage {
+  static constexpr bool value = !std::is_same_v<Op, Avg>;
+  static_assert(
+      value,
+      "reduce: an average must be a Sum that is scaled once (take mean, or reduce with Sum and scale by 1 / extent)");
+};
+
+/// Values of a tape have gradients, tensors have none.
+template <class Op, class X>
+struct ReductionWithGradient {
+  static constexpr bool value = AnyShardedTensor<X> || std::is_same_v<Op, Sum>;
+  static_assert(
+      value,
+      "reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is none of the tape's)");
+};
+
+/// The gradient of a sum: a number of the result's gradient for each element that was summed, times the
+/// factor.
+template <class X, class G>
+[[nodiscard]] auto repeated(const G& y_gradient, const X& x, std::size_t middle, std::size_t inner,
+                            double factor) {
+  ShardedTensor<Gradient<typename X::layout>, typename G::value_type, typename G::target> out(
+      y_gradient.resources(), x.shape());
+  kernels::repeat(out.execution(), factor, vector_of(y_gradient), middle, inner, mutable_vector_of(out));
+  return out;
 }
 
 } // namespace detail
+
+namespace operation {
+
+/// @brief A reduction over one dimension, or the mean, with the gradient of a sum: the result's, repeated.
+template <class Op, int dimension>
+struct Reduce {
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  bool mean = false; ///< Times 1 / extent.
+
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+    using Result = detail::ResultTensor<ReductionLayout<Op, dimension, typename X::layout>, X>;
+    if constexpr (detail::any_invalid<typename Result::layout>) {
+      return Result(x.resources(), {}, where);
+    } else {
+      typename Result::Shape shape{};
+      for (std::size_t d = 0; d < shape.size(); ++d)
+        shape[d] = x.shape()[d < static_cast<std::size_t>(dimension) ? d : d + 1];
+      Result out(x.resources(), shape, where);
+      const auto [middle, inner] = extents(x);
+      using Kernel = detail::ReduceDimension<Op::value, typename X::value_type>;
+      kernels::detail::run("sw::reduce", x.execution(), out.local_size(),
+                           Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
+      return out;
+    }
+  }
+  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, const X& x, const Y&) const {
+    const auto [middle, inner] = extents(x);
+    return detail::repeated(y_gradient, x, middle, inner, factor_of(x));
+  }
+
+private:
+  struct Extents {
+    std::size_t middle;
+    std::size_t inner;
+  };
+  template <class X>
+  [[nodiscard]] static Extents extents(const X& x) {
+    Extents out{static_cast<std::size_t>(x.local_shape()[static_cast<std::size_t>(dimension)]), 1};
+    for (std::size_t d = dimension + 1; d < x.local_shape().size(); ++d)
+      out.inner *= static_cast<std::size_t>(x.local_shape()[d]);
+    return out;
+  }
+  template <class X>
+  [[nodiscard]] double factor_of(const X& x) const {
+    return mean ? 1 / static_cast<double>(x.shape()[static_cast<std::size_t>(dimension)]) : 1;
+  }
+};
+
+/// @brief A reduction over all dimensions, or the mean, with the gradient of a sum.
+template <class Op>
+struct ReduceAll {
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  bool mean = false; ///< Times 1 / size.
+
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+    using Result = detail::ResultTensor<ReduceAllLayout<Op, typename X::layout>, X>;
+    Result out(x.resources(), {}, where);
+    if constexpr (!detail::any_invalid<typename Result::layout>)
+      detail::reduce_all_blocks<Op>(x, out, factor_of(x));
+    return out;
+  }
+  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, const X& x, const Y&) const {
+    return detail::repeated(y_gradient, x, x.local_size(), 1, factor_of(x));
+  }
+
+private:
+  template <class X>
+  [[nodiscard]] double factor_of(const X& x) const {
+    return mean ? 1 / static_cast<double>(x.size()) : 1;
+  }
+};
+
+} // namespace operation
 
 /// @brief Reduces one dimension away with `Op`: where it is sharded, the result is Partial<Op> over those
 /// axes.
 ///
 /// No communication; redistribute finishes the result. Sums of float run in double, in a fixed order.
-/// An empty block gives the operation's neutral element. @tparam Op Sum, Product, Max or Min
-template <Reduction Op, int dimension, AnyShardedTensor Input>
-[[nodiscard]] auto reduce(const Input& input, SourceLocation where = SourceLocation::current()) {
-  static_assert(
-      !std::is_same_v<Op, Avg>,
-      "reduce: an average must be a Sum that is scaled once (reduce with Sum, and scale by 1 / extent)");
-  using Result = detail::ResultTensor<ReductionLayout<Op, dimension, typename Input::layout>, Input>;
-  if constexpr (detail::any_invalid<typename Result::layout>) {
-    return Result(input.resources(), {}, where);
-  } else {
-    typename Result::Shape shape{};
-    for (std::size_t d = 0; d < shape.size(); ++d)
-      shape[d] = input.shape()[d < static_cast<std::size_t>(dimension) ? d : d + 1];
-    Result out(input.resources(), shape, where);
-    std::size_t inner = 1;
-    for (std::size_t d = dimension + 1; d < input.local_shape().size(); ++d)
-      inner *= static_cast<std::size_t>(input.local_shape()[d]);
-    const auto middle = static_cast<std::size_t>(input.local_shape()[static_cast<std::size_t>(dimension)]);
-    using Kernel = detail::ReduceDimension<Op::value, typename Input::value_type>;
-    kernels::detail::run("sw::reduce", input.execution(), out.local_size(),
-                         Kernel{input.data(), out.mutable_data(), middle, inner});
-    return out;
-  }
+/// An empty block gives the operation's neutral element. On a tape, Sum alone has a gradient.
+/// @tparam Op Sum, Product, Max or Min
+template <Reduction Op, int dimension, Operand X>
+[[nodiscard]] auto reduce(X&& x, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::NoAverage<Op>::value && detail::ReductionWithGradient<Op, X>::value)
+    return apply(operation::Reduce<Op, dimension>{}, where, std::forward<X>(x));
+  else
+    return apply(operation::Reduce<Sum, dimension>{}, where, std::forward<X>(x));
 }
 
 /// @brief Reduces all dimensions to one number, a tensor of rank 0.
 ///
 /// No communication; Partial<Op> over the axes that shard the input. Blocks of 4096 elements are summed in
-/// order, and then their sums, in double precision for floating-point elements.
-template <Reduction Op, AnyShardedTensor Input>
-[[nodiscard]] auto reduce_all(const Input& input, SourceLocation where = SourceLocation::current()) {
-  static_assert(
-      !std::is_same_v<Op, Avg>,
-      "reduce_all: an average must be a Sum that is scaled once (reduce with Sum, and scale by 1 / size())");
-  using Result = detail::ResultTensor<ReduceAllLayout<Op, typename Input::layout>, Input>;
-  Result out(input.resources(), {}, where);
-  if constexpr (!detail::any_invalid<typename Result::layout>)
-    detail::reduce_all_blocks<Op>(input, out);
-  return out;
+/// order, and then their sums, in double precision for floating-point elements. On a tape, Sum alone has a
+/// gradient.
+template <Reduction Op, Operand X>
+[[nodiscard]] auto reduce_all(X&& x, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::NoAverage<Op>::value && detail::ReductionWithGradient<Op, X>::value)
+    return apply(operation::ReduceAll<Op>{}, where, std::forward<X>(x));
+  else
+    return apply(operation::ReduceAll<Sum>{}, where, std::forward<X>(x));
 }
 
-/// @brief reduce with Sum.
-template <int dimension, AnyShardedTensor Input>
-[[nodiscard]] auto sum(const Input& input, SourceLocation where = SourceLocation::current()) {
-  return reduce<Sum, dimension>(input, where);
+/// @brief reduce with Sum; without a dimension, reduce_all.
+template <int dimension, Operand X>
+[[nodiscard]] auto sum(X&& x, SourceLocation where = SourceLocation::current()) {
+  return reduce<Sum, dimension>(std::forward<X>(x), where);
+}
+template <Operand X>
+[[nodiscard]] auto sum(X&& x, SourceLocation where = SourceLocation::current()) {
+  return reduce_all<Sum>(std::forward<X>(x), where);
+}
+
+/// @brief The mean over one dimension, or over all: a sum that is divided once by the whole extent, so
+/// Partial<Sum>, and not Avg, over the axes that shard what is summed. Real elements.
+template <int dimension, Operand X>
+[[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::Reduce<Sum, dimension>{.mean = true}, where, std::forward<X>(x));
+}
+template <Operand X>
+[[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::ReduceAll<Sum>{.mean = true}, where, std::forward<X>(x));
 }
 
 /// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that make it.

@@ -8,9 +8,17 @@
 #include <shardwright/tensor/map_kernels.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Whether an operand is a read-only handle that the caller gives away: its memory may become that of a
+/// result.
+template <class Given>
+inline constexpr bool gives_memory = false;
+template <class L, class Element, class Target>
+inline constexpr bool gives_memory<ShardedTensor<L, const Element, Target>&&> = true;
 
 /// A result of an operand's shape, and where the operand's elements are: kernels that read an element before
 /// they write it may work in place.
@@ -30,8 +38,10 @@ template <class L, class Element, class Target>
   return {from, TensorAccess::take<Owner>(std::move(operand))};
 }
 template <class L, class Element, class Target>
-[[nodiscard]] Reused<L, Element, Target> reuse(const ShardedTensor<L, const Element, Target>& operand) {
-  return {operand.data(), ShardedTensor<L, Element, Target>(operand.resources(), operand.shape())};
+[[nodiscard]] Reused<L, std::remove_const_t<Element>, Target>
+reuse(const ShardedTensor<L, Element, Target>& operand) {
+  return {operand.data(),
+          ShardedTensor<L, std::remove_const_t<Element>, Target>(operand.resources(), operand.shape())};
 }
 
 /// An operand as an owner: itself where this is its last handle, else a copy.

@@ -225,7 +225,10 @@ private:
 
   static Shape checked_local_shape(const detail::MeshCore& core, const Shape& shape, SourceLocation where) {
     detail::check_shape(shape, sizeof(Element), where);
-    return detail::local_shape_of<LayoutType>(core, shape);
+    if constexpr (tensor_rank == 0)
+      return detail::local_shape_of<LayoutType>(core, Shape{}); // g++ 12 takes an empty shape for uninitialised
+    else
+      return detail::local_shape_of<LayoutType>(core, shape);
   }
 
   void require_memory() const {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -52,13 +53,6 @@ private:
 
 } // namespace detail
 
-/// @brief A LossSum with its TokenCount.
-template <LayoutType L>
-struct CountedLoss {
-  LossSum<L> loss;
-  TokenCount<L> tokens;
-};
-
 /// @brief A LossSum with its TokenCount in the memory of a device; move-only.
 template <LayoutType L, class Target>
 class DeviceLoss : public detail::DeviceSums<Target> {
@@ -73,5 +67,25 @@ public:
     return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
   }
 };
+
+/// @brief Where the loss of a target's kernels is: on the host, or in the device's memory.
+template <LayoutType L, class Target>
+using CountedLossOn =
+    std::conditional_t<bool(Target::host_accessible), CountedLoss<L>, DeviceLoss<L, Target>>;
+
+namespace detail {
+
+/// Sums that kernels have left: loss and count.
+template <LayoutType L, class Target>
+[[nodiscard]] CountedLossOn<L, Target> counted_loss(Scalars<2, Target>&& totals) {
+  if constexpr (Target::host_accessible) {
+    const auto host = totals.read();
+    return {{host[0]}, {static_cast<std::int64_t>(std::llround(host[1]))}};
+  } else {
+    return CountedLossOn<L, Target>(std::move(totals));
+  }
+}
+
+} // namespace detail
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -128,6 +128,15 @@ private:
 
 namespace detail {
 
+/// The exponent of a loss scale, where kernels read it.
+template <class Target>
+[[nodiscard]] LossExponent exponent_of(const LossScaleOn<Target>& scale) {
+  if constexpr (Target::host_accessible)
+    return {nullptr, scale.exponent()};
+  else
+    return scale.exponent();
+}
+
 /// A gradient in the element of activations, times the scale.
 template <class To, LayoutType L, class From, class Target>
 [[nodiscard]] ShardedTensor<L, To, Target> scale_and_narrow(ShardedTensor<L, From, Target>&& gradient,

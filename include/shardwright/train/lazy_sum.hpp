@@ -4,7 +4,9 @@
 /// @file
 /// @brief Sums that are not computed until somebody reads them, so that a norm may do it in its own pass.
 
+#include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/var.hpp>
 
@@ -13,7 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// y = left + right. Both are read when the sum is recorded, which is when transitions run; the addition waits.
+/// y = left + right. Both are read when the sum is recorded, which is when transitions run; the addition
+/// waits.
 template <class Left, class Right>
 class SumNode final : public TapeNode, public LazySum<typename Left::Value> {
   using Value = typename Left::Value;
@@ -75,18 +78,27 @@ private:
   std::optional<Pair> terms_;
 };
 
+/// A value on a tape, in a layout: no parameter.
+template <class Type>
+concept TapeValue = TapeOperand<Type> && requires(const std::remove_cvref_t<Type>& value) {
+  value.tape();
+};
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The sum of two values of one layout. It is computed where somebody reads it, by a norm in its own pass.
+/// @brief The sum of two values of one layout. It is computed where somebody reads it, by a norm in its own
+/// pass.
 /// @throws InvalidArgument where the extents differ.
-template <detail::TapeOperand Left, detail::TapeOperand Right>
-requires std::is_same_v<typename std::remove_cvref_t<Left>::layout, typename std::remove_cvref_t<Right>::layout>
-[[nodiscard]] auto operator+(Left&& left, Right&& right) {
-  auto first = detail::operand_of(std::forward<Left>(left), SourceLocation{});
-  auto second = detail::operand_of(std::forward<Right>(right), SourceLocation{});
-  detail::require_shape("add", "right operand", second.shape(), first.shape(), first.resources().core(), SourceLocation{});
+template <detail::TapeValue Left, detail::TapeValue Right>
+requires std::is_same_v < typename std::remove_cvref_t<Left>::layout,
+typename std::remove_cvref_t<Right>::layout >
+    [[nodiscard]] auto apply(const operation::Add&, SourceLocation where, Left&& left, Right&& right) {
+  auto first = detail::operand_of(std::forward<Left>(left), where);
+  auto second = detail::operand_of(std::forward<Right>(right), where);
+  detail::require_shape("add", "right operand", second.shape(), first.shape(), first.resources().core(),
+                        where);
   using Node = detail::SumNode<decltype(first), decltype(second)>;
   detail::TapeCore& tape = first.tape();
   return Var(tape.add<Node>(std::move(first), std::move(second)).result());

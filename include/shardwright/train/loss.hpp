@@ -30,6 +30,23 @@ struct TokenCount {
   std::int64_t value = 0;
 };
 
+/// @brief A LossSum with its TokenCount: what a loss gives on a host.
+template <LayoutType L>
+struct CountedLoss {
+  using layout = L;
+  LossSum<L> loss;
+  TokenCount<L> tokens;
+
+  /// @brief The sums of both batches.
+  CountedLoss& operator+=(const CountedLoss& other) {
+    loss.value += other.loss.value;
+    tokens.value += other.tokens.value;
+    return *this;
+  }
+  /// @brief Itself: what DeviceLoss::read gives where the sums are a device's.
+  [[nodiscard]] const CountedLoss& read() const noexcept { return *this; }
+};
+
 /// @brief A loss that was divided by its tokens, in nats per token; the same on every rank. It only reports.
 struct MeanLoss {
   double value = 0;

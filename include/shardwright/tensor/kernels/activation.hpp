@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief GELU, SiLU and ReLU, forward and backward, on contiguous views of any rank.
+/// @brief Functions of every element, forward and backward, on contiguous views of any rank: GELU, SiLU,
+/// ReLU, sigmoid, tanh, exponential, logarithm, square root, square.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
@@ -12,8 +13,12 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
+// Functions of every element, and by what a gradient is multiplied: a function of the element, or, where the
+// function says so, of the result, which then need not be computed again nor the element be kept.
+
 /// GELU in its tanh form, 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-struct Gelu {
+struct GeluTanh {
+  static constexpr bool slope_of_result = false;
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return x * sigmoid_of<Element>(Element(1.5957691216057307) * (x + Element(0.044715) * (x * x * x)));
@@ -28,7 +33,22 @@ struct Gelu {
   }
 };
 
+/// GELU as it is defined, x times the normal distribution of x.
+struct GeluErf {
+  static constexpr bool slope_of_result = false;
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+    return x * NormalDistribution<Element>(x).below;
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
+    const NormalDistribution<Element> normal(x);
+    return normal.below + x * normal.density;
+  }
+};
+
 struct Silu {
+  static constexpr bool slope_of_result = false;
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     return x * sigmoid_of<Element>(x);
@@ -41,15 +61,89 @@ struct Silu {
 };
 
 struct Relu {
+  static constexpr bool slope_of_result = true;
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
     const Lanes<Element> zero{};
     return chosen(x < zero, zero, x); // this way round a NaN stays
   }
+  /// The result is above zero where the element is.
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+    const Lanes<Element> zero{};
+    return chosen(y <= zero, zero, broadcast(Element(1)));
+  }
+};
+
+struct Sigmoid {
+  static constexpr bool slope_of_result = true;
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+    return sigmoid_of<Element>(x);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+    return y * (Element(1) - y);
+  }
+};
+
+struct Tanh {
+  static constexpr bool slope_of_result = true;
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+    return tanh_of<Element>(x);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+    return Element(1) - y * y;
+  }
+};
+
+struct Exp {
+  static constexpr bool slope_of_result = true;
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+    return exp_of<Element>(x);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+    return y;
+  }
+};
+
+struct Log {
+  static constexpr bool slope_of_result = false;
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+    return log_of<Element>(x);
+  }
   template <class Element>
   SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
-    const Lanes<Element> zero{};
-    return chosen(x <= zero, zero, broadcast(Element(1)));
+    return Element(1) / x;
+  }
+};
+
+struct Sqrt {
+  static constexpr bool slope_of_result = true;
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+    return sqrt_of<Element>(x);
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> y) {
+    return Element(0.5) / y;
+  }
+};
+
+struct Square {
+  static constexpr bool slope_of_result = false;
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> value(Lanes<Element> x) {
+    return x * x;
+  }
+  template <class Element>
+  SHARDWRIGHT_FUNCTION static Lanes<Element> slope(Lanes<Element> x) {
+    return x + x;
   }
 };
 
@@ -84,64 +178,152 @@ struct ActivationBackward {
 };
 
 template <class Function, class Execution, KernelView X, KernelView Y>
-void activation_forward(const char* operation, const Execution& execution, const X& x, const Y& y) {
+void activation_forward(const char* label, const char* operation, const Execution& execution, const X& x,
+                        const Y& y) {
   using Element = typename Y::value_type;
   const auto from = flat_span_of(x, operation);
   const auto to = flat_span_of(y, operation);
   require(from.size == to.size, operation, "input and output must have the same size.");
-  run_elementwise<Element>(operation, execution, to.size,
+  run_elementwise<Element>(label, execution, to.size,
                            ActivationForward<Element, Function>{from.data, to.data});
 }
 
 template <class Function, class Execution, KernelView X, KernelView DY, KernelView DX>
-void activation_backward(const char* operation, const Execution& execution, const X& x, const DY& dy,
-                         const DX& dx) {
+void activation_backward(const char* label, const char* operation, const Execution& execution, const X& x,
+                         const DY& dy, const DX& dx) {
   using Element = typename DX::value_type;
   const auto input = flat_span_of(x, operation);
   const auto from = flat_span_of(dy, operation);
   const auto to = flat_span_of(dx, operation);
   require(input.size == to.size && from.size == to.size, operation,
           "the input and both gradients must have the same size.");
-  run_elementwise<Element>(operation, execution, to.size,
+  run_elementwise<Element>(label, execution, to.size,
                            ActivationBackward<Element, Function>{input.data, from.data, to.data});
 }
 
 } // namespace detail
 
-/// @brief y = GELU(x) in its tanh form (Hendrycks and Gimpel 2016, arXiv 1606.08415); `y` may be `x`.
+/// @brief y = GELU(x) in its tanh form (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2), as GPT-2 has
+/// it; `y` may be `x`.
 template <class Execution, KernelView X, KernelView Y>
-void gelu_forward(const Execution& execution, const X& x, const Y& y) {
-  detail::activation_forward<detail::Gelu>("gelu_forward", execution, x, y);
+void gelu_tanh_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::GeluTanh>("sw::gelu_tanh", "gelu_tanh_forward", execution, x, y);
 }
 
-/// @brief dx = dy * GELU'(x), with the x of the forward pass; `dx` may be `dy` or `x`.
+/// @brief dx = dy * GELU'(x) of the tanh form, with the x of the forward pass; `dx` may be `dy` or `x`.
 template <class Execution, KernelView X, KernelView DY, KernelView DX>
-void gelu_backward(const Execution& execution, const X& x, const DY& dy, const DX& dx) {
-  detail::activation_backward<detail::Gelu>("gelu_backward", execution, x, dy, dx);
+void gelu_tanh_backward(const Execution& execution, const X& x, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::GeluTanh>("sw::d_gelu_tanh", "gelu_tanh_backward", execution, x, dy,
+                                                dx);
+}
+
+/// @brief y = x (1 + erf(x / sqrt(2))) / 2, GELU as Hendrycks and Gimpel define it (2016, arXiv 1606.08415,
+/// section 2); `y` may be `x`.
+template <class Execution, KernelView X, KernelView Y>
+void gelu_erf_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::GeluErf>("sw::gelu_erf", "gelu_erf_forward", execution, x, y);
+}
+
+/// @brief dx = dy * GELU'(x) of the form with erf, with the x of the forward pass; `dx` may be `dy` or `x`.
+template <class Execution, KernelView X, KernelView DY, KernelView DX>
+void gelu_erf_backward(const Execution& execution, const X& x, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::GeluErf>("sw::d_gelu_erf", "gelu_erf_backward", execution, x, dy, dx);
 }
 
 /// @brief y = x * sigmoid(x); `y` may be `x`.
 template <class Execution, KernelView X, KernelView Y>
 void silu_forward(const Execution& execution, const X& x, const Y& y) {
-  detail::activation_forward<detail::Silu>("silu_forward", execution, x, y);
+  detail::activation_forward<detail::Silu>("sw::silu", "silu_forward", execution, x, y);
 }
 
 /// @brief dx = dy * d silu(x) / dx, with the x of the forward pass; `dx` may be `dy` or `x`.
 template <class Execution, KernelView X, KernelView DY, KernelView DX>
 void silu_backward(const Execution& execution, const X& x, const DY& dy, const DX& dx) {
-  detail::activation_backward<detail::Silu>("silu_backward", execution, x, dy, dx);
+  detail::activation_backward<detail::Silu>("sw::d_silu", "silu_backward", execution, x, dy, dx);
 }
 
 /// @brief y = max(x, 0), a NaN stays; `y` may be `x`.
 template <class Execution, KernelView X, KernelView Y>
 void relu_forward(const Execution& execution, const X& x, const Y& y) {
-  detail::activation_forward<detail::Relu>("relu_forward", execution, x, y);
+  detail::activation_forward<detail::Relu>("sw::relu", "relu_forward", execution, x, y);
 }
 
-/// @brief dx = dy where x > 0, else 0; `dx` may be `dy` or `x`.
+/// @brief dx = dy where x > 0, else 0, with the x of the forward pass or its result; `dx` may be `dy` or `x`.
 template <class Execution, KernelView X, KernelView DY, KernelView DX>
 void relu_backward(const Execution& execution, const X& x, const DY& dy, const DX& dx) {
-  detail::activation_backward<detail::Relu>("relu_backward", execution, x, dy, dx);
+  detail::activation_backward<detail::Relu>("sw::d_relu", "relu_backward", execution, x, dy, dx);
+}
+
+/// @brief y = 1 / (1 + exp(-x)) of every element; `y` may be `x`.
+template <class Execution, KernelView X, KernelView Y>
+void sigmoid_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::Sigmoid>("sw::sigmoid", "sigmoid_forward", execution, x, y);
+}
+
+/// @brief dx = dy * y (1 - y), with the result y of the forward pass; `dx` may be either.
+template <class Execution, KernelView V, KernelView DY, KernelView DX>
+void sigmoid_backward(const Execution& execution, const V& y, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::Sigmoid>("sw::d_sigmoid", "sigmoid_backward", execution, y, dy, dx);
+}
+
+/// @brief y = tanh(x) of every element; `y` may be `x`.
+template <class Execution, KernelView X, KernelView Y>
+void tanh_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::Tanh>("sw::tanh", "tanh_forward", execution, x, y);
+}
+
+/// @brief dx = dy * (1 - y^2), with the result y of the forward pass; `dx` may be either.
+template <class Execution, KernelView V, KernelView DY, KernelView DX>
+void tanh_backward(const Execution& execution, const V& y, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::Tanh>("sw::d_tanh", "tanh_backward", execution, y, dy, dx);
+}
+
+/// @brief y = exp(x) of every element; `y` may be `x`.
+template <class Execution, KernelView X, KernelView Y>
+void exp_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::Exp>("sw::exp", "exp_forward", execution, x, y);
+}
+
+/// @brief dx = dy * y, with the result y of the forward pass; `dx` may be either.
+template <class Execution, KernelView V, KernelView DY, KernelView DX>
+void exp_backward(const Execution& execution, const V& y, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::Exp>("sw::d_exp", "exp_backward", execution, y, dy, dx);
+}
+
+/// @brief y = the natural logarithm of every element; `y` may be `x`.
+template <class Execution, KernelView X, KernelView Y>
+void log_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::Log>("sw::log", "log_forward", execution, x, y);
+}
+
+/// @brief dx = dy / x, with the x of the forward pass; `dx` may be either.
+template <class Execution, KernelView V, KernelView DY, KernelView DX>
+void log_backward(const Execution& execution, const V& x, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::Log>("sw::d_log", "log_backward", execution, x, dy, dx);
+}
+
+/// @brief y = the square root of every element; `y` may be `x`.
+template <class Execution, KernelView X, KernelView Y>
+void sqrt_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::Sqrt>("sw::sqrt", "sqrt_forward", execution, x, y);
+}
+
+/// @brief dx = dy / (2 y), with the result y of the forward pass; `dx` may be either.
+template <class Execution, KernelView V, KernelView DY, KernelView DX>
+void sqrt_backward(const Execution& execution, const V& y, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::Sqrt>("sw::d_sqrt", "sqrt_backward", execution, y, dy, dx);
+}
+
+/// @brief y = x^2 of every element; `y` may be `x`.
+template <class Execution, KernelView X, KernelView Y>
+void square_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::activation_forward<detail::Square>("sw::square", "square_forward", execution, x, y);
+}
+
+/// @brief dx = dy * 2 x, with the x of the forward pass; `dx` may be either.
+template <class Execution, KernelView V, KernelView DY, KernelView DX>
+void square_backward(const Execution& execution, const V& x, const DY& dy, const DX& dx) {
+  detail::activation_backward<detail::Square>("sw::d_square", "square_backward", execution, x, dy, dx);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -16,6 +16,18 @@
 #include <type_traits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+/// @brief Which targets count, and how much of each goes to all words alike.
+struct TargetRule {
+  std::int32_t ignored = -1; ///< Targets of this id do not count, nor do negative ones.
+  double smoothing = 0;      ///< In [0, 1).
+  double vocabulary = 1;     ///< Words of all blocks; for the smoothing.
+
+  [[nodiscard]] SHARDWRIGHT_FUNCTION bool counts(std::int32_t target) const {
+    return target >= 0 && target != ignored;
+  }
+};
+
 namespace detail {
 
 template <class Element>
@@ -50,6 +62,7 @@ struct RowExponentials {
   std::int64_t first_id;
   Number* sum;
   Number* target_logit;
+  TargetRule rule;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* row = logits.row(i);
@@ -62,12 +75,24 @@ struct RowExponentials {
         },
         row);
     const Number whole = sum_of<Number>(total);
+    const Number of_all = rule.smoothing > 0 ? smoothed(row) : Number(0);
     if (!first_lane())
       return;
     sum[i] = whole;
     const std::int64_t target = targets[i] - first_id;
-    const bool here = targets[i] >= 0 && target >= 0 && target < static_cast<std::int64_t>(logits.columns);
-    target_logit[i] = here ? static_cast<Number>(row[target]) : Number(0);
+    const bool here =
+        rule.counts(targets[i]) && target >= 0 && target < static_cast<std::int64_t>(logits.columns);
+    const Number own = here ? static_cast<Number>(row[target]) : Number(0);
+    target_logit[i] = rule.smoothing > 0 ? static_cast<Number>(1 - rule.smoothing) * own + of_all : own;
+  }
+
+private:
+  /// The part of all words alike in a target's logit.
+  SHARDWRIGHT_FUNCTION Number smoothed(const Element* row) const {
+    Lanes<Number> total{};
+    for_chunks<Number, 4>(
+        0, logits.columns, [row, &total](auto chunk, std::size_t c) { total += chunk.load(row + c); }, row);
+    return static_cast<Number>(rule.smoothing / rule.vocabulary) * sum_of<Number>(total);
   }
 };
 
@@ -78,9 +103,10 @@ struct TokenLoss {
   const Element* target_logit;
   const std::int32_t* targets;
   Element* loss;
+  TargetRule rule;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    loss[i] = targets[i] < 0 ? Element(0) : std::log(sum[i]) + (maximum[i] - target_logit[i]);
+    loss[i] = rule.counts(targets[i]) ? std::log(sum[i]) + (maximum[i] - target_logit[i]) : Element(0);
   }
 };
 
@@ -96,6 +122,7 @@ struct SumLosses {
   std::size_t count;
   double* result;
   bool add;
+  TargetRule rule;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { (*this)(LoneWarp{}); }
   template <KernelBlock Block>
@@ -104,7 +131,7 @@ struct SumLosses {
     double tokens = 0.0;
     for (std::size_t i = block_thread(block); i < count; i += warps * lane_threads) {
       losses += static_cast<double>(loss[i]);
-      tokens += targets[i] < 0 ? 0.0 : 1.0;
+      tokens += rule.counts(targets[i]) ? 1.0 : 0.0;
     }
     auto* const shared = reinterpret_cast<double*>(block.shared());
     losses = sum_over_block<warps>(block, losses, shared);
@@ -127,11 +154,12 @@ struct LogitGradient {
   std::int64_t first_id;
   Number scale;
   MatrixSpan<Out> gradient;
+  TargetRule rule;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* row = logits.row(i);
     Out* out = gradient.row(i);
-    if (targets[i] < 0) {
+    if (!rule.counts(targets[i])) {
       for_chunks<Number>(
           0, logits.columns, [out](auto chunk, std::size_t c) { chunk.store(out + c, Lanes<Number>{}); },
           out);
@@ -143,20 +171,30 @@ struct LogitGradient {
     const bool here = target >= 0 && target < static_cast<std::int64_t>(logits.columns);
     const Number target_logit = here ? static_cast<Number>(row[target]) : Number(0);
     sync_lanes(); // all have read what one overwrites
-    for_chunks<Number>(
-        0, logits.columns,
-        [row, out, shift, factor](auto chunk, std::size_t c) {
-          chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
-        },
-        row, out);
+    const Number less = static_cast<Number>(rule.smoothing / rule.vocabulary) * scale;
+    if (rule.smoothing > 0)
+      for_chunks<Number>(
+          0, logits.columns,
+          [row, out, shift, factor, less](auto chunk, std::size_t c) {
+            chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor - less);
+          },
+          row, out);
+    else
+      for_chunks<Number>(
+          0, logits.columns,
+          [row, out, shift, factor](auto chunk, std::size_t c) {
+            chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
+          },
+          row, out);
     sync_lanes();
     if (!here || !first_lane())
       return;
     // A probability near 1 must not be rounded before the difference.
+    const Number own = rule.smoothing > 0 ? static_cast<Number>(1 - rule.smoothing) * scale : scale;
     if constexpr (is_narrow<Out>)
-      out[target] = Out(std::exp(target_logit - shift) * factor - scale);
+      out[target] = Out(std::exp(target_logit - shift) * factor - (rule.smoothing > 0 ? less + own : own));
     else
-      out[target] -= scale;
+      out[target] -= own;
   }
 };
 
@@ -193,10 +231,12 @@ void cross_entropy_row_max(const Execution& execution, const Logits& logits, con
 /// @param first_id      first id of this block
 /// @param row_sum       [tokens]; combine over the ranks by sum
 /// @param target_logit  [tokens]; combine over the ranks by sum
+/// @param rule          with a smoothing, target_logit is the mean of logits that the target's distribution
+/// gives
 template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Targets, KernelVector Rows>
 void cross_entropy_row_sums(const Execution& execution, const Logits& logits, const Max& row_max,
                             const Targets& targets, std::int64_t first_id, const Rows& row_sum,
-                            const Rows& target_logit) {
+                            const Rows& target_logit, const TargetRule& rule = {}) {
   using Element = typename Logits::non_const_value_type;
   detail::require_rows("cross_entropy_row_sums", targets, logits, row_max, row_sum, target_logit);
   const auto in = detail::span_of(logits);
@@ -206,7 +246,8 @@ void cross_entropy_row_sums(const Execution& execution, const Logits& logits, co
                                                      targets.data(),
                                                      first_id,
                                                      row_sum.data(),
-                                                     target_logit.data()});
+                                                     target_logit.data(),
+                                                     rule});
 }
 
 /// @brief loss = log(row_sum) + row_max - target_logit per token, with values over all blocks; 0 for masked
@@ -214,12 +255,13 @@ void cross_entropy_row_sums(const Execution& execution, const Logits& logits, co
 template <class Execution, KernelVector Max, KernelVector Sum, KernelVector Target, KernelVector Targets,
           KernelVector Loss>
 void cross_entropy_loss(const Execution& execution, const Max& row_max, const Sum& row_sum,
-                        const Target& target_logit, const Targets& targets, const Loss& loss) {
+                        const Target& target_logit, const Targets& targets, const Loss& loss,
+                        const TargetRule& rule = {}) {
   using Element = typename Loss::value_type;
   detail::require_rows("cross_entropy_loss", targets, loss, row_max, row_sum, target_logit);
   detail::run("sw::token_loss", execution, loss.extent(0),
               detail::TokenLoss<Element>{row_max.data(), row_sum.data(), target_logit.data(), targets.data(),
-                                         loss.data()});
+                                         loss.data(), rule});
 }
 
 /// @brief result[0] (+)= sum of the losses, result[1] (+)= number of unmasked tokens; double, in a fixed
@@ -229,7 +271,7 @@ void cross_entropy_loss(const Execution& execution, const Max& row_max, const Su
 /// @param add     false overwrites the result
 template <class Execution, KernelVector Loss, KernelVector Targets, KernelVector Result>
 void sum_losses(const Execution& execution, const Loss& loss, const Targets& targets, const Result& result,
-                bool add = false) {
+                bool add = false, const TargetRule& rule = {}) {
   using Element = typename Loss::non_const_value_type;
   static_assert(std::is_same_v<typename Result::value_type, double>,
                 "sum_losses: the result must be double.");
@@ -239,11 +281,11 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
     using Sum = detail::SumLosses<Element, 32>;
     detail::BlockLauncher<Execution>::run(
         execution, 1, Sum::shared_bytes,
-        Sum{loss.data(), targets.data(), loss.extent(0), result.data(), add});
+        Sum{loss.data(), targets.data(), loss.extent(0), result.data(), add, rule});
   } else {
     detail::run_lanes(
         "sw::sum_losses", execution, 1,
-        detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add});
+        detail::SumLosses<Element>{loss.data(), targets.data(), loss.extent(0), result.data(), add, rule});
   }
 }
 
@@ -256,7 +298,7 @@ template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector S
           KernelMatrix Gradient>
 void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,
                             const Sum& row_sum, const Targets& targets, std::int64_t first_id, double scale,
-                            const Gradient& gradient) {
+                            const Gradient& gradient, const TargetRule& rule = {}) {
   using Element = typename Logits::non_const_value_type;
   using Out = typename Gradient::value_type;
   static_assert(
@@ -273,7 +315,8 @@ void cross_entropy_backward(const Execution& execution, const Logits& logits, co
                                                         targets.data(),
                                                         first_id,
                                                         static_cast<MainElement<Element>>(scale),
-                                                        detail::span_of(gradient)});
+                                                        detail::span_of(gradient),
+                                                        rule});
 }
 
 /// @brief The same in place.

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Sums over all elements in double precision and fixed order: sum of squares, count of values not
-/// finite.
+/// @brief Sums over all elements in double precision and fixed order: scalar product, sum of squares, count
+/// of values not finite.
 
 #include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
@@ -79,6 +79,67 @@ template <class Execution, class Element>
 using SquaresOn =
     std::conditional_t<runs_on_host<Execution>, SquareBlocks<Element>, SquareBlocksOfWarps<Element>>;
 
+struct ProductOf {
+  template <class Value>
+  SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) {
+    return x * y;
+  }
+};
+struct SquaredDifferenceOf {
+  template <class Value>
+  SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) {
+    return (x - y) * (x - y);
+  }
+};
+
+/// Sums of Term of the elements of two arrays, in the order of SquareBlocks.
+template <class Element, class Term>
+struct PairBlocks {
+  const Element* x;
+  const Element* y;
+  std::size_t count;
+  double* partial;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    using Number = MainElement<Element>;
+    const std::size_t end = block_end(block, reduce_block, count);
+    double sum = 0.0;
+    if constexpr (lane_threads == 1) {
+      constexpr std::size_t width = lane_count<double>;
+      constexpr std::size_t streams = width == 1 ? 1 : 4;
+      Lanes<double> sums[streams] = {};
+      std::size_t i = block * reduce_block;
+      for (; i + streams * width <= end; i += streams * width)
+        for (std::size_t s = 0; s < streams; ++s)
+          sums[s] += Term::template of<Lanes<double>>(load_as_double(x + i + s * width),
+                                                      load_as_double(y + i + s * width));
+      double rest = 0.0;
+      for (; i < end; ++i)
+        rest += Term::of(static_cast<double>(x[i]), static_cast<double>(y[i]));
+      for (std::size_t s = 1; s < streams; ++s)
+        sums[0] += sums[s];
+      sum = sum_of<double>(sums[0]) + rest;
+    } else {
+      for_chunks<Number, 4>(
+          block * reduce_block, end,
+          [from = x, by = y, &sum](auto chunk, std::size_t i) {
+            const Lanes<Number> left = chunk.load(from + i);
+            const Lanes<Number> right = chunk.load(by + i);
+            Number lefts[lane_count<Number>];
+            Number rights[lane_count<Number>];
+            __builtin_memcpy(lefts, &left, sizeof(left));
+            __builtin_memcpy(rights, &right, sizeof(right));
+            for (std::size_t k = 0; k < lane_count<Number>; ++k)
+              sum += Term::of(static_cast<double>(lefts[k]), static_cast<double>(rights[k]));
+          },
+          x, y);
+      sum = over_threads(sum, PlusLanes{});
+    }
+    if (first_lane())
+      partial[block] = sum;
+  }
+};
+
 /// Squares of floats or of doubles.
 template <class Execution>
 struct SquaresOfEither {
@@ -114,36 +175,36 @@ struct NonfiniteBlocks {
 };
 
 /// By one block of so many warps, because one warp would wait for each of its loads.
-template <class Number, unsigned count_of_warps = 1>
+template <class Number, unsigned count_of_warps = 1, class Result = Number>
 struct SumInOrder {
   static constexpr unsigned warps = count_of_warps;
   static constexpr unsigned blocks_at_once = 1;
   static constexpr std::size_t shared_bytes = warps * sizeof(Number);
   const Number* partial;
   std::size_t count;
-  Number* result;
+  Result* result;
   bool add;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const { (*this)(LoneWarp{}); }
   template <KernelBlock Block>
   SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
-    Number own = add && block_thread(block) == 0 ? *result : Number(0);
+    Number own = add && block_thread(block) == 0 ? static_cast<Number>(*result) : Number(0);
     for (std::size_t i = block_thread(block); i < count; i += warps * lane_threads)
       own += partial[i];
     const Number sum = sum_over_block<warps>(block, own, reinterpret_cast<Number*>(block.shared()));
     if (block_thread(block) == 0)
-      *result = sum;
+      *result = static_cast<Result>(sum);
   }
 };
 
-template <class Execution, class Number>
-void run_sum_in_order(const Execution& execution, const Number* partial, std::size_t count, Number* result,
+template <class Execution, class Number, class Result = Number>
+void run_sum_in_order(const Execution& execution, const Number* partial, std::size_t count, Result* result,
                       bool add) {
   if constexpr (BlockLauncher<Execution>::available) {
-    using Sum = SumInOrder<Number, 32>;
+    using Sum = SumInOrder<Number, 32, Result>;
     BlockLauncher<Execution>::run(execution, 1, Sum::shared_bytes, Sum{partial, count, result, add});
   } else {
-    run_lanes("sw::sum_order", execution, 1, SumInOrder<Number>{partial, count, result, add});
+    run_lanes("sw::sum_order", execution, 1, SumInOrder<Number, 1, Result>{partial, count, result, add});
   }
 }
 
@@ -156,6 +217,22 @@ void run_reduction(const char* operation, const Execution& execution, const X& x
   require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
   run_lanes(operation, execution, blocks, Blocks{all.data, all.size, workspace.data()});
   const typename Work::value_type* const partial = workspace.data();
+  run_sum_in_order(execution, partial, blocks, result.data(), add);
+}
+
+template <class Term, class Execution, KernelView X, KernelView Y, KernelVector Result, KernelVector Work>
+void run_pair_sum(const char* label, const char* operation, const Execution& execution, const X& x,
+                  const Y& y, const Result& result, const Work& workspace, bool add) {
+  using Element = typename X::non_const_value_type;
+  const auto left = flat_span_of(x, operation);
+  const auto right = flat_span_of(y, operation);
+  const std::size_t blocks = blocks_of(left.size, reduce_block);
+  require(left.size == right.size, operation, "both views must have the same size.");
+  require(result.extent(0) >= 1, operation, "the result must have one element.");
+  require(workspace.extent(0) >= blocks, operation, "the workspace is too small (see reduce_workspace).");
+  run_lanes(label, execution, blocks,
+            PairBlocks<Element, Term>{left.data, right.data, left.size, workspace.data()});
+  const double* const partial = workspace.data();
   run_sum_in_order(execution, partial, blocks, result.data(), add);
 }
 
@@ -175,6 +252,24 @@ void sum_of_squares(const Execution& execution, const X& x, const Result& result
   using Element = typename X::non_const_value_type;
   detail::run_reduction<detail::SquaresOn<Execution, Element>>("sum_of_squares", execution, x, result,
                                                                workspace, add);
+}
+
+/// @brief result[0] (+)= sum of x y over contiguous views of equal size, in double and rounded once to the
+/// result's element.
+/// @param workspace  double [reduce_workspace(size)]
+/// @param add        false overwrites the result
+template <class Execution, KernelView X, KernelView Y, KernelVector Result, KernelVector Work>
+void dot(const Execution& execution, const X& x, const Y& y, const Result& result, const Work& workspace,
+         bool add = false) {
+  detail::run_pair_sum<detail::ProductOf>("sw::dot", "dot", execution, x, y, result, workspace, add);
+}
+
+/// @brief result[0] (+)= sum of (x - y)^2, as dot.
+template <class Execution, KernelView X, KernelView Y, KernelVector Result, KernelVector Work>
+void squared_distance(const Execution& execution, const X& x, const Y& y, const Result& result,
+                      const Work& workspace, bool add = false) {
+  detail::run_pair_sum<detail::SquaredDifferenceOf>("sw::distance", "squared_distance", execution, x, y,
+                                                    result, workspace, add);
 }
 
 /// @brief The sum of squares of many views of float or double, in their order: on a host the bits of

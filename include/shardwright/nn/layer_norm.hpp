@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief LayerNorm with a bias or without, alone and fused with the residual addition before it.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/nn/model_plan.hpp>
+#include <shardwright/nn/norm_node.hpp>
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/tensor/kernels/layer_norm.hpp>
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/members.hpp>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Layout of the gradients of a LayerNorm's gain and bias: a sum over all rows, so Partial<Sum> over
+/// every axis that shards them.
+template <LayoutType X>
+using LayerNormGradientLayout = LeadingSumLayout<RowwiseLayout<operation::layer_norm, X>, X::tensor_rank - 1>;
+
+/// @brief Mean and inverse deviation of every row, 1 / sqrt(variance + epsilon), in the MainElement.
+template <LayoutType X, class Element, class Target>
+struct LayerNormStatistics {
+  using Rows =
+      ShardedTensor<ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::layer_norm, X>>,
+                    MainElement<Element>, Target>;
+  Rows mean;
+  Rows inverse_deviation;
+};
+
+/// @brief A normed tensor, with what its gradient needs.
+template <LayoutType X, class Element, class Target>
+struct LayerNormOutput {
+  ShardedTensor<X, Element, Target> normed;
+  LayerNormStatistics<X, Element, Target> statistics;
+};
+
+/// @brief As LayerNormOutput, with the sum that was normed.
+template <LayoutType X, class Element, class Target>
+struct AddLayerNormOutput {
+  ShardedTensor<X, Element, Target> sum;
+  ShardedTensor<X, Element, Target> normed;
+  LayerNormStatistics<X, Element, Target> statistics;
+};
+
+namespace detail {
+
+/// A gain or bias: one vector that every rank holds whole.
+template <class X, class Weight>
+struct LayerNormWeight {
+  static_assert(
+      std::is_same_v<typename Weight::layout, Layout<1>>,
+      "layer_norm: gain and bias must be replicated vectors (declare them as Layout<1>, or redistribute them)");
+  static_assert(std::is_same_v<typename Weight::value_type, typename X::value_type>,
+                "layer_norm: gain and bias must have the element type of the input (convert one first)");
+  static constexpr bool value = std::is_same_v<typename Weight::layout, Layout<1>> &&
+                                std::is_same_v<typename Weight::value_type, typename X::value_type>;
+};
+
+/// The bias that is not there.
+template <class X>
+[[nodiscard]] auto no_bias() {
+  return VectorView<const typename X::value_type, typename X::target>(nullptr, 0);
+}
+template <class X>
+[[nodiscard]] auto no_bias_gradient() {
+  return VectorView<MainElement<typename X::value_type>, typename X::target>(nullptr, 0);
+}
+
+template <class X, class Gain, class Bias>
+[[nodiscard]] auto layer_normed(const X& x, const Gain& gain, const Bias& bias, double epsilon) {
+  using L = typename X::layout;
+  using Element = typename X::value_type;
+  const auto rows = rows_shape(x.shape());
+  LayerNormOutput<L, Element, typename X::target> out{{x.resources(), x.shape()},
+                                                      {{x.resources(), rows}, {x.resources(), rows}}};
+  kernels::layer_norm_forward(x.execution(), x.local_matrix(), gain.local(), bias, epsilon,
+                              out.normed.mutable_local_matrix(), mutable_flat(out.statistics.mean),
+                              mutable_flat(out.statistics.inverse_deviation));
+  return out;
+}
+
+template <LayoutType L, class R, class Element, class Target, class Gain, class Bias>
+[[nodiscard]] AddLayerNormOutput<L, Element, Target>
+add_layer_normed(const ShardedTensor<L, R, Target>& residual, ShardedTensor<L, Element, Target>&& addition,
+                 const Gain& gain, const Bias& bias, double epsilon) {
+  const auto rows = rows_shape(residual.shape());
+  AddLayerNormOutput<L, Element, Target> out{std::move(addition),
+                                             {residual.resources(), residual.shape()},
+                                             {{residual.resources(), rows}, {residual.resources(), rows}}};
+  const auto sum = out.sum.mutable_local_matrix();
+  kernels::add_layer_norm_forward(residual.execution(), residual.local_matrix(), sum, gain.local(), bias,
+                                  epsilon, sum, out.normed.mutable_local_matrix(),
+                                  mutable_flat(out.statistics.mean),
+                                  mutable_flat(out.statistics.inverse_deviation));
+  return out;
+}
+
+/// dx in the memory of `gradient`; `stream` may be null.
+template <LayoutType L, class Element, class Target, class X, class Gain, class Stream, class DGain,
+          class DBias>
+[[nodiscard]] ShardedTensor<L, Element, Target>
+layer_norm_slopes(ShardedTensor<L, Element, Target>&& gradient, const X& x, const Gain& gain,
+                  const LayerNormStatistics<L, Element, Target>& statistics, const Stream* stream,
+                  const DGain& d_gain, bool add_gain, const DBias& d_bias, bool add_bias) {
+  ShardedTensor<L, Element, Target> out = std::move(gradient);
+  const auto rows = x.local_matrix();
+  ShardedTensor<Layout<1>, MainElement<Element>, Target> workspace(
+      x.resources(),
+      {static_cast<std::int64_t>(kernels::layer_norm_workspace(rows.extent(0), rows.extent(1)))});
+  const auto data = out.mutable_local_matrix();
+  const auto mean = flat(statistics.mean);
+  const auto inverse = flat(statistics.inverse_deviation);
+  if (stream == nullptr)
+    kernels::layer_norm_backward(out.execution(), rows, gain.local(), mean, inverse, data, data, d_gain,
+                                 d_bias, workspace.mutable_local(), add_gain, add_bias);
+  else
+    kernels::add_layer_norm_backward(out.execution(), rows, gain.local(), mean, inverse, data,
+                                     stream->local_matrix(), data, d_gain, d_bias, workspace.mutable_local(),
+                                     add_gain, add_bias);
+  return out;
+}
+
+} // namespace detail
+
+/// @brief y = (x - mean) / sqrt(variance + epsilon) * gain + bias over the last dimension (Ba et al., arXiv
+/// 1607.06450, equation 4).
+/// @param x [..., width], not Partial, width not sharded @param gain, bias [width], replicated
+template <AnyShardedTensor X, AnyShardedTensor Gain, AnyShardedTensor Bias>
+[[nodiscard]] auto layer_norm(const X& x, const Gain& gain, const Bias& bias, double epsilon) {
+  using Checked = RowwiseLayout<operation::layer_norm, typename X::layout>;
+  if constexpr (!detail::any_invalid<Checked> && detail::LayerNormWeight<X, Gain>::value &&
+                detail::LayerNormWeight<X, Bias>::value)
+    return detail::layer_normed(x, gain, bias.local(), epsilon);
+  else
+    return LayerNormOutput<InvalidLayout, typename X::value_type, typename X::target>{
+        {x.resources(), {}}, {{x.resources(), {}}, {x.resources(), {}}}};
+}
+/// @brief The same without a bias.
+template <AnyShardedTensor X, AnyShardedTensor Gain>
+[[nodiscard]] auto layer_norm(const X& x, const Gain& gain, double epsilon) {
+  using Checked = RowwiseLayout<operation::layer_norm, typename X::layout>;
+  if constexpr (!detail::any_invalid<Checked> && detail::LayerNormWeight<X, Gain>::value)
+    return detail::layer_normed(x, gain, detail::no_bias<X>(), epsilon);
+  else
+    return LayerNormOutput<InvalidLayout, typename X::value_type, typename X::target>{
+        {x.resources(), {}}, {{x.resources(), {}}, {x.resources(), {}}}};
+}
+
+/// @brief sum = residual + addition, in the memory of `addition`, and its norm, in one pass.
+template <LayoutType X, class R, class Element, class Target, class G, class B>
+[[nodiscard]] AddLayerNormOutput<X, Element, Target>
+add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
+               const ShardedTensor<Layout<1>, G, Target>& gain,
+               const ShardedTensor<Layout<1>, B, Target>& bias, double epsilon) {
+  return detail::add_layer_normed(residual, std::move(addition), gain, bias.local(), epsilon);
+}
+/// @brief The same without a bias.
+template <LayoutType X, class R, class Element, class Target, class G>
+[[nodiscard]] AddLayerNormOutput<X, Element, Target>
+add_layer_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Element, Target>&& addition,
+               const ShardedTensor<Layout<1>, G, Target>& gain, double epsilon) {
+  return detail::add_layer_normed(residual, std::move(addition), gain,
+                                  detail::no_bias<ShardedTensor<X, Element, Target>>(), epsilon);
+}
+
+namespace operation {
+
+/// @brief LayerNorm with its gradients, with a gain, or a gain and a bias.
+struct LayerNorm {
+  double epsilon;
+
+  template <class X, class... Weights>
+  [[nodiscard]] auto forward(SourceLocation, const X& x, const Weights&... weights) const {
+    auto out = shardwright::layer_norm(x, weights..., epsilon);
+    return detail::NormResult<decltype(out.normed), decltype(out.statistics)>{std::move(out.normed),
+                                                                              std::move(out.statistics)};
+  }
+  template <class X, class... Weights>
+  [[nodiscard]] auto forward_sum(SourceLocation, const X& left, X&& right, const Weights&... weights) const {
+    auto out = add_layer_norm(left, detail::owned(std::move(right)), weights..., epsilon);
+    return detail::SumNormResult<decltype(out.sum), decltype(out.normed), decltype(out.statistics)>{
+        std::move(out.sum), std::move(out.normed), std::move(out.statistics)};
+  }
+  template <class G, class X, class Statistics, class Gain, class Bias, class GainSlot, class BiasSlot>
+  [[nodiscard]] auto gradient(G&& y_gradient, const X& x, const Statistics& statistics, const G* stream,
+                              const Gain& gain, const Bias&, const GainSlot& gain_slot,
+                              const BiasSlot& bias_slot) const {
+    return detail::layer_norm_slopes(detail::owned(std::move(y_gradient)), x, gain, statistics, stream,
+                                     gain_slot.tensor.mutable_local(), gain_slot.beta != 0,
+                                     bias_slot.tensor.mutable_local(), bias_slot.beta != 0);
+  }
+  template <class G, class X, class Statistics, class Gain, class GainSlot>
+  [[nodiscard]] auto gradient(G&& y_gradient, const X& x, const Statistics& statistics, const G* stream,
+                              const Gain& gain, const GainSlot& gain_slot) const {
+    return detail::layer_norm_slopes(detail::owned(std::move(y_gradient)), x, gain, statistics, stream,
+                                     gain_slot.tensor.mutable_local(), gain_slot.beta != 0,
+                                     detail::no_bias_gradient<X>(), false);
+  }
+};
+
+} // namespace operation
+
+namespace detail {
+
+template <class X, class... Weights>
+[[nodiscard]] auto record_layer_norm(double epsilon, SourceLocation where, X x, Weights... weights) {
+  using Node = NormNode<operation::LayerNorm, X, Weights...>;
+  TapeCore& tape = x.tape();
+  return Var(
+      tape.record<Node>(operation::LayerNorm{epsilon}, where, std::move(x), std::move(weights)...).result());
+}
+
+} // namespace detail
+
+/// @brief layer_norm of a value on a tape with a gain and a bias that are parameters. Where `x` is a sum that
+/// nobody has read yet, one pass over memory computes both.
+template <detail::TapeOperand X, class C, class R, class E, class Z, class T, class BC, class BR, class BE,
+          class BZ, class BT>
+[[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, Parameter<BC, BR, BE, BZ, BT>& bias,
+                              double epsilon, SourceLocation where = SourceLocation::current()) {
+  return detail::record_layer_norm(epsilon, where, detail::operand_of(std::forward<X>(x), where),
+                                   detail::operand_of(gain, where), detail::operand_of(bias, where));
+}
+/// @brief The same without a bias.
+template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
+[[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
+                              SourceLocation where = SourceLocation::current()) {
+  return detail::record_layer_norm(epsilon, where, detail::operand_of(std::forward<X>(x), where),
+                                   detail::operand_of(gain, where));
+}
+
+/// @brief LayerNorm with a trained gain and, where `biased`, a trained bias, of a stream in layout `In`.
+template <LayoutType In, class Plan = ModelPlan<>, bool biased = true>
+class LayerNorm {
+public:
+  using Weight = Parameter<Layout<1>, LayerNormGradientLayout<In>, typename Plan::element,
+                           typename Plan::zero, typename Plan::target>;
+
+  template <class Mesh>
+  LayerNorm(const Mesh& mesh, std::int64_t width, double epsilon,
+            SourceLocation where = SourceLocation::current())
+      : gain_(mesh, {width}, Initial::ones(), where), bias_(made_bias(mesh, width, where)),
+        epsilon_(epsilon) {}
+
+  template <detail::TapeOperand X>
+  [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
+    if constexpr (biased)
+      return layer_norm(std::forward<X>(x), gain_, bias_, epsilon_, where);
+    else
+      return layer_norm(std::forward<X>(x), gain_, epsilon_, where);
+  }
+  [[nodiscard]] auto members() {
+    if constexpr (biased)
+      return shardwright::members("gain", gain_, "bias", bias_);
+    else
+      return shardwright::members("gain", gain_);
+  }
+
+private:
+  struct NoBias {};
+  using Bias = std::conditional_t<biased, Weight, NoBias>;
+  template <class Mesh>
+  [[nodiscard]] static Bias made_bias(const Mesh& mesh, std::int64_t width, SourceLocation where) {
+    if constexpr (biased)
+      return Weight(mesh, {width}, Initial{}, where);
+    else
+      return {};
+  }
+
+  Weight gain_;
+  Bias bias_;
+  double epsilon_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The scalar product of two tensors and the 2-norm of one, with their gradients.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/map_kernels.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reuse.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Layout of a scalar product: Partial<Sum> over the axes that shard the operands, and over those over
+/// which one of them is.
+template <LayoutType Left, LayoutType Right>
+using DotLayout = ReduceAllLayout<Sum, MultiplyLayout<Left, Right>>;
+
+namespace detail {
+
+template <class Left, class Right>
+struct DotRanks {
+  static constexpr bool value = Left::tensor_rank == Right::tensor_rank;
+  static_assert(value, "dot: both operands must have as many dimensions (reshape one of them)");
+};
+
+/// x * (2 factor).
+struct TwiceTimes {
+  template <class Value>
+  SHARDWRIGHT_FUNCTION static Value of(Value x, Value factor) {
+    return x * (factor + factor);
+  }
+};
+
+/// x times factor[0], in the memory of x where it is given away.
+template <class Function, class Factor, class X>
+[[nodiscard]] auto times_scalar(const Factor& factor, X&& x) {
+  using Element = typename std::remove_cvref_t<X>::value_type;
+  using Kernel = kernels::detail::CombineWithScalar<Element, typename Factor::value_type, Function>;
+  auto [from, out] = reuse(std::forward<X>(x));
+  if (out.local_size() > 0)
+    kernels::detail::run_elementwise<Element>("sw::d_dot", out.execution(), out.local_size(),
+                                              Kernel{from, factor.data(), out.mutable_data()});
+  return std::move(out);
+}
+
+} // namespace detail
+
+namespace operation {
+
+/// @brief The sum of left * right with its gradients, the result's times the other operand.
+struct Dot {
+  static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
+  static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
+
+  template <class X, class Y>
+  [[nodiscard]] auto forward(SourceLocation where, const X& left, const Y& right) const {
+    using L = DotLayout<typename X::layout, typename Y::layout>;
+    using Result = ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>;
+    Result out(left.resources(), {}, where);
+    if constexpr (detail::DotRanks<X, Y>::value && detail::SameElementAndTarget<X, Y>::value &&
+                  !detail::any_invalid<L>) {
+      static_assert(RealElement<typename X::value_type>,
+                    "dot: the elements must be floating-point (convert them first)");
+      detail::require_one_mesh("dot", left, right, where);
+      detail::require_shape("dot", "right tensor", right.shape(), left.shape(), left.core(), where);
+      ShardedTensor<Layout<1>, double, typename X::target> workspace(
+          left.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(left.local_size()))});
+      kernels::dot(left.execution(), detail::vector_of(left), detail::vector_of(right),
+                   detail::mutable_vector_of(out), detail::mutable_vector_of(workspace));
+    }
+    return out;
+  }
+  template <class G, class X, class Y>
+  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, Y&& right) const {
+    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<Y>(right));
+  }
+  template <class G, class X, class Y>
+  [[nodiscard]] auto right_gradient(const G& y_gradient, X&& left, const Y&) const {
+    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<X>(left));
+  }
+};
+
+/// @brief The sum of squares with its gradient, 2 x times the result's.
+struct SquaredNorm {
+  static constexpr bool gradient_reads_input = true;
+  static constexpr bool gradient_reads_output = false;
+
+  template <AnyShardedTensor X>
+  [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
+    using L = ElementwiseNonlinearLayout<square, typename X::layout>;
+    if constexpr (detail::any_invalid<L>)
+      return ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>(x.resources(), {});
+    else
+      return Dot{}.forward(where, x, x);
+  }
+  template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, X&& x, const Y&) const {
+    auto out = detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<X>(x));
+    scale_in_place(out, 2.0);
+    return out;
+  }
+};
+
+} // namespace operation
+
+/// @brief The sum over all elements of left * right, a tensor of rank 0 in the MainElement of the operands.
+///
+/// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> finishes it. No communication. Summed
+/// in double, in fixed order, and rounded once. An axis over which one operand is Partial must not shard the
+/// other, nor may both be.
+/// @throws InvalidArgument where the shapes differ or the operands are on two meshes.
+template <Operand Left, Operand Right>
+[[nodiscard]] auto dot(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::Dot{}, where, std::forward<Left>(left), std::forward<Right>(right));
+}
+
+/// @brief The sum of the squares of all elements, as dot(x, x): Partial<Sum> over the axes that shard x. x
+/// must not be Partial.
+template <Operand X>
+[[nodiscard]] auto squared_norm(X&& x, SourceLocation where = SourceLocation::current()) {
+  return apply(operation::SquaredNorm{}, where, std::forward<X>(x));
+}
+
+/// @brief The 2-norm of all elements, finished on every rank: the square root of squared_norm, of which no
+/// part is one.
+///
+/// Collective over the axes that shard x. Cost: one all_reduce of one number. Its gradient at 0 is no number.
+template <Operand X>
+[[nodiscard]] auto norm(X&& x, SourceLocation where = SourceLocation::current()) {
+  auto squares = squared_norm(std::forward<X>(x), where);
+  if constexpr (AnyShardedTensor<decltype(squares)>)
+    return sqrt(redistribute<Layout<0>>(std::move(squares), where), where);
+  else
+    return sqrt(std::move(squares).template as<Layout<0>>(where), where);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

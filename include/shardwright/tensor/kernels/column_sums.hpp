@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Sums over the rows of matrices in fixed order, as gradients of biases and gains need them: blocks
+/// of rows first, then the blocks.
+
+#include <shardwright/tensor/kernels/block.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <shardwright/tensor/kernels/cuda_block.hpp>
+#endif
+
+#include <cstddef>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Rows that share one partial sum.
+inline constexpr std::size_t column_sum_rows = 64;
+
+/// Adds the partial sums of the row blocks, in order.
+template <class Element, class Out = Element>
+struct SumPartials {
+  const Element* partial;
+  std::size_t blocks;
+  std::size_t columns;
+  Out* out;
+  bool add;
+  std::size_t grain;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t index) const {
+    const SumPartials& self = *this;
+    for_chunks<Element>(index * grain, block_end(index, grain, columns), [&self](auto chunk, std::size_t c) {
+      Lanes<Element> sum = self.add ? chunk.load(self.out + c) : Lanes<Element>{};
+      for (std::size_t b = 0; b < self.blocks; ++b)
+        sum += chunk.load(self.partial + b * self.columns + c);
+      chunk.store(self.out + c, sum);
+    });
+  }
+};
+
+/// As SumPartials: a block has as many columns as a warp has threads, a warp every 16th partial sum.
+template <class Element, class Out = Element>
+struct SumPartialsOfBlocks {
+  static constexpr unsigned warps = 16;
+  static constexpr unsigned blocks_at_once = 1;
+  static constexpr std::size_t width = warp_threads;
+  static constexpr std::size_t shared_bytes = warps * width * sizeof(Element);
+  SumPartials<Element, Out> all;
+
+  template <class Block>
+  SHARDWRIGHT_FUNCTION void operator()(const Block& block) const {
+    Element* shared = reinterpret_cast<Element*>(block.shared());
+    const std::size_t first = block.index() * width;
+    const std::size_t end = block_end(block.index(), width, all.columns) - first;
+    for (std::size_t c = lane_number(); c < end; c += lane_threads) {
+      Element sum(0);
+      for (std::size_t b = block.warp(); b < all.blocks; b += warps)
+        sum += all.partial[b * all.columns + first + c];
+      shared[block.warp() * width + c] = sum;
+    }
+    block.barrier();
+    for (std::size_t c = block_thread(block); c < end; c += warps * lane_threads) {
+      Element sum = all.add ? static_cast<Element>(all.out[first + c]) : Element(0);
+      for (unsigned w = 0; w < warps; ++w)
+        sum += shared[w * width + c];
+      all.out[first + c] = static_cast<Out>(sum);
+    }
+  }
+};
+
+/// out (+)= the sum of `blocks` rows of `columns`.
+template <class Element, class Execution, class Out>
+void run_sum_partials(const Execution& execution, const Element* partial, std::size_t blocks,
+                      std::size_t columns, Out* out, bool add) {
+  const std::size_t grain = lane_grain_of<Execution>(1024);
+  const SumPartials<Element, Out> functor{partial, blocks, columns, out, add, grain};
+  if constexpr (BlockLauncher<Execution>::available) {
+    using Blocks = SumPartialsOfBlocks<Element, Out>;
+    BlockLauncher<Execution>::run(execution, blocks_of(columns, Blocks::width), Blocks::shared_bytes,
+                                  Blocks{functor});
+  } else {
+    run_lanes("sw::sum_blocks", execution, blocks_of(columns, grain), functor);
+  }
+}
+
+// What is summed, in registers of a row, of_row, and one by one.
+
+/// factor * dy.
+template <class Element>
+struct PlainTerms {
+  using Number = MainElement<Element>;
+  const Element* dy;
+  Number factor;
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
+    const Element* slope = dy + first;
+    const Number scale = factor;
+    use([=](auto chunk, std::size_t c) { return scale * chunk.load(slope + c); }, slope);
+  }
+  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t) const {
+    return factor * static_cast<Number>(dy[i]);
+  }
+};
+/// dy * x.
+template <class Element>
+struct ProductTerms {
+  using Number = MainElement<Element>;
+  const Element* dy;
+  const Element* x;
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
+    const Element* slope = dy + first;
+    const Element* in = x + first;
+    use([=](auto chunk, std::size_t c) { return chunk.load(slope + c) * chunk.load(in + c); }, slope, in);
+  }
+  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t) const {
+    return static_cast<Number>(dy[i]) * static_cast<Number>(x[i]);
+  }
+};
+/// -dy * x / divisor^2, with the divisor of each column.
+template <class Element>
+struct QuotientTerms {
+  using Number = MainElement<Element>;
+  const Element* dy;
+  const Element* x;
+  const Element* divisor;
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void of_row(std::size_t first, const Use& use) const {
+    const Element* slope = dy + first;
+    const Element* in = x + first;
+    const Element* below = divisor;
+    use(
+        [=](auto chunk, std::size_t c) {
+          const Lanes<Number> d = chunk.load_or(below + c, Number(1));
+          return -(chunk.load(slope + c) / d) * (chunk.load(in + c) / d);
+        },
+        slope, in, below);
+  }
+  SHARDWRIGHT_FUNCTION Number one(std::size_t i, std::size_t c) const {
+    const Number d = static_cast<Number>(divisor[c]);
+    return -(static_cast<Number>(dy[i]) / d) * (static_cast<Number>(x[i]) / d);
+  }
+};
+
+/// partial[block, c] = the sum over the block's rows; a call has a piece of the columns of one block.
+template <class Terms>
+struct PartialColumnSums {
+  using Number = typename Terms::Number;
+  Terms terms;
+  std::size_t rows;
+  std::size_t columns;
+  std::size_t grain;
+  std::size_t pieces;
+  Number* partial;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    const std::size_t block = work / pieces;
+    const std::size_t begin = work % pieces * grain;
+    const std::size_t end = block_end(work % pieces, grain, columns);
+    const std::size_t last = block_end(block, column_sum_rows, rows);
+    Number* sums = partial + block * columns;
+    if (lane_threads == 1 && columns < lane_count<Number>)
+      return one_by_one(block * column_sum_rows, last, sums);
+    for (std::size_t i = block * column_sum_rows; i < last; ++i) {
+      const bool first = i == block * column_sum_rows;
+      terms.of_row(i * columns, [&](const auto& value, const auto*... memory) {
+        for_chunks<Number>(
+            begin, end,
+            [&](auto chunk, std::size_t c) {
+              const Lanes<Number> lanes = value(chunk, c);
+              chunk.store(sums + c, first ? lanes : chunk.load(sums + c) + lanes);
+            },
+            memory..., sums);
+      });
+    }
+  }
+
+private:
+  /// Rows that fill no register.
+  SHARDWRIGHT_FUNCTION void one_by_one(std::size_t begin, std::size_t end, Number* sums) const {
+    for (std::size_t c = 0; c < columns; ++c) {
+      Number sum(0);
+      for (std::size_t i = begin; i < end; ++i)
+        sum += terms.one(i * columns + c, c);
+      sums[c] = sum;
+    }
+  }
+};
+
+template <class Execution, class Terms, class Out>
+void run_column_sums(const Execution& execution, const Terms& terms, std::size_t rows, std::size_t columns,
+                     Out* out, typename Terms::Number* workspace, bool add) {
+  const std::size_t grain = lane_grain_of<Execution>(1024);
+  const std::size_t pieces = blocks_of(columns, grain);
+  const std::size_t blocks = blocks_of(rows, column_sum_rows);
+  run_lanes("sw::column_sums", execution, blocks * pieces,
+            PartialColumnSums<Terms>{terms, rows, columns, grain, pieces, workspace});
+  run_sum_partials<typename Terms::Number>(execution, workspace, blocks, columns, out, add);
+}
+
+} // namespace detail
+
+/// @brief Elements (MainElement) of workspace that a sum over rows needs.
+[[nodiscard]] constexpr std::size_t column_sums_workspace(std::size_t rows, std::size_t columns) {
+  return detail::blocks_of(rows, detail::column_sum_rows) * columns;
+}
+
+/// @brief out[c] (+)= sum over the rows of x[row, c], in fixed order and in the MainElement: the gradient of
+/// a bias.
+/// @param x          contiguous [rows, columns]
+/// @param out        [columns]
+/// @param workspace  MainElement [column_sums_workspace(rows, columns)]
+/// @param add        false overwrites `out`
+template <class Execution, KernelMatrix X, KernelVector Out, KernelVector Work>
+void column_sums(const Execution& execution, const X& x, const Out& out, const Work& workspace,
+                 bool add = false) {
+  using Element = typename X::non_const_value_type;
+  detail::require(out.extent(0) == x.extent(1), "column_sums",
+                  "the result must have an element for each column.");
+  detail::require(workspace.extent(0) >= column_sums_workspace(x.extent(0), x.extent(1)), "column_sums",
+                  "the workspace is too small (see column_sums_workspace).");
+  const auto from = detail::flat_span_of(x, "column_sums");
+  detail::run_column_sums(execution, detail::PlainTerms<Element>{from.data, MainElement<Element>(1)},
+                          x.extent(0), x.extent(1), out.data(), workspace.data(), add);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

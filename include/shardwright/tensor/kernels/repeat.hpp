@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Repetition of a block along a new middle dimension, as gradients of sums need it.
+
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Rows of `columns`, each a row of x or one number of it; a call has a piece of a row.
+template <class Element>
+struct RepeatRows {
+  using Number = MainElement<Element>;
+  const Element* x;
+  Element* out;
+  std::size_t columns;
+  std::size_t rows_of_one; // rows that have the same row of x
+  Number factor;
+  bool numbers; // rows of one number each
+  std::size_t grain;
+  std::size_t pieces;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    const std::size_t row = work / pieces;
+    const std::size_t begin = work % pieces * grain;
+    const std::size_t end = block_end(work % pieces, grain, columns);
+    Element* to = out + row * columns;
+    const Number scale = factor;
+    if (numbers) {
+      const Lanes<Number> value = broadcast<Number>(scale * static_cast<Number>(x[row]));
+      for_chunks<Number>(
+          begin, end, [to, &value](auto chunk, std::size_t c) { chunk.store(to + c, value); }, to);
+      return;
+    }
+    const Element* from = x + row / rows_of_one * columns;
+    for_chunks<Number>(
+        begin, end,
+        [from, to, scale](auto chunk, std::size_t c) { chunk.store(to + c, scale * chunk.load(from + c)); },
+        from, to);
+  }
+};
+
+} // namespace detail
+
+/// @brief out[o, m, i] = factor * x[o, i].
+/// @param x    contiguous, [outer, inner] elements
+/// @param out  contiguous, [outer, middle, inner] elements
+template <class Execution, KernelView X, KernelView Out>
+void repeat(const Execution& execution, double factor, const X& x, std::size_t middle, std::size_t inner,
+            const Out& out) {
+  using Element = typename Out::value_type;
+  const auto from = detail::flat_span_of(x, "repeat");
+  const auto to = detail::flat_span_of(out, "repeat");
+  detail::require(to.size == from.size * middle && (inner == 0 || from.size % inner == 0), "repeat",
+                  "the result must have `middle` elements for each one of the input.");
+  if (to.size == 0)
+    return;
+  const bool numbers = inner == 1;
+  const std::size_t columns = numbers ? middle : inner;
+  const std::size_t grain = detail::lane_grain_of<Execution>(4096);
+  const std::size_t pieces = detail::blocks_of(columns, grain);
+  detail::run_lanes("sw::repeat", execution, to.size / columns * pieces,
+                    detail::RepeatRows<Element>{from.data, to.data, columns, middle,
+                                                static_cast<MainElement<Element>>(factor), numbers, grain,
+                                                pieces});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Softmax and its logarithm over rows, forward and backward.
+
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/math.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// y = exp(x - max) / sum of it, or its logarithm. `y` may be `x`.
+template <class Element, bool logarithm>
+struct SoftmaxForward {
+  using Number = MainElement<Element>;
+  MatrixSpan<const Element> x;
+  MatrixSpan<Element> y;
+  Number lowest; // what the largest of no numbers is
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    const Element* in = x.row(i);
+    Element* out = y.row(i);
+    const Number filler = lowest;
+    Lanes<Number> best = broadcast(filler);
+    for_chunks<Number, 4>(
+        0, x.columns,
+        [in, filler, &best](auto chunk, std::size_t c) {
+          best = larger(chunk.load_or(in + c, filler), best);
+        },
+        in);
+    const Number shift = largest_of<Number>(best);
+    Lanes<Number> total{};
+    for_chunks<Number>(
+        0, x.columns,
+        [in, out, shift, &total](auto chunk, std::size_t c) {
+          const Lanes<Number> power = exp_of_nonpositive<Number>(chunk.load(in + c) - shift);
+          if constexpr (keeps_powers)
+            chunk.store(out + c, power);
+          total += chunk.keep(power, Number(0));
+        },
+        in, out);
+    const Number sum = sum_of<Number>(total);
+    if constexpr (logarithm) {
+      const Number less = shift + std::log(sum);
+      for_chunks<Number>(
+          0, x.columns,
+          [in, out, less](auto chunk, std::size_t c) { chunk.store(out + c, chunk.load(in + c) - less); }, in,
+          out);
+    } else {
+      const Number factor = Number(1) / sum;
+      for_chunks<Number>(
+          0, x.columns,
+          [in, out, shift, factor](auto chunk, std::size_t c) {
+            if constexpr (keeps_powers)
+              chunk.store(out + c, chunk.load(out + c) * factor);
+            else
+              chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(in + c) - shift) * factor);
+          },
+          in, out);
+    }
+  }
+
+private:
+  /// Narrow elements would round them twice.
+  static constexpr bool keeps_powers = !logarithm && !is_narrow<Element>;
+};
+
+/// dx = y (dy - sum of dy y), and of the logarithm dy - exp(y) sum of dy. `dx` may be `dy` or `y`.
+template <class Element, bool logarithm>
+struct SoftmaxBackward {
+  using Number = MainElement<Element>;
+  MatrixSpan<const Element> y;
+  MatrixSpan<const Element> dy;
+  MatrixSpan<Element> dx;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    const Element* result = y.row(i);
+    const Element* from = dy.row(i);
+    Element* to = dx.row(i);
+    Lanes<Number> total{};
+    for_chunks<Number, 4>(
+        0, y.columns,
+        [result, from, &total](auto chunk, std::size_t c) {
+          if constexpr (logarithm)
+            total += chunk.load(from + c);
+          else
+            total += chunk.load(from + c) * chunk.load(result + c);
+        },
+        result, from);
+    const Number sum = sum_of<Number>(total);
+    for_chunks<Number>(
+        0, y.columns,
+        [result, from, to, sum](auto chunk, std::size_t c) {
+          const Lanes<Number> slope = chunk.load(from + c);
+          const Lanes<Number> value = chunk.load(result + c);
+          if constexpr (logarithm)
+            chunk.store(to + c, slope - exp_of<Number>(value) * sum);
+          else
+            chunk.store(to + c, value * (slope - sum));
+        },
+        result, from, to);
+  }
+};
+
+template <class To, class Matrix>
+MatrixSpan<To> rows_of(const Matrix& matrix) {
+  const auto span = span_of(matrix);
+  return {span.data, span.rows, span.columns, span.stride};
+}
+
+template <bool logarithm, class Execution, KernelMatrix X, KernelMatrix Y>
+void softmax_forward(const char* label, const char* operation, const Execution& execution, const X& x,
+                     const Y& y) {
+  using Element = typename Y::value_type;
+  require(x.extent(0) == y.extent(0) && x.extent(1) == y.extent(1), operation,
+          "input and output must have the same shape.");
+  run_lanes(label, execution, x.extent(0),
+            SoftmaxForward<Element, logarithm>{rows_of<const Element>(x), rows_of<Element>(y),
+                                               -std::numeric_limits<MainElement<Element>>::infinity()});
+}
+
+template <bool logarithm, class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
+void softmax_backward(const char* label, const char* operation, const Execution& execution, const Y& y,
+                      const DY& dy, const DX& dx) {
+  using Element = typename DX::value_type;
+  require(y.extent(0) == dy.extent(0) && y.extent(1) == dy.extent(1) && y.extent(0) == dx.extent(0) &&
+              y.extent(1) == dx.extent(1),
+          operation, "the result and both gradients must have the same shape.");
+  run_lanes(label, execution, y.extent(0),
+            SoftmaxBackward<Element, logarithm>{rows_of<const Element>(y), rows_of<const Element>(dy),
+                                                rows_of<Element>(dx)});
+}
+
+} // namespace detail
+
+/// @brief y[row, c] = exp(x[row, c]) / sum over the row of exp(x), computed with the row's largest number
+/// subtracted; `y` may be `x`. Results below the normal range are 0.
+template <class Execution, KernelMatrix X, KernelMatrix Y>
+void softmax_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::softmax_forward<false>("sw::softmax", "softmax_forward", execution, x, y);
+}
+
+/// @brief dx = y (dy - sum over the row of dy y), with the result y of the forward pass; `dx` may be `dy` or
+/// `y`.
+template <class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
+void softmax_backward(const Execution& execution, const Y& y, const DY& dy, const DX& dx) {
+  detail::softmax_backward<false>("sw::d_softmax", "softmax_backward", execution, y, dy, dx);
+}
+
+/// @brief y[row, c] = x[row, c] - log(sum over the row of exp(x)); `y` may be `x`.
+template <class Execution, KernelMatrix X, KernelMatrix Y>
+void log_softmax_forward(const Execution& execution, const X& x, const Y& y) {
+  detail::softmax_forward<true>("sw::log_softmax", "log_softmax_forward", execution, x, y);
+}
+
+/// @brief dx = dy - exp(y) sum over the row of dy, with the result y of the forward pass; `dx` may be `dy` or
+/// `y`.
+template <class Execution, KernelMatrix Y, KernelMatrix DY, KernelMatrix DX>
+void log_softmax_backward(const Execution& execution, const Y& y, const DY& dy, const DX& dx) {
+  detail::softmax_backward<true>("sw::d_lsoftmax", "log_softmax_backward", execution, y, dy, dx);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/block_check.hpp"
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/nn/linear_cross_entropy.hpp>
+#include <shardwright/nn/mse.hpp>
+#include <shardwright/tensor/operators.hpp>
+#include <shardwright/tensor/reduce.hpp>
+#include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/sum_loss.hpp>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace sw = shardwright;
+using namespace nn_test;
+using namespace sw::axis;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+constexpr std::int64_t tokens = 7;
+constexpr std::int64_t vocabulary = 10;
+
+using Rows = sw::Layout<1, sw::Shard<0, dp>>;
+
+/// Targets with ones that do not count: negative ones, and ids of 3 where they are ignored.
+sw::ShardedTensor<Rows, std::int32_t> targets_on(const Mesh& mesh) {
+  sw::ShardedTensor<Rows, std::int32_t> out(mesh, {tokens});
+  for (std::size_t i = 0; i < out.local_size(); ++i) {
+    const auto token = static_cast<int>(out.local_offset()[0]) + static_cast<int>(i);
+    out.mutable_data()[i] = token == 2 ? -1 : token == 4 ? 3 : (3 * token + 1) % static_cast<int>(vocabulary);
+  }
+  return out;
+}
+
+/// The loss of the targets' distributions, by definition.
+double plain_loss(const Vector& scores, const Vector& targets, const sw::CrossEntropyOptions& options) {
+  double loss = 0;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const int target = static_cast<int>(targets[i]);
+    if (target < 0 || target == options.ignored)
+      continue;
+    const double* row = scores.data() + i * vocabulary;
+    double sum = 0;
+    for (std::size_t v = 0; v < vocabulary; ++v)
+      sum += std::exp(row[v]);
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+      const double wanted = options.label_smoothing / vocabulary +
+                            (static_cast<int>(v) == target ? 1 - options.label_smoothing : 0);
+      loss -= wanted * (row[v] - std::log(sum));
+    }
+  }
+  return loss;
+}
+
+/// The sums of all ranks.
+template <class Loss>
+std::pair<double, double> totals_of(const Mesh& mesh, const Loss& loss) {
+  const bool once = sw::detail::counts_once<typename Loss::layout>(mesh.core());
+  std::array<double, 2> sums{once ? loss.loss.value : 0, once ? static_cast<double>(loss.tokens.value) : 0};
+  sw::detail::sum_over_ranks(mesh.world(), sums);
+  return {sums[0], sums[1]};
+}
+
+template <class Scores>
+void check_cross_entropy(const Mesh& mesh, Findings& findings, const std::string& where) {
+  const auto scores = random_tensor<Scores>(mesh, {tokens, vocabulary}, 1);
+  const auto targets = targets_on(mesh);
+  for (const sw::CrossEntropyOptions options :
+       {sw::CrossEntropyOptions{}, sw::CrossEntropyOptions{.label_smoothing = 0.2},
+        sw::CrossEntropyOptions{.label_smoothing = 0.1, .ignored = 3},
+        sw::CrossEntropyOptions{.ignored = 3}}) {
+    const auto [loss, count] = totals_of(mesh, sw::cross_entropy(scores, targets, options));
+    findings.expect(std::abs(loss - plain_loss(whole_of(scores), whole_of(targets), options)) < 1e-12,
+                    "loss ", loss, where);
+    findings.expect(count == (options.ignored == 3 ? 5 : 6), "count ", count, where);
+    for (const auto kind : {sw::Recompute::none, sw::Recompute::full}) {
+      const auto worst = sw::check_gradients(
+          [&](auto x) {
+            return sw::cross_entropy(
+                sw::recompute([](auto v) { return sw::square(std::move(v)); }, kind)(std::move(x)), targets,
+                options);
+          },
+          sw::members("scores", scores), {.directions = 1, .elements = 5});
+      findings.expect(worst.error < 1e-7, worst.input, " is off by ", worst.error, where);
+    }
+  }
+  std::string message;
+  try {
+    static_cast<void>(sw::cross_entropy(scores, targets, {.label_smoothing = 1}));
+  } catch (const sw::InvalidArgument& error) {
+    message = error.what();
+  }
+  findings.expect(message.find("cross_entropy: the label smoothing must be at least 0 and below 1") == 0,
+                  message);
+}
+
+void check(const sw::HostCommunicator& world, Findings& findings, Extents extents) {
+  const Mesh mesh = mesh_of(world, extents);
+  const std::string where =
+      " on dp " + std::to_string(extents.data) + " tp " + std::to_string(extents.tensor);
+  check_cross_entropy<sw::Layout<2, sw::Shard<0, dp>>>(mesh, findings, where);
+  check_cross_entropy<sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>>(mesh, findings, where);
+
+  // The head of a language model, its vocabulary over tp.
+  using Hidden = sw::Layout<2, sw::Shard<0, dp>>;
+  using Table = sw::Layout<2, sw::Shard<0, tp>>;
+  using Scores = sw::MatmulLayout<Hidden, Table, sw::MatmulForm::right_transposed>;
+  using Raw = sw::MatmulLayout<sw::Gradient<Scores>, Hidden, sw::MatmulForm::left_transposed>;
+  const auto x = random_tensor<Hidden>(mesh, {tokens, 4}, 2);
+  sw::Parameter<Table, Raw, double> table("table", random_tensor<Table>(mesh, {vocabulary, 4}, 3));
+  const auto targets = targets_on(mesh);
+  const sw::CrossEntropyOptions options{.label_smoothing = 0.3, .ignored = 3};
+  const auto head = sw::check_gradients(
+      [&](auto v) { return sw::linear_cross_entropy(std::move(v), table, targets, options); },
+      sw::members("x", x, "table", table), {.directions = 1, .elements = 5});
+  findings.expect(head.error < 1e-7, "head: ", head.input, " is off by ", head.error, where);
+
+  // Squared errors, and a scalar of the program's own.
+  using Block = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
+  const auto value = random_tensor<Block>(mesh, {5, 6}, 4);
+  const auto wanted = random_tensor<Block>(mesh, {5, 6}, 5);
+  const auto [error, elements] = totals_of(mesh, sw::mse(value, wanted));
+  double squares = 0;
+  for (std::size_t i = 0; i < 30; ++i)
+    squares += std::pow(whole_of(value)[i] - whole_of(wanted)[i], 2);
+  findings.expect(std::abs(error - squares) < 1e-12 && elements == 30, "mse ", error, where);
+  const auto errors = sw::check_gradients([&](auto v) { return sw::mse(sw::tanh(std::move(v)), wanted); },
+                                          sw::members("value", value), {.elements = 3});
+  findings.expect(errors.error < 1e-7, "mse is off by ", errors.error, where);
+  using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+  const auto own = sw::check_gradients(
+      [&](auto v) {
+        return sw::sum_loss(sw::sum(sw::exp(v)).template as<OverDp>(), sw::TokenCount<OverDp>{5});
+      },
+      sw::members("value", value), {.elements = 3});
+  findings.expect(own.error < 1e-7, "sum_loss is off by ", own.error, where);
+}
+
+} // namespace
+
+TEST_CASE("losses and their gradients are those of whole tensors on every mesh") {
+  for (const Extents extents : block_meshes)
+    CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
+            check(world, findings, extents);
+          }) == "");
+}
+
+TEST_CASE("the tape's loss scale multiplies the gradients of losses and not their sums") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {1, 2});
+          using Block = sw::Layout<2, sw::Shard<1, tp>>;
+          const auto value = random_tensor<Block>(mesh, {5, 6}, 4);
+          const auto wanted = random_tensor<Block>(mesh, {5, 6}, 5);
+          sw::ShardedTensor<sw::Layout<1>, std::int32_t> targets(mesh, {5});
+          sw::fill(targets, 2);
+          const auto gradient_at = [&](int exponent, auto loss_of) {
+            sw::Tape<> tape;
+            tape.set_loss_scale(sw::LossScale::power_of_two(exponent));
+            const auto variable = tape.variable(value);
+            const double loss = loss_of(variable).loss.value;
+            tape.backward();
+            Vector out = whole_of(tape.gradient(variable));
+            out.push_back(loss);
+            return out;
+          };
+          const auto check = [&](const char* what, auto loss_of) {
+            const Vector plain = gradient_at(0, loss_of);
+            const Vector scaled = gradient_at(3, loss_of);
+            findings.expect(plain.back() == scaled.back(), what, ": the loss");
+            for (std::size_t i = 0; i + 1 < plain.size(); ++i)
+              findings.expect(8 * plain[i] == scaled[i] && plain[i] != 0, what, " ", i);
+          };
+          check("mse", [&](const auto& v) { return sw::mse(v, wanted); });
+          check("cross_entropy", [&](const auto& v) { return sw::cross_entropy(v, targets); });
+          check("sum_loss", [&](const auto& v) {
+            return sw::sum_loss(sw::sum(sw::square(v)).template as<sw::Layout<0>>(),
+                                sw::TokenCount<sw::Layout<0>>{1});
+          });
+        }) == "");
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/tensor/dot.hpp>
+#include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/operators.hpp>
+#include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/constant_operand.hpp>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+using Block = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
+using Row = sw::Layout<1, sw::Shard<0, tp>>;
+
+/// Twice an element, with a gradient that is wrong from the global row `wrong` on.
+struct WrongTwice {
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  std::int64_t wrong;
+
+  template <sw::AnyShardedTensor X>
+  [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const {
+    return sw::scale(x, 2.0);
+  }
+  template <class G, class X, class Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, const X&, const Y&) const {
+    auto out = sw::scale(y_gradient, 2.0);
+    const auto columns = static_cast<std::size_t>(out.local_shape()[1]);
+    for (std::size_t i = 0; i < out.local_size(); ++i)
+      if (out.local_offset()[0] + static_cast<std::int64_t>(i / columns) >= wrong)
+        out.mutable_data()[i] += 0.5 * (1 + static_cast<double>(i % columns));
+    return out;
+  }
+};
+
+struct Weights {
+  using Factor =
+      sw::Parameter<Row, sw::Layout<1, sw::Shard<0, tp>, sw::Partial<sw::Sum, dp>>, double, sw::Zero1>;
+  Factor factor;
+  template <class Mesh>
+  explicit Weights(const Mesh& mesh) : factor(mesh, {7}, sw::Initial::normal(1.0)) {}
+  auto members() { return sw::members("factor", factor); }
+};
+
+} // namespace
+
+TEST_CASE("check_gradients finds right gradients of tensors and parameters right, and puts all back") {
+  for (const int ranks : {1, 2, 4})
+    CHECK(on_ranks(ranks, [ranks](sw::HostCommunicator world, Findings& findings) {
+            const int tensor = ranks == 1 ? 1 : 2;
+            const sw::DeviceMesh mesh{world, sw::extent<dp>(ranks / tensor), sw::extent<cp>(1),
+                                      sw::extent<tp>(tensor)};
+            sw::ShardedTensor<Block, double> x(mesh, {5, 7});
+            sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>, sw::Partial<sw::Sum, tp>>, double> parts(
+                mesh, {5, 7});
+            sw::fill_normal(x, {1, 1});
+            for (std::size_t i = 0; i < parts.local_size(); ++i)
+              parts.mutable_data()[i] = 0.1 * static_cast<double>(i) - mesh.coordinate<tp>();
+            Weights weights(mesh);
+            sw::initialize(weights, 3);
+            const auto before = weights.factor.stored().clone();
+            int calls = 0;
+            const sw::GradientDifference worst = sw::check_gradients(
+                [&](auto a, auto b) {
+                  ++calls;
+                  return sw::tanh(a * weights.factor) + sw::exp(-(b * 0.1)).template as<Block>() * x;
+                },
+                sw::members("a", x, "b", sw::redistribute<sw::Layout<2, sw::Shard<0, dp>>>(parts), "weights",
+                            weights),
+                {.directions = 3, .elements = 4});
+            findings.expect(worst.error < 1e-8, worst.input, " ", worst.error);
+            findings.expect(calls == 1 + 2 * 3 * (3 + 4), "calls: ", calls);
+            const auto of_part = sw::check_gradients([](auto a) { return sw::scale(std::move(a), 3.0); },
+                                                     sw::members("part", parts));
+            findings.expect(of_part.error < 1e-8, "a Partial input: ", of_part.error);
+            const auto of_loss =
+                sw::check_gradients([](auto a) { return sw::dot(a, a); }, sw::members("a", x));
+            findings.expect(of_loss.error < 1e-8, "a scalar: ", of_loss.error);
+            bool same = true;
+            for (std::size_t i = 0; i < before.local_size(); ++i)
+              same = same && before.data()[i] == weights.factor.stored().data()[i];
+            findings.expect(same, "the parameter is what it was");
+          }) == "");
+}
+
+TEST_CASE("check_gradients names the worst element of a wrong gradient on every rank") {
+  CHECK(
+      on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+        const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+        sw::ShardedTensor<Block, double> right(mesh, {5, 7});
+        sw::ShardedTensor<Block, double> wrong(mesh, {5, 7});
+        sw::fill_normal(right, {1, 1});
+        sw::fill_normal(wrong, {1, 2});
+        std::optional<sw::GradientDifference> found;
+        std::string message;
+        try {
+          static_cast<void>(
+              sw::check_gradients([](auto a, auto b) { return a * a + apply(WrongTwice{4}, {}, b); },
+                                  sw::members("right", right, "wrong", wrong)));
+        } catch (const sw::GradientMismatch& error) {
+          found = error.difference();
+          message = error.what();
+        }
+        // Columns 0 to 3 lie on one rank, 4 to 6 on the other.
+        findings.expect(found && found->input == "wrong[4, 3]", message);
+        findings.expect(found && std::abs(found->gradient - found->quotient - 2.0) < 1e-6, message);
+        findings.expect(
+            message.find(
+                "check_gradients: a gradient must be the slope of its function, but that of wrong[4, 3] is") ==
+                0,
+            message);
+        findings.expect(message.find("check_gradients_test.cpp:") != std::string::npos, message);
+      }) == "");
+}
