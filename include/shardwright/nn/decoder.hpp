@@ -4,15 +4,14 @@
 /// @file
 /// @brief A Llama-style decoder language model over typed layouts.
 
-#include <shardwright/nn/context_attention.hpp>
 #include <shardwright/nn/decoder_config.hpp>
 #include <shardwright/nn/decoder_layouts.hpp>
 #include <shardwright/nn/dropout.hpp>
 #include <shardwright/nn/embedding.hpp>
-#include <shardwright/nn/linear.hpp>
 #include <shardwright/nn/linear_cross_entropy.hpp>
+#include <shardwright/nn/mlp.hpp>
 #include <shardwright/nn/rms_norm.hpp>
-#include <shardwright/nn/swiglu.hpp>
+#include <shardwright/nn/self_attention.hpp>
 #include <shardwright/nn/token_batch.hpp>
 #include <shardwright/train/model_parts.hpp>
 #include <shardwright/train/recompute.hpp>
@@ -20,7 +19,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -89,52 +87,43 @@ struct Decoder {
 /// @brief Attention and SwiGLU, each behind an RMSNorm, around the residual stream.
 template <class Layouts, class Element, class Target>
 class Decoder<Layouts, Element, Target>::Layer {
-  using QkvOut = MatmulLayout<Tokens, typename Layouts::Qkv>;
-  using Attending = typename Layouts::AttentionInput;
-  using Attended = MatmulLayout<Tokens, typename Layouts::Output, MatmulForm::right_transposed>;
-  using Activated = SwigluLayout<MatmulLayout<Tokens, typename Layouts::GateUp>>;
-  using Angles = RotaryTable<Element, Target>;
+  using Attention = shardwright::Attention<Layouts, Plan>;
 
 public:
   template <class Place>
   Layer(const Place& place, const Config& config)
-      : heads_{config.queries_per_kv_head(), config.head_width()},
-        recompute_(config.recompute.of(static_cast<std::int64_t>(place.number))),
-        angles_(place.shared.template get<Angles>("rotary", [&] {
-          return Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
-        })),
+      : recompute_(config.recompute.of(static_cast<std::int64_t>(place.number))),
         attention_norm_(place.mesh, config.width, config.norm_epsilon),
-        qkv_(place.mesh, {config.width, config.kv_heads, (config.queries_per_kv_head() + 2) * config.head_width()},
-             initial(config, place.number, 0)),
-        out_(place.mesh, {config.heads * config.head_width(), config.width}, initial(config, place.number, 1)),
+        attention_(place.mesh, {config.width, config.heads, config.kv_heads, config.head_width()},
+                   initial(config, place.number, 0), initial(config, place.number, 1), angles(place, config),
+                   recompute_ == Recompute::selective ? Recompute::selective : Recompute::none),
         mlp_norm_(place.mesh, config.width, config.norm_epsilon),
-        gate_up_(place.mesh, {config.width, 2, config.hidden}, initial(config, place.number, 2)),
-        down_(place.mesh, {config.hidden, config.width}, initial(config, place.number, 3)),
+        mlp_(place.mesh, config.width, config.hidden, initial(config, place.number, 2), initial(config, place.number, 3)),
         attention_dropout_(config.dropout, key(place.number, 4)), mlp_dropout_(config.dropout, key(place.number, 5)) {}
 
   auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
-    return recompute([&](auto stream) { return layer(std::move(stream), batch); },
-                     recompute_ == Recompute::full ? Recompute::full : Recompute::none)(std::move(x));
+    const auto layer = [&](auto stream) {
+      auto attended = attention_(attention_norm_(stream).template as<Tokens>(), batch.ids.positions());
+      stream = std::move(stream) + attention_dropout_(std::move(attended).template as<Stream>());
+      auto activated = mlp_(mlp_norm_(stream).template as<Tokens>());
+      return std::move(stream) + mlp_dropout_(std::move(activated).template as<Stream>());
+    };
+    return recompute(layer, recompute_ == Recompute::full ? Recompute::full : Recompute::none)(std::move(x));
   }
 
   auto members() {
-    return shardwright::members("attention_norm", attention_norm_, "qkv", qkv_, "attention_out", out_, "mlp_norm", mlp_norm_,
-                                "gate_up", gate_up_, "down", down_, "attention_dropout", attention_dropout_, "mlp_dropout",
-                                mlp_dropout_);
+    return shardwright::members("attention_norm", attention_norm_, "attention", attention_, "mlp_norm", mlp_norm_, "mlp", mlp_,
+                                "attention_dropout", attention_dropout_, "mlp_dropout", mlp_dropout_);
   }
 
 private:
-  auto layer(Var<Stream, Element, Target> x, const Batch& batch) {
-    const auto positions = batch.ids.positions();
-    auto attend = recompute([&](auto qkv) { return attention(std::move(qkv), positions, heads_); },
-                            recompute_ == Recompute::selective ? Recompute::selective : Recompute::none);
-    auto qkv = rotary(qkv_(attention_norm_(x).template as<Tokens>()), *angles_, positions, heads_);
-    auto attended = attend(std::move(qkv).template as<Attending>());
-    x = std::move(x) + attention_dropout_(out_(std::move(attended).template as<Attended>()).template as<Stream>());
-    auto activated = swiglu(gate_up_(mlp_norm_(x).template as<Tokens>()));
-    return std::move(x) + mlp_dropout_(down_(std::move(activated)).template as<Stream>());
+  template <class Place>
+  [[nodiscard]] static auto angles(const Place& place, const Config& config) {
+    using Angles = typename Attention::Angles;
+    return place.shared.template get<Angles>("rotary", [&] {
+      return Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
+    });
   }
-
   /// Numbers of a layer's random streams: 0 to 3 are matrices, 4 and 5 dropout.
   [[nodiscard]] static std::uint32_t key(std::size_t layer, std::uint32_t part) {
     return 16 * (static_cast<std::uint32_t>(layer) + 1) + part;
@@ -145,15 +134,11 @@ private:
     return Initial::normal(config.initial_deviation / residual).keyed(key(layer, part));
   }
 
-  HeadShape heads_;
   Recompute recompute_;
-  std::shared_ptr<Angles> angles_;
   RmsNorm<Stream, Plan> attention_norm_;
-  Linear<Tokens, typename Layouts::Qkv, Plan> qkv_;
-  Linear<Attended, typename Layouts::Output, Plan> out_;
+  Attention attention_;
   RmsNorm<Stream, Plan> mlp_norm_;
-  Linear<Tokens, typename Layouts::GateUp, Plan> gate_up_;
-  Linear<Activated, typename Layouts::Down, Plan> down_;
+  SwiGlu<Layouts, Plan> mlp_;
   Dropout attention_dropout_, mlp_dropout_;
 };
 

@@ -2,14 +2,18 @@
 #pragma once
 
 /// @file
-/// @brief Linear: a matrix product with a trained matrix.
+/// @brief Matrix products with a trained matrix, with a bias or without.
 
+#include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/model_plan.hpp>
+#include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/operation_node.hpp>
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -22,6 +26,12 @@ template <class Given, class Wanted>
 struct ModuleInput {
   static_assert(std::is_same_v<Given, Wanted>, "Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)");
   static constexpr bool value = std::is_same_v<Given, Wanted>;
+};
+
+template <class Result>
+struct BiasInput {
+  static_assert(!Result::value.has_partial(), "BiasedLinear: the bias must be added to a finished product, as each rank of a Partial one would add it (name the layout to which the product goes first, such as the stream's)");
+  static constexpr bool value = !Result::value.has_partial();
 };
 
 } // namespace detail
@@ -54,5 +64,59 @@ public:
 private:
   Matrix weight_;
 };
+
+/// @brief y = x W + b, where the product goes to layout `Result` before the bias is added: that of the stream for a
+/// row-parallel product, whose parts are sums.
+template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>, LayoutType Result = MatmulLayout<In, Weight>>
+class BiasedLinear {
+  static constexpr int kept = Weight::tensor_rank - 1; // dimensions of b
+
+public:
+  using Out = Result;
+  using Product = Linear<In, Weight, Plan>;
+  using BiasGradient = LeadingSumLayout<Gradient<Out>, Out::tensor_rank - kept>;
+  using Bias = Parameter<Gradient<BiasGradient>, BiasGradient, typename Plan::element, typename Plan::zero, typename Plan::target>;
+  static_assert(detail::BiasInput<Out>::value);
+
+  /// @param shape of W; b, zeros at first, has its output dimensions
+  template <class Mesh>
+  BiasedLinear(const Mesh& mesh, const typename Product::Matrix::Shape& shape, const Initial& initial,
+               SourceLocation where = SourceLocation::current())
+      : product_(mesh, shape, initial, where), bias_(mesh, outputs(shape), Initial::zeros(), where) {}
+
+  template <detail::TapeOperand X>
+  [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
+    return add(product_(std::forward<X>(x), where).template as<Out>(), bias_, where);
+  }
+  [[nodiscard]] typename Product::Matrix& weight() noexcept { return product_.weight(); }
+  [[nodiscard]] Bias& bias() noexcept { return bias_; }
+  [[nodiscard]] auto members() { return shardwright::members("weight", product_, "bias", bias_); }
+
+private:
+  [[nodiscard]] static typename Bias::Shape outputs(const typename Product::Matrix::Shape& shape) {
+    typename Bias::Shape out{};
+    std::copy(shape.begin() + 1, shape.end(), out.begin());
+    return out;
+  }
+
+  Product product_;
+  Bias bias_;
+};
+
+namespace detail {
+
+template <bool biased, LayoutType In, LayoutType Weight, class Plan, LayoutType Result>
+struct LinearOf {
+  using type = Linear<In, Weight, Plan>;
+};
+template <LayoutType In, LayoutType Weight, class Plan, LayoutType Result>
+struct LinearOf<true, In, Weight, Plan, Result> {
+  using type = BiasedLinear<In, Weight, Plan, Result>;
+};
+/// A product with a bias or without one.
+template <bool biased, LayoutType In, LayoutType Weight, class Plan, LayoutType Result = MatmulLayout<In, Weight>>
+using MaybeBiased = typename LinearOf<biased, In, Weight, Plan, Result>::type;
+
+} // namespace detail
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -30,9 +30,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <class... Part>
 struct Parts {};
 
-/// @brief A part that a model has `config.*count` times: its layers. A pipeline is cut before, between or after them.
+/// @brief In Parts, a part that a model has `config.*count` times: its layers. A pipeline is cut before, between or after
+/// them. Without a count, the module of <shardwright/nn/sequential.hpp>.
+template <class Part, auto... count>
+class Repeat;
 template <class Part, auto count>
-struct Repeat {};
+class Repeat<Part, count> {};
 
 /// @brief Where a part is made: its mesh, what it shares with others of its rank, its number.
 template <class Mesh>

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Attention: the module with its projections.
+
+#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/model_plan.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/recompute.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Sizes of an Attention.
+struct AttentionSizes {
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;   ///< A divisor of the heads: groups of them share a key and a value.
+  std::int64_t head_width = 0; ///< Usually width / heads.
+
+  [[nodiscard]] HeadShape shape() const noexcept { return {heads / kv_heads, head_width}; }
+};
+
+/// @brief Self-attention with its projections (Vaswani et al., arXiv 1706.03762; shared heads as Ainslie et al., arXiv
+/// 2305.13245): one product for queries, keys and values, attention under any mask, one product back.
+///
+/// `Layouts` says where: Tokens is the layout of x, Qkv and Output those of the matrices [width, kv_heads, (queries per kv
+/// head + 2) * head width] and [heads * head width, width], AttentionInput what attention reads, Residual the layout of the
+/// result. Without biases the result is the product as it comes, Partial over the axes that shard the heads; with them it
+/// has been brought to Residual.
+template <class Layouts, class Plan = ModelPlan<>, bool biased = false>
+class Attention {
+  using In = typename Layouts::Tokens;
+  using Attended = MatmulLayout<In, typename Layouts::Output, MatmulForm::right_transposed>;
+
+public:
+  using Angles = RotaryTable<typename Plan::element, typename Plan::target>;
+
+  /// @param angles of rotary positions; nothing for a model whose positions come otherwise
+  /// @param recomputed what the backward pass computes again: Recompute::selective for the attention itself
+  template <class Mesh>
+  Attention(const Mesh& mesh, const AttentionSizes& sizes, const Initial& qkv, const Initial& out,
+            std::shared_ptr<const Angles> angles = nullptr, Recompute recomputed = Recompute::none,
+            SourceLocation where = SourceLocation::current())
+      : heads_(sizes.shape()), angles_(std::move(angles)), recomputed_(recomputed),
+        qkv_(mesh, {sizes.width, sizes.kv_heads, (sizes.shape().queries + 2) * sizes.head_width}, qkv, where),
+        out_(mesh, {sizes.heads * sizes.head_width, sizes.width}, out, where) {}
+
+  /// @param positions of the tokens of this rank, which the batch's ids know
+  template <detail::TapeOperand X, TokenOrder Order, AttentionMask Mask = CausalMask>
+  [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions, const Mask& mask = {},
+                                SourceLocation where = SourceLocation::current()) {
+    auto qkv = qkv_(std::forward<X>(x), where);
+    if (angles_)
+      qkv = rotary(std::move(qkv), *angles_, positions, heads_, where);
+    auto attend = recompute([&](auto read) { return attention(std::move(read), positions, heads_, mask, where); }, recomputed_);
+    return out_(attend(std::move(qkv).template as<typename Layouts::AttentionInput>()).template as<Attended>(), where);
+  }
+  [[nodiscard]] auto members() { return shardwright::members("qkv", qkv_, "out", out_); }
+
+private:
+  HeadShape heads_;
+  std::shared_ptr<const Angles> angles_;
+  Recompute recomputed_;
+  detail::MaybeBiased<biased, In, typename Layouts::Qkv, Plan> qkv_;
+  detail::MaybeBiased<biased, Attended, typename Layouts::Output, Plan, typename Layouts::Residual> out_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
