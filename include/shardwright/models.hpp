@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What programs of models need: tapes, parameters, modules, optimizers, training steps, and the decoder.
+
+#include <shardwright/shardwright.hpp>
+
+// Values on tapes, and what is trained.
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/parameter.hpp>
+#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/tape.hpp>
+
+// Modules and operations of models.
+#include <shardwright/nn/attention_mask.hpp>
+#include <shardwright/nn/context.hpp>
+#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/nn/dropout.hpp>
+#include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/layer_norm.hpp>
+#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/linear_cross_entropy.hpp>
+#include <shardwright/nn/mlp.hpp>
+#include <shardwright/nn/model_plan.hpp>
+#include <shardwright/nn/mse.hpp>
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/self_attention.hpp>
+#include <shardwright/nn/sequential.hpp>
+#include <shardwright/nn/token_batch.hpp>
+
+// Steps of whole and pipelined models.
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/model_parts.hpp>
+#include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/training.hpp>
+#include <shardwright/train/whole_model.hpp>
+
+// A whole one.
+#include <shardwright/nn/decoder.hpp>
