@@ -4,6 +4,7 @@
 /// @file
 /// @brief One communication call as a value: what every communicator executes, checks and records.
 
+#include <shardwright/comm/call_subject.hpp>
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/core/strided_block.hpp>
@@ -123,6 +124,7 @@ struct CollectiveCall {
   std::span<const StridedBlock> in_blocks{};
   std::span<const StridedBlock> out_blocks{};
   ReductionOrder order{};
+  CallSubject subject{}; ///< What ranks compare besides, where they compare calls.
   SourceLocation where{};
   CallTimes* times = nullptr; ///< Where the transport notes the times of the work; null: it reads no clock.
 

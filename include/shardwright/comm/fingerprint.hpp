@@ -54,6 +54,8 @@ namespace detail {
       (rooted ? static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32U : 0U);
   Fingerprint out;
   out.common = detail::mixed(detail::mixed(sequence, kinds), reduces ? detail::hash_of(call.order) : 0U);
+  if (call.subject.shape.known())
+    out.common = detail::mixed(out.common, call.subject.hash());
   switch (call.operation) {
   case Operation::all_reduce:
   case Operation::broadcast:
@@ -92,6 +94,8 @@ namespace detail {
     add((call.operation == Operation::all_to_all && !call.in_blocks.empty() ? "uneven"
                                                                             : std::to_string(call.count)) +
         " " + std::string(name_of(call.element)));
+  if (call.subject.shape.known())
+    add("of " + call.subject.shape.text());
   if (call.operation == Operation::broadcast)
     add("root " + std::to_string(call.root));
   if (call.operation == Operation::send)
@@ -130,6 +134,10 @@ namespace detail {
       return "the counts differ";
   if (reduces(a.operation) && hash_of(a.order) != hash_of(b.order))
     return "the reduction orders differ";
+  if (a.subject.shape != b.subject.shape)
+    return "the shapes of their tensors differ";
+  if (a.subject.made.hash() != b.subject.made.hash())
+    return CallSubject::Made::difference(a.subject.made, b.subject.made);
   for (int r = 0; r < ranks; ++r) {
     const bool gather =
         a.operation == Operation::all_gather && a.out_block(r).count() != b.out_block(r).count();

@@ -5,6 +5,7 @@
 /// @brief The pool of device or host memory that a mesh's tensors share, so that a steady state allocates
 /// nothing.
 
+#include <shardwright/comm/call_subject.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/pool_block.hpp>
@@ -50,6 +51,7 @@ struct Buffer {
   std::int32_t references = 0;
   std::uint32_t holder = 0; ///< For the record of a dry run.
   std::uint8_t list = 0;    ///< Which free lists it comes from.
+  SubjectShape reduced_from{}; ///< Shape of the tensor that its elements are a reduction of.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
 };
@@ -80,7 +82,7 @@ public:
     if (buffer != nullptr) {
       head = buffer->next;
     } else {
-      buffer = new Buffer{nullptr, rounded, 0, size_class, 0, 0, list_, this, nullptr};
+      buffer = new Buffer{.bytes = rounded, .size_class = size_class, .list = list_, .pool = this};
       try {
         buffer->data = allocate(rounded);
       } catch (const Error&) { // of a call that the stream waits for
@@ -102,6 +104,7 @@ public:
     statistics_.requested_bytes += bytes;
     if (statistics_.used_bytes > statistics_.peak_bytes)
       reset_peak();
+    buffer->reduced_from.dimensions = -1;
     if (record_ != nullptr)
       buffer->holder = record_->take(bytes, rounded);
     retain(*core_);
@@ -182,6 +185,7 @@ public:
 
   [[nodiscard]] void* data() const noexcept { return buffer_->data; }
   [[nodiscard]] bool shared() const noexcept { return buffer_->references > 1; }
+  [[nodiscard]] SubjectShape& reduced_from() const noexcept { return buffer_->reduced_from; }
   [[nodiscard]] BufferPool& pool() const noexcept { return *buffer_->pool; }
   explicit operator bool() const noexcept { return buffer_ != nullptr; }
 

@@ -160,6 +160,9 @@ public:
     return planned_.back().steps;
   }
 
+  /// What the program has made on the mesh, in checked builds.
+  [[nodiscard]] CallSubject::Made& made_tensors() noexcept { return made_tensors_; }
+
   /// Collectives of transitions that ran before.
   [[nodiscard]] PreparedCalls& prepared_calls() noexcept { return prepared_; }
 
@@ -284,6 +287,7 @@ private:
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;
   PreparedCalls prepared_;
+  CallSubject::Made made_tensors_;
   std::vector<std::vector<StridedBlock>> spare_blocks_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };

@@ -81,6 +81,7 @@ struct Dot {
           left.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(left.local_size()))});
       kernels::dot(left.execution(), detail::vector_of(left), detail::vector_of(right),
                    detail::mutable_vector_of(out), detail::mutable_vector_of(workspace));
+      detail::TensorAccess::note_reduction(out, left);
     }
     return out;
   }

@@ -42,27 +42,35 @@ inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, 
   return place;
 }
 
+/// What ranks compare of a transition of a tensor in `memory`.
+[[nodiscard]] inline CallSubject subject_of(MeshCore& core, const BufferHandle& memory,
+                                            std::span<const std::int64_t> shape) noexcept {
+  static_assert(max_tensor_rank == SubjectShape::most_dimensions);
+  return {memory.reduced_from().known() ? memory.reduced_from() : SubjectShape::of(shape), core.made_tensors()};
+}
+
 /// Runs the steps of a tensor of a global shape from `in` to `out`.
 template <class Element, class Place>
 void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, const Extents& shape, const Element* in,
-               Element* out, SourceLocation where) {
+               Element* out, const CallSubject& subject, SourceLocation where) {
   if (bound.effective == 1 && is_collective(bound.first->kind)) {
     const PreparedCall& ready = prepare_call(resources.core(), bound, shape);
     CollectiveCall call = ready.call;
     call.element = element_type_of<Element>();
     call.in = in;
     call.out = out;
+    call.subject = subject;
     call.where = where;
     order_call_after<Place>(resources.execution());
     resources.core().template communicator<Place>(ready.mask).run(call);
     return;
   }
-  TransitionRun<Element, Place>(resources, bound, shape, in, out, where).run();
+  TransitionRun<Element, Place>(resources, bound, shape, in, out, subject, where).run();
 }
 template <class From, class Destination>
 void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
-  run_steps<typename From::value_type>(from.resources(), bound, extents_of(from.shape()), from.data(),
-                                       to.mutable_data(), where);
+  run_steps<typename From::value_type>(from.resources(), bound, extents_of(from.shape()), from.data(), to.mutable_data(),
+                                       subject_of(from.core(), TensorAccess::buffer(from), from.shape()), where);
 }
 
 /// The block in `memory` after the transition: the same memory where nothing moves, or where an all_reduce may write
@@ -75,12 +83,15 @@ template <class Element, class Place>
   if (bound.trivial())
     return memory;
   const auto* const in = static_cast<const Element*>(memory.data());
+  const CallSubject subject = subject_of(resources.core(), memory, shape);
   if (bound.is_all_reduce() && !memory.shared()) {
-    run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), where);
+    memory.reduced_from() = {}; // as in new memory
+    run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), subject, where);
     return memory;
   }
   BufferHandle to = new_block<Element>(resources, block_elements(resources.core(), table, *table.to, shape));
-  run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(to.data()), where);
+  run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(to.data()), subject,
+                     where);
   return to;
 }
 
@@ -214,7 +225,8 @@ redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where 
   }
   ShardedTensor<To, Element, Where> to(from.resources(), from.shape(), where);
   pending.run_ = std::make_unique<detail::TransitionRun<Element, Where>>(
-      from.resources(), bound, from.shape(), from.data(), to.mutable_data(), where);
+      from.resources(), bound, from.shape(), from.data(), to.mutable_data(),
+      detail::subject_of(from.core(), detail::TensorAccess::buffer(from), from.shape()), where);
   pending.source_ = detail::TensorAccess::buffer(from);
   pending.result_.emplace(detail::TensorAccess::take<Handle>(std::move(to)));
   pending.run_->start();

@@ -173,6 +173,7 @@ struct Reduce {
       using Kernel = detail::ReduceDimension<Op::value, typename X::value_type>;
       kernels::detail::run("sw::reduce", x.execution(), out.local_size(),
                            Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
+      detail::TensorAccess::note_reduction(out, x);
       return out;
     }
   }
@@ -213,6 +214,7 @@ struct ReduceAll {
     Result out(x.resources(), {}, where);
     if constexpr (!detail::any_invalid<typename Result::layout>)
       detail::reduce_all_blocks<Op>(x, out, factor_of(x));
+    detail::TensorAccess::note_reduction(out, x);
     return out;
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>

@@ -35,6 +35,8 @@ template <class L, class Element, class Target>
   const Element* const from = operand.data();
   if (TensorAccess::shared(operand))
     return {from, Owner(operand.resources(), operand.shape())};
+  // Whether memory is shared may differ between ranks, so that what is known of it must not.
+  TensorAccess::buffer(operand).reduced_from() = {};
   return {from, TensorAccess::take<Owner>(std::move(operand))};
 }
 template <class L, class Element, class Target>
@@ -49,6 +51,7 @@ template <class L, class Element, class Target>
 [[nodiscard]] ShardedTensor<L, Element, Target> owned(ShardedTensor<L, const Element, Target>&& operand) {
   if (TensorAccess::shared(operand))
     return operand.clone();
+  TensorAccess::buffer(operand).reduced_from() = {};
   return TensorAccess::take<ShardedTensor<L, Element, Target>>(std::move(operand));
 }
 template <AnyShardedTensor Tensor>

@@ -71,6 +71,12 @@ struct TensorAccess {
     tensor.require_memory();
     return std::move(tensor.buffer_);
   }
+  /// Says that a tensor is a reduction of another one, whose shape calls for it are to compare.
+  template <class Tensor, class Input>
+  static void note_reduction(Tensor& tensor, const Input& input) {
+    const SubjectShape& before = input.buffer_.reduced_from();
+    tensor.buffer_.reduced_from() = before.known() ? before : SubjectShape::of(input.global_);
+  }
   template <class Tensor>
   [[nodiscard]] static bool shared(const Tensor& tensor) {
     return tensor.buffer_.shared();
@@ -129,6 +135,7 @@ public:
                                      SourceLocation where = SourceLocation::current())
       : ShardedTensor(mesh.core().template resources<Target>(), shape, where) {
     static_cast<void>(fits_mesh<LayoutType, typename DeviceMesh<Axes...>::axis_list>);
+    mesh.core().made_tensors().add(SubjectShape::of(shape));
   }
 
   /// @brief The same on the mesh and pool of another tensor.

@@ -32,9 +32,9 @@ public:
   template <std::size_t rank>
   TransitionRun(TargetResources<Target>& resources, const BoundTransition& bound,
                 const std::array<std::int64_t, rank>& shape, const Element* in, Element* out,
-                SourceLocation where)
+                const CallSubject& subject, SourceLocation where)
       : resources_(&resources), binding_(bound.binding), next_(bound.steps), in_(in), out_(out),
-        where_(where), remaining_(bound.effective) {
+        subject_(subject), where_(where), remaining_(bound.effective) {
     std::copy(shape.begin(), shape.end(), shape_.begin());
   }
   TransitionRun(const TransitionRun&) = delete;
@@ -117,7 +117,9 @@ private:
       blocks_->clear();
       return *blocks_;
     };
-    return stage.geometry.call(element_type_of<Element>(), in_, stage.destination, take_blocks, where_);
+    CollectiveCall out = stage.geometry.call(element_type_of<Element>(), in_, stage.destination, take_blocks, where_);
+    out.subject = subject_;
+    return out;
   }
 
   void finish(const Stage& stage) {
@@ -156,6 +158,7 @@ private:
   std::span<const TransitionStep> next_;
   const Element* in_;
   Element* out_;
+  CallSubject subject_;
   SourceLocation where_;
   int remaining_;
   BufferHandle temporary_;
