@@ -69,6 +69,9 @@ public:
   /// @brief Where it was made.
   [[nodiscard]] SourceLocation where() const noexcept { return where_; }
 
+  /// @brief What copies of it must have in common: layouts, element and shape.
+  [[nodiscard]] virtual std::string type_text() const = 0;
+
   /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
   /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
   /// @throws LifecycleError where nothing has filled it.
@@ -203,6 +206,10 @@ public:
   [[nodiscard]] bool initialized() const noexcept { return stored_.valid(); }
 
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
+  [[nodiscard]] std::string type_text() const override {
+    return describe<Compute>() + " with gradients in " + describe<Raw>() + ", " + std::string(name_of(element_type_of<Element>())) +
+           " " + detail::text_of(shape());
+  }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
   /// @brief The weights where they are stored.

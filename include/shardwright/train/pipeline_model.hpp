@@ -4,6 +4,7 @@
 /// @file
 /// @brief The stages of a model that one rank of a pipeline holds.
 
+#include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/schedule/layer_partition.hpp>
@@ -165,11 +166,27 @@ private:
       };
       const HostCommunicator copies =
           ranks.split_by([&](int each) { return GroupPlace{holds(each) ? 0 : -1, each}; }, "tied");
+      if (!holds(rank))
+        continue;
+      const ParameterBase* copy = nullptr;
       for_each_tied([&](const Stage&, const detail::ListedPart& tied) {
-        if (holds(rank) && tied.path == holders.name)
-          tied.parameter->set_copies(copies);
+        if (tied.path != holders.name)
+          return;
+        tied.parameter->set_copies(copies);
+        copy = tied.parameter;
       });
+      if (copy != nullptr)
+        require_one_type(copies, *copy);
     }
+  }
+
+  /// @throws InvalidArgument on all ranks where uses of a tied parameter differ.
+  static void require_one_type(const HostCommunicator& copies, const ParameterBase& parameter) {
+    const std::string own = parameter.type_text();
+    for (const std::vector<std::string>& other : gather_texts(copies, {own}))
+      if (other.front() != own)
+        throw InvalidArgument("PipelineModel: all uses of the tied parameter " + parameter.name() + " must have one type, but one is " + own +
+                              " and another " + other.front() + " (use one Parameter type in both parts)");
   }
 
   Config config_;

@@ -47,8 +47,13 @@ public:
     return find<Type>(name, make).first;
   }
   /// @brief The tied parameter of this name. All uses must have one type: equal layouts.
+  /// @throws InvalidArgument where another use has another type.
   template <class P, class Make>
   [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
+    for (const Entry& entry : entries_)
+      if (entry.name == name && entry.type != &type<P>)
+        throw InvalidArgument("SharedParts: all uses of the tied parameter " + std::string(name) +
+                              " must have one type, but there are two (name its layout in one place, such as TiedLayouts, and use that in both parts)");
     auto [parameter, made] = find<P>(name, make);
     return TiedParameter<P>(std::move(parameter), std::string(name), made);
   }
