@@ -17,6 +17,7 @@
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/train/adamw.hpp>
+#include <shardwright/train/whole_model.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
@@ -77,13 +78,13 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
                                     .bytes_per_second = settings.gigabytes_per_second * 1e9});
   const sw::DecoderMesh mesh = sw::decoder_mesh(
       sw::timed(linked, clock), {.dpr = settings.replicas, .dp = world.size() / settings.replicas});
-  using Model = sw::Decoder<sw::DecoderLayouts<false, Zero>>;
+  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<false, Zero>>>;
   Model model(mesh, settings.model, 1);
-  model.set_bucket_bytes(bucket_kib << 10);
   sw::GradAccumulator accumulator(model);
+  accumulator.set_bucket_bytes(bucket_kib << 10);
   sw::AdamW optimizer;
-  typename Model::Ids ids(mesh, {settings.batch, settings.model.sequence});
-  typename Model::Ids targets(mesh, {settings.batch, settings.model.sequence});
+  typename Model::Batch::Ids ids(mesh, {settings.batch, settings.model.sequence});
+  typename Model::Batch::Ids targets(mesh, {settings.batch, settings.model.sequence});
   for (std::size_t i = 0; i < ids.local_size(); ++i) {
     const auto draw = [&](std::uint64_t stream) {
       return static_cast<std::int32_t>(
@@ -100,7 +101,7 @@ Line measure(const sw::HostCommunicator& world, const Settings& settings, const 
     if (step == 1) // the first one warms up
       clock->restart();
     const Clock::time_point begin = Clock::now();
-    const auto out = model.forward_backward(ids, targets, {}, true);
+    const auto out = model.forward_backward({ids.share(), targets.share()}, true);
     accumulator.add(out.loss, out.tokens);
     const auto summary = accumulator.finish();
     optimizer.step(model, summary, 1e-4);

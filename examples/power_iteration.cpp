@@ -41,12 +41,6 @@ void fill_matrix(sw::ShardedTensor<Matrix, double>& matrix) {
           std::min(offset[0] + static_cast<std::int64_t>(i), offset[1] + static_cast<std::int64_t>(j)) + 1);
 }
 
-/// The scalar product of two vectors, finished: a number, the same on every rank.
-double dot(const sw::AnyShardedTensor auto& v, const sw::AnyShardedTensor auto& w) {
-  return sw::item(sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Sum>(sw::multiply(v, w))));
-}
-double norm(const sw::AnyShardedTensor auto& v) { return std::sqrt(dot(v, v)); }
-
 int program(sw::HostCommunicator world) {
   const std::int64_t n = 601; // not a multiple of the mesh: the last blocks are smaller
   int row_blocks = static_cast<int>(std::sqrt(world.size()));
@@ -65,12 +59,12 @@ int program(sw::HostCommunicator world) {
   double residual = 1.0;
   //! [iteration]
   for (int step = 1; step <= 30 && residual > 1e-12; ++step) {
-    v = sw::scale(v, 1.0 / norm(v)).share();
+    v = sw::scale(v, 1.0 / sw::item(sw::norm(v))).share();
     // Layout<1, Shard<0, rows>, Partial<Sum, columns>>: every block of columns holds a part of the sum. The
     // transition to Vector finishes it and brings it where the next product wants it.
     const auto product = sw::redistribute<Vector>(sw::matmul(a, v));
-    eigenvalue = dot(v, product);
-    residual = norm(sw::add(product, sw::scale(v, -eigenvalue))) / eigenvalue;
+    eigenvalue = sw::item(sw::redistribute<sw::Layout<0>>(sw::dot(v, product)));
+    residual = sw::item(sw::norm(sw::add(product, sw::scale(v, -eigenvalue)))) / eigenvalue;
     if (world.rank() == 0)
       std::printf("step %2d  eigenvalue %.12f  residual %.2e\n", step, eigenvalue, residual);
     v = product.share();

@@ -26,7 +26,7 @@ target_compile_features(shardwright_test_session PUBLIC cxx_std_20)
 target_compile_options(shardwright_test_session PRIVATE -O0 -g0)
 
 # What test files include first: catch.hpp for descriptions, and Kokkos too for runners. The runners' mains bring
-# launch_ranks(), so that few test files compile the transports.
+# launch_ranks(), so that few test files compile the transports, and an operator new that counts.
 function(shardwright_test_support name main)
   add_library(${name} OBJECT support/${main})
   target_include_directories(${name} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -38,7 +38,7 @@ shardwright_test_support(shardwright_test_main main.cpp shardwright::description
 target_precompile_headers(shardwright_test_main PRIVATE support/catch.hpp)
 shardwright_test_support(shardwright_runner_test_main runner_main.cpp shardwright::shardwright)
 target_precompile_headers(shardwright_runner_test_main PRIVATE support/catch.hpp <Kokkos_Core.hpp>)
-target_sources(shardwright_runner_test_main PRIVATE support/launch_ranks.cpp)
+target_sources(shardwright_runner_test_main PRIVATE support/launch_ranks.cpp support/heap_count.cpp)
 if(TARGET shardwright::mpi)
   shardwright_test_support(shardwright_mpi_test_main mpi_main.cpp shardwright::shardwright)
   target_precompile_headers(shardwright_mpi_test_main REUSE_FROM shardwright_runner_test_main)

@@ -14,17 +14,15 @@
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/grad_accumulator.hpp>
-#if defined(KOKKOS_ENABLE_CUDA)
-#include <shardwright/mesh/cuda_graphs.hpp>
-#include <shardwright/train/step_graph.hpp>
-#endif
+#include <shardwright/train/training.hpp>
+#include <shardwright/train/whole_model.hpp>
 
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,7 +31,7 @@ namespace gpu {
 namespace {
 
 using Layouts = sw::DecoderLayouts<false>;
-using Model = sw::Decoder<Layouts, sw::bfloat16, Device>;
+using Model = sw::WholeModel<sw::Decoder<Layouts, sw::bfloat16, Device>>;
 
 sw::DecoderConfig config_of(const step_kernels::Sizes& sizes) {
   const auto whole = [](std::size_t value) { return static_cast<std::int64_t>(value); };
@@ -53,12 +51,10 @@ sw::DecoderConfig config_of(const step_kernels::Sizes& sizes) {
 class Training {
 public:
   Training(const sw::HostCommunicator& world, const sw::DecoderConfig& config, std::int64_t batch)
-      : mesh_(sw::decoder_mesh(world, {})), model_(mesh_, config, 1), accumulator_(model_),
-        ids_(tokens(config, batch, 1)), targets_(tokens(config, batch, 2)) {
-#if defined(KOKKOS_ENABLE_CUDA)
-    optimizer_.set_learning_rate<Device>(mesh_, learning_rate);
-#endif
-  }
+      : mesh_(sw::decoder_mesh(world, {})), model_(mesh_, config, 1),
+        training_(mesh_, model_, sw::AdamW(), {.check_inputs = false, .capture = true}),
+        ids_(tokens(config, batch, 1)), targets_(tokens(config, batch, 2)),
+        batches_{{ids_.share(), targets_.share(), {}}} {}
 
   /// Puts steps on the stream, one after the other, and waits for their end; returns the seconds.
   double run(int steps) {
@@ -66,17 +62,11 @@ public:
   }
 
   /// How steps reach the device.
-  [[nodiscard]] std::string mode() const {
-#if defined(KOKKOS_ENABLE_CUDA)
-    return graph_.obstacle().empty() ? "a CUDA graph" : graph_.obstacle();
-#else
-    return "calls of the host";
-#endif
-  }
+  [[nodiscard]] const std::string& mode() const { return mode_; }
 
 private:
   static constexpr double learning_rate = 1e-4;
-  using Ids = typename Model::Ids;
+  using Ids = Model::Batch::Ids;
 
   [[nodiscard]] Ids tokens(const sw::DecoderConfig& config, std::int64_t batch, std::uint64_t stream) const {
     std::vector<std::int32_t> drawn(static_cast<std::size_t>(batch * config.sequence));
@@ -88,28 +78,19 @@ private:
 
   /// All of a step: forward, backward, norm, clipping, AdamW.
   void step() {
-#if defined(KOKKOS_ENABLE_CUDA)
-    graph_.step([&] {
-      accumulator_.add(model_.forward_backward(ids_, targets_, {}, true));
-      optimizer_.step(model_, accumulator_.finish());
-      accumulator_.restart();
-    });
-#else
-    accumulator_.add(model_.forward_backward(ids_, targets_, {}, true));
-    optimizer_.step(model_, accumulator_.finish(), learning_rate);
-    accumulator_.restart();
-#endif
+    const auto batches = [this](std::int64_t) { return std::span<const Model::Batch>(batches_); };
+    const std::optional<sw::StepReport> report = training_.step(batches, learning_rate);
+    if (report && !report->note.empty())
+      mode_ = report->note;
   }
 
   sw::DecoderMesh mesh_;
   Model model_;
-  sw::GradAccumulator<Model> accumulator_;
-  sw::AdamW optimizer_;
+  sw::Training<Model> training_;
   Ids ids_;
   Ids targets_;
-#if defined(KOKKOS_ENABLE_CUDA)
-  sw::StepGraph<sw::CudaGraphs> graph_{sw::CudaGraphs(mesh_.execution<Device>())};
-#endif
+  std::vector<Model::Batch> batches_;
+  std::string mode_ = "calls of the host";
 };
 
 /// As many sequences as fit beside PyTorch, which keeps the logits in bfloat16 and their softmax in float:

@@ -15,6 +15,7 @@
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
 #include <shardwright/train/adamw.hpp>
+#include <shardwright/train/whole_model.hpp>
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
@@ -156,12 +157,12 @@ double fma_peak() {
 nlohmann::json measure(const sw::HostCommunicator& group, const Case& wanted, const Settings& settings) {
   const sw::DecoderMesh mesh = sw::decoder_mesh(group, {.dp = wanted.data, .tp = wanted.tensor});
   sw::HostCommunicator world = mesh.world();
-  using Model = sw::Decoder<Layouts>;
+  using Model = sw::WholeModel<sw::Decoder<Layouts>>;
   Model model(mesh, settings.model, 1);
   sw::GradAccumulator accumulator(model);
   sw::AdamW optimizer;
-  typename Model::Ids ids(mesh, {settings.batch, settings.model.sequence});
-  typename Model::Ids targets(mesh, {settings.batch, settings.model.sequence});
+  typename Model::Batch::Ids ids(mesh, {settings.batch, settings.model.sequence});
+  typename Model::Batch::Ids targets(mesh, {settings.batch, settings.model.sequence});
   for (std::size_t i = 0; i < ids.local_size(); ++i) {
     const auto vocabulary = static_cast<std::uint32_t>(settings.model.vocabulary);
     const auto draw = [&](std::uint64_t stream) {
@@ -173,7 +174,7 @@ nlohmann::json measure(const sw::HostCommunicator& group, const Case& wanted, co
     targets.mutable_data()[i] = draw(2);
   }
   const auto step = [&] {
-    const auto out = model.forward_backward(ids, targets);
+    const auto out = model.forward_backward({ids.share(), targets.share()});
     accumulator.add(out.loss, out.tokens);
     const auto summary = accumulator.finish();
     optimizer.step(model, summary, 1e-4);

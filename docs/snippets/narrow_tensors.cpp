@@ -2,7 +2,6 @@
 //
 // Narrow elements: products in float, and what is kept of them.
 #include <shardwright/launch.hpp>
-#include <shardwright/nn/initial_value.hpp>
 #include <shardwright/shardwright.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -19,8 +18,9 @@ using namespace sw::axis;
 bool products(const sw::DeviceMesh<dp>& mesh) {
   //! [products]
   using Rows = sw::Layout<2, sw::Shard<0, dp>>;
-  const auto x = sw::normal<Rows, sw::bfloat16, sw::DefaultTarget>(mesh, {64, 32}, 1, 0, 1.0);
-  const auto dy = sw::normal<Rows, sw::bfloat16, sw::DefaultTarget>(mesh, {64, 16}, 1, 1, 1.0);
+  sw::ShardedTensor<Rows, sw::bfloat16> x(mesh, {64, 32}), dy(mesh, {64, 16});
+  sw::fill_normal(x, {.seed = 1, .tensor = 0});
+  sw::fill_normal(dy, {.seed = 1, .tensor = 1});
 
   auto rounded = sw::matmul_weight_gradient(x, dy); // bfloat16: sums of floats, rounded once
   sw::ShardedTensor<sw::Layout<2, sw::Partial<sw::Sum, dp>>> sums(mesh, {32, 16});

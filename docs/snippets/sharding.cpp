@@ -8,6 +8,7 @@
 #include <shardwright/shardwright.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/whole_model.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -39,17 +40,17 @@ static_assert(sw::Transition<Shared, Weight>::count<sw::AllGather> == 1);
 
 int program(sw::HostCommunicator world) {
   //! [model]
-  using Model = sw::Decoder<sw::DecoderLayouts<false, sw::Zero3>>;
+  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<false, sw::Zero3>>>;
   const sw::DecoderMesh mesh = sw::decoder_mesh(world, {.dpr = 2, .dp = world.size() / 2});
   const sw::DecoderConfig config{
       .layers = 2, .width = 16, .heads = 2, .kv_heads = 2, .hidden = 24, .vocabulary = 16, .sequence = 8};
   Model model(mesh, config, 1);
-  model.set_bucket_bytes(256 << 10); // the same on all ranks
-  //! [model]
   sw::GradAccumulator accumulator(model);
+  accumulator.set_bucket_bytes(256 << 10); // the same on all ranks
   sw::AdamW optimizer;
-  Model::Ids ids(mesh, {8, config.sequence});
-  Model::Ids targets(mesh, {8, config.sequence});
+  //! [model]
+  Model::Batch::Ids ids(mesh, {8, config.sequence});
+  Model::Batch::Ids targets(mesh, {8, config.sequence});
   double first = 0;
   double last = 0;
   for (int step = 0; step < 20; ++step) {
@@ -59,7 +60,7 @@ int program(sw::HostCommunicator world) {
       targets.mutable_data()[i] = (token + 1) % 16;
     }
     //! [step]
-    const auto sum = model.forward_backward(ids, targets, {}, true); // the last microbatch of the step
+    const auto sum = model.forward_backward({ids.share(), targets.share()}, true); // the last of the step
     accumulator.add(sum.loss, sum.tokens);
     const sw::GradientSummary summary = accumulator.finish(); // waits for the reductions
     optimizer.step(model, summary, 3e-3);                     // each rank its part

@@ -42,6 +42,7 @@ inline sw::DecoderConfig decoder_config(const Options& options) {
   return config;
 }
 
+//! [options]
 inline sw::TrainingOptions training_options(const Options& options, bool scales_loss) {
   sw::TrainingOptions out;
   out.non_finite = options.non_finite;
@@ -51,6 +52,7 @@ inline sw::TrainingOptions training_options(const Options& options, bool scales_
     out.loss_scale.emplace();
   return out;
 }
+//! [options]
 
 /// @brief This rank's stages of a decoder and what carries out their steps. One rank of pp holds all of it in one stage.
 template <class Layouts, class Element, class Target>

@@ -74,6 +74,7 @@ public:
     std::size_t allocations = 0;
     for (std::int64_t step = 0; step < options_.steps; ++step) {
       monitor.begin_step();
+      //! [step]
       if (const std::optional<sw::StepReport> report = run_.training.step(batches, rate_(step)))
         note(*report);
       if (looks_after(step))
@@ -81,6 +82,7 @@ public:
           note(*report);
           monitor.begin_step();
         }
+      //! [step]
       //! [replicas]
       if (due(options_.check_replicas, step))
         run_.training.require_equal_replicas();

@@ -3,7 +3,7 @@
 // expect: TiedLayouts: tied weights must have one layout
 // expect: (give both the same, or redistribute before the second use)
 
-#include <shardwright/nn/decoder_pipeline.hpp>
+#include <shardwright/nn/decoder.hpp>
 
 using namespace shardwright;
 using namespace shardwright::axis;
@@ -16,5 +16,4 @@ struct Layouts : DecoderLayouts<false> {
 #endif
 };
 
-using Model = DecoderPipeline<Layouts>;
-static_assert(sizeof(Model::Stage) != 0);
+static_assert(sizeof(Decoder<Layouts>::Table) != 0);

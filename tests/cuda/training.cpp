@@ -2,15 +2,12 @@
 // Operations on tensors and the training of a decoder, compiled for the device; on a machine with a GPU, run
 // by one rank and compared with the host; with several GPUs, by a rank on each of two.
 #include <shardwright/launch.hpp>
-#include <shardwright/mesh/cuda_graphs.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/shardwright.hpp>
 #include <shardwright/tensor/shared_memory.hpp>
-#include <shardwright/train/adamw.hpp>
-#include <shardwright/train/step_graph.hpp>
-#include <shardwright/train/step_guard.hpp>
-#include <shardwright/train/step_reports.hpp>
+#include <shardwright/train/training.hpp>
+#include <shardwright/train/whole_model.hpp>
 
 #include "cuda/compare.hpp"
 
@@ -18,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <span>
 #include <vector>
 
 // Compiled for the device as well, though one rank alone has no ring.
@@ -106,7 +104,8 @@ sw::DecoderConfig small_config() {
 /// Two steps of a small decoder: losses, norms and parameters.
 template <class Target, class Element, bool sequence_parallel>
 std::vector<double> training(const Mesh& mesh) {
-  using Model = sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>;
+  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>>;
+  using Ids = typename Model::Batch::Ids;
   Model model(mesh, small_config(), 7);
   sw::GradAccumulator<Model> accumulator(model);
   sw::AdamW optimizer;
@@ -119,18 +118,18 @@ std::vector<double> training(const Mesh& mesh) {
       next[static_cast<std::size_t>(i)] = i % 6 == 5 ? -1 : (11 * i + step) % 20;
     }
     using Layout = typename sw::DecoderLayouts<sequence_parallel>::Ids;
-    const typename Model::Ids ids(sw::scatter<Layout, Target>(mesh, 0, tokens, {4, 12}));
-    const typename Model::Ids targets(sw::scatter<Layout, Target>(mesh, 0, next, {4, 12}));
-    const auto sums = model.forward_backward(ids, targets);
-    accumulator.add(sums);
+    const Ids ids(sw::scatter<Layout, Target>(mesh, 0, tokens, {4, 12}));
+    const Ids targets(sw::scatter<Layout, Target>(mesh, 0, next, {4, 12}));
+    const typename Model::Batch batch{ids.share(), targets.share(), {}};
+    accumulator.add(model.forward_backward(batch));
     const auto step_summary = accumulator.finish();
     optimizer.step(model, step_summary, 1e-3);
     accumulator.restart();
     const sw::GradientSummary summary = step_summary.read();
     results.push_back(summary.loss.value);
     results.push_back(summary.gradient_norm);
-    results.push_back(static_cast<double>(model.evaluate(ids, targets).read().loss.value));
-    keep(results, sw::redistribute<sw::Layout<3>>(model.scores(ids)));
+    results.push_back(static_cast<double>(model.evaluate(batch).read().loss.value));
+    keep(results, sw::redistribute<sw::Layout<3>>(model.predict(batch)));
   }
   model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
   return results;
@@ -140,25 +139,15 @@ std::vector<double> training(const Mesh& mesh) {
 /// steps from the third on are replays of a CUDA graph where they are `captured`.
 template <class Element>
 std::vector<double> reported_training(const Mesh& mesh, bool captured) {
-  using Model = sw::Decoder<sw::DecoderLayouts<true>, Element, Device>;
-  using Ids = typename Model::Ids;
+  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<true>, Element, Device>>;
+  using Batch = typename Model::Batch;
   Model model(mesh, small_config(), 7);
-  sw::GradAccumulator<Model> accumulator(model);
-  sw::StepGuard guard(sw::NonFinite::stop, mesh.world());
-  sw::AdamW optimizer;
-  sw::StepReports<Device> reports(mesh.world().deadline());
-  sw::StepGraph graph(sw::CudaGraphs(mesh.template execution<Device>()), captured ? "" : "not asked for");
-  std::optional<sw::DeviceSummary<Device>> summary;
-  Ids ids(mesh, {4, 12});
-  Ids targets(mesh, {4, 12});
+  sw::Training<Model> training(mesh, model, sw::AdamW(), {.capture = captured});
+  typename Batch::Ids ids(mesh, {4, 12});
+  typename Batch::Ids targets(mesh, {4, 12});
+  const std::vector<Batch> batches{{ids.share(), targets.share(), {}}};
   sw::Uploads<std::int32_t, Device> uploads(96);
-  std::vector<double> results;
-  const auto take = [&] {
-    const sw::DeviceStepReport report = reports.take();
-    results.push_back(report.summary.loss.value);
-    results.push_back(report.summary.gradient_norm);
-  };
-  for (int step = 0; step < 6; ++step) {
+  const auto upload = [&](std::int64_t step) {
     for (std::size_t i = 0; i < 48; ++i) {
       uploads.half()[i] = static_cast<std::int32_t>((7 * i + static_cast<std::size_t>(step)) % 20);
       uploads.half()[48 + i] = static_cast<std::int32_t>((11 * i + static_cast<std::size_t>(step)) % 20);
@@ -166,21 +155,20 @@ std::vector<double> reported_training(const Mesh& mesh, bool captured) {
     uploads.upload(0, ids);
     uploads.upload(48, targets);
     uploads.flip();
-    optimizer.set_learning_rate<Device>(mesh, 1e-3 * (step + 1));
-    graph.step([&] {
-      accumulator.add(model.forward_backward(ids, targets));
-      summary.emplace(accumulator.finish());
-      static_cast<void>(guard.admit(model, accumulator, *summary, step + 1));
-      optimizer.step(model, *summary);
-      accumulator.restart();
-    });
-    reports.append(*summary);
-    if (reports.pending() > 1)
-      take();
-  }
-  take();
-  if (captured && !graph.obstacle().empty())
-    std::printf("%s\n", graph.obstacle().c_str());
+    return std::span<const Batch>(batches);
+  };
+  std::vector<double> results;
+  const auto note = [&](const sw::StepReport& report) {
+    results.push_back(report.loss);
+    results.push_back(report.gradient_norm);
+    if (captured && !report.note.empty())
+      std::printf("%s\n", report.note.c_str());
+  };
+  for (int step = 0; step < 6; ++step)
+    if (const std::optional<sw::StepReport> report = training.step(upload, 1e-3 * (step + 1)))
+      note(*report);
+  while (const std::optional<sw::StepReport> report = training.settle(upload))
+    note(*report);
   model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
   return results;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/memory_check.hpp"
+#include "nn/dry_run_check.hpp"
 #include "nn/same_on_every_mesh.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
@@ -92,10 +92,10 @@ TEST_CASE("a ring names the sequences that it can share") {
       }) == "");
 }
 
-TEST_CASE("the memory of a decoder with ring attention is the predicted one") {
+TEST_CASE("memory and calls of a decoder with ring attention are the predicted ones") {
   for (const Way& way : {Way{.cp = 3}, Way{.dp = 2, .tp = 2, .sequence_parallel = true, .cp = 2}})
     CHECK(shardwright_test::on_ranks(
               way.ranks(), [&](sw::HostCommunicator world, shardwright_test::Findings& findings) {
-                nn_test::check_memory<Ring, float>(world, findings, problem_of(way), way);
+                nn_test::check_prediction<Ring, float>(world, findings, problem_of(way), way);
               }) == "");
 }

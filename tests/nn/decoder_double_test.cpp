@@ -7,11 +7,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <optional>
+#include <deque>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 // Double precision: losses to 1e-10, gradients against finite differences, and the passes of a layer on their
@@ -65,8 +62,8 @@ double* element_at(Tensor& tensor, std::uint64_t global) {
 
 template <class Layouts>
 struct Fixture {
-  using Model = sw::Decoder<Layouts, double>;
-  using Ids = typename Model::Ids;
+  using Model = sw::WholeModel<sw::Decoder<Layouts, double>>;
+  using Ids = typename Model::Batch::Ids;
   using Mesh = sw::DecoderMesh;
 
   Fixture(const sw::HostCommunicator& world, const Problem& problem, Way way)
@@ -76,9 +73,10 @@ struct Fixture {
     nn_test::fill_batch(problem, 0, 0, ids, targets);
   }
 
+  [[nodiscard]] typename Model::Batch batch() const { return {ids.share(), targets.share()}; }
   /// The loss of the whole batch, summed.
   double loss() {
-    const auto sums = model.evaluate(ids, targets);
+    const auto sums = model.evaluate(batch());
     return sw::mean_over_mesh(mesh, sums.loss, sums.tokens).value * tokens;
   }
 
@@ -93,7 +91,7 @@ template <class Layouts>
 void check_gradients(const sw::HostCommunicator& world, Findings& findings, const Problem& problem, Way way) {
   Fixture<Layouts> at(world, problem, way);
   sw::GradAccumulator accumulator(at.model);
-  const auto sums = at.model.forward_backward(at.ids, at.targets);
+  const auto sums = at.model.forward_backward(at.batch());
   accumulator.add(sums.loss, sums.tokens);
   const sw::GradientSummary summary = accumulator.finish();
   at.tokens = static_cast<double>(summary.tokens);
@@ -138,50 +136,73 @@ void check_gradients(const sw::HostCommunicator& world, Findings& findings, cons
                   summary.gradient_norm, " of gathered gradients ", norm);
 }
 
-/// Two layers on a random stream; their parameters' accumulated gradients and the gradient of the input.
+/// Three layers of a decoder, each on a tape of its own.
+template <class Layouts>
+struct Layers {
+  using target = sw::DefaultTarget;
+  using Model = sw::Decoder<Layouts, double>;
+
+  Layers(const sw::DecoderMesh& mesh, const sw::DecoderConfig& config) {
+    for (std::size_t number = 0; number < 3; ++number)
+      list.emplace_back(sw::ModelPlace<sw::DecoderMesh>{mesh, shared, number}, config);
+  }
+  auto members() { return sw::members("layers", list); }
+
+  sw::SharedParts shared;
+  std::deque<typename Model::Layer> list;
+};
+
+/// When weight gradients are asked for.
+enum class Weights : std::uint8_t { with_inputs, after_each_input, after_all_inputs };
+
+/// The layers on a random stream: the gradient of the input and the accumulated ones of the parameters.
 template <class Layouts>
 std::vector<std::vector<double>> gradients_of_layers(const sw::HostCommunicator& world,
-                                                     const Problem& problem, Way way, bool interleaved) {
-  using Layer = sw::DecoderLayer<Layouts, double>;
+                                                     const Problem& problem, Way way, Weights order) {
   using Residual = sw::ShardedTensor<typename Layouts::Residual, double>;
   const sw::DecoderConfig& config = problem.config;
   const sw::DecoderMesh mesh = sw::decoder_mesh(world, way.extents());
-  const sw::RotaryTable<double, sw::DefaultTarget> rotary(mesh, config.sequence, config.head_width(),
-                                                          config.rope_base);
-  std::vector<Layer> layers;
-  layers.reserve(3);
-  for (int number = 0; number < 3; ++number)
-    layers.emplace_back(mesh, config, problem.seed, number).for_each_parameter([](auto& parameter) {
-      parameter.start_gather();
-      parameter.finish_gather();
-    });
-  std::array<typename Layer::Saved, 3> saved;
+  Layers<Layouts> layers(mesh, config);
+  sw::initialize(layers, problem.seed);
+  const sw::GradAccumulator accumulator(layers);
+  typename Layers<Layouts>::Model::Ids ids(mesh, {problem.batch, config.sequence});
+  const typename Layers<Layouts>::Model::Batch batch{ids.share(), ids.share()};
 
   Residual input(mesh, {problem.batch, config.sequence, config.width});
   sw::fill_normal(input, {problem.seed, 1u << 24});
-  typename Layer::Stream stream{std::move(input), std::nullopt};
-  const typename Layer::Positions positions(config.sequence, 1, 0);
-  for (std::size_t i = 0; i < 3; ++i)
-    stream = layers[i].forward(sw::FirstPass{}, std::move(stream), rotary, positions, {}, saved[i]);
-
-  Residual gradient(mesh, {problem.batch, config.sequence, config.width});
-  sw::fill_normal(gradient, {problem.seed, 1u << 25});
-  for (std::size_t i = 3; i-- > 0;) {
-    gradient = layers[i].input_gradient(std::move(gradient), rotary, saved[i]);
-    if (interleaved)
-      layers[i].weight_gradient(saved[i]);
+  auto stream = input.share();
+  std::array<sw::Tape<>, 3> tapes;
+  using Stream = sw::Var<typename Layouts::Residual, double>;
+  std::vector<Stream> in, out;
+  for (std::size_t i = 0; i < 3; ++i) {
+    in.push_back(tapes[i].variable(stream));
+    out.push_back(layers.list[i](in.back(), batch));
+    stream = out.back().value();
   }
-  if (!interleaved)
-    for (const std::size_t i : {1u, 0u, 2u})
-      layers[i].weight_gradient(saved[i]);
 
-  std::vector<std::vector<double>> out{nn_test::whole(gradient)};
-  for (Layer& layer : layers)
-    layer.for_each_parameter([&](auto& parameter) {
-      parameter.finish_gradient();
-      out.push_back(nn_test::whole(parameter.gradient()));
-    });
-  return out;
+  Residual upstream(mesh, {problem.batch, config.sequence, config.width});
+  sw::fill_normal(upstream, {problem.seed, 1u << 25});
+  auto gradient = upstream.share();
+  for (std::size_t i = 3; i-- > 0;) {
+    tapes[i].seed(out[i], gradient.share());
+    if (order == Weights::with_inputs)
+      tapes[i].backward();
+    else
+      tapes[i].backward_inputs();
+    gradient = tapes[i].gradient(in[i]);
+    if (order == Weights::after_each_input)
+      tapes[i].backward_weights();
+  }
+  if (order == Weights::after_all_inputs)
+    for (const std::size_t i : {1u, 0u, 2u})
+      tapes[i].backward_weights();
+
+  std::vector<std::vector<double>> all{nn_test::whole(gradient)};
+  sw::for_each_parameter(layers, [&](auto& parameter) {
+    parameter.gradient_state().finish();
+    all.push_back(nn_test::whole(parameter.gradient()));
+  });
+  return all;
 }
 
 } // namespace
@@ -219,17 +240,18 @@ TEST_CASE("weight gradients may follow all input gradients, in any order, and gi
   for (const Way& way : {Way{}, Way{.dp = 1, .tp = 2}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}}) {
     INFO(way.text());
     CHECK(on_ranks(way.dp * way.tp, [&](sw::HostCommunicator world, Findings& findings) {
-            const auto run = [&](bool interleaved) {
+            const auto run = [&](Weights order) {
               return way.sequence_parallel
                          ? gradients_of_layers<sw::DecoderLayouts<true>>(world, small_problem(false), way,
-                                                                         interleaved)
+                                                                         order)
                          : gradients_of_layers<sw::DecoderLayouts<false>>(world, small_problem(false), way,
-                                                                          interleaved);
+                                                                          order);
             };
-            const auto together = run(true);
-            const auto apart = run(false);
+            const auto together = run(Weights::with_inputs);
             findings.expect(together.size() == 1 + 3 * 6, "all parameters: ", together.size());
-            findings.expect(together == apart, "the gradients differ");
+            findings.expect(run(Weights::after_each_input) == together,
+                            "the gradients differ layer by layer");
+            findings.expect(run(Weights::after_all_inputs) == together, "the gradients differ");
           }) == "");
   }
 }

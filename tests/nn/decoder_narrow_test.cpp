@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/device_check.hpp"
-#include "nn/memory_check.hpp"
+#include "nn/dry_run_check.hpp"
 #include "nn/small_training.hpp"
 #include "support/catch.hpp"
 #include "support/mimic_target.hpp"
@@ -79,6 +79,12 @@ TEST_CASE("a decoder of bfloat16 trains like one of float, on every mesh") {
   }
 }
 
+TEST_CASE("models name their element, by which a device updates many parameters in a launch") {
+  using Model = sw::Decoder<sw::DecoderLayouts<true>, sw::bfloat16, shardwright_test::MimicTarget>;
+  STATIC_REQUIRE(std::is_same_v<sw::WholeModel<Model>::element, sw::bfloat16>);
+  STATIC_REQUIRE(std::is_same_v<sw::PipelineModel<Model>::element, sw::bfloat16>);
+}
+
 TEST_CASE("a decoder of bfloat16 on a device trains to the bits of the host, without a wait in a step") {
   const Problem problem = problem_of(4);
   for (const Way& way : {Way{.dp = 2, .accumulation = 3}, Way{.dp = 2, .tp = 2}, Way{.cp = 2}}) {
@@ -112,10 +118,11 @@ TEST_CASE("a step of a decoder of bfloat16 takes no memory from the system once 
   }
 }
 
-TEST_CASE("the memory of a decoder of bfloat16 is the predicted one, masters and float gradients included") {
+TEST_CASE(
+    "memory and calls of a decoder of bfloat16 are the predicted ones, masters and float gradients included") {
   for (const Way& way : {Way{}, Way{.dp = 2, .tp = 2, .sequence_parallel = true}})
     CHECK(shardwright_test::on_ranks(
               way.ranks(), [&](const sw::HostCommunicator& world, shardwright_test::Findings& findings) {
-                check_memory<sw::DecoderLayouts<true>, sw::bfloat16>(world, findings, problem_of(0), way);
+                check_prediction<sw::DecoderLayouts<true>, sw::bfloat16>(world, findings, problem_of(0), way);
               }) == "");
 }

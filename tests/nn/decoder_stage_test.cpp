@@ -3,9 +3,12 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/train/stage.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,7 +19,8 @@ namespace {
 
 namespace sw = shardwright;
 using namespace sw::axis;
-using Stage = sw::DecoderStage<sw::DecoderLayouts<true>, double>;
+using Model = sw::Decoder<sw::DecoderLayouts<true>, double>;
+using Stage = sw::Stage<Model>;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
@@ -28,21 +32,47 @@ struct Gradients {
   friend bool operator==(const Gradients&, const Gradients&) = default;
 };
 
+/// The stages of one rank, as a model.
+struct Stages {
+  using target = Stage::target;
+
+  /// @param cuts where stages begin and end, in layers
+  Stages(const sw::DecoderMesh& mesh, const nn_test::Problem& problem, const std::vector<int>& cuts) {
+    // The embedding stands before the layers, the head behind them.
+    const auto unit = [](int layer) { return static_cast<std::size_t>(layer) + 1; };
+    for (std::size_t s = 0; s + 1 < cuts.size(); ++s)
+      list.emplace_back(mesh, problem.config, problem.seed,
+                        sw::detail::UnitRange{s == 0 ? 0 : unit(cuts[s]), s + 2 == cuts.size()
+                                                                              ? unit(cuts.back()) + 1
+                                                                              : unit(cuts[s + 1])},
+                        shared);
+  }
+  template <class Visitor>
+  void for_each_stage(Visitor&& visit) {
+    for (Stage& stage : list)
+      visit(stage);
+  }
+  template <class Visitor>
+  void for_each_parameter(Visitor&& visit) {
+    for_each_stage([&](Stage& stage) { stage.for_each_parameter(visit); });
+  }
+
+  sw::SharedParts shared;
+  std::deque<Stage> list;
+};
+
 enum class Order { microbatch_by_microbatch, forwards_first, weights_last };
 
 Gradients run(const sw::HostCommunicator& world, const nn_test::Problem& problem,
               const std::vector<int>& cuts, Order order) {
   const sw::DecoderMesh mesh = sw::decoder_mesh(world, {.dp = world.size() / 2, .tp = 2});
-  std::vector<Stage> stages;
-  stages.reserve(cuts.size() - 1);
-  for (std::size_t s = 0; s + 1 < cuts.size(); ++s)
-    stages.emplace_back(mesh, problem.config, problem.seed,
-                        sw::DecoderPart{cuts[s], cuts[s + 1], s == 0, s + 2 == cuts.size()},
-                        s == 0 ? nullptr : stages.front().embedding());
+  Stages model(mesh, problem, cuts);
+  sw::GradAccumulator accumulator(model);
+  std::deque<Stage>& stages = model.list;
   std::vector<Stage::Batch> batches;
   for (int i = 0; i < microbatches; ++i) {
-    Stage::Ids ids(mesh, {4, problem.config.sequence});
-    Stage::Ids targets(mesh, {4, problem.config.sequence});
+    Model::Ids ids(mesh, {4, problem.config.sequence});
+    Model::Ids targets(mesh, {4, problem.config.sequence});
     nn_test::fill_batch(problem, 0, 4 * i, ids, targets);
     batches.push_back({ids.share(), targets.share()});
   }
@@ -73,11 +103,10 @@ Gradients run(const sw::HostCommunicator& world, const nn_test::Problem& problem
       stages[s].weight_gradient(batches[i], saved[i][s]);
   Gradients out;
   out.loss = loss.loss.value;
-  for (Stage& stage : stages)
-    stage.for_each_parameter([&](auto& parameter) {
-      parameter.finish_gradient();
-      out.values.push_back(nn_test::whole(parameter.gradient()));
-    });
+  accumulator.add(loss);
+  static_cast<void>(accumulator.finish());
+  model.for_each_parameter(
+      [&](auto& parameter) { out.values.push_back(nn_test::whole(parameter.gradient())); });
   return out;
 }
 

@@ -94,11 +94,11 @@ struct PipelineWay {
   [[nodiscard]] std::string text() const { return "pp=" + std::to_string(pp) + " " + inside.text(); }
 };
 
-template <class Layouts, class Element>
+template <class Layouts, class Element, class Target = sw::DefaultTarget>
 [[nodiscard]] PipelineOutcome train_pipeline_with(const sw::HostCommunicator& world, const Problem& problem,
                                                   const PipelineWay& way, const sw::Schedule& schedule,
                                                   const AtStep& at_step) {
-  using Model = sw::PipelineModel<sw::Decoder<Layouts, Element>>;
+  using Model = sw::PipelineModel<sw::Decoder<Layouts, Element, Target>>;
   using Stage = typename Model::Stage;
   using Ids = typename Model::Batch::Ids;
   const auto ranks = sw::decoder_pipeline_mesh(world, way.pp, way.inside.extents());
@@ -126,7 +126,8 @@ template <class Layouts, class Element>
     for (int pass = 0; pass < schedule.microbatches(); ++pass) {
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
-      fill_batch(problem, step, pass * rows, ids, targets);
+      if constexpr (!counts_only<Target>)
+        fill_batch(problem, step, pass * rows, ids, targets);
       batches.push_back({ids.share(),
                          targets.share(),
                          {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}});
@@ -141,16 +142,18 @@ template <class Layouts, class Element>
     out.training.norms.push_back(summary.gradient_norm);
     out.training.tokens.push_back(summary.tokens);
     if (at_step)
-      at_step(step, mesh.pool_statistics());
+      at_step(step, mesh.template pool_statistics<Target>());
   }
-  if (way.options.record)
-    out.timelines = sw::gather_timelines(pipeline, runner.timeline());
-  const auto sums = runner.evaluate(batches);
-  out.evaluated = sw::mean_over_mesh(mesh, sums.loss, sums.tokens, world).value;
-  model.for_each_parameter([&](auto& parameter) {
-    out.training.names.push_back(parameter.name());
-    out.training.parameters.push_back(whole(parameter.stored()));
-  });
+  if constexpr (!counts_only<Target>) {
+    if (way.options.record)
+      out.timelines = sw::gather_timelines(pipeline, runner.timeline());
+    const auto sums = runner.evaluate(batches);
+    out.evaluated = sw::mean_over_mesh(mesh, sums.loss, sums.tokens, world).value;
+    model.for_each_parameter([&](auto& parameter) {
+      out.training.names.push_back(parameter.name());
+      out.training.parameters.push_back(whole(parameter.stored()));
+    });
+  }
   return out;
 }
 

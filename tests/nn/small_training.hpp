@@ -8,6 +8,7 @@
 #include "support/launch_ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
+#include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
@@ -145,10 +146,14 @@ template <class Tensor>
 /// @brief Called on every rank after each step, with what the rank's pool has done so far.
 using AtStep = std::function<void(int step, const sw::PoolStatistics& pool)>;
 
-template <class Layouts, class Element>
+/// @brief Whether a target has neither memory nor kernels: a dry run's.
+template <class Target>
+inline constexpr bool counts_only = sw::detail::only_counts<typename Target::execution_space>;
+
+template <class Layouts, class Element, class Target = sw::DefaultTarget>
 [[nodiscard]] Outcome train_with(const sw::HostCommunicator& world, const Problem& problem, const Way& way,
                                  const AtStep& at_step) {
-  using Model = sw::WholeModel<sw::Decoder<Layouts, Element>>;
+  using Model = sw::WholeModel<sw::Decoder<Layouts, Element, Target>>;
   using Ids = typename Model::Batch::Ids;
   const sw::DecoderMesh mesh = sw::decoder_mesh(world, way.extents());
   Model model(mesh, problem.config, problem.seed);
@@ -164,13 +169,14 @@ template <class Layouts, class Element>
     for (int pass = 0; pass < way.accumulation; ++pass) {
       Ids ids(mesh, {rows, problem.config.sequence});
       Ids targets(mesh, {rows, problem.config.sequence});
-      fill_batch(problem, step, pass * rows, ids, targets);
+      if constexpr (!counts_only<Target>)
+        fill_batch(problem, step, pass * rows, ids, targets);
       // Reductions that start with the last microbatch, and those that start in finish(), in turn.
-      const auto sums =
-          model.forward_backward({ids.share(),
-                                  targets.share(),
-                                  {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}},
-                                 step % 2 == 1 && pass + 1 == way.accumulation);
+      const auto sums = model.forward_backward(
+          {ids.share(),
+           targets.share(),
+           {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}},
+          step % 2 == 1 && pass + 1 == way.accumulation);
       accumulator.add(sums.loss, sums.tokens);
     }
     const sw::GradientSummary summary = accumulator.finish();
@@ -180,12 +186,13 @@ template <class Layouts, class Element>
     out.norms.push_back(summary.gradient_norm);
     out.tokens.push_back(summary.tokens);
     if (at_step)
-      at_step(step, mesh.pool_statistics());
+      at_step(step, mesh.template pool_statistics<Target>());
   }
-  model.for_each_parameter([&](auto& parameter) {
-    out.names.push_back(parameter.name());
-    out.parameters.push_back(whole(parameter.stored()));
-  });
+  if constexpr (!counts_only<Target>)
+    model.for_each_parameter([&](auto& parameter) {
+      out.names.push_back(parameter.name());
+      out.parameters.push_back(whole(parameter.stored()));
+    });
   return out;
 }
 

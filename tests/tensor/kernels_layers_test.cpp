@@ -362,12 +362,14 @@ TEST_CASE("AdamW of many parameters at once gives the bits of one after the othe
     kernels::AdamWLaunches<Execution, float, sw::bfloat16> launches(execution());
     for (std::size_t i = 0; i < count; ++i) {
       const double decay = i % 2 == 0 ? 0.1 : 0;
-      const kernels::AdamWStep constants{
-          .learning_rate = 0.01, .weight_decay = decay, .step = number == 1 ? 1 : 2, .gradient_scale = 0.3};
-      kernels::AdamWStep factors = constants; // on the device's learning rate
-      factors.learning_rate = 1;
-      launches.add(together[i], rounded[i].data(), gradients[i], moments[4 * i], moments[4 * i + 1], factors,
-                   &step);
+      const double rate_factor = i % 3 == 0 ? 0.7 : 1;
+      kernels::AdamWStep constants{.learning_rate = rate_factor,
+                                   .weight_decay = decay,
+                                   .step = number == 1 ? 1 : 2,
+                                   .gradient_scale = 0.3};
+      launches.add(together[i], rounded[i].data(), gradients[i], moments[4 * i], moments[4 * i + 1],
+                   constants, &step);
+      constants.learning_rate *= 0.01; // on the device, that is the step's
       if (take)
         kernels::adamw_update(execution(), alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3],
                               constants);

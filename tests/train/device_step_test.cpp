@@ -5,11 +5,12 @@
 
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/nn/initial_value.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/adamw.hpp>
+#include <shardwright/train/members.hpp>
 #include <shardwright/train/step_guard.hpp>
 #include <shardwright/train/step_reports.hpp>
 
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,10 +47,9 @@ public:
   static constexpr std::int64_t rows = 7, width = 5, vocabulary = 9;
 
   explicit LinearModel(const sw::DeviceMesh<sw::axis::cp, dp>& mesh)
-      : weight("weight", sw::normal<typename Weight::stored_layout, sw::MainElement<Element>, Target>(
-                             mesh, {width, vocabulary}, 3, 1, 0.5)),
-        input_(sw::convert<Element>(sw::normal<Rows, float, Target>(mesh, {rows, width}, 3, 2, 1.0))),
+      : weight(mesh, {width, vocabulary}, sw::Initial::normal(0.5).keyed(1)), input_(random_input(mesh)),
         targets_(mesh, {rows}) {
+    sw::initialize(*this, 3);
     std::vector<std::int32_t> targets(targets_.local_size());
     for (std::size_t i = 0; i < targets.size(); ++i)
       targets[i] = static_cast<std::int32_t>(i) % 4 - 1;
@@ -57,10 +58,7 @@ public:
 
   [[nodiscard]] const sw::LossScaleOn<Target>& loss_scale() const { return scale_; }
   void set_loss_scale(sw::LossScaleOn<Target> scale) { scale_ = std::move(scale); }
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
-    visit(weight);
-  }
+  [[nodiscard]] auto members() { return sw::members("weight", weight); }
 
   /// @param trouble makes this rank's gradient infinite
   [[nodiscard]] auto forward_backward(bool trouble) {
@@ -70,7 +68,7 @@ public:
     sw::matmul_into(scores, input_, weight.weight());
     auto loss = cross_entropy(scores);
     const auto gradient = narrowed(std::move(scores));
-    const auto slot = weight.gradient_slot();
+    const auto slot = weight.gradient_state().slot();
     sw::matmul_weight_gradient_into(slot.tensor, input_, gradient, slot.beta);
     if (trouble) {
       std::vector<sw::MainElement<Element>> broken = sw::local_values(slot.tensor);
@@ -78,13 +76,18 @@ public:
       sw::set_local_values(slot.tensor, broken);
     }
     weight.release();
-    weight.end_pass(false);
+    weight.gradient_state().end_pass();
     return loss;
   }
 
   Weight weight;
 
 private:
+  [[nodiscard]] static auto random_input(const sw::DeviceMesh<sw::axis::cp, dp>& mesh) {
+    sw::ShardedTensor<Rows, float, Target> out(mesh, {rows, width});
+    sw::fill_normal(out, {3, 2});
+    return sw::convert<Element>(std::move(out));
+  }
   template <class Scores>
   [[nodiscard]] auto cross_entropy(Scores& scores) {
     if constexpr (Target::host_accessible)
@@ -127,10 +130,13 @@ constexpr int steps = 6;
 constexpr sw::LossScaleOptions scaling{.initial_exponent = 3, .growth_steps = 2};
 
 template <class Model>
-void keep(Outcome& out, Model& model) {
+void keep(Outcome& out, const Model& model, sw::AdamW& optimizer) {
   const auto weights = sw::local_values(model.weight.stored());
   out.weights.assign(weights.begin(), weights.end());
-  out.first_moment = sw::local_values(model.weight.state()->first_moment);
+  optimizer.for_each_state(model.weight, [&](std::string_view name, const auto& state) {
+    if (name == "first moment")
+      out.first_moment = sw::local_values(state);
+  });
 }
 
 template <class Element, class Zero, bool scales>
@@ -150,7 +156,7 @@ Outcome on_host(const sw::DeviceMesh<sw::axis::cp, dp>& mesh, const Troubles& tr
     const sw::GradientSummary summary = accumulator.finish();
     if (scales)
       static_cast<void>(scale.update(summary.finite()));
-    const bool taken = guard.admit(model, accumulator, summary, step);
+    const bool taken = guard.admit(accumulator, summary, step);
     if (taken)
       optimizer.step(model, summary, 0.01 * (step + 1));
     accumulator.restart();
@@ -158,7 +164,7 @@ Outcome on_host(const sw::DeviceMesh<sw::axis::cp, dp>& mesh, const Troubles& tr
     out.norms.push_back(comparable(summary.gradient_norm));
     out.taken.push_back(taken);
   }
-  keep(out, model);
+  keep(out, model, optimizer);
   return out;
 }
 
@@ -186,7 +192,7 @@ Outcome on_device(const sw::DeviceMesh<sw::axis::cp, dp>& mesh, const Troubles& 
     const auto summary = accumulator.finish();
     if (scales)
       scale.update(summary);
-    static_cast<void>(guard.admit(model, accumulator, summary, step));
+    static_cast<void>(guard.admit(accumulator, summary, step));
     optimizer.step(model, summary, 0.01 * (step + 1));
     accumulator.restart();
     reports.append(summary);
@@ -194,7 +200,7 @@ Outcome on_device(const sw::DeviceMesh<sw::axis::cp, dp>& mesh, const Troubles& 
       take();
   }
   take();
-  keep(out, model);
+  keep(out, model, optimizer);
   return out;
 }
 
@@ -207,6 +213,7 @@ void check_same(Findings& findings, const sw::HostCommunicator& world, const cha
     findings.expect(host == device, what, ", rank ", world.rank(), " with ", troubles.size(), " bad steps");
     findings.expect(host.taken[1] == troubles.empty(), "the verdict");
     findings.expect(host.losses[0] != host.losses[5], "it must learn");
+    findings.expect(!host.first_moment.empty(), "the optimizer has state");
   }
 }
 
@@ -233,7 +240,7 @@ TEST_CASE("after a step that ends the run a device takes none, until the host ha
           for (int step = 0; step < 3; ++step) {
             accumulator.add(model.forward_backward(step == 1 && world.rank() == 1));
             const auto summary = accumulator.finish();
-            static_cast<void>(guard.admit(model, accumulator, summary, step));
+            static_cast<void>(guard.admit(accumulator, summary, step));
             optimizer.step(model, summary, 0.1);
             accumulator.restart();
             reports.append(summary);
@@ -247,12 +254,12 @@ TEST_CASE("after a step that ends the run a device takes none, until the host ha
             findings.expect(report.halted == wanted && report.taken == !wanted, "the report");
           }
           // The step once more, with a look at each rank's gradients.
-          const sw::WatchRawGradients<Model> watch(model);
+          const sw::WatchRawGradients<Model> watch(accumulator);
           accumulator.add(model.forward_backward(world.rank() == 1));
           findings.expect(!accumulator.finish().read().finite(), "the step once more");
           std::string said;
           try {
-            guard.end_run(model, accumulator, 2, 1);
+            guard.end_run(accumulator, 2, 1);
           } catch (const sw::NonFiniteStep& error) {
             said = error.what();
           }

@@ -115,7 +115,7 @@ TEST_CASE("the steps of an accumulator follow one another, and anything else is 
         findings.expect(has(failure_of<Failure>(finish), "finish() must follow at least one add()"),
                         "finish first");
         // A parameter that no backward pass reached; the step can be abandoned and begun again.
-        auto slot = model.matrix.gradient_slot();
+        auto slot = model.matrix.gradient_state().slot();
         sw::fill_zero(slot.tensor);
         add();
         const std::string reached = failure_of<Failure>(finish);
@@ -132,9 +132,10 @@ TEST_CASE("the steps of an accumulator follow one another, and anything else is 
         findings.expect(has(failure_of<Failure>(finish), "finish() must be called once in a step"),
                         "finish twice");
         findings.expect(has(failure_of<Failure>(add), "add() must not follow finish()"), "add after finish");
-        findings.expect(has(failure_of<Failure>([&] { static_cast<void>(model.matrix.gradient_slot()); }),
-                            "Parameter matrix: the step's gradient is finished"),
-                        "accumulate after finish");
+        findings.expect(
+            has(failure_of<Failure>([&] { static_cast<void>(model.matrix.gradient_state().slot()); }),
+                "Parameter matrix: the step's gradient is finished"),
+            "accumulate after finish");
         accumulator.restart();
         findings.expect(accumulator.microbatches() == 0, "restarted");
 
@@ -174,7 +175,7 @@ TEST_CASE("a NaN in one rank's gradient or loss reaches every rank's summary") {
             const double nan = std::numeric_limits<double>::quiet_NaN();
             const bool here = mesh.coordinate<dp>() == 1;
             if (here && !in_loss)
-              model.matrix.gradient_slot().tensor.mutable_data()[0] = static_cast<float>(nan);
+              model.matrix.gradient_state().slot().tensor.mutable_data()[0] = static_cast<float>(nan);
             accumulator.add(LossSum<OverDp>{here && in_loss ? nan : 1.0}, TokenCount<OverDp>{1});
             findings.expect(!accumulator.finish().finite(), "rank ", mesh.rank(),
                             " takes the step for sound");
@@ -192,22 +193,34 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
               sw::GradAccumulator accumulator(model);
               std::vector<std::vector<double>> out;
               for (const std::uint64_t step : {1u, 2u, 3u}) {
+                const auto end_passes = [&] {
+                  model.for_each_parameter([](auto& parameter) { parameter.gradient_state().end_pass(); });
+                };
                 model.add_gradients(step, mesh.rank());
+                if (early)
+                  accumulator.expect_last_pass();
                 if (early && step == 2) {
                   // A step may be given up while its reductions are under way.
-                  model.for_each_parameter([](auto& parameter) { parameter.end_pass(true); });
+                  end_passes();
                   accumulator.restart();
+                  // Nor does the next one begin with its last pass.
+                  model.add_gradients(step, mesh.rank());
+                  end_passes();
+                  model.for_each_parameter(
+                      [](auto& parameter) { static_cast<void>(parameter.gradient_state().slot()); });
+                  accumulator.restart();
+                  accumulator.expect_last_pass();
                   model.add_gradients(step, mesh.rank());
                 }
                 if (early) {
-                  model.for_each_parameter([](auto& parameter) { parameter.end_pass(true); });
+                  end_passes();
                   // One of two has ended: there is still a slot, and no other parameter has one.
-                  static_cast<void>(model.vector.gradient_slot());
+                  static_cast<void>(model.vector.gradient_state().slot());
                   findings.expect(has(failure_of<sw::LifecycleError>(
-                                          [&] { static_cast<void>(model.matrix.gradient_slot()); }),
+                                          [&] { static_cast<void>(model.matrix.gradient_state().slot()); }),
                                       "the step's gradient is finished"),
                                   "a slot after the last contribution");
-                  model.vector.end_pass(true);
+                  model.vector.gradient_state().end_pass();
                 }
                 accumulator.add(LossSum<OverDp>{1}, TokenCount<OverDp>{1});
                 static_cast<void>(accumulator.finish());
@@ -235,8 +248,9 @@ TEST_CASE("copies on several meshes get the sum of their gradients, and count on
           model.add_gradients(1, world.rank());
           const std::vector<double> own = [&] {
             ToyModel<double> alone(mesh);
+            const sw::GradAccumulator gradients(alone);
             alone.add_gradients(1, world.rank());
-            alone.vector.finish_gradient();
+            alone.vector.gradient_state().finish();
             return whole(alone.vector.gradient());
           }();
           accumulator.add(LossSum<OverDp>{number == 2 ? 3.0 : 0.0}, TokenCount<OverDp>{number == 2 ? 4 : 0});

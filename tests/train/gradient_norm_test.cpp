@@ -61,8 +61,8 @@ void check(sw::HostCommunicator world, const std::array<int, 4>& extents, int me
   FourKinds<Zero> model(mesh);
   if (meshes > 1)
     model.table.set_copies(world.split(mesh.rank(), number));
-  add_random_gradients(model, 3, world.rank());
   sw::GradAccumulator accumulator(model, world);
+  add_random_gradients(model, 3, world.rank());
   using Over = sw::Layout<0, sw::Partial<sw::Sum, dpr, dp, cp>>;
   accumulator.add(sw::LossSum<Over>{1}, sw::TokenCount<Over>{1});
   const sw::GradientSummary summary = accumulator.finish();

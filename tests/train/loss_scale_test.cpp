@@ -4,16 +4,18 @@
 
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/cross_entropy.hpp>
-#include <shardwright/nn/initial_value.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/loss_scale.hpp>
+#include <shardwright/train/members.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -34,10 +36,9 @@ public:
   static constexpr std::int64_t rows = 6, width = 5, vocabulary = 7;
 
   explicit LinearModel(const sw::DeviceMesh<dp>& mesh)
-      : weight("weight", sw::normal<sw::Layout<2>, sw::MainElement<Element>, target>(
-                             mesh, {width, vocabulary}, 3, 1, 0.5)),
-        input_(sw::convert<Element>(sw::normal<Rows, float, target>(mesh, {rows, width}, 3, 2, 1.0))),
+      : weight(mesh, {width, vocabulary}, sw::Initial::normal(0.5).keyed(1)), input_(random_input(mesh)),
         targets_(mesh, {rows}) {
+    sw::initialize(*this, 3);
     // Tokens of the first data rank count, those of others are masked: overflow is one rank's alone.
     for (std::size_t i = 0; i < targets_.local_size(); ++i)
       targets_.mutable_data()[i] = mesh.rank() == 0 ? static_cast<std::int32_t>(i) : -1;
@@ -45,10 +46,7 @@ public:
 
   [[nodiscard]] sw::LossScale loss_scale() const { return scale_; }
   void set_loss_scale(sw::LossScale scale) { scale_ = scale; }
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
-    visit(weight);
-  }
+  [[nodiscard]] auto members() { return sw::members("weight", weight); }
 
   [[nodiscard]] auto forward_backward() {
     weight.start_gather();
@@ -57,7 +55,7 @@ public:
     sw::matmul_into(scores, input_, weight.weight());
     const auto loss = sw::cross_entropy_with_gradient(scores, targets_, scale_);
     const auto gradient = sw::convert<Element>(std::move(scores));
-    const auto slot = weight.gradient_slot();
+    const auto slot = weight.gradient_state().slot();
     sw::matmul_weight_gradient_into(slot.tensor, input_, gradient, slot.beta);
     weight.release();
     return loss;
@@ -66,6 +64,12 @@ public:
   Weight weight;
 
 private:
+  [[nodiscard]] static sw::ShardedTensor<Rows, Element> random_input(const sw::DeviceMesh<dp>& mesh) {
+    sw::ShardedTensor<Rows, float> out(mesh, {rows, width});
+    sw::fill_normal(out, {3, 2});
+    return sw::convert<Element>(std::move(out));
+  }
+
   sw::ShardedTensor<Rows, Element> input_;
   sw::ShardedTensor<Targets, std::int32_t> targets_;
   sw::LossScale scale_;

@@ -3,14 +3,19 @@
 #include "support/failures.hpp"
 #include "support/ranks.hpp"
 
+#include <shardwright/layout/mesh_place.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/train/adamw.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/members.hpp>
 #include <shardwright/train/parameter.hpp>
 
+#include <array>
 #include <cstddef>
-#include <memory>
+#include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +41,13 @@ constexpr std::int64_t rows = 256;
 constexpr std::int64_t columns = 64;
 constexpr double elements = static_cast<double>(rows * columns);
 
+/// A model of parameters alone.
+template <class P>
+struct Matrices {
+  std::vector<P> list{};
+  auto members() { return sw::members("", list); }
+};
+
 template <class P>
 P make(const sw::DeviceMesh<dp, cp>& mesh) {
   sw::ShardedTensor<typename P::stored_layout, typename P::main_element> weights(mesh, {rows, columns});
@@ -45,7 +57,7 @@ P make(const sw::DeviceMesh<dp, cp>& mesh) {
 
 template <class P>
 void add_gradient(P& parameter) {
-  const auto slot = parameter.gradient_slot();
+  const auto slot = parameter.gradient_state().slot();
   sw::fill_zero(slot.tensor);
 }
 
@@ -54,20 +66,23 @@ template <class Element, class Zero>
 double model_state(const sw::HostCommunicator& world) {
   using P = Matrix<Element, Zero>;
   const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
-  P parameter = make<P>(mesh);
+  Matrices<P> model;
+  model.list.push_back(make<P>(mesh));
+  P& parameter = model.list.front();
+  const sw::GradAccumulator accumulator(model);
   const auto used = [&] { return static_cast<double>(mesh.pool_statistics().used_bytes) / elements; };
   sw::AdamW optimizer;
   const auto update = [&] {
-    parameter.finish_gradient();
+    parameter.gradient_state().finish();
     optimizer.update(parameter, parameter.gradient(), optimizer.begin(sw::GradientScale(1), 1e-3));
   };
   add_gradient(parameter);
   update();
-  parameter.drop_gradient();
+  parameter.gradient_state().drop();
   add_gradient(parameter);
   if constexpr (!P::reduces_each_microbatch)
     return used();
-  parameter.finish_gradient();
+  parameter.gradient_state().finish();
   return used();
 }
 
@@ -80,7 +95,49 @@ void expect_state(const sw::HostCommunicator& world, Findings& findings, double 
                   expected);
 }
 
+/// Bytes per element of this rank's share of the weights as they are read: stored weights, gradients between
+/// microbatches, moments and master weights, on a mesh of dpr, dp, cp and two tensor-parallel ranks.
+template <class Element, class Zero>
+constexpr double bytes_per_parameter(int dp_ranks, int cp_ranks, int dpr_ranks = 1) {
+  using sw::axis::dpr;
+  using sw::axis::tp;
+  using P = sw::Parameter<sw::Layout<2, sw::Shard<1, tp>>,
+                          sw::Layout<2, sw::Shard<1, tp>, sw::Partial<sw::Sum, dpr, dp, cp>>, Element, Zero>;
+  constexpr std::array<std::int64_t, 2> shape{64, 32};
+  const sw::MeshPlace place(sw::MeshShape{sw::extent<dpr>(dpr_ranks), sw::extent<dp>(dp_ranks),
+                                          sw::extent<cp>(cp_ranks), sw::extent<tp>(2)},
+                            0);
+  constexpr auto main = static_cast<double>(sizeof(typename P::main_element));
+  const auto elements_of = [&](auto of) {
+    return static_cast<double>(place.elements<typename decltype(of)::type>(shape));
+  };
+  const double state = elements_of(std::type_identity<typename P::state_layout>{});
+  return (elements_of(std::type_identity<typename P::stored_layout>{}) * sizeof(Element) +
+          elements_of(std::type_identity<typename P::accumulator_layout>{}) * main +
+          state * (P::has_master ? 3 : 2) * main) /
+         elements_of(std::type_identity<typename P::compute_layout>{});
+}
+
 } // namespace
+
+TEST_CASE("model state follows the formulas of ZeRO, with gradients in single precision") {
+  // Rajbhandari et al., arXiv 1910.02054, section 3. Weights of two bytes, gradients, moments and master
+  // weights of four: 18, 6 + 12/N, 2 + 16/N, 18/N.
+  using sw::bfloat16;
+  STATIC_REQUIRE(bytes_per_parameter<bfloat16, sw::DataParallel>(1, 1) == 18);
+  STATIC_REQUIRE(bytes_per_parameter<bfloat16, sw::DataParallel>(8, 1) == 18);
+  STATIC_REQUIRE(bytes_per_parameter<bfloat16, sw::Zero1>(4, 1) == 6 + 12.0 / 4);
+  STATIC_REQUIRE(bytes_per_parameter<bfloat16, sw::Zero1>(4, 2) == 6 + 12.0 / 8);
+  STATIC_REQUIRE(bytes_per_parameter<bfloat16, sw::Zero2>(4, 2) == 2 + 16.0 / 8);
+  STATIC_REQUIRE(bytes_per_parameter<bfloat16, sw::Zero3>(4, 2) == 18.0 / 8);
+  // Weights of four bytes are their own master copy: 16, 8 + 8/N, 4 + 12/N, 16/N.
+  STATIC_REQUIRE(bytes_per_parameter<float, sw::DataParallel>(4, 1) == 16);
+  STATIC_REQUIRE(bytes_per_parameter<float, sw::Zero1>(4, 1) == 8 + 8.0 / 4);
+  STATIC_REQUIRE(bytes_per_parameter<float, sw::Zero2>(4, 1) == 4 + 12.0 / 4);
+  STATIC_REQUIRE(bytes_per_parameter<float, sw::Zero3>(4, 1) == 16.0 / 4);
+  // Replicas of a shard group divide nothing.
+  STATIC_REQUIRE(bytes_per_parameter<bfloat16, sw::Zero3>(4, 1, 2) == 18.0 / 4);
+}
 
 TEST_CASE("model state takes the bytes per parameter of its ZeRO stage") {
   for (const int ranks : {1, 2, 4})
@@ -136,24 +193,27 @@ TEST_CASE("buckets join small gradients, and each parameter gets its own sum") {
   CHECK(on_ranks(3, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<cp>(1)};
           using P = Matrix<float, sw::Zero2>;
-          const auto buckets = std::make_shared<typename P::Buckets>(
-              mesh.core().resources<sw::DefaultTarget>(), 3 * rows * columns * sizeof(float));
-          std::vector<P> parameters;
-          for (int i = 0; i < 7; ++i) {
-            parameters.push_back(make<P>(mesh));
-            parameters.back().set_buckets(buckets);
-          }
+          Matrices<P> model;
+          for (int i = 0; i < 7; ++i)
+            model.list.push_back(make<P>(mesh));
+          std::vector<P>& parameters = model.list;
+          sw::GradAccumulator accumulator(model);
+          accumulator.set_bucket_bytes(3 * rows * columns * sizeof(float));
           mesh.record_background(true);
-          for (int pass = 1; pass <= 2; ++pass)
+          for (int pass = 1; pass <= 2; ++pass) {
+            if (pass == 2)
+              accumulator.expect_last_pass();
             for (int i = 0; i < 7; ++i) {
-              const auto slot = parameters[static_cast<std::size_t>(i)].gradient_slot();
+              auto& state = parameters[static_cast<std::size_t>(i)].gradient_state();
+              const auto slot = state.slot();
               for (std::size_t e = 0; e < slot.tensor.local_size(); ++e)
                 slot.tensor.mutable_data()[e] =
                     static_cast<float>(pass * (100 * i + world.rank()) + static_cast<int>(e % 17));
-              parameters[static_cast<std::size_t>(i)].end_pass(pass == 2);
+              state.end_pass();
             }
+          }
           for (P& parameter : parameters)
-            parameter.finish_gradient();
+            parameter.gradient_state().finish();
           // 14 gradients, three to a bucket.
           findings.expect(mesh.core().background_calls().size() == 5,
                           "collectives: ", mesh.core().background_calls().size());

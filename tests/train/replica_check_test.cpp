@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -25,12 +27,21 @@ void flip_bit(Tensor& tensor, std::size_t index) {
   bytes[0] ^= 1u;
 }
 
+/// The same in the optimizer's state of a parameter.
+template <class P>
+void flip_bit(sw::AdamW& optimizer, const P& parameter, std::string_view part, std::size_t index) {
+  optimizer.for_each_state(parameter, [&](std::string_view name, auto& state) {
+    if (name == part)
+      flip_bit(state, index);
+  });
+}
+
 template <class Model>
-void take_step(Model& model, int rank) {
+void take_step(Model& model, sw::AdamW& optimizer, int rank) {
   sw::GradAccumulator accumulator(model);
-  sw::AdamW optimizer;
-  model.add_gradients(1, rank);
-  accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{2});
+  add_random_gradients(model, 1, rank);
+  using Over = typename Model::OverTokens;
+  accumulator.add(sw::LossSum<Over>{1}, sw::TokenCount<Over>{2});
   const sw::GradientSummary summary = accumulator.finish();
   optimizer.step(model, summary, 0.01);
 }
@@ -46,11 +57,12 @@ std::string text_of(const std::vector<sw::ReplicaDifference>& found) {
 struct Sharded {
   using target = sw::DefaultTarget;
   using Mesh = sw::DeviceMesh<sw::axis::dpr, dp, sw::axis::cp>;
+  using OverTokens = sw::Layout<0, sw::Partial<sw::Sum, sw::axis::dpr, dp, sw::axis::cp>>;
   using Matrix =
       sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, sw::axis::dpr, dp, sw::axis::cp>>,
                     sw::bfloat16, sw::Zero1>;
 
-  explicit Sharded(const Mesh& mesh) : matrix("matrix", random(mesh)) { matrix.make_state(); }
+  explicit Sharded(const Mesh& mesh) : matrix("matrix", random(mesh)) {}
   static sw::ShardedTensor<sw::Layout<2>, float> random(const Mesh& mesh) {
     sw::ShardedTensor<sw::Layout<2>, float> out(mesh, {5, 3});
     sw::fill_normal(out, {1, 1});
@@ -70,10 +82,11 @@ TEST_CASE("equal copies pass the replica check, before a step and after it") {
     CHECK(on_ranks(3 * tensor, [&](sw::HostCommunicator world, Findings& findings) {
             const sw::DeviceMesh mesh{world, sw::extent<dp>(3), sw::extent<tp>(tensor)};
             ToyModel<float> model(mesh);
-            findings.expect(sw::find_odd_replicas(model, world).empty(), "fresh weights");
-            take_step(model, mesh.rank());
-            findings.expect(sw::find_odd_replicas(model, world).empty(), "after a step");
-            sw::require_equal_replicas(model, world, 1);
+            sw::AdamW optimizer;
+            findings.expect(sw::find_odd_replicas(model, optimizer, world).empty(), "fresh weights");
+            take_step(model, optimizer, mesh.rank());
+            findings.expect(sw::find_odd_replicas(model, optimizer, world).empty(), "after a step");
+            sw::require_equal_replicas(model, optimizer, world, 1);
           }) == "");
 }
 
@@ -83,27 +96,28 @@ TEST_CASE("a flipped bit names the odd rank and the parameter on every rank") {
         // Rank 2 * dp + tp; the matrix has copies along dp, the vector on all ranks, the spread one none.
         const sw::DeviceMesh mesh{world, sw::extent<dp>(3), sw::extent<tp>(2)};
         ToyModel<float> model(mesh);
-        take_step(model, mesh.rank());
+        sw::AdamW optimizer;
+        take_step(model, optimizer, mesh.rank());
         if (world.rank() == 3)
           flip_bit(model.matrix.stored(), 2);
-        findings.expect(text_of(sw::find_odd_replicas(model, world)) ==
+        findings.expect(text_of(sw::find_odd_replicas(model, optimizer, world)) ==
                             "weights of matrix: rank 3 differs from the others of ranks 1, 3 and 5\n",
-                        text_of(sw::find_odd_replicas(model, world)));
+                        text_of(sw::find_odd_replicas(model, optimizer, world)));
         if (world.rank() == 3)
           flip_bit(model.matrix.stored(), 2);
-        findings.expect(sw::find_odd_replicas(model, world).empty(), "mended");
+        findings.expect(sw::find_odd_replicas(model, optimizer, world).empty(), "mended");
 
         if (world.rank() == 0 || world.rank() == 4)
-          flip_bit(model.vector.state()->second_moment, 6);
+          flip_bit(optimizer, model.vector, "second moment", 6);
         if (world.rank() == 5)
           flip_bit(model.spread.stored(), 0);
-        const auto found = sw::find_odd_replicas(model, world);
+        const auto found = sw::find_odd_replicas(model, optimizer, world);
         findings.expect(found.size() == 1 && found[0].parameter == "vector" &&
                             found[0].part == "second moment" && found[0].odd == std::vector<int>{0, 4} &&
                             found[0].ranks == std::vector<int>{0, 1, 2, 3, 4, 5},
                         text_of(found));
         try {
-          sw::require_equal_replicas(model, world, 7);
+          sw::require_equal_replicas(model, optimizer, world, 7);
           findings.expect(false, "differences must throw");
         } catch (const sw::ReplicaMismatch& error) {
           const std::string what = error.what();
@@ -121,12 +135,13 @@ TEST_CASE("of two copies nobody can say which one is right, and elements that ch
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(1)};
           ToyModel<double> model(mesh);
+          sw::AdamW optimizer;
           if (world.rank() == 1)
             std::swap(model.vector.stored().mutable_data()[0], model.vector.stored().mutable_data()[5]);
           findings.expect(
-              text_of(sw::find_odd_replicas(model, world)) ==
+              text_of(sw::find_odd_replicas(model, optimizer, world)) ==
                   "weights of vector: rank 1 differs from rank 0 and nobody can say which is right\n",
-              text_of(sw::find_odd_replicas(model, world)));
+              text_of(sw::find_odd_replicas(model, optimizer, world)));
         }) == "");
 }
 
@@ -137,6 +152,7 @@ TEST_CASE("copies on the meshes of a pipeline are compared, and equal names else
           const sw::DeviceMesh mesh{world.split(number, world.rank()), sw::extent<dp>(1), sw::extent<tp>(2)};
           sw::HostCommunicator copies = world.split(number == 1 ? -1 : world.rank() % 2, number);
           ToyModel<float> model(mesh);
+          sw::AdamW optimizer;
           if (copies.valid())
             model.vector.set_copies(copies);
           // What belongs to one mesh may be anything.
@@ -145,10 +161,10 @@ TEST_CASE("copies on the meshes of a pipeline are compared, and equal names else
           if (number == 1)
             for (std::size_t i = 0; i < model.vector.stored().local_size(); ++i)
               model.vector.stored().mutable_data()[i] = 3;
-          findings.expect(sw::find_odd_replicas(model, world).empty(), "no copies, no difference");
+          findings.expect(sw::find_odd_replicas(model, optimizer, world).empty(), "no copies, no difference");
           if (world.rank() == 4)
             flip_bit(model.vector.stored(), 1);
-          const auto found = sw::find_odd_replicas(model, world);
+          const auto found = sw::find_odd_replicas(model, optimizer, world);
           // One block on four ranks: both of either mesh.
           findings.expect(found.size() == 1 && found[0].odd == std::vector<int>{4} &&
                               found[0].ranks == std::vector<int>{0, 1, 4, 5},
@@ -162,27 +178,29 @@ TEST_CASE("optimizer state that is sharded over data ranks has copies along the 
           const Sharded::Mesh mesh{world, sw::extent<sw::axis::dpr>(2), sw::extent<dp>(2),
                                    sw::extent<sw::axis::cp>(1)};
           Sharded model(mesh);
-          findings.expect(sw::find_odd_replicas(model, world).empty(), "equal copies");
+          sw::AdamW optimizer;
+          take_step(model, optimizer, mesh.rank());
+          findings.expect(sw::find_odd_replicas(model, optimizer, world).empty(), "equal copies");
           if (world.rank() == 3)
-            flip_bit(model.matrix.state()->first_moment, 0);
-          auto found = sw::find_odd_replicas(model, world);
+            flip_bit(optimizer, model.matrix, "first moment", 0);
+          auto found = sw::find_odd_replicas(model, optimizer, world);
           findings.expect(found.size() == 1 && found[0].part == "first moment" &&
                               found[0].ranks == std::vector<int>{1, 3},
                           text_of(found));
           if (world.rank() == 3)
-            flip_bit(model.matrix.state()->first_moment, 0);
+            flip_bit(optimizer, model.matrix, "first moment", 0);
           // The lowest bit of a master is lost in the narrow weights.
           model.matrix.update_weights([&](auto& master) {
             if (world.rank() == 3)
               flip_bit(master, 0);
           });
-          found = sw::find_odd_replicas(model, world);
+          found = sw::find_odd_replicas(model, optimizer, world);
           findings.expect(found.size() == 1 && found[0].part == "master weights" &&
                               found[0].ranks == std::vector<int>{1, 3},
                           text_of(found));
           if (world.rank() == 2)
             flip_bit(model.matrix.stored(), 4);
-          found = sw::find_odd_replicas(model, world);
+          found = sw::find_odd_replicas(model, optimizer, world);
           findings.expect(found.size() == 2 && found[0].part == "weights" &&
                               found[0].odd == std::vector<int>{2} &&
                               found[0].ranks == std::vector<int>{0, 1, 2, 3},

@@ -31,7 +31,7 @@ sw::GradientSummary run_step(ToyModel<Element>& model, sw::GradAccumulator<ToyMo
   model.add_gradients(seed, mesh.rank());
   const bool here = mesh.coordinate<dp>() == 1;
   if (here && trouble == Trouble::gradient)
-    model.spread.gradient_slot().tensor.mutable_data()[0] = static_cast<Element>(infinity);
+    model.spread.gradient_state().slot().tensor.mutable_data()[0] = static_cast<Element>(infinity);
   accumulator.add(sw::LossSum<OverDp>{here && trouble == Trouble::loss ? std::nan("") : 1.0},
                   sw::TokenCount<OverDp>{2});
   return accumulator.finish();
@@ -57,11 +57,11 @@ TEST_CASE("a step that is not finite stops every rank alike, and names step, par
             sw::GradAccumulator accumulator(model);
             sw::StepGuard guard(sw::NonFinite::stop, world);
             const auto fine = run_step(model, accumulator, mesh, 1, Trouble::none);
-            findings.expect(guard.admit(model, accumulator, fine, 1), "a finite step");
+            findings.expect(guard.admit(accumulator, fine, 1), "a finite step");
             accumulator.restart();
             const auto summary = run_step(model, accumulator, mesh, 2, trouble);
             try {
-              static_cast<void>(guard.admit(model, accumulator, summary, 2));
+              static_cast<void>(guard.admit(accumulator, summary, 2));
               findings.expect(false, "the step must stop the run");
             } catch (const sw::NonFiniteStep& error) {
               const std::string what = error.what();
@@ -87,7 +87,7 @@ TEST_CASE("a step that is repeated under watch names the ranks whose gradients a
           sw::GradAccumulator accumulator(model);
           const auto places = [&](Trouble trouble) {
             static_cast<void>(run_step(model, accumulator, mesh, 1, trouble));
-            const auto out = sw::find_non_finite(model, world, accumulator.local_loss());
+            const auto out = sw::find_non_finite(accumulator, world);
             accumulator.restart();
             return out;
           };
@@ -95,15 +95,15 @@ TEST_CASE("a step that is repeated under watch names the ranks whose gradients a
           auto found = places(Trouble::gradient);
           findings.expect(found.size() == 1 && found[0].ranks == std::vector<int>{0, 1}, "after the sum");
           {
-            const sw::WatchRawGradients watch(model);
+            const sw::WatchRawGradients watch(accumulator);
             found = places(Trouble::gradient);
             findings.expect(found.size() == 1 && found[0].name == "spread" &&
                                 found[0].ranks == std::vector<int>{2, 3} && found[0].elements == 2,
                             "before the sum");
             findings.expect(places(Trouble::none).empty(), "the next step starts from nothing");
           }
-          findings.expect(places(Trouble::gradient).size() == 1 && !model.spread.watched(),
-                          "watched no more");
+          found = places(Trouble::gradient);
+          findings.expect(found.size() == 1 && found[0].ranks == std::vector<int>{0, 1}, "watched no more");
         }) == "");
 }
 
@@ -119,14 +119,14 @@ TEST_CASE("a skipped step leaves weights and optimizer as they are, and the run 
               if (step == 3 && with_trouble) {
                 const auto bad = run_step(model, accumulator, mesh, 99, Trouble::gradient);
                 const std::vector<double> before = everything(model);
-                findings.expect(!guard.admit(model, accumulator, bad, 3), "not admitted");
+                findings.expect(!guard.admit(accumulator, bad, 3), "not admitted");
                 accumulator.restart();
                 findings.expect(everything(model) == before, "weights are touched");
                 findings.expect(guard.places().size() == 1 && guard.places()[0].name == "spread",
                                 "the place");
               }
               const auto summary = run_step(model, accumulator, mesh, step, Trouble::none);
-              if (guard.admit(model, accumulator, summary, static_cast<std::int64_t>(step)))
+              if (guard.admit(accumulator, summary, static_cast<std::int64_t>(step)))
                 optimizer.step(model, summary, 0.01);
               accumulator.restart();
             }
@@ -150,7 +150,7 @@ TEST_CASE("steps that are skipped again and again stop the run all the same") {
               // One good step between bad ones begins the count anew.
               const auto summary =
                   run_step(model, accumulator, mesh, step, step == 3 ? Trouble::none : Trouble::loss);
-              skipped += guard.admit(model, accumulator, summary, static_cast<std::int64_t>(step)) ? 0 : 1;
+              skipped += guard.admit(accumulator, summary, static_cast<std::int64_t>(step)) ? 0 : 1;
               accumulator.restart();
             }
             findings.expect(false, "three bad steps in a row must stop the run");

@@ -22,13 +22,14 @@ namespace sw = shardwright;
 using sw::axis::dp;
 using sw::axis::tp;
 
-/// @brief Adds a rank's share of a gradient: random numbers, different on every rank.
+/// @brief Adds a rank's share of a gradient: random numbers, different on every rank. A GradAccumulator must
+/// hold them.
 template <class Model>
 void add_random_gradients(Model& model, std::uint64_t seed, int rank) {
   std::uint64_t number = 0;
   model.for_each_parameter([&](auto& parameter) {
     ++number;
-    auto slot = parameter.gradient_slot();
+    auto slot = parameter.gradient_state().slot();
     auto* const data = slot.tensor.mutable_data();
     using Element = std::remove_reference_t<decltype(*data)>;
     for (std::size_t i = 0; i < slot.tensor.local_size(); ++i) {
@@ -43,6 +44,7 @@ void add_random_gradients(Model& model, std::uint64_t seed, int rank) {
 template <class Element>
 struct ToyModel {
   using target = sw::DefaultTarget;
+  using OverTokens = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
   using Matrix = sw::Parameter<sw::Layout<2, sw::Shard<1, tp>>,
                                sw::Layout<2, sw::Shard<1, tp>, sw::Partial<sw::Sum, dp>>, Element>;
   using Vector = sw::Parameter<sw::Layout<1>, sw::Layout<1, sw::Partial<sw::Sum, dp, tp>>, Element>;

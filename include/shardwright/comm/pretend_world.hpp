@@ -24,7 +24,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-inline constexpr std::uintptr_t pretended_begin = std::uintptr_t{0x60} << 40;
+/// Far above what any process may map, stacks and libraries included.
+inline constexpr std::uintptr_t pretended_begin = std::uintptr_t{1} << 62;
 inline constexpr std::uintptr_t pretended_bytes = std::uintptr_t{1} << 44;
 
 /// Addresses for `bytes` bytes that no memory has.
@@ -106,7 +107,7 @@ struct PretendedGroup {
         place = static_cast<int>(ranks.size());
       ranks.push_back(members[static_cast<std::size_t>(each)]);
     }
-    return {log, called.empty() ? name : std::move(called), std::move(ranks), place};
+    return {log, called.empty() ? name + "/" + std::to_string(own.colour) : std::move(called), std::move(ranks), place};
   }
 
 private:

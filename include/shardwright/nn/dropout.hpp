@@ -97,7 +97,8 @@ struct Dropout {
 /// @param runs positions of the rows of this context rank, where they are not those that the layout gives
 template <AnyShardedTensor X>
 [[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin, const TokenRuns& runs = {}) {
-  return operation::Dropout{use, origin, runs}.forward({}, x);
+  const auto handle = x.share(); // which stays: the result has memory of its own
+  return operation::Dropout{use, origin, runs}.forward({}, handle);
 }
 /// @brief The same on a tape, which knows the origin and the positions; in an evaluation `x` itself.
 template <detail::TapeOperand X>

@@ -51,6 +51,8 @@ template <class Ids, class Table>
 class EmbeddingNode final : public TapeNode {
   using Result = decltype(embed(std::declval<const Ids&>(), std::declval<const typename Table::Value&>()));
 
+  using Raw = EmbeddingGradientLayout<typename Ids::layout, Gradient<typename Result::layout>, typename Table::layout>;
+
 public:
   using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
 
@@ -72,8 +74,9 @@ public:
     const bool arrived = y_.receive_gradient();
     if (pass == GradientPass::input)
       return;
-    if (arrived)
-      embed_weight_gradient(ids_, y_.take_gradient(), table_.slot());
+    if constexpr (Table::template takes<Raw>())
+      if (arrived)
+        embed_weight_gradient(ids_, y_.take_gradient(), table_.slot());
     table_.end_pass();
   }
   [[nodiscard]] Out& result() noexcept { return y_; }

@@ -177,6 +177,8 @@ namespace operation {
 
 /// @brief LayerNorm with its gradients, with a gain, or a gain and a bias.
 struct LayerNorm {
+  template <LayoutType X>
+  using WeightGradient = LayerNormGradientLayout<X>;
   double epsilon;
 
   template <class X, class... Weights>

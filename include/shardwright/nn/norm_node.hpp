@@ -32,13 +32,14 @@ struct SumNormResult {
 
 /// y = norm(x) with gains and biases. Their gradients belong to the pass of inputs, which computes them beside that of x.
 ///
-/// `Norm` has `forward(where, x, weights...)`, `forward_sum(where, left, right, weights...)`, and `gradient(y_gradient, x,
+/// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(where, x, weights...)`, `forward_sum(where, left, right, weights...)`, and `gradient(y_gradient, x,
 /// statistics, stream, weights, slots)`, where `stream` points to what else has reached x, or to nothing.
 template <class Norm, class X, class... Weights>
 class NormNode final : public TapeNode {
   using Result = decltype(std::declval<const Norm&>().forward(SourceLocation{}, std::declval<typename X::Value>(),
                                                               std::declval<typename Weights::Value>()...));
   using Normed = decltype(Result::normed);
+  static constexpr bool fits = (Weights::template takes<typename Norm::template WeightGradient<typename X::layout>>() && ...);
 
 public:
   using Out = Slot<typename Normed::layout, typename Normed::value_type, typename Normed::target>;
@@ -73,8 +74,9 @@ public:
   void backward(GradientPass pass) override {
     if (pass != GradientPass::weight) {
       const MemoryFor memory(MemoryKind::activations, "norm");
-      if (y_.receive_gradient())
-        give_gradient();
+      if constexpr (fits)
+        if (y_.receive_gradient())
+          give_gradient();
       x_.let_go();
     }
     if (pass != GradientPass::input)

@@ -172,6 +172,8 @@ namespace operation {
 
 /// @brief RMSNorm with its gradients.
 struct RmsNorm {
+  template <LayoutType X>
+  using WeightGradient = GainGradientLayout<X>;
   double epsilon;
 
   template <class X, class Gain>

@@ -190,6 +190,8 @@ public:
 
   /// @brief Forgets the step's losses and gradients and opens the next step.
   void restart() {
+    for (GradientGroup& group : groups_)
+      group.end_last_pass();
     for (const auto& gradient : gradients_)
       gradient->drop();
     loss_ = 0;

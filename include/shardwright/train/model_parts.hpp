@@ -187,6 +187,15 @@ void for_each_tie(const typename Model::Config& config, Visitor visit) {
   });
 }
 
+/// The element of all parameters, where a model names one.
+template <class Model>
+struct ElementOfModel {};
+template <class Model>
+requires requires { typename Model::element; }
+struct ElementOfModel<Model> {
+  using element = typename Model::element;
+};
+
 /// The model's own check of its sizes, where it has one.
 template <class Model, class Mesh>
 void check_model(const Mesh& mesh, const typename Model::Config& config) {

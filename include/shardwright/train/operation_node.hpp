@@ -208,10 +208,11 @@ private:
     auto gradient = due_ == 0 ? y_.take_gradient() : y_.gradient();
     if constexpr (is_left)
       left_.give(operation_.left_gradient(std::move(gradient), std::move(left), std::move(right)));
-    else if constexpr (Right::is_parameter &&
-                       requires { operation_.right_gradient_into(right_.slot(), gradient, left); })
-      operation_.right_gradient_into(right_.slot(), gradient, left);
-    else
+    else if constexpr (Right::is_parameter && requires { operation_.right_gradient_into(right_.slot(), gradient, left); }) {
+      using Raw = decltype(operation_.right_gradient(std::move(gradient), std::move(left), std::move(right)));
+      if constexpr (Right::template takes<typename Raw::layout>())
+        operation_.right_gradient_into(right_.slot(), gradient, left);
+    } else
       right_.give(operation_.right_gradient(std::move(gradient), std::move(left), std::move(right)));
   }
   template <bool reads, class Operand>

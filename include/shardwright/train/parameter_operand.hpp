@@ -68,13 +68,18 @@ public:
     return TensorAccess::outline<Value>(parameter_->stored().core(), parameter_->shape());
   }
 
+  /// Whether a gradient is one of this parameter: a sentence where it is not.
+  template <class Given>
+  [[nodiscard]] static constexpr bool takes() noexcept {
+    constexpr bool fits = std::is_same_v<Given, typename P::raw_layout>;
+    static_assert(fits, "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a parameter of its own, or read both operands in the layouts of the first use)");
+    return fits;
+  }
   /// Where the gradient is added up.
   [[nodiscard]] typename P::Slot slot() const { return parameter_->gradient_state().slot(); }
   template <AnyShardedTensor Raw>
   void give(const Raw& raw) const {
-    constexpr bool fits = std::is_same_v<typename Raw::layout, typename P::raw_layout>;
-    static_assert(fits, "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a parameter of its own, or read both operands in the layouts of the first use)");
-    if constexpr (fits)
+    if constexpr (takes<typename Raw::layout>())
       parameter_->gradient_state().add(raw);
   }
   /// Whoever came first is the last one to add to the gradient.

@@ -27,7 +27,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// Tied parameters are one object where a rank holds several of their uses, and copies with summed gradients where several
 /// ranks do. Where each stage is held by two ranks (DualPipe), all their parameters are copies.
 template <class Model>
-class PipelineModel {
+class PipelineModel : public detail::ElementOfModel<Model> {
 public:
   using Stage = shardwright::Stage<Model>;
   using Config = typename Model::Config;

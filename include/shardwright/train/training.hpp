@@ -138,7 +138,7 @@ public:
   /// @param mesh that of the model; all its ranks take part
   template <class Mesh>
   requires(!detail::Pipelined<Model>)
-      Training(const Mesh& mesh, Model& model, Optimizer optimizer = {}, const TrainingOptions& options = {})
+      Training(const Mesh& mesh, Model& model, Optimizer optimizer = Optimizer(), const TrainingOptions& options = {})
       : Training(mesh, model, mesh.world(), std::move(optimizer), options, detail::MakeRunner{}, model) {}
 
   /// @brief Of the stages that this rank holds.
@@ -147,7 +147,7 @@ public:
   template <class Mesh>
   requires(detail::Pipelined<Model>)
       Training(const Mesh& mesh, Model& model, const HostCommunicator& world, const HostCommunicator& pipeline, Schedule schedule,
-               Optimizer optimizer = {}, const TrainingOptions& options = {})
+               Optimizer optimizer = Optimizer(), const TrainingOptions& options = {})
       : Training(mesh, model, world, std::move(optimizer), options, detail::MakeRunner{}, pipeline, std::move(schedule), model.chunks(),
                  PipelineOptions{.record = options.record}) {}
 

@@ -15,7 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The one stage that holds all of a model, for programs without a pipeline.
 template <class Model>
-class WholeModel {
+class WholeModel : public detail::ElementOfModel<Model> {
 public:
   using Stage = shardwright::Stage<Model>;
   using Config = typename Model::Config;

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// needs: kokkos
+// expect: dropout: it must be told its place in the model, by which its mask is keyed (use the module Dropout, or pass a DropoutUse with a number of its own)
+
+#include <shardwright/nn/dropout.hpp>
+
+using namespace shardwright;
+
+void thin(const Var<Layout<1>>& x, const Dropout& place) {
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+  static_cast<void>(place);
+  dropout(x, 0.1);
+#else
+  static_cast<void>(place(x));
+#endif
+}

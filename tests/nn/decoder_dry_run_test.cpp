@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/dry_run_check.hpp"
+#include "nn/zero_training.hpp"
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <string>
+
+// What a dry run predicts before anything is allocated, against the training itself.
+
+namespace {
+
+namespace sw = shardwright;
+using nn_test::PipelineWay;
+using nn_test::Problem;
+using nn_test::Sharding;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+template <class Layouts>
+[[nodiscard]] sw::DryRun predicted_with(const Problem& problem, const PipelineWay& way,
+                                        const sw::Schedule& schedule, int rank) {
+  return sw::dry_run(way.ranks(), rank, [&](const sw::HostCommunicator& world) {
+    static_cast<void>(
+        nn_test::train_pipeline_with<Layouts, float, nn_test::Counting>(world, problem, way, schedule, {}));
+  });
+}
+
+[[nodiscard]] sw::DryRun predicted(Sharding sharding, const Problem& problem, const PipelineWay& way,
+                                   const sw::Schedule& schedule, int rank) {
+  switch (sharding) {
+  case Sharding::zero1:
+    return predicted_with<sw::DecoderLayouts<true, sw::Zero1>>(problem, way, schedule, rank);
+  case Sharding::zero2:
+    return predicted_with<sw::DecoderLayouts<true, sw::Zero2>>(problem, way, schedule, rank);
+  case Sharding::zero3:
+    return predicted_with<sw::DecoderLayouts<true, sw::Zero3>>(problem, way, schedule, rank);
+  default:
+    return way.inside.sequence_parallel
+               ? predicted_with<sw::DecoderLayouts<true>>(problem, way, schedule, rank)
+               : predicted_with<sw::DecoderLayouts<false>>(problem, way, schedule, rank);
+  }
+}
+
+void check(Sharding sharding, const Problem& problem, const PipelineWay& way, const sw::Schedule& schedule) {
+  CHECK(on_ranks(way.ranks(), [&](sw::HostCommunicator world, Findings& findings) {
+          nn_test::expect_predicted(
+              predicted(sharding, problem, way, schedule, world.rank()), world,
+              [&](const sw::HostCommunicator& logged, const nn_test::AtStep& at_step) {
+                static_cast<void>(nn_test::train_zero(sharding, logged, problem, way, schedule, at_step));
+              },
+              schedule.name() + " " + way.text() + " sharding " + std::to_string(static_cast<int>(sharding)),
+              findings);
+        }) == "");
+}
+
+} // namespace
+
+TEST_CASE("memory and calls of a training are the predicted ones under every schedule and recomputation") {
+  Problem problem = nn_test::pipeline_problem(false);
+  problem.steps = 3;
+  for (const auto kind : {sw::Recompute::none, sw::Recompute::selective, sw::Recompute::full})
+    for (const PipelineWay& way :
+         {PipelineWay{}, PipelineWay{.pp = 1, .inside = {.dp = 3, .tp = 2}},
+          PipelineWay{.pp = 1, .inside = {.dp = 2, .tp = 2, .sequence_parallel = true}},
+          PipelineWay{.pp = 1, .inside = {.dp = 2, .cp = 2}},
+          PipelineWay{.pp = 2, .inside = {.dp = 2, .tp = 1}}, PipelineWay{.pp = 4, .inside = {}}})
+      for (const char* name : {"1f1b", "interleaved", "zbh1", "zbv", "dualpipe"}) {
+        if (way.pp == 1 && name != std::string("1f1b"))
+          continue;
+        problem.config.recompute.kind = kind;
+        problem.config.tied_embedding = kind == sw::Recompute::full;
+        check(Sharding::none, problem, way, sw::make_schedule(name, way.pp, 8));
+      }
+}
+
+TEST_CASE("they are those of every sharding, with weights gathered ahead and gradients under way") {
+  Problem problem = nn_test::zero_problem();
+  problem.steps = 3;
+  int number = 0;
+  for (const auto sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3})
+    for (const PipelineWay& way :
+         {PipelineWay{.pp = 1, .inside = {.dp = 3, .sequence_parallel = true}},
+          PipelineWay{.pp = 1, .inside = {.dp = 2, .sequence_parallel = true, .dpr = 2}},
+          PipelineWay{.pp = 1, .inside = {.dp = 2, .tp = 2, .sequence_parallel = true, .cp = 2}},
+          PipelineWay{.pp = 2, .inside = {.dp = 2, .sequence_parallel = true}}})
+      for (const int microbatches : {1, 4}) {
+        problem.config.recompute.kind = ++number % 2 == 0 ? sw::Recompute::full : sw::Recompute::selective;
+        check(sharding, problem, way, sw::make_schedule("1f1b", way.pp, microbatches));
+      }
+}

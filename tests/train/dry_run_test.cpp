@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/failures.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reduce.hpp>
+#include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/dry_run.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/tape.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// What a dry run counts; decoder_dry_run_test.cpp holds it against whole trainings.
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::failure_of;
+using shardwright_test::Findings;
+using shardwright_test::has;
+using shardwright_test::on_ranks;
+using sw::axis::dp;
+using sw::axis::tp;
+using Counting = sw::Counting<sw::DefaultTarget>;
+
+/// Bytes in use after each of some transitions of tensors on four data ranks, and the peak.
+template <class Target>
+[[nodiscard]] std::vector<std::size_t> transitions(const sw::HostCommunicator& world) {
+  using Sharded = sw::Layout<2, sw::Shard<0, dp>>;
+  using Unfinished = sw::Layout<2, sw::Partial<sw::Sum, dp>>;
+  using Whole = sw::Layout<2>;
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size())};
+  std::vector<std::size_t> out;
+  const auto note = [&] {
+    const sw::PoolStatistics now = mesh.template pool_statistics<Target>();
+    out.insert(out.end(), {now.used_bytes, now.requested_bytes, now.peak_bytes, now.allocations});
+  };
+  sw::ShardedTensor<Sharded, float, Target> part(mesh, {1023, 5});
+  sw::fill(part, 1.0F);
+  note();
+  const auto whole = sw::redistribute<Whole>(part); // an all_gather leaves its input
+  note();
+  sw::ShardedTensor<Unfinished, float, Target> sum(mesh, {1023, 5});
+  sw::fill_zero(sum);
+  note();
+  auto finished = sw::redistribute<Whole>(std::move(sum)); // an all_reduce works in place
+  note();
+  const auto scattered = sw::redistribute<Sharded>(finished); // a slice
+  const auto turned = sw::redistribute<sw::Layout<2, sw::Shard<1, dp>>>(scattered);
+  note();
+  const auto alike = sw::redistribute<Sharded>(part); // nothing moves, memory is shared
+  note();
+  const double total =
+      static_cast<double>(sw::item(sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Sum>(turned))));
+  note();
+  if constexpr (sw::detail::only_counts<typename Target::execution_space>)
+    out.push_back(total == 1 ? 1 : 0);
+  else
+    out.push_back(total == 1023 * 5 ? 1 : 0);
+  return out;
+}
+
+/// One matrix in a step, bfloat16 with masters.
+template <class Zero>
+struct OneMatrix {
+  using target = Counting;
+  using Weight =
+      sw::Parameter<sw::Layout<2>, sw::Layout<2, sw::Partial<sw::Sum, dp>>, sw::bfloat16, Zero, Counting>;
+  explicit OneMatrix(const sw::DeviceMesh<dp, sw::axis::cp>& mesh)
+      : weight(mesh, {4096, 1024}, sw::Initial::normal(0.1)) {
+    sw::initialize(*this, 1);
+  }
+  auto members() { return sw::members("weight", weight); }
+  Weight weight;
+};
+/// Kinds of memory of one of `ranks` data ranks, in bytes per element, while the second step has all of it.
+template <class Zero>
+[[nodiscard]] sw::MemoryTable state_of(int ranks, int rank) {
+  return sw::dry_run(
+             ranks, rank,
+             [](const sw::HostCommunicator& world) {
+               const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size()), sw::extent<sw::axis::cp>(1)};
+               OneMatrix<Zero> model(mesh);
+               sw::GradAccumulator accumulator(model);
+               sw::AdamW optimizer;
+               using Rows = sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>>, sw::bfloat16, Counting>;
+               using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+               for (int step = 0; step < 2; ++step) {
+                 sw::Tape<Counting> tape;
+                 {
+                   const auto y = sw::matmul(tape.input(Rows(mesh, {world.size(), 4096})), model.weight);
+                   tape.seed(y, y.value());
+                 }
+                 tape.backward();
+                 tape.restart();
+                 accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{1});
+                 const auto summary = accumulator.finish();
+                 optimizer.step(model, summary, 0.1);
+                 accumulator.restart();
+               }
+             })
+      .memory;
+}
+
+/// A program that leaves a collective out on one rank.
+struct Program {
+  int odd = -1;
+  void operator()(sw::HostCommunicator world) const {
+    const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(world.size() / 2)};
+    std::array<float, 8> numbers{};
+    mesh.communicator<tp>().all_reduce_in_place(numbers);
+    if (world.rank() != odd)
+      mesh.communicator<dp>().all_reduce_in_place(numbers);
+    mesh.communicator<dp>().broadcast(numbers, 0);
+    if (world.rank() < 2)
+      world.send(std::array<int, 3>{}, world.rank() + 2, 5);
+    else if (world.rank() < 4)
+      world.receive(std::array<int, 3>{}, world.rank() - 2, world.rank() == odd ? 6 : 5);
+  }
+};
+[[nodiscard]] std::vector<sw::DryRun> runs_of(const Program& program) {
+  std::vector<sw::DryRun> out;
+  for (int rank = 0; rank < 4; ++rank)
+    out.push_back(sw::dry_run(4, rank, program));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("transitions on a counting target take and return the blocks of real ones") {
+  for (const int ranks : {1, 2, 3, 4})
+    CHECK(on_ranks(ranks, [ranks](const sw::HostCommunicator& world, Findings& findings) {
+            std::vector<std::size_t> counted;
+            const sw::DryRun run =
+                sw::dry_run(ranks, world.rank(), [&](const sw::HostCommunicator& pretended) {
+                  counted = transitions<Counting>(pretended);
+                });
+            const std::vector<std::size_t> real = transitions<sw::DefaultTarget>(world);
+            findings.expect(counted == real, "rank ", world.rank());
+            findings.expect(real.back() == 1, "the sum, which is 1 in a dry run");
+            findings.expect(run.rank == world.rank() &&
+                                run.memory.total() == static_cast<std::int64_t>(real[real.size() - 3]),
+                            "the peak");
+          }) == "");
+}
+
+TEST_CASE("kinds of memory follow the formulas of ZeRO on a thousand ranks, with masters and sums of float") {
+  constexpr std::int64_t elements = 4096 * 1024;
+  const auto check = [&](const sw::MemoryTable& table, int ranks, std::int64_t weights, std::int64_t shared) {
+    using Kind = sw::MemoryKind;
+    CHECK(table[Kind::parameters] * weights == 2 * elements);
+    CHECK(table[Kind::master_weights] * shared == 4 * elements);
+    CHECK(table[Kind::optimizer_state] * shared == 8 * elements);
+    CHECK(table[Kind::gradients] > 0);
+    INFO(ranks << " ranks");
+  };
+  for (const int ranks : {1, 8, 1024}) {
+    check(state_of<sw::DataParallel>(ranks, ranks - 1), ranks, 1, 1);
+    check(state_of<sw::Zero1>(ranks, 0), ranks, 1, ranks);
+    check(state_of<sw::Zero2>(ranks, ranks / 2), ranks, 1, ranks);
+    check(state_of<sw::Zero3>(ranks, ranks - 1), ranks, ranks, ranks);
+  }
+  // Whole gradients where each microbatch adds to them; gathered weights while a product reads them.
+  CHECK(state_of<sw::Zero1>(8, 0)[sw::MemoryKind::gradients] == 4 * elements + 4 * elements / 8);
+  CHECK(state_of<sw::Zero3>(8, 0)[sw::MemoryKind::gathered_weights] == 0);
+}
+
+TEST_CASE("operations are counted, and can be counted anew") {
+  using Tensor = sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>>, float, Counting>;
+  using Matrix = sw::ShardedTensor<sw::Layout<2>, float, Counting>;
+  const auto product = [](const sw::HostCommunicator& world) {
+    const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size())};
+    static_cast<void>(sw::matmul(Tensor(mesh, {1 << 20, 1 << 12}), Matrix(mesh, {1 << 12, 1 << 10})));
+  };
+  const sw::DryRun once = sw::dry_run(64, 3, product);
+  CHECK(once.flops == 2.0 * (1 << 14) * (1 << 12) * (1 << 10));
+  CHECK(once.memory.requested() == std::int64_t{4} * ((1 << 26) + (1 << 22) + (1 << 24)));
+  CHECK_FALSE(once.calls.empty()); // the mesh is compared between ranks
+  const sw::DryRun anew = sw::dry_run(64, 3, [&](const sw::HostCommunicator& world) {
+    product(world);
+    sw::count_anew();
+  });
+  CHECK(anew.flops == 0);
+  CHECK(anew.calls.empty());
+  CHECK(anew.memory == once.memory);
+  sw::count_anew(); // nothing outside of a dry run
+}
+
+TEST_CASE("what a program throws comes through, and leaves no dry run behind") {
+  const auto fail = [](const sw::HostCommunicator&) { throw std::runtime_error("out of ideas"); };
+  CHECK_THROWS_WITH(sw::dry_run(2, 0, fail), "out of ideas");
+  CHECK(sw::detail::DryRunRecord::current() == nullptr);
+  CHECK_THROWS_AS(sw::dry_run(2, 2, [](const sw::HostCommunicator&) {}), sw::InvalidArgument);
+  sw::DryRun inner;
+  const sw::DryRun outer = sw::dry_run(2, 0, [&](sw::HostCommunicator world) {
+    inner = sw::dry_run(3, 1, [](sw::HostCommunicator other) { other.barrier(); });
+    world.barrier();
+    world.barrier();
+  });
+  CHECK(inner.calls.size() == 1);
+  CHECK(outer.calls.size() == 2);
+}
+
+TEST_CASE("ranks whose calls agree show no difference, and a rank that leaves a collective out is found") {
+  CHECK(sw::call_differences(runs_of({})).empty());
+  const std::vector<std::string> found = sw::call_differences(runs_of({.odd = 3}));
+  REQUIRE(found.size() == 2);
+  // Rank 3 shares dp with rank 1, and gets its message from there.
+  CHECK(has(found[0], "call 1 on dp: rank 1 all_reduce of 32 bytes at "));
+  CHECK(has(found[0], "dry_run_test.cpp"));
+  CHECK(has(found[0], ", rank 3 broadcast of 32 bytes of rank 1 at "));
+  CHECK(has(found[1], "call 1 on world: rank 1 send of 12 bytes to rank 3 at "));
+  CHECK(has(found[1], ", rank 3 receive of 12 bytes from rank 1 at "));
+  // Ranks that were not run are not missed.
+  std::vector<sw::DryRun> some = runs_of({.odd = 3});
+  some.pop_back();
+  CHECK(sw::call_differences(some).empty());
+  // A call that is missing at the end.
+  some = runs_of({});
+  some[1].calls.pop_back();
+  const std::vector<std::string> end = sw::call_differences(some);
+  REQUIRE(end.size() == 1);
+  CHECK(has(end[0], "rank 1 none, rank 3 receive of 12 bytes from rank 1"));
+}
+
+TEST_CASE("uneven blocks are no difference, another element or operation is one") {
+  const auto run = [](auto program) {
+    std::vector<sw::DryRun> out;
+    for (int rank = 0; rank < 2; ++rank)
+      out.push_back(sw::dry_run(2, rank, program));
+    return sw::call_differences(out);
+  };
+  CHECK(run([](const sw::HostCommunicator& world) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2)};
+          const sw::ShardedTensor<sw::Layout<1, sw::Shard<0, dp>>, float, Counting> odd(mesh, {7});
+          static_cast<void>(sw::redistribute<sw::Layout<1>>(odd));
+        }).empty());
+  CHECK(run([](sw::HostCommunicator world) {
+          std::array<float, 4> floats{};
+          std::array<std::int32_t, 4> numbers{};
+          if (world.rank() == 0)
+            world.all_reduce_in_place(floats);
+          else
+            world.all_reduce_in_place(numbers);
+        }).size() == 1);
+  CHECK(run([](sw::HostCommunicator world) {
+          std::array<float, 4> numbers{};
+          world.all_reduce_in_place(numbers, world.rank() == 0 ? sw::ReduceOp::sum : sw::ReduceOp::maximum);
+        }).size() == 1);
+}

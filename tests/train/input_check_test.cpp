@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/rank_outcomes.hpp"
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/train/input_check.hpp>
+#include <shardwright/train/tape.hpp>
+
+#include <cstdint>
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+using sw::axis::dp;
+using sw::axis::tp;
+
+using Mesh = sw::DeviceMesh<dp, tp>;
+using Rows = sw::Layout<2, sw::Shard<0, dp>>;
+
+/// Rank 2 * dp + tp.
+[[nodiscard]] Mesh mesh_of(const sw::HostCommunicator& world) {
+  return Mesh(world, sw::extent<dp>(world.size() / 2), sw::extent<tp>(2));
+}
+[[nodiscard]] sw::ShardedTensor<Rows> random_rows(const Mesh& mesh, std::int64_t rows,
+                                                  std::uint64_t seed = 1) {
+  sw::ShardedTensor<Rows> out(mesh, {rows, 3});
+  sw::fill_normal(out, {seed, 1});
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("equal inputs pass, sharded ones with other blocks on each rank, empty ones among them") {
+  for (const int ranks : {2, 4, 6})
+    CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world);
+            for (const std::int64_t rows : {0, 2, 7})
+              sw::require_equal_inputs(random_rows(mesh, rows));
+            // Nothing is asked of blocks that no other rank has.
+            sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp, tp>>> own(mesh, {8, 2});
+            sw::fill(own, static_cast<float>(world.rank()));
+            sw::require_equal_inputs(own);
+            findings.expect(true, "all pass");
+          }) == "");
+}
+
+TEST_CASE("ranks that give a tensor of another shape are named on every rank") {
+  const auto outcomes = rank_outcomes::of(4, rank_outcomes::ample, [](const sw::HostCommunicator& world) {
+    const Mesh mesh = mesh_of(world);
+    sw::require_equal_inputs(random_rows(mesh, world.rank() == 3 ? 6 : 8));
+  });
+  for (const auto& outcome : outcomes)
+    CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+               ContainsSubstring(
+                   "Input: a tensor must have one global shape on all ranks, but it is [8, 3] on rank 0 and "
+                   "[6, 3] on rank 3 (compute the shape from what all ranks share)"));
+}
+
+TEST_CASE("ranks whose copies of an input differ are named with the axis, on every rank") {
+  const auto outcomes = rank_outcomes::of(6, rank_outcomes::ample, [](const sw::HostCommunicator& world) {
+    const Mesh mesh = mesh_of(world);
+    sw::require_equal_inputs(random_rows(mesh, 9, world.rank() == 1 || world.rank() == 5 ? 2 : 1));
+  });
+  for (const auto& outcome : outcomes)
+    CHECK_THAT(
+        rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+        ContainsSubstring(
+            "Input: ranks along tp, over which the layout replicates, must have equal values, but ranks "
+            "1 and 5 differ from the first rank along it (read the batch with load_rows()"));
+}
+
+TEST_CASE("a tape compares its inputs where it is told to, and variables never") {
+  for (const bool on : {false, true}) {
+    const auto outcomes = rank_outcomes::of(2, rank_outcomes::ample, [on](const sw::HostCommunicator& world) {
+      const Mesh mesh = mesh_of(world);
+      const auto odd = random_rows(mesh, 4, static_cast<std::uint64_t>(world.rank()));
+      sw::Tape<> tape;
+      tape.check_inputs(on);
+      static_cast<void>(tape.variable(odd));
+      static_cast<void>(tape.input(odd));
+    });
+    for (const auto& outcome : outcomes) {
+      if (on || sw::always_checked)
+        CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+                   ContainsSubstring("must have equal values"));
+      else
+        CHECK(outcome == nullptr);
+    }
+  }
+}

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/failures.hpp"
+#include "support/heap_count.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/comm/call_log.hpp>
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/lazy_sum.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/recompute.hpp>
+#include <shardwright/train/tape.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+// What a tape keeps, when it moves data, and what it says of mistakes; operations_gradient tests check the
+// operations.
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::failure_of;
+using shardwright_test::Findings;
+using shardwright_test::has;
+using shardwright_test::on_ranks;
+using sw::axis::dp;
+using sw::axis::tp;
+
+using Mesh = sw::DeviceMesh<dp, tp>;
+using Stream = sw::Layout<2, sw::Shard<0, dp, tp>>;
+using Tokens = sw::Layout<2, sw::Shard<0, dp>>;
+using Column = sw::Layout<2, sw::Shard<1, tp>>;
+using Row = sw::Layout<2, sw::Shard<0, tp>>;
+using Plan = sw::ModelPlan<double>;
+using StreamTensor = sw::ShardedTensor<Stream, double>;
+using StreamVar = sw::Var<Stream, double>;
+using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+
+constexpr StreamTensor::Shape shape{13, 6}; // uneven rows on most meshes
+constexpr std::int64_t hidden = 10;
+
+[[nodiscard]] Mesh mesh_of(const sw::HostCommunicator& world, int tensor) {
+  return Mesh(world, sw::extent<dp>(world.size() / tensor), sw::extent<tp>(tensor));
+}
+[[nodiscard]] StreamTensor random_stream(const Mesh& mesh, std::uint64_t number) {
+  StreamTensor out(mesh, shape);
+  sw::fill_normal(out, {5, number});
+  return out;
+}
+template <class Tensor>
+[[nodiscard]] std::vector<double> whole(const Tensor& tensor) {
+  const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
+  return {all.data(), all.data() + all.local_size()};
+}
+
+/// x + (tanh(x up) * (x gate)) down: two readers of x beside the sum.
+struct Block {
+  explicit Block(const Mesh& mesh)
+      : up(mesh, {shape[1], hidden}, sw::Initial::normal(0.3)),
+        gate(mesh, {shape[1], hidden}, sw::Initial::normal(0.3)),
+        down(mesh, {hidden, shape[1]}, sw::Initial::normal(0.3)) {
+    sw::initialize(*this, 3);
+  }
+  [[nodiscard]] auto operator()(StreamVar x) {
+    auto a = sw::tanh(up(x.as<Tokens>()));
+    auto b = gate(x.as<Tokens>());
+    auto product = down(sw::multiply(std::move(a), std::move(b)));
+    return std::move(x) + std::move(product).as<Stream>();
+  }
+  auto members() { return sw::members("up", up, "gate", gate, "down", down); }
+
+  sw::Linear<Tokens, Column, Plan> up, gate;
+  sw::Linear<sw::MatmulLayout<Tokens, Column>, Row, Plan> down;
+};
+
+/// When the gradients of parameters are asked for.
+enum class Passes : std::uint8_t { together, apart };
+
+/// Value, gradient of x and gradients of the parameters of a function of a block.
+struct Gradients {
+  std::vector<std::vector<double>> values;
+  std::size_t peak = 0; ///< Of the pool, in bytes.
+};
+template <class Call>
+[[nodiscard]] Gradients gradients_of(const Mesh& mesh, Passes passes, Call call) {
+  Block block(mesh);
+  sw::GradAccumulator accumulator(block);
+  const StreamTensor x = random_stream(mesh, 1);
+  sw::Tape<> tape;
+  mesh.core().resources<sw::DefaultTarget>().reset_peak();
+  Gradients out;
+  auto variable = tape.variable(x);
+  {
+    const auto y = call(block, variable);
+    out.values.push_back(whole(y.value()));
+    tape.seed(y, random_stream(mesh, 2));
+  }
+  if (passes == Passes::together) {
+    tape.backward();
+  } else {
+    tape.backward_inputs();
+    tape.backward_weights();
+  }
+  out.peak = mesh.pool_statistics().peak_bytes;
+  out.values.push_back(whole(tape.gradient(variable)));
+  accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{1});
+  static_cast<void>(accumulator.finish());
+  sw::for_each_parameter(block, [&](auto& parameter) { out.values.push_back(whole(parameter.gradient())); });
+  return out;
+}
+[[nodiscard]] Gradients gradients_of(const Mesh& mesh, Passes passes = Passes::together) {
+  return gradients_of(mesh, passes, [](Block& block, const StreamVar& x) { return block(x); });
+}
+
+[[nodiscard]] double largest_difference(const Gradients& left, const Gradients& right) {
+  double largest = left.values.size() == right.values.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < std::min(left.values.size(), right.values.size()); ++i)
+    for (std::size_t k = 0; k < right.values[i].size(); ++k)
+      largest = std::max(largest, std::abs(left.values[i].at(k) - right.values[i][k]));
+  return largest;
+}
+
+[[nodiscard]] std::size_t used(const Mesh& mesh) { return mesh.pool_statistics().used_bytes; }
+/// Bytes of the pool for one tensor of the stream on a mesh of one rank.
+[[nodiscard]] std::size_t stream_bytes(const Mesh& mesh) {
+  const std::size_t before = used(mesh);
+  const StreamTensor one(mesh, shape);
+  return used(mesh) - before;
+}
+[[nodiscard]] int calls_of(const sw::CallLog& log, sw::Operation operation) {
+  return static_cast<int>(
+      std::count_if(log.calls().begin(), log.calls().end(),
+                    [&](const sw::RecordedCall& call) { return call.operation == operation; }));
+}
+
+} // namespace
+
+TEST_CASE("values and gradients are those of one rank on every mesh") {
+  Gradients one;
+  CHECK(on_ranks(1, [&](sw::HostCommunicator world, Findings& findings) {
+          one = gradients_of(mesh_of(world, 1));
+          findings.expect(one.values.size() == 5, "value, input and three parameters");
+        }) == "");
+  for (const auto [ranks, tensor] : {std::array{2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 2}})
+    CHECK(on_ranks(ranks, [&, tensor = tensor](sw::HostCommunicator world, Findings& findings) {
+            const double apart = largest_difference(gradients_of(mesh_of(world, tensor)), one);
+            findings.expect(apart < 1e-13, "differ by ", apart, " on dp ", world.size() / tensor, " tp ",
+                            tensor);
+          }) == "");
+}
+
+TEST_CASE("two readers of one value gather it once, and their gradients come back in one reduction") {
+  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+          const auto log = std::make_shared<sw::CallLog>();
+          const Mesh mesh = mesh_of(sw::logged(world, log), 2);
+          Block block(mesh);
+          const sw::GradAccumulator accumulator(block);
+          sw::Tape<> tape;
+          const auto x = tape.variable(random_stream(mesh, 1));
+          const auto calls = [&](int gathers, int scatters, const char* when) {
+            findings.expect(calls_of(*log, sw::Operation::all_gather) == gathers &&
+                                calls_of(*log, sw::Operation::reduce_scatter) == scatters &&
+                                log->calls().size() == static_cast<std::size_t>(gathers + scatters),
+                            when, ": ", log->calls().size(), " calls");
+            log->clear();
+          };
+          log->clear();
+          const auto y = block(x);
+          calls(1, 1, "x is gathered for both, and the product scattered");
+          tape.seed(y, random_stream(mesh, 2));
+          tape.backward();
+          // Partial gradients of up and gate are added before one reduce_scatter; x is there for both
+          // weights.
+          calls(1, 1, "the gradient of the product is gathered, that of x scattered");
+        }) == "");
+}
+
+TEST_CASE("a sum is computed where somebody reads it, and a norm does so in its own pass") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          const std::size_t one = stream_bytes(mesh);
+          const StreamTensor a = random_stream(mesh, 1), b = random_stream(mesh, 2);
+          const auto gradients = [&](bool reads_sum_first) {
+            sw::RmsNorm<Stream, Plan> norm(mesh, shape[1], 1e-5);
+            sw::initialize(norm, 1);
+            const sw::GradAccumulator accumulator(norm);
+            sw::Tape<> tape;
+            const auto left = tape.variable(a);
+            const auto right = tape.variable(b);
+            const std::size_t before = used(mesh);
+            auto sum = left + right;
+            findings.expect(used(mesh) == before, "the sum waits: ", used(mesh) - before, " bytes");
+            if (reads_sum_first)
+              findings.expect(sum.value().data()[5] == a.data()[5] + b.data()[5] &&
+                                  used(mesh) == before + one,
+                              "the sum");
+            const auto y = norm(sum);
+            const std::size_t normed = used(mesh);
+            findings.expect(sum.value().data()[7] == a.data()[7] + b.data()[7] && used(mesh) == normed,
+                            "the sum is there after the norm");
+            tape.seed(y, random_stream(mesh, 3));
+            tape.seed(sum, random_stream(mesh, 4)); // what passes the norm by
+            tape.backward();
+            findings.expect(whole(tape.gradient(left)) == whole(tape.gradient(right)),
+                            "both terms get its gradient");
+            Gradients out;
+            out.values = {whole(y.value()), whole(tape.gradient(left))};
+            return out;
+          };
+          findings.expect(largest_difference(gradients(true), gradients(false)) < 1e-14, "fused or not");
+        }) == "");
+}
+
+TEST_CASE("a value lives until its last reader has it, a named one until its scope ends") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          const std::size_t one = stream_bytes(mesh);
+          const StreamTensor x = random_stream(mesh, 1);
+          const std::size_t base = used(mesh);
+          const auto holds = [&](std::size_t blocks, const char* what) {
+            findings.expect(used(mesh) == base + blocks * one, what, ": ", (used(mesh) - base) / one,
+                            " blocks");
+          };
+          {
+            sw::Tape<> tape(sw::Recording::evaluation);
+            auto y = sw::exp(tape.input(x));
+            holds(1, "an evaluation keeps the result");
+            for (int i = 0; i < 4; ++i)
+              y = sw::square(std::move(y));
+            holds(1, "and nothing of what was before");
+            {
+              const auto named = sw::square(y);
+              holds(2, "a named value");
+            }
+            holds(1, "whose scope has ended");
+          }
+          holds(0, "nothing stays behind an evaluation");
+          sw::Tape<> tape;
+          const auto in = tape.variable(x);
+          auto y = sw::square(in);
+          y = sw::square(std::move(y));
+          y = sw::square(std::move(y));
+          holds(3, "a square keeps its input for the gradient");
+          StreamTensor ones(mesh, shape);
+          sw::fill(ones, 1.0);
+          tape.seed(y, std::move(ones));
+          y = in;
+          mesh.core().resources<sw::DefaultTarget>().reset_peak();
+          tape.backward();
+          holds(1, "the gradient of the variable");
+          findings.expect(mesh.pool_statistics().peak_bytes <= base + 5 * one,
+                          "gradients take the memory of what they consume");
+          const double first = x.data()[0];
+          findings.expect(std::abs(tape.gradient(in).data()[0] - 8 * std::pow(first, 7)) <=
+                              1e-12 * std::abs(std::pow(first, 7)),
+                          "8 x^7");
+        }) == "");
+}
+
+TEST_CASE("input and weight gradients as passes of their own are those of one pass, to the bit") {
+  for (const auto [ranks, tensor] : {std::array{1, 1}, {3, 1}, {4, 2}})
+    CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, tensor);
+            findings.expect(gradients_of(mesh, Passes::apart).values == gradients_of(mesh).values,
+                            "the gradients differ");
+          }) == "");
+}
+
+TEST_CASE("what is recomputed has the same bits and takes less memory, and its function runs once") {
+  for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
+    CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, tensor);
+            int runs = 0;
+            const auto twice = [&](sw::Recompute kind, Passes passes) {
+              return gradients_of(mesh, passes, [&](Block& block, const StreamVar& x) {
+                const auto call = [&](StreamVar in) {
+                  ++runs;
+                  return block(std::move(in));
+                };
+                // Of two blocks, so that one's values are gone while the other's are there again.
+                auto y = sw::recompute(call, kind)(x);
+                return sw::recompute(call, kind)(std::move(y));
+              });
+            };
+            for (const Passes passes : {Passes::together, Passes::apart}) {
+              const Gradients kept = twice(sw::Recompute::none, passes);
+              runs = 0;
+              const Gradients full = twice(sw::Recompute::full, passes);
+              findings.expect(runs == 2, "two blocks ran ", runs, " times");
+              findings.expect(full.values == kept.values, "full recomputation changes a bit");
+              findings.expect(full.peak < kept.peak, "full recomputation takes ", full.peak,
+                              " bytes, not below ", kept.peak);
+              const Gradients cheap = twice(sw::Recompute::selective, passes);
+              findings.expect(cheap.values == kept.values, "selective recomputation changes a bit");
+              findings.expect(cheap.peak < kept.peak, "selective recomputation takes ", cheap.peak,
+                              " bytes, not below ", kept.peak);
+            }
+          }) == "");
+}
+
+TEST_CASE("full recomputation keeps input and result, a selective one not even the result") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          const std::size_t one = stream_bytes(mesh);
+          const StreamTensor x = random_stream(mesh, 1);
+          const auto blocks_after = [&](sw::Recompute kind) {
+            const std::size_t base = used(mesh);
+            sw::Tape<> tape;
+            auto function = sw::recompute(
+                [](StreamVar in) { return sw::square(sw::square(sw::square(std::move(in)))); }, kind);
+            const auto in = tape.variable(x);
+            const auto y = sw::square(function(in));
+            const std::size_t kept = used(mesh) - base;
+            tape.seed(y, random_stream(mesh, 2));
+            tape.backward();
+            static_cast<void>(tape.gradient(in));
+            return kept / one;
+          };
+          findings.expect(blocks_after(sw::Recompute::none) == 4, "all results");
+          findings.expect(blocks_after(sw::Recompute::full) == 2, "the function's and the last one");
+          findings.expect(blocks_after(sw::Recompute::selective) == 1, "the last one");
+        }) == "");
+}
+
+TEST_CASE("a value outlives its tape, and a tape begins anew when no value is in use") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          const StreamTensor x = random_stream(mesh, 1);
+          const std::size_t base = used(mesh);
+          std::optional<StreamVar> kept;
+          {
+            sw::Tape<> tape;
+            kept.emplace(sw::square(tape.input(x)));
+          }
+          findings.expect(kept->value().data()[3] == x.data()[3] * x.data()[3], "the value");
+          findings.expect(sw::square(*kept).value().data()[3] == std::pow(x.data()[3], 4),
+                          "an operation on it");
+          kept.reset();
+          findings.expect(used(mesh) == base, "the last value takes the tape with it");
+
+          sw::Tape<> tape;
+          auto first = tape.variable(x);
+          auto second = sw::square(first);
+          const std::string said = failure_of<sw::LifecycleError>([&] { tape.restart(); });
+          findings.expect(has(said, "it must not start anew while 2 values on it are in use"), said);
+          const auto moved = std::move(first);
+          // NOLINTNEXTLINE(bugprone-use-after-move): that is the case
+          const std::string gone = failure_of<sw::LifecycleError>([&] { static_cast<void>(first.value()); });
+          findings.expect(has(gone, "Var: it must name a value, but this one was moved from"), gone);
+          const std::string none =
+              failure_of<sw::LifecycleError>([&] { static_cast<void>(tape.gradient(moved)); });
+          findings.expect(has(none, "a value has a gradient after backward() where it is a variable()"),
+                          none);
+        }) == "");
+}
+
+TEST_CASE("an operation that fails leaves a tape that can begin anew, and nothing behind") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          sw::Linear<Tokens, Column, Plan> wide(mesh, {shape[1] + 1, hidden}, sw::Initial::normal(0.3));
+          sw::initialize(wide, 1);
+          const StreamTensor x = random_stream(mesh, 1);
+          const std::size_t base = used(mesh);
+          sw::Tape<> tape;
+          const auto fail = [&] { static_cast<void>(wide(sw::square(tape.variable(x)).as<Tokens>())); };
+          const std::string said = failure_of<sw::InvalidArgument>(fail);
+          findings.expect(has(said, "matmul"), said);
+          tape.restart();
+          findings.expect(used(mesh) == base, "memory of the step that failed");
+          findings.expect(sw::square(tape.input(x)).value().data()[0] == x.data()[0] * x.data()[0],
+                          "the next step");
+        }) == "");
+}
+
+TEST_CASE("a parameter that is used but not listed is named, and one that is listed but not used") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 2);
+          using Up = sw::Linear<Tokens, Column, Plan>;
+          struct Pair {
+            Up used, other;
+            auto members() { return sw::members("used", used, "other", other); }
+          };
+          const auto made = [&](sw::SourceLocation where = sw::SourceLocation::current()) {
+            return Up(mesh, {shape[1], hidden}, sw::Initial::normal(0.3), where);
+          };
+          sw::Tape<> tape;
+          const auto x = tape.input(random_stream(mesh, 1));
+          Up unlisted = made();
+          const std::string line = std::to_string(__LINE__ - 1);
+          const std::string unknown =
+              failure_of<sw::LifecycleError>([&] { static_cast<void>(unlisted(x.as<Tokens>())); });
+          findings.expect(has(unknown, "Parameter: the one of Layout<2, Shard<1, tp>> that was made at ") &&
+                              has(unknown, "tape_test.cpp:" + line) &&
+                              has(unknown, "must have values before it is read (list it in members()"),
+                          unknown);
+
+          Pair pair{made(), made()};
+          const std::string unused_line = std::to_string(__LINE__ - 1);
+          sw::initialize(pair, 1);
+          const std::string unheld = failure_of<sw::LifecycleError>([&] {
+            const auto y = pair.used(x.as<Tokens>());
+            tape.seed(y, y.value());
+            tape.backward();
+          });
+          findings.expect(has(unheld, "Parameter used: a GradAccumulator must hold its gradient"), unheld);
+
+          sw::GradAccumulator accumulator(pair);
+          sw::Tape<> next;
+          {
+            const auto y = pair.used(next.input(random_stream(mesh, 1)).as<Tokens>());
+            next.seed(y, y.value());
+          }
+          next.backward();
+          accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{1});
+          const std::string unused =
+              failure_of<sw::LifecycleError>([&] { static_cast<void>(accumulator.finish()); });
+          findings.expect(
+              has(unused,
+                  "Parameter other: a step must give every parameter a gradient, but this one, made at ") &&
+                  has(unused, "tape_test.cpp:" + unused_line) &&
+                  has(unused, "got none (use it in the model, or leave it out of members())"),
+              unused);
+          const std::string twice =
+              failure_of<sw::LifecycleError>([&] { const sw::GradAccumulator second(pair); });
+          findings.expect(has(twice, "one GradAccumulator must hold its gradient, but there is a second one"),
+                          twice);
+        }) == "");
+}
+
+TEST_CASE("steps on one tape take nothing from the heap and no new memory from the third on") {
+  for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
+    CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, tensor);
+            Block block(mesh);
+            sw::GradAccumulator accumulator(block);
+            const StreamTensor x = random_stream(mesh, 1), upstream = random_stream(mesh, 2);
+            sw::Tape<> tape;
+            std::array<std::size_t, 8> heap{}, pool{};
+            for (std::size_t step = 0; step < heap.size(); ++step) {
+              {
+                auto y = tape.variable(x);
+                for (int i = 0; i < 3; ++i)
+                  y = sw::recompute([&](StreamVar in) { return block(std::move(in)); })(std::move(y));
+                tape.seed(y, upstream.share());
+              }
+              tape.backward();
+              tape.restart();
+              accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{1});
+              static_cast<void>(accumulator.finish());
+              accumulator.restart();
+              heap[step] = shardwright_test::heap_allocations();
+              pool[step] = mesh.pool_statistics().allocations;
+            }
+            if (shardwright_test::counts_heap)
+              findings.expect(heap[1] > 0 && heap.back() == heap[1], heap.back() - heap[1], " allocations");
+            findings.expect(pool.back() == pool[1], pool.back() - pool[1], " blocks");
+          }) == "");
+}

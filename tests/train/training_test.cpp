@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/rank_outcomes.hpp"
+#include "support/catch.hpp"
+#include "support/failures.hpp"
+#include "support/heap_count.hpp"
+#include "support/matchers.hpp"
+#include "support/mimic_target.hpp"
+#include "support/ranks.hpp"
+#include "train/small_model.hpp"
+
+#include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/training.hpp>
+#include <shardwright/train/whole_model.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Steps of training by the library, on hosts and on a device, good ones and bad ones.
+
+namespace {
+
+namespace sw = shardwright;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::failure_of;
+using shardwright_test::Findings;
+using shardwright_test::has;
+using shardwright_test::on_ranks;
+using train_test::small_batch;
+
+using Host = train_test::SmallModel<float, sw::Zero2>;
+using Mesh = Host::Mesh;
+constexpr int microbatches = 2;
+constexpr double rate = 0.01;
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+[[nodiscard]] Mesh mesh_of(const sw::HostCommunicator& world) {
+  return train_test::small_mesh(world, world.size() % 2 == 0 ? 2 : 1);
+}
+
+/// The microbatches of a step, made again each time.
+template <class Model>
+class Batches {
+public:
+  using Batch = typename Model::Batch;
+  using At = std::function<double(std::int64_t step, std::int64_t row, double value)>;
+  explicit Batches(
+      const Mesh& mesh, At at = [](std::int64_t, std::int64_t, double value) { return value; })
+      : mesh_(mesh), at_(std::move(at)) {}
+  std::span<const Batch> operator()(std::int64_t step) {
+    asked_.push_back(step);
+    batches_.clear();
+    for (int pass = 0; pass < microbatches; ++pass) {
+      batches_.push_back(small_batch<Model>(
+          mesh_, step, pass, [&](std::int64_t row, double value) { return at_(step, row, value); }));
+      batches_.back().faults = faults;
+    }
+    return batches_;
+  }
+  /// The steps that were asked for.
+  [[nodiscard]] const std::vector<std::int64_t>& asked() const { return asked_; }
+  int* faults = nullptr;
+
+private:
+  const Mesh& mesh_;
+  At at_;
+  std::vector<Batch> batches_;
+  std::vector<std::int64_t> asked_;
+};
+
+template <class Model>
+[[nodiscard]] std::vector<float> weights_of(Model& model) {
+  std::vector<float> out;
+  model.for_each_parameter([&](auto& parameter) {
+    const auto block = sw::local_values(parameter.stored());
+    out.insert(out.end(), block.begin(), block.end());
+  });
+  return out;
+}
+
+/// A model with its training.
+template <class Description>
+struct Run {
+  using Model = sw::WholeModel<Description>;
+  explicit Run(const Mesh& mesh, const sw::TrainingOptions& options = {})
+      : model(mesh, {}, 3), training(mesh, model, sw::AdamW(), options) {}
+  Model model;
+  sw::Training<Model> training;
+};
+
+/// Rows of one data rank are no numbers in a step.
+[[nodiscard]] Batches<Host>::At trouble_in(std::int64_t bad_step, std::int64_t bad_row) {
+  return [=](std::int64_t step, std::int64_t row, double value) {
+    return step == bad_step && row == bad_row ? not_a_number : value;
+  };
+}
+
+} // namespace
+
+TEST_CASE("steps of Training are those of accumulator and optimizer by hand, to the bit, and are reported") {
+  for (const int ranks : {1, 3, 4})
+    CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world);
+            Run<Host> run(mesh);
+            Batches<Host> batches(mesh);
+            sw::WholeModel<Host> model(mesh, {}, 3);
+            sw::GradAccumulator accumulator(model);
+            sw::AdamW optimizer;
+            for (int step = 0; step < 4; ++step) {
+              const std::optional<sw::StepReport> report = run.training.step(batches, rate * (step + 1));
+              const auto again = batches(step);
+              for (std::size_t i = 0; i < again.size(); ++i)
+                accumulator.add(model.forward_backward(again[i], i + 1 == again.size()));
+              const sw::GradientSummary summary = accumulator.finish();
+              optimizer.step(model, summary, rate * (step + 1));
+              accumulator.restart();
+              findings.expect(report && report->loss == summary.loss.value &&
+                                  report->gradient_norm == summary.gradient_norm,
+                              "loss and norm of step ", step);
+              findings.expect(report->step == step + 1 && report->tokens == summary.tokens &&
+                                  report->tokens == 2 * 7 * 6 && report->learning_rate == rate * (step + 1) &&
+                                  !report->skipped && report->note.empty(),
+                              "the rest of the report");
+              findings.expect(weights_of(run.model) == weights_of(model), "weights after step ", step);
+            }
+            findings.expect(run.training.steps() == 4 && run.training.optimizer().steps() == 4, "steps");
+            findings.expect(!run.training.settle(batches), "a host has nothing under way");
+            const auto held_out = batches(9);
+            auto sums = model.evaluate(held_out[0]);
+            sums += model.evaluate(held_out[1]);
+            findings.expect(run.training.mean(run.training.evaluate(held_out)).value ==
+                                sw::mean_over_mesh(mesh, sums.loss, sums.tokens).value,
+                            "the mean loss");
+            run.training.require_equal_replicas();
+          }) == "");
+}
+
+TEST_CASE("data are compared between ranks in the first step, and in no other") {
+  for (const bool checks : {true, false}) {
+    const auto outcomes =
+        rank_outcomes::of(2, rank_outcomes::ample, [checks](const sw::HostCommunicator& world) {
+          const Mesh mesh = mesh_of(world);
+          const int rank = world.rank();
+          sw::TrainingOptions options;
+          options.check_inputs = checks;
+          Run<Host> run(mesh, options);
+          Batches<Host> odd(mesh, [rank](std::int64_t step, std::int64_t row, double value) {
+            return row == 3 && step > 0 ? value + rank : value;
+          });
+          static_cast<void>(run.training.step(odd, rate)); // alike
+          static_cast<void>(run.training.step(odd, rate)); // not looked at
+          Run<Host> another(mesh, options);
+          static_cast<void>(another.training.step([&](std::int64_t) { return odd(5); }, rate));
+        });
+    for (const auto& outcome : outcomes) {
+      if (checks)
+        CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+                   ContainsSubstring("Input: ranks along tp") && ContainsSubstring("rank 1 differs"));
+      else
+        CHECK(outcome == nullptr);
+    }
+  }
+}
+
+TEST_CASE("a step that is not finite ends the run on every rank, and names whose gradients they are") {
+  CHECK(
+      on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+        const Mesh mesh = mesh_of(world);
+        Run<Host> run(mesh);
+        Batches<Host> batches(mesh, trouble_in(2, 6)); // a row of the second data rank
+        for (int step = 0; step < 2; ++step)
+          static_cast<void>(run.training.step(batches, rate));
+        const std::vector<float> before = weights_of(run.model);
+        try {
+          static_cast<void>(run.training.step(batches, rate));
+          findings.expect(false, "the run must end");
+        } catch (const sw::NonFiniteStep& error) {
+          const std::string said = error.what();
+          findings.expect(
+              has(said,
+                  "step 3: loss and gradients must be finite, but not finite are the loss on ranks 2 and 3"),
+              said);
+          findings.expect(has(said, "the gradient of in on ranks 2 and 3"), said);
+          findings.expect(weights_of(run.model) == before, "weights are touched");
+        }
+      }) == "");
+}
+
+TEST_CASE("a skipped step changes nothing, and the run goes on as without it, but not for ever") {
+  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world);
+          sw::TrainingOptions options;
+          options.non_finite = sw::NonFinite::skip;
+          options.most_skipped = 3;
+          Run<Host> run(mesh, options), plain(mesh, options);
+          Batches<Host> batches(mesh, trouble_in(1, 0)), good(mesh);
+          for (const int step : {0, 1, 2}) {
+            const sw::StepReport report = run.training.step(batches, rate).value();
+            findings.expect(report.skipped == (step == 1), "step ", step);
+            findings.expect(report.note.empty() == (step != 1), report.note);
+            if (step == 1)
+              findings.expect(has(report.note, "not finite are the loss on ranks 0 and 1") &&
+                                  std::isnan(report.loss),
+                              report.note);
+            else
+              static_cast<void>(plain.training.step([&](std::int64_t) { return good(step); }, rate));
+          }
+          findings.expect(weights_of(run.model) == weights_of(plain.model), "a skipped step leaves a trace");
+          Batches<Host> bad(mesh, [](std::int64_t, std::int64_t, double) { return not_a_number; });
+          int skipped = 0;
+          const std::string said = failure_of<sw::NonFiniteStep>([&] {
+            for (; skipped < 10; ++skipped)
+              static_cast<void>(run.training.step(bad, rate));
+          });
+          findings.expect(skipped == 2 && has(said, "step 6:") &&
+                              has(said, "the last of 3 skipped steps in a row"),
+                          skipped, said);
+        }) == "");
+}
+
+TEST_CASE("a step that is finite when it is repeated is taken, with a note") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world);
+          Run<Host> run(mesh), plain(mesh);
+          Batches<Host> batches(mesh);
+          int faults = world.rank() == 0 ? 1 : 0;
+          batches.faults = &faults;
+          const sw::StepReport report = run.training.step(batches, rate).value();
+          findings.expect(!report.skipped &&
+                              report.note ==
+                                  "not finite at first, but when repeated (look for a faulty machine)",
+                          report.note);
+          static_cast<void>(plain.training.step(batches, rate));
+          findings.expect(faults == 0 && weights_of(run.model) == weights_of(plain.model), "the step itself");
+          findings.expect(run.training.step(batches, rate).value().note.empty(), "the next step");
+        }) == "");
+}
+
+TEST_CASE("a loss scale comes down with an overflow, and changes no bit of what is taken") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world);
+          sw::TrainingOptions options;
+          options.loss_scale = sw::LossScaleOptions{.initial_exponent = 9, .least_exponent = 8};
+          Run<Host> run(mesh, options), plain(mesh);
+          Batches<Host> batches(mesh);
+          const auto step = [&](Run<Host>& of) { return of.training.step(batches, rate).value(); };
+          findings.expect(step(run).loss == step(plain).loss, "the loss");
+          int faults = 1;
+          batches.faults = &faults;
+          const sw::StepReport overflowed = step(run);
+          findings.expect(overflowed.skipped &&
+                              overflowed.note == "gradients overflowed, the loss scale is now 2^8",
+                          overflowed.note);
+          static_cast<void>(step(run));
+          static_cast<void>(step(plain));
+          findings.expect(weights_of(run.model) == weights_of(plain.model), "weights");
+          // There is no smaller scale to try: the step is looked at, and taken when it is repeated.
+          faults = 1;
+          const sw::StepReport least = step(run);
+          findings.expect(!least.skipped && has(least.note, "when repeated"), least.note);
+        }) == "");
+}
+
+TEST_CASE("copies that are not equal any more end the run") {
+  const auto outcomes = rank_outcomes::of(4, rank_outcomes::ample, [](const sw::HostCommunicator& world) {
+    const Mesh mesh = mesh_of(world);
+    Run<Host> run(mesh);
+    Batches<Host> batches(mesh);
+    static_cast<void>(run.training.step(batches, rate));
+    run.training.require_equal_replicas();
+    bool first = true;
+    run.model.for_each_parameter([&](auto& parameter) {
+      if (std::exchange(first, false) && world.rank() == 2)
+        parameter.stored().mutable_data()[1] += 1;
+    });
+    run.training.require_equal_replicas();
+  });
+  for (const auto& outcome : outcomes)
+    CHECK_THAT(rank_outcomes::text<sw::ReplicaMismatch>(outcome),
+               ContainsSubstring(
+                   "after step 1 weights of in: rank 2 differs from the others of ranks 0, 1, 2 and 3"));
+}
+
+TEST_CASE("a host's steps take nothing from the heap from the third on") {
+  for (const int ranks : {1, 4})
+    CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world);
+            Run<Host> run(mesh);
+            Batches<Host> made(mesh);
+            const std::span<const Host::Batch> batches = made(0);
+            std::array<std::size_t, 40> heap{};
+            for (std::size_t& after : heap) {
+              static_cast<void>(run.training.step([&](std::int64_t) { return batches; }, rate));
+              after = shardwright_test::heap_allocations();
+            }
+            findings.expect(!shardwright_test::counts_heap || (heap[1] > 0 && heap.back() == heap[1]),
+                            heap.back() - heap[1], " allocations");
+          }) == "");
+}
+
+namespace {
+
+class FakeCapture;
+/// A device whose steps may be captured.
+struct DeviceTarget : shardwright_test::MimicTarget {
+  using step_capture = FakeCapture;
+};
+
+/// What a graph does when it is replayed: it writes over the blocks that the captured step had and gave back.
+class FakeCapture {
+public:
+  struct Captured {
+    std::vector<std::pair<void*, std::size_t>> blocks;
+  };
+  using Replayable = Captured;
+
+  explicit FakeCapture(sw::detail::TargetResources<DeviceTarget>& pool) : pool_(&pool) {}
+  void begin() {}
+  /// These blocks are what the pool would give a step next, one of each size.
+  [[nodiscard]] std::optional<Captured> end() {
+    std::vector<sw::detail::BufferHandle> taken;
+    Captured out;
+    for (std::size_t bytes = 64; bytes <= 4096; bytes += 64) {
+      taken.emplace_back(pool_->take(bytes));
+      out.blocks.emplace_back(taken.back().data(), bytes);
+    }
+    return out;
+  }
+  void discard() {}
+  [[nodiscard]] Replayable instantiate(Captured captured) { return captured; }
+  [[nodiscard]] bool update(Replayable&, Captured&) { return false; }
+  void launch(Replayable& replayable) {
+    for (const auto& [data, bytes] : replayable.blocks)
+      std::fill_n(static_cast<unsigned char*>(data), bytes, static_cast<unsigned char>(0xff));
+    ++launches();
+  }
+  [[nodiscard]] static int& launches() {
+    static int count = 0;
+    return count;
+  }
+
+private:
+  sw::detail::TargetResources<DeviceTarget>* pool_;
+};
+static_assert(sw::StepCapture<FakeCapture>);
+
+using Device = train_test::SmallModel<float, sw::Zero2, DeviceTarget>;
+
+/// Losses, norms and tokens by step.
+using Numbers = std::map<std::int64_t, std::array<double, 3>>;
+void note(Numbers& numbers, const sw::StepReport& report) {
+  numbers[report.step] = {std::isnan(report.loss) ? -1 : report.loss,
+                          std::isnan(report.gradient_norm) ? -1 : report.gradient_norm,
+                          static_cast<double>(report.tokens)};
+}
+
+} // namespace
+
+TEST_CASE(
+    "a device takes the steps of the host, to the bit, and reports each while the next one is under way") {
+  for (const int ranks : {1, 4})
+    CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world);
+            sw::TrainingOptions options;
+            options.non_finite = sw::NonFinite::skip;
+            Run<Host> host(mesh, options);
+            Run<Device> device(mesh, options);
+            Batches<Host> host_batches(mesh, trouble_in(2, 1));
+            Batches<Device> device_batches(mesh, trouble_in(2, 1));
+            Numbers wanted, found;
+            for (std::int64_t step = 1; step <= 5; ++step) {
+              note(wanted, host.training.step(host_batches, rate).value());
+              const std::optional<sw::StepReport> report = device.training.step(device_batches, rate);
+              findings.expect(report.has_value() == (step > 1) && (!report || report->step == step - 1),
+                              "one step later");
+              if (report) {
+                note(found, *report);
+                findings.expect(report->skipped == (report->step == 3), "the verdict on step ", report->step);
+              }
+            }
+            while (const std::optional<sw::StepReport> report = device.training.settle(device_batches))
+              note(found, *report);
+            findings.expect(found == wanted, "losses, norms and tokens");
+            findings.expect(weights_of(host.model) == weights_of(device.model), "weights");
+            findings.expect(!device.training.settle(device_batches), "nothing is left");
+          }) == "");
+}
+
+TEST_CASE("a step of a device that ends the run is repeated under watch, and changes nothing") {
+  CHECK(
+      on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+        const Mesh mesh = mesh_of(world);
+        Run<Device> run(mesh);
+        Batches<Device> batches(mesh, trouble_in(1, 6));
+        static_cast<void>(run.training.step(batches, rate));
+        const std::vector<float> before = weights_of(run.model);
+        static_cast<void>(run.training.step(batches, rate));
+        const std::string said =
+            failure_of<sw::NonFiniteStep>([&] { static_cast<void>(run.training.step(batches, rate)); });
+        findings.expect(
+            has(said,
+                "step 2: loss and gradients must be finite, but not finite are the loss on ranks 2 and 3") &&
+                has(said, "the gradient of in on ranks 2 and 3"),
+            said);
+        findings.expect(weights_of(run.model) == before, "weights are touched");
+        findings.expect(batches.asked() == std::vector<std::int64_t>{0, 1, 2, 1},
+                        "its batches are asked for again");
+      }) == "");
+}
+
+TEST_CASE("a captured step has blocks of its own, which nothing else gets between its replays") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world);
+          sw::TrainingOptions options;
+          options.capture = true;
+          Run<Device> run(mesh, options);
+          Batches<Device> made(mesh);
+          const std::span<const Device::Batch> batches = made(0);
+          const auto same = [&](std::int64_t) { return batches; };
+          FakeCapture::launches() = 0;
+          std::vector<std::string> notes;
+          for (int step = 0; step < 7; ++step) {
+            // What a program has between two steps, an evaluation, data of its own: more each time, so that
+            // the pool gives away what is free.
+            std::vector<sw::ShardedTensor<sw::Layout<1>, float, DeviceTarget>> between;
+            for (std::int64_t size = 16; size <= 1024; size += 16)
+              for (int copy = 0; copy <= step; ++copy) {
+                between.emplace_back(mesh, std::array<std::int64_t, 1>{size});
+                sw::fill(between.back(), 0.5F);
+              }
+            if (const std::optional<sw::StepReport> report = run.training.step(same, rate);
+                report && !report->note.empty())
+              notes.push_back(report->note);
+            for (const auto& each : between)
+              for (const float value : sw::local_values(each))
+                if (value != 0.5F) {
+                  findings.expect(false, "step ", step, " writes over memory of ", each.size(),
+                                  " numbers that is not its own");
+                  break;
+                }
+          }
+          while (run.training.settle(same))
+            continue;
+          findings.expect(FakeCapture::launches() == 5, FakeCapture::launches(),
+                          " launches after two plain steps");
+          findings.expect(notes == std::vector<std::string>{"captured as a graph, which later steps replay"},
+                          notes.size(), " notes");
+        }) == "");
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world);
+          sw::TrainingOptions options;
+          options.capture = true;
+          Run<Device> run(mesh, options);
+          Batches<Device> batches(mesh);
+          static_cast<void>(run.training.step(batches, rate));
+          const sw::StepReport report = run.training.settle(batches).value();
+          findings.expect(has(report.note, "not captured: collectives between ranks need the host"),
+                          report.note);
+        }) == "");
+}
