@@ -25,6 +25,7 @@
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/placement.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/layout/shape_layout.hpp>
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/layout/zero.hpp>
 
@@ -41,6 +42,8 @@
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
+#include <shardwright/tensor/reshape.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/softmax.hpp>
+#include <shardwright/tensor/transpose.hpp>

@@ -6,7 +6,6 @@
 
 #include <shardwright/tensor/kernels/activation.hpp>
 #include <shardwright/tensor/kernels/adamw.hpp>
-#include <shardwright/tensor/kernels/adamw_device_step.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/checksum.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
@@ -15,14 +14,18 @@
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>
+#include <shardwright/tensor/kernels/lion.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/positions.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
+#include <shardwright/tensor/kernels/sgd.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
+#include <shardwright/tensor/kernels/transpose.hpp>
 
 #include "cuda/compare.hpp"
 
@@ -54,7 +57,7 @@ inline constexpr Sizes even_sizes{
 
 /// Opens a step of AdamW where the kernels run.
 struct OpenStep {
-  kernels::AdamWDeviceStep* step;
+  kernels::OptimizerDeviceStep* step;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
     step->learning_rate = 0.01;
     kernels::detail::OpenAdamWStep{step, 0.9, 0.95}.open(true, 0.7);
@@ -203,6 +206,14 @@ private:
     keep(y);
     kernels::log_softmax_backward(execution_, y, dy, y);
     keep(y);
+    const auto turned = matrix(columns, rows);
+    kernels::transpose(execution_, x, turned, {.first = rows, .second = columns});
+    keep(turned);
+    const auto table = random(2 * rows, columns);
+    const auto d_table = sums(2 * rows, columns);
+    kernels::add_positions(execution_, x, table, rows, {.first = 3, .split = 2, .jump = rows / 2}, y);
+    kernels::add_positions_backward(execution_, y, rows, {.first = 3, .split = 2, .jump = rows / 2}, d_table);
+    keep_all(y, d_table);
     const auto repeated = matrix(rows * 3, columns);
     kernels::repeat(execution_, 0.5, x, 3, columns, repeated);
     keep(repeated);
@@ -373,13 +384,18 @@ private:
       kernels::adamw_update(execution_, parameter, gradient, first, second,
                             {.step = step, .gradient_scale = 0.7});
     keep_all(parameter, first, second);
+    kernels::lion_update(execution_, parameter, gradient, first, {.gradient_scale = 0.7});
+    kernels::sgd_update(execution_, parameter, gradient, second, {.weight_decay = 0.1, .nesterov = true});
+    kernels::sgd_update(execution_, parameter, gradient, Matrix<Main>(), {.momentum = 0});
+    keep_all(parameter, first, second);
   }
 
   /// More parameters than one launch takes, in odd places of memory.
   void update_together() {
-    const Vector<kernels::AdamWDeviceStep> step("step", 1);
+    const Vector<kernels::OptimizerDeviceStep> step("step", 1);
     kernels::detail::run("open", execution_, 1, OpenStep{step.data()});
-    kernels::AdamWLaunches<Execution, Main, Element> launches(execution_);
+    kernels::OptimizerLaunches<Execution, kernels::detail::AdamWUpdate<Main>, Element> launches("sw::adamw",
+                                                                                                execution_);
     constexpr std::size_t count = 40;
     std::vector<Matrix<Main>> parameters, gradients, moments;
     std::vector<Matrix<Element>> rounded;
@@ -391,8 +407,9 @@ private:
       rounded.push_back(matrix(m, n));
       moments.push_back(sums(m, n));
       moments.push_back(sums(m, n));
-      launches.add(parameters[i], rounded[i].data(), gradients[i], moments[2 * i], moments[2 * i + 1],
-                   {.weight_decay = i % 2 == 0 ? 0.1 : 0.0}, step.data());
+      launches.add(
+          kernels::detail::adamw_of(parameters[i], gradients[i], moments[2 * i], moments[2 * i + 1], {}),
+          m * n, rounded[i].data(), 1, i % 2 == 0 ? 0.1 : 0.0, step.data());
       blocks += kernels::reduce_workspace(m * n);
     }
     launches.launch();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <shardwright/tensor/kernels/adamw.hpp>
-#include <shardwright/tensor/kernels/adamw_device_step.hpp>
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/kernels/rms_norm.hpp>
@@ -355,21 +354,22 @@ TEST_CASE("AdamW of many parameters at once gives the bits of one after the othe
       moments.emplace_back("moment", size_of(i));
     rounded.emplace_back("rounded", size_of(i));
   }
-  kernels::AdamWDeviceStep step{.learning_rate = 0.01};
+  kernels::OptimizerDeviceStep step{.learning_rate = 0.01};
   for (int number = 1; number <= 3; ++number) {
     const bool take = number != 2; // what is not taken changes nothing
     kernels::detail::OpenAdamWStep{&step, 0.9, 0.95}.open(take, 0.3);
-    kernels::AdamWLaunches<Execution, float, sw::bfloat16> launches(execution());
+    kernels::OptimizerLaunches<Execution, kernels::detail::AdamWUpdate<float>, sw::bfloat16> launches(
+        "sw::adamw", execution());
     for (std::size_t i = 0; i < count; ++i) {
       const double decay = i % 2 == 0 ? 0.1 : 0;
       const double rate_factor = i % 3 == 0 ? 0.7 : 1;
-      kernels::AdamWStep constants{.learning_rate = rate_factor,
-                                   .weight_decay = decay,
-                                   .step = number == 1 ? 1 : 2,
-                                   .gradient_scale = 0.3};
-      launches.add(together[i], rounded[i].data(), gradients[i], moments[4 * i], moments[4 * i + 1],
-                   constants, &step);
-      constants.learning_rate *= 0.01; // on the device, that is the step's
+      const kernels::AdamWStep constants{.learning_rate = 0.01 * rate_factor,
+                                         .weight_decay = decay,
+                                         .step = number == 1 ? 1 : 2,
+                                         .gradient_scale = 0.3};
+      launches.add(
+          kernels::detail::adamw_of(together[i], gradients[i], moments[4 * i], moments[4 * i + 1], constants),
+          size_of(i), rounded[i].data(), rate_factor, decay, &step);
       if (take)
         kernels::adamw_update(execution(), alone[i], gradients[i], moments[4 * i + 2], moments[4 * i + 3],
                               constants);

@@ -66,6 +66,7 @@ TEST_CASE("check_gradients finds right gradients of tensors and parameters right
             sw::fill_normal(x, {1, 1});
             for (std::size_t i = 0; i < parts.local_size(); ++i)
               parts.mutable_data()[i] = 0.1 * static_cast<double>(i) - mesh.coordinate<tp>();
+            const auto sums = sw::redistribute<sw::Layout<2, sw::Shard<0, dp>>>(parts);
             Weights weights(mesh);
             sw::initialize(weights, 3);
             const auto before = weights.factor.stored().clone();
@@ -75,9 +76,7 @@ TEST_CASE("check_gradients finds right gradients of tensors and parameters right
                   ++calls;
                   return sw::tanh(a * weights.factor) + sw::exp(-(b * 0.1)).template as<Block>() * x;
                 },
-                sw::members("a", x, "b", sw::redistribute<sw::Layout<2, sw::Shard<0, dp>>>(parts), "weights",
-                            weights),
-                {.directions = 3, .elements = 4});
+                sw::members("a", x, "b", sums, "weights", weights), {.directions = 3, .elements = 4});
             findings.expect(worst.error < 1e-8, worst.input, " ", worst.error);
             findings.expect(calls == 1 + 2 * 3 * (3 + 4), "calls: ", calls);
             const auto of_part = sw::check_gradients([](auto a) { return sw::scale(std::move(a), 3.0); },

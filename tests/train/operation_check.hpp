@@ -97,6 +97,13 @@ template <class L, class Mesh, std::size_t rank>
   return out;
 }
 
+/// @brief A parameter of random numbers.
+template <class Compute, class Raw, class Mesh, std::size_t rank>
+[[nodiscard]] auto random_parameter(const Mesh& mesh, const char* name,
+                                    const std::array<std::int64_t, rank>& shape, std::uint64_t number) {
+  return sw::Parameter<Compute, Raw, double>(name, random_operand<Compute>(mesh, shape, 0.5, 1.5, number));
+}
+
 /// @brief Notes a gradient that is off, with the operation and the layouts.
 template <class... Layouts, class Check>
 void note(Findings& findings, std::string_view name, const Check& check) {
@@ -135,8 +142,11 @@ private:
     if constexpr (Entry::template legal<L>)
       note<L>(findings, Entry::name, [&] {
         const auto x = random_operand<L>(mesh, Entry::shape, Entry::low, Entry::high, 1);
-        static_cast<void>(sw::check_gradients([](auto value) { return Entry::call(std::move(value)); },
-                                              sw::members("x", x), Entry::options));
+        if constexpr (requires { Entry::template run<L>(mesh, x); })
+          Entry::template run<L>(mesh, x);
+        else
+          static_cast<void>(sw::check_gradients([](auto value) { return Entry::call(std::move(value)); },
+                                                sw::members("x", x), Entry::options));
       });
   }
 };

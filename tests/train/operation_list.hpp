@@ -8,13 +8,26 @@
 #include "train/operation_check.hpp"
 
 #include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/cross_entropy.hpp>
+#include <shardwright/nn/dropout.hpp>
+#include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/layer_norm.hpp>
+#include <shardwright/nn/linear_cross_entropy.hpp>
+#include <shardwright/nn/mse.hpp>
+#include <shardwright/nn/position_embedding.hpp>
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/swiglu.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
+#include <shardwright/tensor/reshape.hpp>
 #include <shardwright/tensor/softmax.hpp>
+#include <shardwright/tensor/transpose.hpp>
 #include <shardwright/train/lazy_sum.hpp>
+#include <shardwright/train/sum_loss.hpp>
 
 namespace operations_test {
 
@@ -156,6 +169,180 @@ struct Norm : Function<Norm> {
   static auto call(auto x) { return sw::norm(x); }
 };
 
+// Other places and extents.
+
+template <class Entry>
+struct Rearrangement : OfOne<Entry> {
+  static constexpr Shape3 shape{6, 3, 4};
+  template <class L>
+  static constexpr bool legal = true;
+};
+struct Transpose : Rearrangement<Transpose> {
+  static constexpr std::string_view name = "transpose";
+  static auto call(auto x) { return sw::transpose<0, 2>(x); }
+};
+struct Reshape : Rearrangement<Reshape> {
+  static constexpr std::string_view name = "reshape";
+  template <class L>
+  static constexpr bool legal = L::value.shard(1).empty() && L::value.shard(2).empty();
+  static auto call(auto x) {
+    return sw::scale(sw::reshape(sw::scale(x, 2.0), {3, 24}), 3.0).template as<sw::Layout<2>>();
+  }
+};
+struct Merge : Rearrangement<Merge> {
+  static constexpr std::string_view name = "merge_dimensions";
+  template <class L>
+  static constexpr bool legal = L::value.shard(2).empty();
+  static auto call(auto x) { return sw::merge_dimensions<1, 2>(x); }
+};
+struct Split : Rearrangement<Split> {
+  static constexpr std::string_view name = "split_dimension";
+  static constexpr Shape2 shape{6, 4};
+  template <class L>
+  static constexpr bool legal = L::value.shard(1).empty();
+  static auto call(auto x) { return sw::split_dimension<0>(x, {3, 2}); }
+};
+
+// Parts of models.
+
+struct RmsNorm : RowFunction<RmsNorm> {
+  static constexpr std::string_view name = "rms_norm";
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    auto gain = random_parameter<sw::Layout<1>, sw::GainGradientLayout<L>>(mesh, "gain", Shape1{4}, 2);
+    static_cast<void>(sw::check_gradients([&](auto v) { return sw::rms_norm(v + v, gain, 1e-2); },
+                                          sw::members("x", x, "gain", gain), {.directions = 1}));
+  }
+};
+struct LayerNorm : RowFunction<LayerNorm> {
+  static constexpr std::string_view name = "layer_norm";
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    auto gain = random_parameter<sw::Layout<1>, sw::LayerNormGradientLayout<L>>(mesh, "gain", Shape1{4}, 2);
+    auto bias = random_parameter<sw::Layout<1>, sw::LayerNormGradientLayout<L>>(mesh, "bias", Shape1{4}, 3);
+    static_cast<void>(sw::check_gradients([&](auto v) { return sw::layer_norm(v + v, gain, bias, 1e-2); },
+                                          sw::members("x", x, "gain", gain, "bias", bias),
+                                          {.directions = 1}));
+  }
+};
+struct Swiglu : OfOne<Swiglu> {
+  static constexpr std::string_view name = "swiglu";
+  static constexpr Shape3 shape{5, 2, 4};
+  template <class L>
+  static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty();
+  static auto call(auto x) { return sw::swiglu(x); }
+};
+struct Dropout : RowFunction<Dropout> {
+  static constexpr std::string_view name = "dropout";
+  template <class L>
+  static constexpr bool legal = nonlinear<L>;
+  static auto call(auto x) { return sw::dropout(x, {.seed = 3, .tensor = 4, .rate = 0.4}); }
+};
+struct AddPositions : OfOne<AddPositions> {
+  static constexpr std::string_view name = "add_positions";
+  static constexpr Shape3 shape{5, 3, 4};
+  template <class L>
+  static constexpr bool legal = nonlinear<L>;
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    auto table = random_parameter<sw::PositionTableLayout<L>, sw::PositionGradientLayout<L>>(mesh, "table",
+                                                                                             Shape2{3, 4}, 2);
+    static_cast<void>(sw::check_gradients([&](auto v) { return sw::add_positions(v, table); },
+                                          sw::members("x", x, "table", table), {.directions = 1}));
+  }
+};
+/// Ids of tokens as the rows of a stream have them.
+template <class L>
+[[nodiscard]] auto ids_on(const auto& mesh, std::int64_t count, int vocabulary) {
+  sw::ShardedTensor<L, std::int32_t> ids(mesh, {count});
+  for (std::size_t i = 0; i < ids.local_size(); ++i)
+    ids.mutable_data()[i] = (static_cast<int>(ids.local_offset()[0]) + static_cast<int>(i)) * 3 % vocabulary;
+  return ids;
+}
+struct Embed : OfOne<Embed> { // of the table
+  static constexpr std::string_view name = "embed";
+  static constexpr Shape2 shape{5, 4};
+  template <class L>
+  static constexpr bool legal = nonlinear<L>;
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    using Ids = sw::Layout<1>;
+    using Raw = sw::EmbeddingGradientLayout<Ids, sw::Gradient<sw::EmbeddingLayout<Ids, L>>, L>;
+    const auto ids = ids_on<Ids>(mesh, 7, 5);
+    sw::Parameter<L, Raw, double> table("table", x.clone());
+    static_cast<void>(sw::check_gradients([&](sw::Tape<>& tape) { return sw::embed(tape, ids, table); },
+                                          sw::members("table", table), {.directions = 1}));
+  }
+};
+struct CrossEntropy : OfOne<CrossEntropy> {
+  static constexpr std::string_view name = "cross_entropy";
+  static constexpr Shape2 shape{5, 4};
+  template <class L>
+  static constexpr bool legal = nonlinear<L>;
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    using Ids = std::conditional_t<L::value.shard(0).empty(), sw::Layout<1>, sw::Layout<1, sw::Shard<0, tp>>>;
+    const auto targets = ids_on<Ids>(mesh, 5, 4);
+    static_cast<void>(sw::check_gradients(
+        [&](auto v) { return sw::cross_entropy(v, targets, {.label_smoothing = 0.1, .ignored = 2}); },
+        sw::members("x", x)));
+  }
+};
+struct LinearCrossEntropy : OfOne<LinearCrossEntropy> { // of the table
+  static constexpr std::string_view name = "linear_cross_entropy";
+  static constexpr Shape2 shape{6, 4};
+  template <class L>
+  static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty();
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    using Stream = sw::Layout<2>;
+    using Scores = sw::MatmulLayout<Stream, L, sw::MatmulForm::right_transposed>;
+    using Raw = sw::MatmulLayout<sw::Gradient<Scores>, Stream, sw::MatmulForm::left_transposed>;
+    const auto targets = ids_on<sw::Layout<1>>(mesh, 5, 6);
+    const auto stream = random_operand<Stream>(mesh, Shape2{5, 4}, -1, 1, 2);
+    sw::Parameter<L, Raw, double> table("table", x.clone());
+    static_cast<void>(sw::check_gradients([&](auto v) { return sw::linear_cross_entropy(v, table, targets); },
+                                          sw::members("stream", stream, "table", table), {.directions = 1}));
+  }
+};
+struct Mse : Function<Mse> {
+  static constexpr std::string_view name = "mse";
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    const auto target = random_operand<L>(mesh, Function<Mse>::shape, -1, 1, 2);
+    static_cast<void>(sw::check_gradients([&](auto v) { return sw::mse(v, target); }, sw::members("x", x)));
+  }
+};
+struct SumLoss : Function<SumLoss> {
+  static constexpr std::string_view name = "sum_loss";
+  static auto call(auto x) {
+    auto loss = sw::sum(sw::exp(x));
+    return sw::sum_loss(loss, sw::TokenCount<typename decltype(loss)::layout>{1});
+  }
+};
+/// [batch, sequence, key heads, (queries + 2) * head width].
+template <class Entry>
+struct OfHeads : OfOne<Entry> {
+  static constexpr std::array<std::int64_t, 4> shape{2, 5, 3, 8};
+  template <class L>
+  static constexpr bool legal = nonlinear<L>&& L::value.shard(1).empty() && L::value.shard(3).empty();
+};
+struct Rotary : OfHeads<Rotary> {
+  static constexpr std::string_view name = "rotary";
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    const sw::RotaryTable<double, sw::DefaultTarget> angles(mesh, 5, 2, 100.0);
+    const sw::TokenPositions<sw::NaturalOrder> positions(5, 1, 0);
+    static_cast<void>(sw::check_gradients(
+        [&](auto v) { return sw::rotary(v, angles, positions, sw::HeadShape{.queries = 2, .width = 2}); },
+        sw::members("x", x)));
+  }
+};
+struct Attention : OfHeads<Attention> {
+  static constexpr std::string_view name = "attention";
+  static auto call(auto x) { return sw::attention(x, sw::HeadShape{.queries = 2, .width = 2}); }
+};
+
 // Two operands.
 
 template <class Entry, class Rule>
@@ -231,11 +418,13 @@ struct MatmulTransposed : OfTwo<MatmulTransposed> {
   static auto call(auto x, auto y) { return sw::matmul_transposed(x, y); }
 };
 
-/// @brief The list. Operations of one operand are checked on three ranks of one axis, those of two on two
-/// axes.
+/// @brief The list. Operations of one operand, and of parameters beside it, are checked on three ranks of one
+/// axis, those of two operands on two axes.
 using OnOneAxis =
     Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Softmax, LogSoftmax,
-               Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm>;
+               Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm,
+               Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed,
+               CrossEntropy, LinearCrossEntropy, Mse, SumLoss, Rotary, Attention>;
 using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
                              Dot, Matmul, MatmulTransposed>;
 

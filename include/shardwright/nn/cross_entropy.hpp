@@ -15,6 +15,7 @@
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/train/device_loss.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_node.hpp>
 #include <shardwright/train/loss_scale.hpp>
@@ -22,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -185,6 +187,7 @@ namespace operation {
 /// @brief cross_entropy of scores on a tape, whose gradient is computed in their memory with the loss.
 template <class Targets>
 struct CrossEntropyLoss {
+  static constexpr std::string_view name = "cross_entropy";
   Targets targets;
   CrossEntropyOptions options;
 
@@ -214,6 +217,8 @@ template <detail::TapeOperand X, LayoutType I, class Id, class Target>
                                  const CrossEntropyOptions& options = {},
                                  SourceLocation where = SourceLocation::current()) {
   using Targets = ShardedTensor<I, const std::remove_const_t<Id>, Target>;
+  if (scores.tape().checks_inputs())
+    require_equal_inputs(targets, where);
   return detail::record_loss(operation::CrossEntropyLoss<Targets>{targets.share(), options}, where,
                              std::forward<X>(scores));
 }

@@ -17,6 +17,7 @@
 #include <shardwright/train/members.hpp>
 
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -177,6 +178,7 @@ namespace operation {
 
 /// @brief LayerNorm with its gradients, with a gain, or a gain and a bias.
 struct LayerNorm {
+  static constexpr std::string_view name = "layer_norm";
   template <LayoutType X>
   using WeightGradient = LayerNormGradientLayout<X>;
   double epsilon;

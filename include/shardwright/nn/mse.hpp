@@ -16,12 +16,14 @@
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/train/device_loss.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
+#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/loss.hpp>
 #include <shardwright/train/loss_node.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -91,6 +93,7 @@ namespace operation {
 /// @brief mse of a value on a tape; its gradient is computed in the value's memory with the loss.
 template <class Wanted>
 struct MseLoss {
+  static constexpr std::string_view name = "mse";
   Wanted target;
 
   template <AnyShardedTensor X>
@@ -130,6 +133,8 @@ template <detail::TapeOperand X, LayoutType L, class E, class Target>
 [[nodiscard]] auto mse(X&& x, const ShardedTensor<L, E, Target>& target,
                        SourceLocation where = SourceLocation::current()) {
   using Wanted = ShardedTensor<L, const std::remove_const_t<E>, Target>;
+  if (x.tape().checks_inputs())
+    require_equal_inputs(target, where);
   return detail::record_loss(operation::MseLoss<Wanted>{target.share()}, where, std::forward<X>(x));
 }
 

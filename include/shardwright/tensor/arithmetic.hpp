@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -172,6 +173,7 @@ namespace operation {
 /// @brief left + right with its gradients: the result's, summed over the dimensions that the right operand
 /// lacks.
 struct Add {
+  static constexpr std::string_view name = "add";
   static constexpr detail::GradientReads left_gradient_reads{};
   static constexpr detail::GradientReads right_gradient_reads{};
 
@@ -201,6 +203,7 @@ struct Add {
 
 /// @brief left - right with its gradients.
 struct Subtract {
+  static constexpr std::string_view name = "subtract";
   static constexpr detail::GradientReads left_gradient_reads{};
   static constexpr detail::GradientReads right_gradient_reads{};
 
@@ -227,6 +230,7 @@ struct Subtract {
 
 /// @brief left * right with its gradients, the result's times the other operand.
 struct Multiply {
+  static constexpr std::string_view name = "multiply";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
 
@@ -261,6 +265,7 @@ struct Multiply {
 
 /// @brief left / right with its gradients, dy / right and -dy left / right^2.
 struct Divide {
+  static constexpr std::string_view name = "divide";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = true};
 

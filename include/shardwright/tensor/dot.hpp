@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -63,6 +64,7 @@ namespace operation {
 
 /// @brief The sum of left * right with its gradients, the result's times the other operand.
 struct Dot {
+  static constexpr std::string_view name = "dot";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
   static constexpr detail::GradientReads right_gradient_reads{.left = true, .right = false};
 
@@ -97,6 +99,7 @@ struct Dot {
 
 /// @brief The sum of squares with its gradient, 2 x times the result's.
 struct SquaredNorm {
+  static constexpr std::string_view name = "squared_norm";
   static constexpr bool gradient_reads_input = true;
   static constexpr bool gradient_reads_output = false;
 

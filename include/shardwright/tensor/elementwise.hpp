@@ -16,6 +16,7 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -55,6 +56,7 @@ namespace operation {
 
 /// @brief factor * x with its gradient.
 struct Scale {
+  static constexpr std::string_view name = "scale";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   double factor;
@@ -80,6 +82,7 @@ struct Scale {
 /// @brief x with another element, and its gradient with that of x.
 template <class To>
 struct Convert {
+  static constexpr std::string_view name = "convert";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
 

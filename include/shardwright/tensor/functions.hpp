@@ -13,6 +13,7 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -50,6 +51,7 @@ namespace operation {
 /// the element or of the result.
 template <class Tag, class Function>
 struct Mapped {
+  static constexpr std::string_view name = Tag::name;
   static constexpr bool gradient_reads_input = !Function::slope_of_result;
   static constexpr bool gradient_reads_output = Function::slope_of_result;
 

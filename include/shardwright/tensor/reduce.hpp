@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -155,6 +156,7 @@ namespace operation {
 /// @brief A reduction over one dimension, or the mean, with the gradient of a sum: the result's, repeated.
 template <class Op, int dimension>
 struct Reduce {
+  static constexpr std::string_view name = "reduce";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   bool mean = false; ///< Times 1 / extent.
@@ -204,6 +206,7 @@ private:
 /// @brief A reduction over all dimensions, or the mean, with the gradient of a sum.
 template <class Op>
 struct ReduceAll {
+  static constexpr std::string_view name = "reduce_all";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   bool mean = false; ///< Times 1 / size.

@@ -12,6 +12,7 @@
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -40,6 +41,7 @@ namespace operation {
 /// what is given away.
 template <class Tag>
 struct RowSoftmax {
+  static constexpr std::string_view name = Tag::name;
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = true;
   static constexpr bool logarithm = std::is_same_v<Tag, log_softmax>;

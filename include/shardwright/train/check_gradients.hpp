@@ -7,11 +7,13 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/describe.hpp>
+#include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/train/batch_origin.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
@@ -27,7 +29,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -41,6 +43,9 @@ struct GradientCheck {
   int directions = 2;      ///< Random ones in which each input is moved.
   int elements = 0; ///< Elements of each input that are moved one by one; where a direction fails, up to 100.
   std::uint64_t seed = 1;
+  BatchOrigin
+      origin{}; ///< Of the batch that the function is of, which the tape tells operations such as dropout.
+  TokenRuns runs{}; ///< Positions of its rows on this rank.
 };
 
 /// @brief The place at which gradient and difference quotient differ the most.
@@ -367,66 +372,6 @@ template <LayoutType From, LayoutType To, class Element, class Target>
   return as_var(std::move(result));
 }
 
-/// The modules among the inputs, as one model.
-template <class Target, class... Modules>
-struct CheckedModel {
-  using target = Target;
-  std::tuple<Modules&...> modules;
-  template <class Visitor>
-  void for_each_parameter(Visitor&& visit) {
-    std::apply([&](auto&... module) { (visit_parameters(module, visit), ...); }, modules);
-  }
-};
-
-/// Their parameters with accumulated gradients. It depends on the modules
-/// alone, so that functions of tensors make none.
-template <class Target, class... Modules>
-class CheckedParameters {
-public:
-  explicit CheckedParameters(Modules&... modules) : model_{{modules...}} {
-    model_.for_each_parameter([this](auto& parameter) {
-      using P = std::remove_reference_t<decltype(parameter)>;
-      moved_.push_back(std::make_unique<MovedParameter<P>>(parameter));
-      core_ = &parameter.resources().core();
-    });
-  }
-  [[nodiscard]] MeshCore* core() const noexcept { return core_; }
-  void list(std::vector<MovedInput*>& moved) const {
-    for (const auto& each : moved_)
-      moved.push_back(each.get());
-  }
-  void begin() { accumulator_.emplace(model_); }
-  /// After the backward pass.
-  void finish() {
-    using Once = Layout<0>;
-    if constexpr (Target::host_accessible) {
-      accumulator_->add(LossSum<Once>{0}, TokenCount<Once>{1});
-    } else {
-      ShardedTensor<Layout<1>, double, Target> ones(core_->template resources<Target>(), {2});
-      fill(ones, 1.0);
-      Scalars<2, Target> numbers(core_->template resources<Target>());
-      kernels::copy(ones.execution(), vector_of(ones), numbers.view());
-      accumulator_->add(DeviceLoss<Once, Target>(std::move(numbers)));
-    }
-    static_cast<void>(accumulator_->finish());
-  }
-
-private:
-  CheckedModel<Target, Modules...> model_;
-  MeshCore* core_ = nullptr;
-  std::vector<std::unique_ptr<MovedInput>> moved_;
-  std::optional<GradAccumulator<CheckedModel<Target, Modules...>>> accumulator_;
-};
-/// None.
-template <class Target>
-class CheckedParameters<Target> {
-public:
-  [[nodiscard]] static constexpr MeshCore* core() noexcept { return nullptr; }
-  static void list(std::vector<MovedInput*>&) {}
-  static void begin() {}
-  static void finish() {}
-};
-
 template <class Type>
 struct TargetOfInput {
   using type = void;
@@ -449,71 +394,160 @@ struct TargetOfInputs<First, Rest...> {
 };
 
 template <class Type>
-[[nodiscard]] auto tensor_of(const Member<Type>& input) {
-  if constexpr (is_sharded_tensor<std::remove_const_t<Type>>)
-    return std::make_tuple(
-        std::make_unique<MovedTensor<std::remove_const_t<Type>>>(std::string(input.name), input.object));
-  else
-    return std::tuple<>{};
-}
-template <class Type>
-[[nodiscard]] auto module_of(const Member<Type>& input) {
-  if constexpr (is_sharded_tensor<std::remove_const_t<Type>>)
-    return std::tuple<>{};
-  else
-    return std::tie(input.object);
-}
-template <class Target, class... Modules>
-[[nodiscard]] CheckedParameters<Target, Modules...> parameters_of(const std::tuple<Modules&...>& modules) {
-  return std::apply([](auto&... module) { return CheckedParameters<Target, Modules...>(module...); },
-                    modules);
-}
+inline constexpr bool is_tensor_input = is_sharded_tensor<std::remove_const_t<Type>>;
+
+/// The tensors among the inputs; what is none is left out.
+template <class... Types>
+struct MovedTensors {
+  explicit MovedTensors(const MemberList<>&) {}
+  static void list(std::vector<MovedInput*>&, MeshCore*&) {}
+  /// Calls use(variables...).
+  template <class Tape, class Use, class... Vars>
+  static double with_variables(Tape&, const Use& use, const Vars&... variables) {
+    return use(variables...);
+  }
+  template <class Tape>
+  static void take_gradients(const Tape&) {}
+};
+template <class First, class... Rest>
+struct MovedTensors<First, Rest...> {
+  MovedTensor<std::remove_const_t<First>> first;
+  MovedTensors<Rest...> rest;
+
+  explicit MovedTensors(const MemberList<First, Rest...>& inputs)
+      : first(std::string(inputs.name), inputs.object), rest(inputs.rest) {}
+  void list(std::vector<MovedInput*>& moved, MeshCore*& core) {
+    moved.push_back(&first);
+    core = &first.mesh_core();
+    rest.list(moved, core);
+  }
+  template <class Tape, class Use, class... Vars>
+  double with_variables(Tape& tape, const Use& use, const Vars&... variables) {
+    return rest.with_variables(tape, use, variables..., first.on(tape));
+  }
+  template <class Tape, class Var, class... Vars>
+  void take_gradients(const Tape& tape, const Var& variable, const Vars&... variables) {
+    first.take_gradient(tape, variable);
+    rest.take_gradients(tape, variables...);
+  }
+};
+template <class First, class... Rest>
+requires(!is_tensor_input<First>) struct MovedTensors<First, Rest...> : MovedTensors<Rest...> {
+  explicit MovedTensors(const MemberList<First, Rest...>& inputs) : MovedTensors<Rest...>(inputs.rest) {}
+};
+
+/// The modules among the inputs, as one model.
+template <class... Types>
+struct CheckedModel {
+  using target = typename TargetOfInputs<Types...>::type;
+  MemberList<Types...> inputs;
+  template <class Visitor>
+  void for_each_parameter(Visitor&& visit) {
+    inputs.each([&visit](std::string_view, auto& input) {
+      if constexpr (!is_tensor_input<std::remove_reference_t<decltype(input)>>)
+        visit_parameters(input, visit);
+    });
+  }
+};
+
+/// Their parameters with accumulated gradients.
+template <class... Types>
+class CheckedParameters {
+  using Model = CheckedModel<Types...>;
+  using Target = typename Model::target;
+
+public:
+  explicit CheckedParameters(const MemberList<Types...>& inputs) : model_{inputs} {
+    model_.for_each_parameter([this](auto& parameter) {
+      using P = std::remove_reference_t<decltype(parameter)>;
+      moved_.push_back(std::make_unique<MovedParameter<P>>(parameter));
+      core_ = &parameter.resources().core();
+    });
+  }
+  void list(std::vector<MovedInput*>& moved, MeshCore*& core) const {
+    for (const auto& each : moved_)
+      moved.push_back(each.get());
+    if (core_ != nullptr)
+      core = core_;
+  }
+  void begin() { accumulator_.emplace(model_); }
+  /// After the backward pass.
+  void finish() {
+    using Once = Layout<0>;
+    if constexpr (Target::host_accessible) {
+      accumulator_->add(LossSum<Once>{0}, TokenCount<Once>{1});
+    } else {
+      ShardedTensor<Layout<1>, double, Target> ones(core_->template resources<Target>(), {2});
+      fill(ones, 1.0);
+      Scalars<2, Target> numbers(core_->template resources<Target>());
+      kernels::copy(ones.execution(), vector_of(ones), numbers.view());
+      accumulator_->add(DeviceLoss<Once, Target>(std::move(numbers)));
+    }
+    static_cast<void>(accumulator_->finish());
+  }
+
+private:
+  Model model_;
+  MeshCore* core_ = nullptr;
+  std::vector<std::unique_ptr<MovedInput>> moved_;
+  std::optional<GradAccumulator<Model>> accumulator_;
+};
+/// None.
+struct NoParameters {
+  template <class Inputs>
+  explicit NoParameters(const Inputs&) {}
+  static void list(std::vector<MovedInput*>&, MeshCore*&) {}
+  static void begin() {}
+  static void finish() {}
+};
 
 /// A function with its inputs: tensors, and the parameters that it knows by itself.
-template <class Function, class Target, class Parameters, class... Tensors>
+template <class Function, class... Types>
 class CheckedFunction final : public NumberedFunction {
+  using Target = typename TargetOfInputs<Types...>::type;
+  using Parameters =
+      std::conditional_t<(true && ... && is_tensor_input<Types>), NoParameters, CheckedParameters<Types...>>;
+
 public:
-  CheckedFunction(Function& function, Parameters& parameters,
-                  std::tuple<std::unique_ptr<MovedTensor<Tensors>>...> tensors)
-      : function_(function), parameters_(parameters), tensors_(std::move(tensors)), core_(parameters.core()) {
-    std::apply(
-        [this](auto&... tensor) { ((moved_.push_back(tensor.get()), core_ = &tensor->mesh_core()), ...); },
-        tensors_);
-    parameters.list(moved_);
+  CheckedFunction(Function& function, const MemberList<Types...>& inputs, const GradientCheck& options)
+      : function_(function), tensors_(inputs), parameters_(inputs), origin_(options.origin),
+        runs_(options.runs) {
+    tensors_.list(moved_, core_);
+    parameters_.list(moved_, core_);
+    restart();
   }
 
   [[nodiscard]] double value() override {
-    const double number =
-        call([this](const auto& result, const auto&...) { return weighing(result).number(result); });
-    tape_.restart(); // lets go of the inputs
+    const double number = tensors_.with_variables(tape_, [this](const auto&... variables) {
+      auto result = call(variables...);
+      return weighing(result).number(result);
+    });
+    restart(); // lets go of the inputs
     return number;
   }
   void compute_gradients() {
     parameters_.begin();
-    call([this](const auto& result, const auto&... variables) {
+    tensors_.with_variables(tape_, [this](const auto&... variables) {
+      auto result = call(variables...);
       weighing(result).seed(tape_, result);
       tape_.backward();
-      std::apply([&](auto&... tensor) { (tensor->take_gradient(tape_, variables), ...); }, tensors_);
+      tensors_.take_gradients(tape_, variables...);
       return 0.0;
     });
-    tape_.restart();
+    restart();
     parameters_.finish();
   }
   [[nodiscard]] const std::vector<MovedInput*>& moved() const noexcept { return moved_; }
   [[nodiscard]] const HostCommunicator& ranks() const { return core_->world(); }
 
 private:
-  /// Calls use(result, variables...).
-  template <class Use>
-  double call(const Use& use) {
-    return std::apply([&](auto&... tensor) { return with(use, tensor->on(tape_)...); }, tensors_);
-  }
-  template <class Use, class... Vars>
-  double with(const Use& use, const Vars&... variables) {
+  void restart() { tape_.restart(Recording::training, origin_, runs_); }
+  template <class... Vars>
+  [[nodiscard]] auto call(const Vars&... variables) {
     if constexpr (std::is_invocable_v<Function&, const Vars&...>)
-      return use(checked_result(function_(variables...)), variables...);
+      return checked_result(function_(variables...));
     else
-      return use(checked_result(function_(tape_, variables...)), variables...);
+      return checked_result(function_(tape_, variables...));
   }
   template <class Result>
   [[nodiscard]] Weighing<Result>& weighing(const Result&) {
@@ -526,27 +560,15 @@ private:
   }
 
   Function& function_;
-  Parameters& parameters_;
-  std::tuple<std::unique_ptr<MovedTensor<Tensors>>...> tensors_;
+  MovedTensors<Types...> tensors_;
+  Parameters parameters_;
   std::vector<MovedInput*> moved_;
-  MeshCore* core_;
+  MeshCore* core_ = nullptr;
+  BatchOrigin origin_;
+  TokenRuns runs_;
   Tape<Target> tape_;
   std::shared_ptr<void> weighing_; // of the one type of result
 };
-
-template <class Target, class Function, class Parameters, class... Tensors>
-[[nodiscard]] GradientDifference
-run_gradient_check(Function& function, Parameters& parameters,
-                   std::tuple<std::unique_ptr<MovedTensor<Tensors>>...> tensors,
-                   const GradientCheck& options) {
-  CheckedFunction<Function, Target, Parameters, Tensors...> checked(function, parameters, std::move(tensors));
-  checked.compute_gradients();
-  GradientCheckRun run(options, checked.ranks(), checked);
-  std::uint64_t number = 0;
-  for (MovedInput* input : checked.moved())
-    run.check(*input, ++number);
-  return run.worst();
-}
 
 } // namespace detail
 
@@ -565,19 +587,17 @@ run_gradient_check(Function& function, Parameters& parameters,
 /// @throws GradientMismatch naming the input and element, on every rank, where a slope is off by more than
 /// the tolerance.
 template <class Function, class... Types>
-GradientDifference check_gradients(Function&& function, const std::tuple<detail::Member<Types>...>& inputs,
+GradientDifference check_gradients(Function&& function, const detail::MemberList<Types...>& inputs,
                                    const GradientCheck& options = {},
                                    SourceLocation where = SourceLocation::current()) {
-  using Target = typename detail::TargetOfInputs<Types...>::type;
-  const auto modules =
-      std::apply([](const auto&... input) { return std::tuple_cat(detail::module_of(input)...); }, inputs);
-  auto tensors =
-      std::apply([](const auto&... input) { return std::tuple_cat(detail::tensor_of(input)...); }, inputs);
-  auto parameters = detail::parameters_of<Target>(modules);
-  GradientDifference worst =
-      detail::run_gradient_check<Target>(function, parameters, std::move(tensors), options);
-  detail::require_slopes(worst, options, where);
-  return worst;
+  detail::CheckedFunction<std::remove_reference_t<Function>, Types...> checked(function, inputs, options);
+  checked.compute_gradients();
+  detail::GradientCheckRun run(options, checked.ranks(), checked);
+  std::uint64_t number = 0;
+  for (detail::MovedInput* input : checked.moved())
+    run.check(*input, ++number);
+  detail::require_slopes(run.worst(), options, where);
+  return run.worst();
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -33,6 +33,7 @@ public:
   }
 
   void forward() override {
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     if (x_.wants_gradient() && tape().trains() && (tape().replays() || !recomputes())) {
       auto [loss, gradient] =
           operation_.loss_and_gradient(where_, x_.read(), static_cast<TapeOn<Target>&>(tape()).loss_scale);
@@ -45,6 +46,7 @@ public:
   void backward(GradientPass pass) override {
     if (pass == GradientPass::weight)
       return;
+    const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     if (x_.wants_gradient()) {
       if (!gradient_)
         forward();

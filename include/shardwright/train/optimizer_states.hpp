@@ -24,7 +24,8 @@ struct ParameterInfo {
   int tensor_rank = 0;
 };
 
-/// @brief Parameters to which an optimizer applies settings of their own: the first group that matches decides.
+/// @brief Parameters to which an optimizer applies settings of their own: the first group that matches
+/// decides.
 struct ParameterGroup {
   std::function<bool(const ParameterInfo&)> matches; ///< The same on all ranks.
   double weight_decay_factor = 1;
@@ -37,7 +38,8 @@ struct ParameterGroup {
           {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
 }
 
-/// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element; they begin at zero.
+/// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element; they
+/// begin at zero.
 template <std::size_t count>
 class OptimizerStates {
   struct AnyState {
@@ -55,13 +57,15 @@ public:
   explicit OptimizerStates(const std::array<std::string_view, count>& names) : names_(names) {}
 
   /// @brief The state of a parameter, made at its first use.
+  /// @param kept how many of the tensors the optimizer needs, the first ones
   template <class P>
-  [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups) {
+  [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups,
+                             std::size_t kept = count) {
     std::unique_ptr<AnyState>& place = states_[&parameter];
     if (place == nullptr) {
       const detail::MemoryFor memory(MemoryKind::optimizer_state);
       auto made = std::make_unique<State<P>>();
-      for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t i = 0; i < kept; ++i) {
         made->tensors.emplace_back(parameter.resources(), parameter.shape());
         fill(made->tensors.back(), typename P::main_element(0));
       }
@@ -83,7 +87,7 @@ public:
     if (found == states_.end())
       return;
     auto& tensors = static_cast<State<P>&>(*found->second).tensors;
-    for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t i = 0; i < tensors.size(); ++i)
       visitor(names_[i], tensors[i]);
   }
 

@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -61,6 +62,7 @@ namespace operation {
 /// @brief A scalar with its number of tokens; its gradient is the loss scale.
 template <LayoutType L>
 struct SumLoss {
+  static constexpr std::string_view name = "sum_loss";
   TokenCount<L> tokens;
 
   template <AnyShardedTensor X>

@@ -6,6 +6,7 @@
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
+#include <shardwright/tensor/kernels/optimizer_update.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -30,6 +31,7 @@ namespace detail {
 
 template <class Element>
 struct AdamWUpdate {
+  using element = Element;
   Element* parameter;
   const Element* gradient;
   Element* first;
@@ -63,9 +65,33 @@ struct AdamWUpdate {
   SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
     use(parameter, gradient, first, second);
   }
+  /// The constants of adamw_update on the host, operation for operation.
+  SHARDWRIGHT_FUNCTION void set_step(const OptimizerDeviceStep& step, double learning_rate,
+                                     double weight_decay) {
+    scale = static_cast<Element>(step.scale);
+    rate = static_cast<Element>(learning_rate / step.bias);
+    spread = static_cast<Element>(step.spread);
+    decay = static_cast<Element>(1.0 - learning_rate * weight_decay);
+  }
 };
 
-/// The update of four views with what is alike in all steps.
+/// Opens the next step, or leaves everything as it is.
+struct OpenAdamWStep {
+  OptimizerDeviceStep* to;
+  double beta1;
+  double beta2;
+
+  SHARDWRIGHT_FUNCTION void open(bool take, double gradient_scale) const {
+    OpenOptimizerStep{to}.open(take, gradient_scale);
+    if (!take)
+      return;
+    const double t = static_cast<double>(to->step);
+    to->bias = 1.0 - std::pow(beta1, t);
+    to->spread = 1.0 / std::sqrt(1.0 - std::pow(beta2, t));
+  }
+};
+
+/// The update of four views with the constants of a step.
 template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto adamw_of(const Parameter& parameter, const Gradient& gradient, const Moment& first_moment,
                             const Moment& second_moment, const AdamWStep& step) {
@@ -77,8 +103,7 @@ template <KernelView Parameter, KernelView Gradient, KernelView Moment>
   const auto g = flat_span_of(gradient, "adamw_update");
   const auto m = flat_span_of(first_moment, "adamw_update");
   const auto v = flat_span_of(second_moment, "adamw_update");
-  require(p.size == g.size && p.size == m.size && p.size == v.size, "adamw_update",
-          "parameter, gradient and moments must have one size.");
+  require_one_size("adamw_update", p.size, g.size, m.size, v.size);
   AdamWUpdate<Element> update{};
   update.parameter = p.data;
   update.gradient = g.data;
@@ -89,6 +114,11 @@ template <KernelView Parameter, KernelView Gradient, KernelView Moment>
   update.keep2 = static_cast<Element>(step.beta2);
   update.take2 = static_cast<Element>(1.0 - step.beta2);
   update.epsilon = static_cast<Element>(step.epsilon);
+  const double t = static_cast<double>(step.step);
+  update.scale = static_cast<Element>(step.gradient_scale);
+  update.rate = static_cast<Element>(step.learning_rate / (1.0 - std::pow(step.beta1, t)));
+  update.spread = static_cast<Element>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
+  update.decay = static_cast<Element>(1.0 - step.learning_rate * step.weight_decay);
   return update;
 }
 
@@ -104,12 +134,7 @@ void adamw_update(const Execution& execution, const Parameter& parameter, const 
                   const Moment& first_moment, const Moment& second_moment, const AdamWStep& step) {
   using Element = typename Parameter::value_type;
   detail::require(step.step >= 1, "adamw_update", "steps are counted from 1.");
-  const double t = static_cast<double>(step.step);
-  auto update = detail::adamw_of(parameter, gradient, first_moment, second_moment, step);
-  update.scale = static_cast<Element>(step.gradient_scale);
-  update.rate = static_cast<Element>(step.learning_rate / (1.0 - std::pow(step.beta1, t)));
-  update.spread = static_cast<Element>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
-  update.decay = static_cast<Element>(1.0 - step.learning_rate * step.weight_decay);
+  const auto update = detail::adamw_of(parameter, gradient, first_moment, second_moment, step);
   detail::run_elementwise<Element>("sw::adamw", execution, parameter.size(), update);
 }
 

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the kernels of optimizers share: steps of which learning rate, clipping and verdict lie in the
+/// device's memory, for many parameters in one launch.
+
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/kernels/parts.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+
+/// @brief What changes from step to step, in the memory of the kernels.
+struct OptimizerDeviceStep {
+  double learning_rate = 0;
+  std::int64_t step = 0; ///< Updates so far.
+  std::int32_t take = 0; ///< Whether the update changes anything.
+  double scale = 0;      ///< Factor on the gradient.
+  // Of AdamW: 1 - beta1^step, and 1 / sqrt(1 - beta2^step).
+  double bias = 0;
+  double spread = 0;
+};
+
+namespace detail {
+
+/// Opens the next step, or leaves everything as it is.
+struct OpenOptimizerStep {
+  OptimizerDeviceStep* to;
+
+  SHARDWRIGHT_FUNCTION void open(bool take, double gradient_scale) const {
+    to->take = take ? 1 : 0;
+    if (!take)
+      return;
+    ++to->step;
+    to->scale = gradient_scale;
+  }
+};
+
+/// An update with what varies read from the device's memory; nothing where the step is not taken.
+///
+/// `Update` is a functor of elements that gives the updated parameter, and has `set_step(step, rate,
+/// weight_decay)`. `Rounded` is the element of a copy that is stored too; that of the parameter says that
+/// there is none.
+template <class Update, class Rounded>
+struct UpdateOnDevice {
+  using Element = typename Update::element;
+  static constexpr bool rounds = !std::is_same_v<Element, Rounded>;
+  Update update;
+  const OptimizerDeviceStep* step;
+  Rounded* rounded;
+  double rate_factor; ///< Of the learning rate, for this parameter.
+  double weight_decay;
+
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    if (step->take == 0)
+      return;
+    Update now = update;
+    now.set_step(*step, step->learning_rate * rate_factor, weight_decay);
+    const Lanes<Element> parameter = now(chunk, i);
+    if constexpr (rounds)
+      chunk.store(rounded + i, parameter);
+  }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    if constexpr (rounds)
+      update.with_memory([&](const auto*... memory) { use(memory..., rounded); });
+    else
+      update.with_memory(use);
+  }
+};
+
+/// The sizes of a parameter and of what belongs to it.
+template <class... Sizes>
+void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
+  require(((sizes == size) && ...), operation, "parameter, gradient and moments must have one size.");
+}
+
+} // namespace detail
+
+/// @brief Updates of as many parameters at a time as a launch takes; nothing where the step is not taken.
+///
+/// Cost: that of the updates, and one write where there is a rounded copy.
+template <class Execution, class Update, class Rounded>
+class OptimizerLaunches {
+  using Part = detail::Elementwise<typename Update::element, detail::UpdateOnDevice<Update, Rounded>>;
+
+public:
+  /// @param label of the launches, below 16 characters
+  OptimizerLaunches(const char* label, const Execution& execution) : launcher_(label, execution) {}
+
+  /// @brief Adds a parameter of `size` elements, whose memory must stay until the launch.
+  /// @param rounded where the updated parameter goes once more, rounded; null where `Rounded` is its element
+  /// @param rate_factor on the learning rate of the step
+  void add(const Update& update, std::size_t size, Rounded* rounded, double rate_factor, double weight_decay,
+           const OptimizerDeviceStep* step) {
+    const std::size_t grain = detail::lane_grain_of<Execution>(4096);
+    launcher_.add(Part{{update, step, rounded, rate_factor, weight_decay}, size, grain},
+                  detail::blocks_of(size, grain));
+  }
+  /// @brief Launches the updates that were added.
+  void launch() { launcher_.launch(); }
+
+private:
+  detail::PartLauncher<Execution, Part> launcher_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What optimizers share: a rule of elements, carried out over a model's parameters with clipping by
+/// the global norm fused into the update.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/device_value.hpp>
+#include <shardwright/tensor/kernels/optimizer_update.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/optimizer_states.hpp>
+#include <shardwright/train/parameter.hpp>
+#include <shardwright/train/parameter_gradient.hpp>
+#include <shardwright/train/step_record.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Factor that brings a gradient of `norm` down to `max_norm`: max_norm / (norm + 1e-6) where that is
+/// below 1. A `max_norm` of 0 does not clip.
+[[nodiscard]] SHARDWRIGHT_FUNCTION inline double clip_coefficient(double norm, double max_norm) {
+  const double coefficient = max_norm / (norm + 1e-6);
+  return max_norm > 0 && coefficient < 1.0 ? coefficient : 1.0;
+}
+
+namespace detail {
+
+/// Opens a step of an optimizer from a finished one, clipped.
+template <class Open>
+struct OpenClippedStep {
+  Open open;
+  const StepRecord* record;
+  double max_norm;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    open.open(record->take != 0, record->scale * clip_coefficient(record->gradient_norm, max_norm));
+  }
+};
+
+/// Updates of parameters with elements of one kind.
+template <class Rule, class Execution, class Element>
+using UpdatesOf =
+    kernels::OptimizerLaunches<Execution, typename Rule::template Update<MainElement<Element>>, Element>;
+
+/// The updates of a model's parameters, launched together where the model names their `element`.
+template <class Rule, class Model, class Execution>
+struct UpdatesTogether {
+  explicit UpdatesTogether(const Execution&) {}
+  void launch() {}
+};
+template <class Rule, class Model, class Execution>
+requires requires { typename Model::element; }
+struct UpdatesTogether<Rule, Model, Execution> : UpdatesOf<Rule, Execution, typename Model::element> {
+  explicit UpdatesTogether(const Execution& execution)
+      : UpdatesOf<Rule, Execution, typename Model::element>(Rule::label, execution) {}
+};
+
+/// Whether a gradient is one for an update: a sentence where it is not.
+template <class P, class L>
+struct FinishedGradient {
+  static constexpr bool finished = !L::value.has_partial();
+  static constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
+  static_assert(
+      finished,
+      "Optimizer: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)");
+  static_assert(
+      !finished || fits,
+      "Optimizer: the optimizer state must lie where the gradient does (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)");
+  static constexpr bool value = finished && fits;
+};
+
+/// An optimizer of a rule that treats all elements of a parameter alike.
+///
+/// `Rule` has `name`, `label`, `Options` with `max_norm` and `groups`, `Step`, the constants of a step on the
+/// host, `state_names`, and static functions: `kept(options)`, how many states it needs; `step(options, rate,
+/// number, scale)`; `update_of(parameter, gradient, states, step)`, a functor of elements with `set_step` for
+/// devices, of type `Update<Element>`; and `open(options, device_step)`, what opens a step there.
+template <class Rule>
+class Optimizer {
+public:
+  using Options = typename Rule::Options;
+  using Step = typename Rule::Step;
+
+  explicit Optimizer(Options options = {}) : options_(std::move(options)) {}
+
+  /// @brief Updates every parameter of the model from its finished gradient. Collective where parameters are
+  /// stored otherwise than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered.
+  template <ParameterSet Model>
+  void step(Model& model, const GradientSummary& summary, double learning_rate) {
+    const Step constants = begin(
+        summary.scale.clipped(clip_coefficient(summary.gradient_norm, options_.max_norm)), learning_rate);
+    for_each_parameter(model, [&](auto& parameter) { update(parameter, parameter.gradient(), constants); });
+  }
+
+  /// @brief The same on a device.
+  template <ParameterSet Model, class Target>
+  void step(Model& model, const DeviceSummary<Target>& summary, double learning_rate) {
+    set_learning_rate(summary.resources(), learning_rate);
+    step(model, summary);
+  }
+  /// @brief The same at the rate of set_learning_rate; everything in it may be captured.
+  template <ParameterSet Model, class Target>
+  void step(Model& model, const DeviceSummary<Target>& summary) {
+    if (!device_step_)
+      throw LifecycleError(
+          std::string(Rule::name) +
+          ": a step on a device must know its learning rate (call set_learning_rate before step, or hand the rate to step)");
+    const auto open = Rule::open(options_, device_step());
+    run_once("sw::open_step", summary.execution(),
+             OpenClippedStep<std::remove_const_t<decltype(open)>>{open, summary.record(), options_.max_norm});
+    UpdatesTogether<Rule, Model, typename Target::execution_space> together(summary.execution());
+    for_each_parameter(model, [&](auto& parameter) { update_on_device(parameter, together); });
+    together.launch();
+  }
+  /// @brief The rate of the next step on a device, in the order of its stream.
+  template <class Target, class Mesh>
+  void set_learning_rate(const Mesh& mesh, double learning_rate) {
+    set_learning_rate(mesh.core().template resources<Target>(), learning_rate);
+  }
+  /// @brief The same with the pool and instance of a tensor.
+  template <class Target>
+  void set_learning_rate(TargetResources<Target>& resources, double learning_rate) {
+    if (!device_step_) {
+      device_step_ = BufferHandle(resources.take(sizeof(kernels::OptimizerDeviceStep)));
+      run_once("sw::first_step", resources.execution(),
+               StoreKernel<kernels::OptimizerDeviceStep>{device_step(), {}});
+    }
+    run_once("sw::rate", resources.execution(),
+             StoreKernel<double>{&device_step()->learning_rate, learning_rate});
+  }
+
+  /// @brief Updates one parameter; its gradient must be finished: in the layout of the optimizer state.
+  /// @param constants from begin()
+  template <class P, AnyShardedTensor G>
+  void update(P& parameter, const G& gradient, Step constants) {
+    if constexpr (FinishedGradient<P, typename G::layout>::value) {
+      auto& state = state_of(parameter);
+      constants.learning_rate *= state.learning_rate_factor;
+      constants.weight_decay *= state.weight_decay_factor;
+      parameter.update_weights([&](auto& weights) {
+        const auto view = weights.mutable_local_matrix();
+        kernels::detail::run_elementwise<typename P::main_element>(
+            Rule::label, weights.execution(), view.size(),
+            Rule::update_of(view, gradient.local_matrix(), state.tensors, constants));
+      });
+    }
+  }
+
+  /// @brief Opens the next step: the constants for update().
+  [[nodiscard]] Step begin(GradientScale gradient_scale, double learning_rate) {
+    return Rule::step(options_, learning_rate, ++steps_, gradient_scale.factor());
+  }
+
+  /// @brief Calls visit(name, tensor) for what the optimizer keeps of a parameter, where a step has made it.
+  template <class P, class Visitor>
+  void for_each_state(const P& parameter, Visitor&& visit) {
+    states_.visit(parameter, visit);
+  }
+  /// @brief Steps taken on the host.
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+
+private:
+  template <class P>
+  [[nodiscard]] auto& state_of(const P& parameter) {
+    return states_.of(parameter, options_.groups, Rule::kept(options_));
+  }
+
+  /// With the updates that are launched together, where it is of their elements and in place.
+  template <class P, class Together>
+  void update_on_device(P& parameter, Together& together) {
+    using Execution = typename P::target::execution_space;
+    using Rounds = UpdatesOf<Rule, Execution, typename P::element>;
+    using Keeps = UpdatesOf<Rule, Execution, typename P::main_element>;
+    auto& state = state_of(parameter);
+    const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
+      const Step constants = Rule::step(options_, 1, 1, 1);
+      launches.add(Rule::update_of(weights, parameter.gradient().local_matrix(), state.tensors, constants),
+                   weights.size(), rounded, state.learning_rate_factor,
+                   constants.weight_decay * state.weight_decay_factor, device_step());
+    };
+    const auto& execution = parameter.stored().execution();
+    if (const auto place = parameter.in_place()) {
+      const VectorView<typename P::main_element, typename P::target> weights(
+          place->weights, parameter.gradient().local_size());
+      if constexpr (std::is_base_of_v<Rounds, Together>) {
+        add(together, weights, place->rounded);
+      } else {
+        Rounds alone(Rule::label, execution);
+        add(alone, weights, place->rounded);
+        alone.launch();
+      }
+    } else {
+      parameter.update_weights([&](auto& weights) {
+        Keeps alone(Rule::label, execution);
+        add(alone, weights.mutable_local_matrix(), static_cast<typename P::main_element*>(nullptr));
+        alone.launch();
+      });
+    }
+  }
+
+  [[nodiscard]] kernels::OptimizerDeviceStep* device_step() const {
+    return static_cast<kernels::OptimizerDeviceStep*>(device_step_.data());
+  }
+
+  Options options_;
+  OptimizerStates<Rule::state_names.size()> states_{Rule::state_names};
+  BufferHandle device_step_; // of the first device that asks
+  std::int64_t steps_ = 0;
+};
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI

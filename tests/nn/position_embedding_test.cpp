@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/block_check.hpp"
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/nn/position_embedding.hpp>
+#include <shardwright/nn/token_tensor.hpp>
+#include <shardwright/train/check_gradients.hpp>
+
+#include <string>
+
+namespace {
+
+namespace sw = shardwright;
+using namespace nn_test;
+using namespace sw::axis;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+constexpr std::int64_t sequence = 8;
+constexpr std::int64_t width = 6;
+constexpr std::int64_t positions = 10; // more than a sequence has
+
+/// Batches over dp, sequences over cp and once more over tp, or the width over tp.
+using SequenceParallel = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, cp, tp>>;
+using WidthParallel = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, cp>, sw::Shard<2, tp>>;
+
+static_assert(std::is_same_v<sw::PositionTableLayout<SequenceParallel>, sw::Layout<2>>);
+static_assert(std::is_same_v<sw::PositionGradientLayout<SequenceParallel>,
+                             sw::Layout<2, sw::Partial<sw::Sum, dp, cp, tp>>>);
+static_assert(std::is_same_v<sw::PositionTableLayout<WidthParallel>, sw::Layout<2, sw::Shard<1, tp>>>);
+static_assert(std::is_same_v<sw::PositionGradientLayout<WidthParallel>,
+                             sw::Layout<2, sw::Shard<1, tp>, sw::Partial<sw::Sum, dp, cp>>>);
+
+template <class Stream, class Order>
+void check(const sw::HostCommunicator& world, Findings& findings, int data, int context, int tensor) {
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<cp>(context), sw::extent<tp>(tensor)};
+  const std::string where = " on dp " + std::to_string(data) + " cp " + std::to_string(context) + " tp " +
+                            std::to_string(tensor) + " " + std::string(Order::name);
+  const sw::TokenRuns runs = Order::runs(sequence, context, mesh.template coordinate<cp>());
+  sw::ShardedTensor<Stream, double> x(mesh, {3, sequence, width});
+  sw::fill_normal(x, {11, 1});
+  using Plan = sw::ModelPlan<double>;
+  sw::PositionEmbedding<Stream, Plan> module(mesh, positions, width, sw::Initial::normal(1.0));
+  sw::initialize(module, 4, "positions");
+
+  sw::Tape<> tape(sw::Recording::evaluation, {}, runs);
+  const auto y = module(tape.input(x)).value();
+  const Vector xs = whole_of(x), ys = whole_of(y), table = whole_of(module.table().stored());
+  for (std::size_t s = 0; s < 3; ++s)
+    for (std::size_t p = 0; p < sequence; ++p) {
+      // The whole sequence has its rows rank by rank.
+      const std::size_t row = sw::row_of<Order>(p, sequence, context);
+      for (std::size_t c = 0; c < width; ++c) {
+        const std::size_t at = (s * sequence + row) * width + c;
+        findings.expect(ys[at] == xs[at] + table[p * width + c], "position ", p, where);
+      }
+    }
+  const auto worst = sw::check_gradients([&](auto v) { return module(std::move(v)); },
+                                         sw::members("x", x, "positions", module),
+                                         {.directions = 2, .elements = 12, .runs = runs});
+  findings.expect(worst.error < 1e-8, worst.input, " is off by ", worst.error, where);
+  std::string message;
+  try {
+    sw::PositionEmbedding<Stream, Plan> small(mesh, sequence - 1, width, sw::Initial::normal(1.0));
+    sw::initialize(small, 4, "positions");
+    static_cast<void>(small(tape.input(x)));
+  } catch (const sw::InvalidArgument& error) {
+    message = error.what();
+  }
+  findings.expect(
+      message.find("add_positions: the table must have a row for each position of a sequence") == 0, message);
+}
+
+} // namespace
+
+TEST_CASE("learned positions are added by the position of each token, however ranks share a sequence") {
+  struct Extents {
+    int dp, cp, tp;
+  };
+  for (const Extents extents :
+       {Extents{1, 1, 1}, Extents{3, 1, 1}, Extents{1, 2, 2}, Extents{2, 2, 1}, Extents{1, 4, 1}})
+    CHECK(on_ranks(extents.dp * extents.cp * extents.tp, [extents](sw::HostCommunicator world,
+                                                                   Findings& findings) {
+            check<SequenceParallel, sw::NaturalOrder>(world, findings, extents.dp, extents.cp, extents.tp);
+            check<SequenceParallel, sw::ZigZagOrder>(world, findings, extents.dp, extents.cp, extents.tp);
+            check<WidthParallel, sw::ZigZagOrder>(world, findings, extents.dp, extents.cp, extents.tp);
+          }) == "");
+}

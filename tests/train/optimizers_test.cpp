@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/mimic_target.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/core/philox.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/host_copy.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/lion.hpp>
+#include <shardwright/train/sgd.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+// Each optimizer against its algorithm, written out in double, on gradients that the test makes up.
+
+namespace {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+using shardwright_test::Findings;
+using shardwright_test::MimicTarget;
+using shardwright_test::on_ranks;
+using Values = std::vector<double>;
+
+/// One parameter of an algorithm: its values, and what it keeps.
+struct Plain {
+  Values value;
+  Values first = Values(value.size());
+  Values second = Values(value.size());
+};
+
+void plain_step(const sw::AdamWOptions& o, Plain& p, const Values& gradient, double rate, double scale,
+                double decay, int step) {
+  for (std::size_t i = 0; i < p.value.size(); ++i) {
+    const double g = scale * gradient[i];
+    p.first[i] = o.beta1 * p.first[i] + (1 - o.beta1) * g;
+    p.second[i] = o.beta2 * p.second[i] + (1 - o.beta2) * g * g;
+    const double m = p.first[i] / (1 - std::pow(o.beta1, step));
+    const double v = p.second[i] / (1 - std::pow(o.beta2, step));
+    p.value[i] -= rate * (m / (std::sqrt(v) + o.epsilon) + decay * p.value[i]);
+  }
+}
+void plain_step(const sw::SgdOptions& o, Plain& p, const Values& gradient, double rate, double scale,
+                double decay, int) {
+  for (std::size_t i = 0; i < p.value.size(); ++i) {
+    const double g = scale * gradient[i] + decay * p.value[i];
+    p.first[i] = o.momentum * p.first[i] + g;
+    p.value[i] -= rate * (o.nesterov ? g + o.momentum * p.first[i] : p.first[i]);
+  }
+}
+void plain_step(const sw::LionOptions& o, Plain& p, const Values& gradient, double rate, double scale,
+                double decay, int) {
+  for (std::size_t i = 0; i < p.value.size(); ++i) {
+    const double g = scale * gradient[i];
+    const double c = o.beta1 * p.first[i] + (1 - o.beta1) * g;
+    p.value[i] -= rate * ((c > 0 ? 1 : c < 0 ? -1 : 0) + decay * p.value[i]);
+    p.first[i] = o.beta2 * p.first[i] + (1 - o.beta2) * g;
+  }
+}
+
+template <class Element, class Zero, class Target>
+struct Model {
+  using target = Target;
+  using element = Element;
+  using Matrix =
+      sw::Parameter<sw::Layout<2, sw::Shard<1, tp>>,
+                    sw::Layout<2, sw::Shard<1, tp>, sw::Partial<sw::Sum, dp>>, Element, Zero, Target>;
+  using Vector =
+      sw::Parameter<sw::Layout<1>, sw::Layout<1, sw::Partial<sw::Sum, dp, tp>>, Element, Zero, Target>;
+  Matrix matrix;
+  Vector vector;
+
+  template <class Mesh>
+  explicit Model(const Mesh& mesh)
+      : matrix(mesh, {3, 70}, sw::Initial::normal(1.0)), vector(mesh, {7}, sw::Initial::normal(1.0)) {
+    sw::initialize(*this, 1);
+  }
+  auto members() { return sw::members("matrix", matrix, "vector", vector); }
+
+  /// Random numbers, different on every rank.
+  void add_gradients(std::uint64_t seed, int rank) {
+    std::uint64_t number = 0;
+    sw::for_each_parameter(*this, [&](auto& parameter) {
+      ++number;
+      const auto slot = parameter.gradient_state().slot();
+      auto* const data = slot.tensor.mutable_data();
+      for (std::size_t i = 0; i < slot.tensor.local_size(); ++i) {
+        const auto word = sw::random_words({seed, 16 * number + static_cast<std::uint64_t>(rank)}, i).word[0];
+        data[i] = static_cast<sw::MainElement<Element>>(2 * sw::unit_interval(word) - 1);
+      }
+      parameter.gradient_state().end_pass();
+    });
+  }
+};
+
+template <class Tensor>
+Values whole(const Tensor& tensor) {
+  const auto all = sw::redistribute<sw::Layout<Tensor::tensor_rank>>(tensor);
+  Values out(all.local_size());
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<double>(static_cast<sw::MainElement<typename Tensor::value_type>>(all.data()[i]));
+  return out;
+}
+
+using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+
+template <class Target, class Accumulator>
+void add_loss(Accumulator& accumulator, sw::detail::MeshCore& core, std::int64_t tokens) {
+  if constexpr (Target::host_accessible) {
+    accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{tokens});
+  } else {
+    sw::detail::Scalars<2, Target> sums(core.template resources<Target>());
+    sums.view().data()[0] = 1;
+    sums.view().data()[1] = static_cast<double>(tokens);
+    accumulator.add(sw::DeviceLoss<OverDp, Target>(std::move(sums)));
+  }
+}
+
+/// Parameters and states after six steps; on every one the algorithm's, where `check`.
+template <class Optimizer, class Element, class Zero, class Target>
+std::vector<Values> trained(const sw::HostCommunicator& world, Findings& findings, int data, int tensor,
+                            const typename Optimizer::Options& options, double tolerance) {
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<cp>(1), sw::extent<tp>(tensor)};
+  Model<Element, Zero, Target> model(mesh);
+  sw::GradAccumulator accumulator(model);
+  Optimizer optimizer(options);
+  std::vector<Plain> plain;
+  sw::for_each_parameter(model, [&](auto& parameter) { plain.push_back({whole(parameter.stored())}); });
+  for (int step = 1; step <= 6; ++step) {
+    model.add_gradients(static_cast<std::uint64_t>(step), mesh.rank());
+    add_loss<Target>(accumulator, mesh.core(), 1 + step);
+    const auto summary = accumulator.finish();
+    const double rate = 0.01 * step;
+    std::vector<Values> gradients;
+    double squares = 0;
+    sw::for_each_parameter(model, [&](auto& parameter) {
+      gradients.push_back(whole(parameter.gradient()));
+      for (const double each : gradients.back())
+        squares += each * each;
+    });
+    const double tokens = data * (1 + step);
+    const double coefficient = sw::clip_coefficient(std::sqrt(squares) / tokens, options.max_norm);
+    for (std::size_t p = 0; p < plain.size(); ++p) // matrices decay, vectors do not
+      plain_step(options, plain[p], gradients[p], rate, coefficient / tokens,
+                 p == 0 ? options.weight_decay : 0, step);
+    optimizer.step(model, summary, rate);
+    accumulator.restart();
+  }
+  std::vector<Values> out;
+  std::size_t p = 0;
+  sw::for_each_parameter(model, [&](auto& parameter) {
+    out.push_back(whole(parameter.stored()));
+    double difference = 0;
+    for (std::size_t i = 0; i < out.back().size(); ++i)
+      difference = std::max(difference, std::abs(out.back()[i] - plain[p].value[i]));
+    findings.expect(difference <= tolerance, parameter.name(), " differs by ", difference, " on dp ", data,
+                    " tp ", tensor);
+    std::string states;
+    optimizer.for_each_state(parameter, [&](std::string_view name, auto& state) {
+      states += std::string(name) + ";";
+      out.push_back(whole(state));
+    });
+    const bool is_adamw = std::is_same_v<Optimizer, sw::AdamW>;
+    bool kept = true;
+    if constexpr (std::is_same_v<Optimizer, sw::Sgd>)
+      kept = options.momentum > 0;
+    findings.expect(states == (is_adamw ? "first moment;second moment;" : kept ? "momentum;" : ""), states);
+    ++p;
+  });
+  return out;
+}
+
+template <class Optimizer>
+void check(const typename Optimizer::Options& options) {
+  for (const auto& [data, tensor] : {std::pair{1, 1}, std::pair{3, 1}, std::pair{2, 2}}) {
+    CAPTURE(data, tensor);
+    const int d = data;
+    const int t = tensor;
+    CHECK(on_ranks(d * t, [&, d, t](sw::HostCommunicator world, Findings& findings) {
+            using Host = sw::DefaultTarget;
+            static_cast<void>(
+                trained<Optimizer, double, sw::DataParallel, Host>(world, findings, d, t, options, 1e-12));
+            static_cast<void>(
+                trained<Optimizer, double, sw::Zero1, Host>(world, findings, d, t, options, 1e-12));
+            static_cast<void>(
+                trained<Optimizer, double, sw::Zero3, Host>(world, findings, d, t, options, 1e-12));
+            // Updates of narrow weights follow those of their masters.
+            static_cast<void>(trained<Optimizer, sw::bfloat16, sw::DataParallel, Host>(world, findings, d, t,
+                                                                                       options, 0.03));
+          }) == "");
+  }
+  // What a device does, with its numbers in memory, to the bit.
+  CHECK(on_ranks(1, [&](sw::HostCommunicator world, Findings& findings) {
+          using Host = sw::DefaultTarget;
+          findings.expect(
+              trained<Optimizer, double, sw::DataParallel, MimicTarget>(world, findings, 1, 1, options,
+                                                                        1e-12) ==
+                  trained<Optimizer, double, sw::DataParallel, Host>(world, findings, 1, 1, options, 1e-12),
+              "a device has the same bits");
+          findings.expect(trained<Optimizer, sw::bfloat16, sw::DataParallel, MimicTarget>(world, findings, 1,
+                                                                                          1, options, 0.03) ==
+                              trained<Optimizer, sw::bfloat16, sw::DataParallel, Host>(world, findings, 1, 1,
+                                                                                       options, 0.03),
+                          "a device has the same bits of bfloat16");
+        }) == "");
+}
+
+} // namespace
+
+TEST_CASE("AdamW is its algorithm on every mesh, sharded or not, on host and device") {
+  check<sw::AdamW>({.beta1 = 0.8, .weight_decay = 0.3, .max_norm = 0.3});
+}
+
+TEST_CASE("Sgd is its algorithm with and without momentum, Nesterov's and decay") {
+  check<sw::Sgd>({.momentum = 0.9, .nesterov = false, .weight_decay = 0.2, .max_norm = 0.3});
+  check<sw::Sgd>({.momentum = 0.8, .nesterov = true, .weight_decay = 0.1});
+  check<sw::Sgd>({.momentum = 0, .weight_decay = 0.1});
+}
+
+TEST_CASE("Lion is its algorithm on every mesh, sharded or not, on host and device") {
+  check<sw::Lion>({.beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.5, .max_norm = 0.3});
+}
+
+TEST_CASE("the clip coefficient brings a norm down to the limit and never up, for every optimizer") {
+  CHECK(sw::clip_coefficient(0.5, 1.0) == 1.0);
+  CHECK(sw::clip_coefficient(4.0, 1.0) == 1.0 / (4.0 + 1e-6));
+  CHECK(sw::clip_coefficient(4.0, 0.0) == 1.0);
+}
