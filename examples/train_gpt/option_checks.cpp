@@ -26,11 +26,6 @@ using namespace command_line;
 
 namespace {
 
-const std::vector<std::string>& known_axes() {
-  static const std::vector<std::string> axes{"pp", "dpr", "dp", "cp", "tp"};
-  return axes;
-}
-
 int product_of(const std::vector<MeshAxis>& mesh) {
   int product = 1;
   for (const MeshAxis& axis : mesh)
@@ -91,45 +86,6 @@ void need_divisible(const std::string& option, int value, int tp) {
 
 } // namespace
 
-std::vector<MeshAxis> parse_mesh(const std::string& word) {
-  const std::string help = " (write axes and extents such as --mesh dp=2,tp=2)";
-  std::vector<MeshAxis> mesh;
-  std::int64_t product = 1;
-  std::istringstream parts(word);
-  std::string part;
-  if (word.empty() || word.back() == ',')
-    throw UsageError("--mesh '" + word + "' must not end empty" + help);
-  while (std::getline(parts, part, ',')) {
-    const std::size_t equals = part.find('=');
-    const std::string name = part.substr(0, equals);
-    const std::string number = equals == std::string::npos ? std::string() : part.substr(equals + 1);
-    if (name.empty())
-      throw UsageError("--mesh '" + word + "' has a part without a name" + help);
-    if (std::find(known_axes().begin(), known_axes().end(), name) == known_axes().end()) {
-      const std::string_view near = nearest(name, known_axes());
-      throw UsageError(
-          "--mesh has the unknown axis '" + name + "'" +
-          (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
-          " (this program has pp for pipeline stages, dp for data, dpr for its replicas, cp for sequences and tp for tensors)");
-    }
-    if (std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == name; }))
-      throw UsageError("--mesh names the axis " + name + " twice (give each axis once)");
-    const std::optional<std::int64_t> extent = whole_number<std::int64_t>(number);
-    const bool digits = !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
-    if (!extent && !digits)
-      throw UsageError("--mesh needs a whole number after " + name + "=, but has '" + number + "'" + help);
-    if (extent && *extent <= 0)
-      throw UsageError("--mesh needs extents of at least 1, but has " + name + "=" + number + " (leave " +
-                       name + " out, or give " + name + "=1)");
-    constexpr std::int64_t limit = std::numeric_limits<int>::max();
-    if (!extent || *extent > limit || product > limit / *extent)
-      throw UsageError("--mesh " + word + " is more than " + text(limit) + " ranks (give smaller extents)");
-    product *= *extent;
-    mesh.push_back({name, static_cast<int>(*extent)});
-  }
-  return mesh;
-}
-
 void settle_ranks(Options& options, const IsGiven& given, const Environment& environment) {
   const bool ranks_given = given("--ranks");
   if (environment.launched_ranks && ranks_given && options.ranks != *environment.launched_ranks)
@@ -176,12 +132,13 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
     const std::optional<int> rank = whole_number<int>(word);
     if (!rank || *rank < 0 || *rank >= options.ranks)
       throw UsageError("--rank must name ranks from 0 to " + text(options.ranks - 1) + " of the mesh " +
-                       options.mesh_text() + ", with commas between them, but it has '" + word + "' (give --rank " +
-                       text(options.ranks - 1) + ")");
+                       options.mesh_text() + ", with commas between them, but it has '" + word +
+                       "' (give --rank " + text(options.ranks - 1) + ")");
     options.dry_run_ranks.push_back(*rank);
     begin = end + 1;
   }
-  constexpr std::array sizes{"--model", "--layers", "--d-model", "--heads", "--kv-heads", "--hidden", "--sequence", "--vocabulary"};
+  constexpr std::array sizes{"--model",    "--layers", "--d-model",  "--heads",
+                             "--kv-heads", "--hidden", "--sequence", "--vocabulary"};
   const bool model_given = std::any_of(sizes.begin(), sizes.end(), given);
   const auto fits = [&](const Preset& preset) {
     Options trial = options;
@@ -191,7 +148,8 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
     } catch (const UsageError&) {
       return false;
     }
-    return preset.size.layers >= options.extent("pp") * (options.schedule == "interleaved" ? options.chunks : 1);
+    return preset.size.layers >=
+           options.extent("pp") * (options.schedule == "interleaved" ? options.chunks : 1);
   };
   if (const auto current = std::find_if(presets().begin(), presets().end(),
                                         [&](const Preset& preset) { return preset.name == options.model; });

@@ -15,15 +15,12 @@ namespace train_gpt {
 /// @brief Whether an option, such as "--batch", stands on the command line.
 using IsGiven = std::function<bool(const char*)>;
 
-/// @brief The axes of a mesh written as dp=2,tp=2, in their order. @throws UsageError for a mesh that is
-/// none.
-[[nodiscard]] std::vector<MeshAxis> parse_mesh(const std::string& word);
-
 /// @brief Makes ranks, mesh and launcher agree. @throws UsageError with meshes that fit, where they do not.
 void settle_ranks(Options& options, const IsGiven& given, const Environment& environment);
 
-/// @brief Reads the ranks of a dry run, and takes a default model and batch that fit its mesh where those of a training
-/// would not. @throws UsageError for other ranks than the mesh has, or options of a dry run without one.
+/// @brief Reads the ranks of a dry run, and takes a default model and batch that fit its mesh where those of
+/// a training would not. @throws UsageError for other ranks than the mesh has, or options of a dry run
+/// without one.
 void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& given);
 
 /// @brief Checks that the sizes divide by one another and by the mesh. @throws UsageError with the nearest

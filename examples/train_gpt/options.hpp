@@ -5,6 +5,7 @@
 /// @brief The command line of train_gpt as a value: what the options say, or a sentence of what is wrong with
 /// them.
 
+#include <command_line/mesh.hpp>
 #include <shardwright/comm/link_cost.hpp>
 #include <shardwright/train/non_finite.hpp>
 #include <shardwright/train/recompute.hpp>
@@ -19,12 +20,7 @@
 
 namespace train_gpt {
 
-/// @brief One axis of the mesh and its extent, in the order in which they were written.
-struct MeshAxis {
-  std::string name;
-  int extent = 1;
-  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
-};
+using command_line::MeshAxis;
 
 /// @brief Sizes of the model; the vocabulary is in tokens, and tokens are bytes.
 struct ModelSize {

@@ -5,9 +5,12 @@
 /// @brief Token embedding from a table that may be sharded over the vocabulary.
 
 #include <shardwright/layout/embedding_layout.hpp>
+#include <shardwright/layout/gradient.hpp>
+#include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/members.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/tape.hpp>
 
@@ -100,5 +103,34 @@ template <LayoutType I, class Id, class Target, class C, class R, class E, class
   using Node = detail::EmbeddingNode<Handle, decltype(weight)>;
   return Var(tape.core().template record<Node>(ids.share(), std::move(weight)).result());
 }
+
+/// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout `Ids`.
+///
+/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` finishes it. A table that is the
+/// output table, too, is a TiedParameter<Table> and read with embed().
+template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>>
+class Embedding {
+public:
+  using Out = EmbeddingLayout<Ids, Weight>;
+  using Table = Parameter<Weight, EmbeddingGradientLayout<Ids, Gradient<Out>, Weight>, typename Plan::element,
+                          typename Plan::zero, typename Plan::target>;
+
+  template <class Mesh>
+  Embedding(const Mesh& mesh, std::int64_t vocabulary, std::int64_t width, const Initial& initial,
+            SourceLocation where = SourceLocation::current())
+      : table_(mesh, {vocabulary, width}, initial, where) {}
+
+  template <class Id>
+  [[nodiscard]] auto operator()(Tape<typename Plan::target>& tape,
+                                const ShardedTensor<Ids, Id, typename Plan::target>& ids,
+                                SourceLocation where = SourceLocation::current()) {
+    return embed(tape, ids, table_, where);
+  }
+  [[nodiscard]] Table& table() noexcept { return table_; }
+  [[nodiscard]] auto members() { return shardwright::members("", table_); }
+
+private:
+  Table table_;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
