@@ -26,6 +26,7 @@
 #include <shardwright/nn/mlp.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/nn/mse.hpp>
+#include <shardwright/nn/position_embedding.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/nn/self_attention.hpp>
 #include <shardwright/nn/sequential.hpp>
