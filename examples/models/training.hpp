@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One run of train_models on the ranks of a world, what it leaves behind, and which runs a build has.
+
+#include "options.hpp"
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/mesh/buffer_pool.hpp>
+#include <shardwright/train/dry_run.hpp>
+#include <shardwright/train/step_report.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace models {
+
+/// @brief Numbers of a parameter or of data, whole, in double.
+struct NamedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;
+};
+
+/// @brief What a run leaves behind; tensors on the first rank only.
+struct RunResult {
+  std::vector<double> losses, gradient_norms;
+  std::vector<NamedTensor> initial; ///< Parameters before the first step, where the options ask for a dump.
+  std::vector<NamedTensor> data;    ///< Samples of all steps, in their order, likewise.
+  std::vector<NamedTensor> parameters;
+  std::int64_t heads = 0; ///< Of attention, which no shape tells.
+};
+
+/// @brief Who looks on: called on every rank.
+struct Watch {
+  std::function<void(const shardwright::StepReport&)> on_step;
+  /// After the last step, before anything else is done.
+  std::function<void(const shardwright::PoolStatistics&)> on_end;
+};
+
+/// @brief What tells one compiled training from another.
+struct TrainingKind {
+  std::string model;
+  std::string precision;
+  int zero = 0;
+
+  friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
+};
+
+/// @brief Makes a training known to train(); objects of it stand in training_<model>.cpp.
+class CompiledTraining {
+public:
+  using Function = RunResult (*)(const shardwright::HostCommunicator&, const Options&, const Watch&);
+  CompiledTraining(const TrainingKind& kind, Function function);
+};
+/// @brief The same for dry_run(), in dry_run_<model>.cpp.
+class CompiledDryRun {
+public:
+  using Function = shardwright::DryRun (*)(const Options&, int rank);
+  CompiledDryRun(const TrainingKind& kind, Function function);
+};
+
+/// @brief Models that the build has.
+[[nodiscard]] std::vector<std::string> compiled_models();
+/// @brief The first ZeRO stage that the build has for a precision.
+[[nodiscard]] int compiled_zero(const std::string& precision);
+
+/// @brief Runs the training that the options name. Collective.
+/// @throws InvalidArgument where the build leaves it out.
+[[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
+                              const Watch& watch = {});
+/// @brief What it takes and does on one rank, without running it. @throws InvalidArgument as train.
+[[nodiscard]] shardwright::DryRun dry_run(const Options& options, int rank);
+
+} // namespace models
