@@ -53,7 +53,7 @@ struct Encoder {
   public:
     template <class Place>
     Embed(const Place& place, const Config& config)
-        : table_(place.mesh, config.vocabulary, config.width, sw::Initial::normal(0.5)),
+        : table_(place.mesh, config.vocabulary, config.width, sw::Initial::normal(0.1)),
           positions_(place.mesh, config.sequence, config.width, sw::Initial::normal(0.1)),
           norm_(place.mesh, config.width, 1e-5) {}
     auto operator()(sw::Tape<target>& tape, const Batch& batch) {
@@ -73,7 +73,7 @@ struct Encoder {
     Layer(const Place& place, const Config& config)
         : recompute_(config.recompute.of(static_cast<std::int64_t>(place.number))),
           attention_(place.mesh, {config.width, config.heads, config.heads, config.width / config.heads},
-                     sw::Initial::normal(0.2), sw::Initial::normal(0.1)),
+                     sw::Initial::normal(0.1), sw::Initial::normal(0.05)),
           attention_norm_(place.mesh, config.width, 1e-5),
           mlp_(place.mesh, config.width, 4 * config.width, sw::Initial::normal(0.2),
                sw::Initial::normal(0.1)),
@@ -106,7 +106,7 @@ struct Encoder {
   public:
     template <class Place>
     Classify(const Place& place, const Config& config)
-        : scores_(place.mesh, {config.width, config.classes}, sw::Initial::normal(0.2)) {}
+        : scores_(place.mesh, {config.width, config.classes}, sw::Initial::normal(0.1)) {}
     auto operator()(Value x, const Batch& batch) {
       return sw::cross_entropy(scores_(std::move(x).template as<Tokens>()), batch.classes);
     }

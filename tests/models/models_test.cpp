@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/failures.hpp"
+#include "support/matchers.hpp"
+#include "support/predicted_run.hpp"
+#include "support/ranks.hpp"
+
+#include <models/dump.hpp>
+#include <models/options.hpp>
+#include <models/training.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Models of a user, 20 steps each: what every way to spread them out gives is what one rank gives.
+
+namespace {
+
+namespace sw = shardwright;
+using models::Options;
+using models::RunResult;
+using shardwright_test::ContainsSubstring;
+using shardwright_test::failure_of;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+/// A way to spread a training out.
+struct Way {
+  std::vector<command_line::MeshAxis> mesh;
+  std::string schedule = "1f1b";
+  int microbatches = 1;
+  sw::Recompute recompute = sw::Recompute::none;
+
+  [[nodiscard]] std::string text() const {
+    std::string out =
+        schedule + " " + std::to_string(microbatches) + " " + std::string(sw::name_of(recompute));
+    for (const auto& axis : mesh)
+      out += " " + axis.name + "=" + std::to_string(axis.extent);
+    return out;
+  }
+};
+
+[[nodiscard]] Options options_of(const std::string& model, const std::string& precision, const Way& way) {
+  Options out;
+  out.model = model;
+  out.precision = precision;
+  out.zero = models::compiled_zero(precision);
+  out.mesh = way.mesh;
+  out.schedule = way.schedule;
+  out.microbatches = way.microbatches;
+  out.recompute = way.recompute;
+  out.steps = 20;
+  out.learning_rate = 0.001;
+  return out;
+}
+
+[[nodiscard]] bool has_sequences(const std::string& model) { return model != "mlp"; }
+
+/// What all models run through.
+[[nodiscard]] std::vector<Way> ways_of(const std::string& model) {
+  std::vector<Way> out{
+      {.mesh = {{"dp", 2}}},
+      {.mesh = {{"dp", 3}}},
+      {.mesh = {{"dp", 2}}, .microbatches = 4}, // three rows over two ranks
+      {.mesh = {{"tp", 2}}},
+      {.mesh = {{"dp", 2}, {"tp", 2}}},
+      {.mesh = {{"dpr", 2}, {"dp", 2}}},
+      {.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2, .recompute = sw::Recompute::full},
+      {.mesh = {{"pp", 2}}, .microbatches = 4},
+      {.mesh = {{"pp", 2}}, .schedule = "interleaved", .microbatches = 4},
+      {.mesh = {{"pp", 2}}, .schedule = "zbv", .microbatches = 4},
+      {.mesh = {{"pp", 2}}, .schedule = "dualpipe", .microbatches = 4},
+      {.mesh = {{"pp", 2}, {"dp", 2}},
+       .schedule = "zbv",
+       .microbatches = 4,
+       .recompute = sw::Recompute::full},
+  };
+  if (has_sequences(model)) {
+    out.push_back({.mesh = {{"cp", 2}}});
+    out.push_back({.mesh = {{"cp", 2}, {"tp", 2}}, .microbatches = 2});
+  }
+  return out;
+}
+
+/// The result of the first rank; losses are the same on all.
+[[nodiscard]] RunResult run(const Options& options) {
+  std::vector<RunResult> all(static_cast<std::size_t>(options.ranks()));
+  sw::LaunchOptions launch;
+  launch.ranks = options.ranks();
+  launch.deadline = std::chrono::minutes(1);
+  shardwright_test::launch_thread_ranks(launch, [&](const sw::HostCommunicator& world) {
+    all[static_cast<std::size_t>(world.rank())] = models::train(world, options);
+  });
+  for (const RunResult& each : all) {
+    CHECK(each.losses == all.front().losses);
+    CHECK(each.gradient_norms == all.front().gradient_norms);
+  }
+  return std::move(all.front());
+}
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// The larger one; a difference that is no number is infinite.
+[[nodiscard]] double larger(double a, double difference) {
+  return std::isnan(difference) ? infinite : std::max(a, difference);
+}
+
+/// The largest relative difference of two series.
+[[nodiscard]] double difference(const std::vector<double>& values, const std::vector<double>& reference) {
+  double out = values.size() == reference.size() && !values.empty() ? 0 : infinite;
+  for (std::size_t i = 0; i < std::min(values.size(), reference.size()); ++i)
+    out = larger(out, std::abs(values[i] / reference[i] - 1));
+  return out;
+}
+
+/// The largest difference of a parameter, relative to its largest element.
+[[nodiscard]] double parameter_difference(const RunResult& result, const RunResult& reference) {
+  if (result.parameters.size() != reference.parameters.size() || reference.parameters.empty())
+    return infinite;
+  double out = 0;
+  for (std::size_t p = 0; p < reference.parameters.size(); ++p) {
+    const auto& left = result.parameters[p];
+    const auto& right = reference.parameters[p];
+    if (left.name != right.name || left.shape != right.shape || left.values.size() != right.values.size())
+      return infinite;
+    double largest = 0;
+    double off = 0;
+    for (std::size_t i = 0; i < right.values.size(); ++i) {
+      largest = std::max(largest, std::abs(right.values[i]));
+      off = larger(off, std::abs(left.values[i] - right.values[i]));
+    }
+    out = larger(out, off / largest);
+  }
+  return out;
+}
+
+} // namespace
+
+TEST_CASE(
+    "models of a user train in double precision with ZeRO-3 as on one rank, however they are spread out") {
+  for (const std::string& model : models::compiled_models()) {
+    const RunResult one = run(options_of(model, "fp64", {}));
+    CHECK(one.losses.back() < 0.85 * one.losses.front()); // they learn, so that the comparison says something
+    for (const Way& way : ways_of(model)) {
+      INFO(model << " " << way.text());
+      const RunResult spread = run(options_of(model, "fp64", way));
+      CHECK(difference(spread.losses, one.losses) < 1e-10);
+      CHECK(difference(spread.gradient_norms, one.gradient_norms) < 1e-9);
+      CHECK(parameter_difference(spread, one) < 1e-9);
+    }
+  }
+}
+
+TEST_CASE("they do in single precision with whole parameters") {
+  for (const std::string& model : models::compiled_models()) {
+    const RunResult one = run(options_of(model, "fp32", {}));
+    for (const Way& way : ways_of(model)) {
+      INFO(model << " " << way.text());
+      const RunResult spread = run(options_of(model, "fp32", way));
+      CHECK(difference(spread.losses, one.losses) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("recomputation changes no bit, nor does another run") {
+  for (const std::string& model : models::compiled_models())
+    for (const Way& way : {Way{}, Way{.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2}}) {
+      INFO(model << " " << way.text());
+      const Options options = options_of(model, "fp32", way);
+      Options again = options;
+      again.recompute = sw::Recompute::full;
+      CHECK(models::parameter_text(run(again).parameters) == models::parameter_text(run(options).parameters));
+    }
+}
+
+// What a step of bfloat16 computes differs by independent roundings of 2^-8 relative each, the unit roundoff,
+// which average out in the mean over the tokens of a batch; weights stay together because masters are floats.
+// So the mean over 384 tokens of gpt2 and decoder may differ by one unit. That over the 24 samples of mlp and
+// encoder, a sixteenth, may by four, and by half as much again for chance.
+TEST_CASE("they do in bfloat16 with ZeRO-3, within its roundoff of double precision") {
+  for (const std::string& model : models::compiled_models()) {
+    const double roundoffs = model == "mlp" || model == "encoder" ? 6 : 1;
+    const RunResult one = run(options_of(model, "fp64", {}));
+    const std::vector<Way> ways = ways_of(model);
+    for (std::size_t i = 0; i < ways.size(); i += 2) {
+      const Way& way = ways[i];
+      INFO(model << " " << way.text());
+      const RunResult narrow = run(options_of(model, "bf16", way));
+      CHECK(difference(narrow.losses, one.losses) < roundoffs * 0x1p-8);
+    }
+  }
+}
+
+TEST_CASE("a dry run predicts their memory to the byte, and their calls one by one") {
+  for (const std::string& model : models::compiled_models())
+    for (const Way& way :
+         {Way{}, Way{.mesh = {{"dp", 3}}}, Way{.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2},
+          Way{.mesh = {{"tp", 2}}, .recompute = sw::Recompute::full},
+          Way{.mesh = {{"pp", 2}, {"dp", 2}}, .microbatches = 4},
+          Way{.mesh = {{"pp", 2}}, .schedule = "interleaved", .microbatches = 4},
+          Way{.mesh = {{"pp", 2}},
+          .schedule = "dualpipe",
+          .microbatches = 4,
+          .recompute = sw::Recompute::full},
+          Way{.mesh = {{"cp", 2}}}}) {
+      if (!has_sequences(model) && way.mesh == std::vector<command_line::MeshAxis>{{"cp", 2}})
+        continue;
+      Options options = options_of(model, "fp64", way);
+      options.steps = 3;
+      CHECK(on_ranks(options.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
+              shardwright_test::expect_predicted(
+                  models::dry_run(options, world.rank()), world,
+                  [&](const sw::HostCommunicator& logged, const auto& at_step) {
+                    models::Watch watch;
+                    watch.on_end = [&](const sw::PoolStatistics& pool) { at_step(3, pool); };
+                    static_cast<void>(models::train(logged, options, watch));
+                  },
+                  model + " " + way.text(), findings);
+            }) == "");
+    }
+}
+
+TEST_CASE("a model says what its mesh must be, and the program what it can train") {
+  const auto refused = [](std::initializer_list<const char*> words) {
+    std::vector<const char*> arguments{"train_models"};
+    arguments.insert(arguments.end(), words);
+    const models::ParseResult result = models::parse(static_cast<int>(arguments.size()), arguments.data());
+    CHECK_FALSE(result.options);
+    CHECK(result.exit_code == 2);
+    return result.message;
+  };
+  CHECK_THAT(refused({"--model", "gpt3"}),
+             ContainsSubstring("decoder, encoder, gpt2 or mlp, but it is 'gpt3'; did you mean gpt2?"));
+  CHECK_THAT(refused({"--batch", "10", "--microbatches", "4"}), ContainsSubstring("give --batch 12"));
+  CHECK_THAT(refused({"--batch", "4", "--microbatches", "4", "--mesh", "dp=2"}),
+             ContainsSubstring("fewer rows than there are data ranks, 2"));
+  CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "dualpipe"}), ContainsSubstring("--schedule "));
+  CHECK_THAT(refused({"--mesh", "dp=2,tb=2"}), ContainsSubstring("unknown axis 'tb'"));
+
+  const auto failure = [](const Options& options) {
+    std::vector<std::string> said(static_cast<std::size_t>(options.ranks()));
+    CHECK(on_ranks(options.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
+            std::string& own = said[static_cast<std::size_t>(world.rank())];
+            own = failure_of<sw::InvalidArgument>([&] { static_cast<void>(models::train(world, options)); });
+            findings.expect(!own.empty(), "no sentence");
+          }) == "");
+    return said.back();
+  };
+  Options options = options_of("mlp", "fp32", {});
+  options.zero = 3;
+  CHECK_THAT(failure(options), ContainsSubstring("give --precision fp32 with --zero 0"));
+  CHECK_THAT(failure(options_of("mlp", "fp32", {.mesh = {{"cp", 2}}})),
+             ContainsSubstring("has cp=2 (use dp or tp)"));
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The memory and the calls that a dry run predicts of a training, against the pool's peak and the calls of the
+/// training itself: to the byte, and one by one.
+
+#include "support/ranks.hpp"
+
+#include <shardwright/comm/call_log.hpp>
+#include <shardwright/mesh/buffer_pool.hpp>
+#include <shardwright/train/dry_run.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace shardwright_test {
+
+namespace sw = shardwright;
+
+/// @brief Runs `train(world, at_step)`, where at_step(step, pool) is called on every rank, and expects what was predicted of
+/// this rank up to the last call. Collective.
+template <class Train>
+void expect_predicted(const sw::DryRun& predicted, const sw::HostCommunicator& world,
+                             Train train, const std::string& what,
+                             Findings& findings) {
+  const auto log = std::make_shared<sw::CallLog>();
+  sw::PoolStatistics pool;
+  std::vector<sw::RecordedCall> calls;
+  train(sw::logged(world, log), [&](int, const sw::PoolStatistics& now) {
+    pool = now;
+    calls = log->calls();
+  });
+  const std::string where = what + " rank " + std::to_string(world.rank());
+  findings.expect(pool.peak_bytes > 0 &&
+                      predicted.memory.total() == static_cast<std::int64_t>(pool.peak_bytes),
+                  where, ": ", pool.peak_bytes, " bytes measured, ", predicted.memory.total(), " predicted");
+  findings.expect(predicted.memory.requested() == static_cast<std::int64_t>(pool.requested_at_peak), where,
+                  ": ", pool.requested_at_peak, " bytes asked for at the peak, ",
+                  predicted.memory.requested(), " predicted");
+  const auto [made, wanted] =
+      std::mismatch(calls.begin(), calls.end(), predicted.calls.begin(), predicted.calls.end());
+  const auto text = [](auto at, auto end) {
+    return at == end ? std::string("none") : at->group + " " + sw::detail::text_of(*at);
+  };
+  findings.expect(calls == predicted.calls, where, ": ", calls.size(), " calls made, ",
+                  predicted.calls.size(), " predicted; the first that differ are ", text(made, calls.end()),
+                  " and ", text(wanted, predicted.calls.end()));
+}
+
+} // namespace shardwright_test
