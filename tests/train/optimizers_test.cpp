@@ -228,6 +228,20 @@ TEST_CASE("Lion is its algorithm on every mesh, sharded or not, on host and devi
   check<sw::Lion>({.beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.5, .max_norm = 0.3});
 }
 
+TEST_CASE("matrices decay, vectors do not, nor do biases of several dimensions") {
+  const auto factor = [](const char* name, int tensor_rank) {
+    for (const sw::ParameterGroup& group : sw::decay_matrices())
+      if (group.matches({name, tensor_rank}))
+        return group.weight_decay_factor;
+    return -1.0;
+  };
+  CHECK(factor("layers.3.attention.qkv.weight", 3) == 1);
+  CHECK(factor("layers.3.down", 2) == 1);
+  CHECK(factor("layers.3.norm.gain", 1) == 0);
+  CHECK(factor("layers.3.attention.qkv.bias", 2) == 0);
+  CHECK(factor("bias", 2) == 0);
+}
+
 TEST_CASE("the clip coefficient brings a norm down to the limit and never up, for every optimizer") {
   CHECK(sw::clip_coefficient(0.5, 1.0) == 1.0);
   CHECK(sw::clip_coefficient(4.0, 1.0) == 1.0 / (4.0 + 1e-6));
