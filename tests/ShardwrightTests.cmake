@@ -189,6 +189,12 @@ function(shardwright_source_checks)
   target_link_libraries(shardwright_odr_test PRIVATE shardwright::shardwright)
   shardwright_program_flags(shardwright_odr_test)
   shardwright_add_check(two_units COMMAND shardwright_odr_test)
+
+  add_executable(shardwright_checked_test checked/checked_program.cpp)
+  target_compile_definitions(shardwright_checked_test PRIVATE SHARDWRIGHT_CHECKED)
+  target_link_libraries(shardwright_checked_test PRIVATE shardwright::shardwright)
+  shardwright_program_flags(shardwright_checked_test)
+  shardwright_add_check(checked_build COMMAND shardwright_checked_test)
 endfunction()
 
 # Projects of users: configured, built and run on their own, with the Kokkos of this build.

@@ -243,12 +243,12 @@ TEST_CASE("A block of warps adds what one warp adds") {
   Vector<double> one("one", 3), all("all", 3);
   for (const bool add : {false, true}) {
     detail::SumInOrder<double>{x.data(), x.size(), one.data(), add}(0);
-    detail::SumLosses<float>{loss.data(), targets.data(), 300, one.data() + 1, add}(0);
+    detail::SumLosses<float>{loss.data(), targets.data(), 300, one.data() + 1, add, {}}(0);
     using Sum = detail::SumInOrder<double, 4>;
     sw_test::run_host_blocks(1, Sum::shared_bytes, Sum{x.data(), x.size(), all.data(), add});
     using Losses = detail::SumLosses<float, 4>;
     sw_test::run_host_blocks(1, Losses::shared_bytes,
-                             Losses{loss.data(), targets.data(), 300, all.data() + 1, add});
+                             Losses{loss.data(), targets.data(), 300, all.data() + 1, add, {}});
     for (std::size_t i = 0; i < 3; ++i)
       REQUIRE(std::abs(all(i) - one(i)) < 1e-12 * 300);
     REQUIRE(one(2) == (add ? 2 : 1) * 257.0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/heap_count.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
@@ -11,44 +12,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-// Sanitizers bring an operator new of their own, and end the program where memory runs out.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define UNDER_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define UNDER_SANITIZER 1
-#endif
-#endif
-#ifndef UNDER_SANITIZER
-#define UNDER_SANITIZER 0
-#endif
-
-namespace {
-
-/// Allocations of this thread, so that another rank's do not count; 0 under a sanitizer.
-thread_local std::size_t allocations_here = 0;
-
-} // namespace
-
-#if !UNDER_SANITIZER
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations_here;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size))
-    return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-#endif
 
 namespace {
 
@@ -160,7 +129,7 @@ TEST_CASE("shapes that make no sense are rejected before memory is taken") {
           findings.expect(contains(large, "must fit 63 bits"), large);
           findings.expect(contains(large, "sharded_tensor_test.cpp:"), large);
           findings.expect(mesh.pool_statistics().allocations == 0, "nothing was allocated");
-#if !UNDER_SANITIZER
+#if SHARDWRIGHT_TEST_COUNTS_HEAP
           const std::string memory = message_of<Error>([&] {
             const ShardedTensor<Rows> x(mesh, {1L << 30, 1L << 28});
           });
@@ -169,7 +138,7 @@ TEST_CASE("shapes that make no sense are rejected before memory is taken") {
         }) == "");
 }
 
-#if !UNDER_SANITIZER
+#if SHARDWRIGHT_TEST_COUNTS_HEAP
 TEST_CASE("a rank that runs out of memory says what was expected, and its peers are released") {
   std::string own;
   std::string peer;
@@ -250,11 +219,11 @@ TEST_CASE("transitions that are trivial on a mesh share memory and allocate noth
           const DeviceMesh mesh{world, extent<dp>(1), extent<tp>(1)};
           const ShardedTensor<Layout<2, Shard<0, dp>, Partial<Sum, tp>>> x(mesh, {64, 8});
           const std::size_t blocks = mesh.pool_statistics().allocations;
-          const std::size_t before = allocations_here;
+          const std::size_t before = shardwright_test::heap_allocations();
           const auto a = redistribute<Layout<2, Shard<0, dp, tp>>>(x);
           const auto b = redistribute<Layout<2, Shard<1, tp>>>(a);
           const auto c = redistribute<Whole>(b);
-          const std::size_t after = allocations_here;
+          const std::size_t after = shardwright_test::heap_allocations();
           findings.expect(c.data() == x.data(), "one memory");
           findings.expect(after == before && mesh.pool_statistics().allocations == blocks, "no allocation");
         }) == "");
@@ -289,10 +258,10 @@ TEST_CASE("a steady state allocates nothing") {
           step();
           step();
           const PoolStatistics warm = mesh.pool_statistics();
-          const std::size_t before = allocations_here;
+          const std::size_t before = shardwright_test::heap_allocations();
           for (int i = 0; i < 10; ++i)
             step();
-          const std::size_t after = allocations_here;
+          const std::size_t after = shardwright_test::heap_allocations();
           findings.expect(after == before, after - before, " allocations in ten steps on rank ",
                           world.rank());
           findings.expect(mesh.pool_statistics().allocations == warm.allocations, "the pool grows");

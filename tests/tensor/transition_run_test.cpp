@@ -80,7 +80,7 @@ public:
                        " has no steps");
       out = in;
     } else {
-      detail::TransitionRun<Element, DefaultTarget> run(resources_, bound, shape, in.data(), out.data(),
+      detail::TransitionRun<Element, DefaultTarget> run(resources_, bound, shape, in.data(), out.data(), {},
                                                         SourceLocation::current());
       if (asynchronous) {
         run.start();

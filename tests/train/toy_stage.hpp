@@ -9,12 +9,14 @@
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/train/pass_counter.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/tape.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,7 +70,7 @@ struct ToyStage {
     enter(sw::Pass::forward);
     if (number == 0)
       in.emplace(filled(batch.value));
-    Tensor out = work(sw::FirstPass{}, *in);
+    Tensor out = work(sw::Tape<>().first_pass(), *in);
     saved.in = std::move(in);
     if (number + 1 < stages)
       return out;
@@ -85,7 +87,7 @@ struct ToyStage {
   [[nodiscard]] std::optional<Tensor> input_gradient(std::optional<Tensor> gradient, Saved& saved) {
     enter(sw::Pass::input_gradient);
     if (replays)
-      static_cast<void>(work(sw::Replay{}, *saved.in));
+      static_cast<void>(work(std::nullopt, *saved.in));
     if (number + 1 == stages)
       gradient.emplace(filled(1));
     return handed_back(std::move(gradient), saved);
@@ -115,11 +117,10 @@ struct ToyStage {
 
 private:
   /// What a forward and its replay have in common.
-  template <sw::ForwardPass Pass>
-  [[nodiscard]] Tensor work(Pass pass, const Tensor& in) {
+  [[nodiscard]] Tensor work(std::optional<sw::FirstPass> pass, const Tensor& in) {
     ++work_done;
     const int elements_seen = static_cast<int>(in.local_size());
-    seen.add(pass, {&elements_seen, 1});
+    seen.add(pass, std::span(&elements_seen, 1));
     return times(in, factor());
   }
   void enter(sw::Pass pass) const {

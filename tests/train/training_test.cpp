@@ -9,6 +9,7 @@
 #include "train/small_model.hpp"
 
 #include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/training.hpp>
 #include <shardwright/train/whole_model.hpp>
 
@@ -467,5 +468,40 @@ TEST_CASE("a captured step has blocks of its own, which nothing else gets betwee
           const sw::StepReport report = run.training.settle(batches).value();
           findings.expect(has(report.note, "not captured: collectives between ranks need the host"),
                           report.note);
+        }) == "");
+}
+
+TEST_CASE("a dry run of a device's steps needs no device, reports, and counts its memory") {
+  constexpr int steps = 3;
+  const auto train = [](auto& run, auto& batches) {
+    std::vector<std::int64_t> reported;
+    const auto note = [&](const std::optional<sw::StepReport>& report) {
+      if (report)
+        reported.push_back(report->step);
+      return report.has_value();
+    };
+    for (int step = 0; step < steps; ++step)
+      note(run.training.step(batches, rate));
+    while (note(run.training.settle(batches)))
+      continue;
+    return reported;
+  };
+  CHECK(on_ranks(4, [&](const sw::HostCommunicator& world, Findings& findings) {
+          using Counted = train_test::SmallModel<float, sw::Zero2, sw::Counting<DeviceTarget>>;
+          std::vector<std::int64_t> counted;
+          const sw::DryRun dry =
+              sw::dry_run(world.size(), world.rank(), [&](const sw::HostCommunicator& pretended) {
+                const Mesh mesh = mesh_of(pretended);
+                Run<Counted> run(mesh);
+                Batches<Counted> batches(mesh);
+                counted = train(run, batches);
+              });
+          const Mesh mesh = mesh_of(world);
+          Run<Device> run(mesh);
+          Batches<Device> batches(mesh);
+          findings.expect(train(run, batches) == counted && counted == std::vector<std::int64_t>{1, 2, 3},
+                          "reports");
+          const auto peak = static_cast<std::int64_t>(mesh.pool_statistics<DeviceTarget>().peak_bytes);
+          findings.expect(dry.memory.total() == peak, dry.memory.total(), " bytes counted, ", peak, " measured");
         }) == "");
 }

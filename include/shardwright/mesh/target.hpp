@@ -62,6 +62,11 @@ inline constexpr bool only_counts = requires { typename Execution::counts_for; }
 
 } // namespace detail
 
+/// @brief Whether tensors on a target have shapes alone, in a dry run: kernels of a program's own must not be launched
+/// there.
+template <class Target>
+inline constexpr bool counts_only = detail::only_counts<typename Target::execution_space>;
+
 /// @brief An execution space, a memory space it reaches, and a maker of instances. One whose memory host code
 /// does not reach makes communicators for it: `connect(group, execution)` is collective over a host group and
 /// gives a communicator of the same ranks, ordered with `execution`; and `idle(execution)` says whether what

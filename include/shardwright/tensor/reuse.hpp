@@ -65,7 +65,8 @@ template <class L, class Element, class Target>
                                                              ShardedTensor<L, const Element, Target> right) {
   const auto first = vector_of(left);
   const auto second = vector_of(right);
-  auto out = TensorAccess::shared(right) ? reuse(std::move(left)).out : reuse(std::move(right)).out;
+  auto reused = TensorAccess::shared(right) ? reuse(std::move(left)) : reuse(std::move(right));
+  auto out = std::move(reused.out);
   if (out.local_size() > 0)
     kernels::add(out.execution(), first, second, mutable_vector_of(out));
   return TensorAccess::take<ShardedTensor<L, const Element, Target>>(std::move(out));

@@ -20,12 +20,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Pinned memory beside a device's own, plain memory otherwise.
+/// Pinned memory beside a device's own, plain memory otherwise: a dry run needs no device.
 template <class Target>
 struct SharedSpace {
 #if defined(KOKKOS_ENABLE_CUDA)
-  using type = std::conditional_t<std::is_same_v<typename Target::memory_space, Kokkos::CudaSpace>,
-                                  Kokkos::CudaHostPinnedSpace, typename Target::memory_space>;
+  static constexpr bool pinned = std::is_same_v<typename Target::memory_space, Kokkos::CudaSpace>;
+  using type = std::conditional_t<only_counts<typename Target::execution_space>, Kokkos::HostSpace,
+                                  std::conditional_t<pinned, Kokkos::CudaHostPinnedSpace, typename Target::memory_space>>;
 #else
   using type = typename Target::memory_space;
 #endif

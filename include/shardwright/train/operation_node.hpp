@@ -44,14 +44,24 @@ struct ResultParts<WithState<V, S>> {
   static constexpr bool has_state = true;
 };
 
+/// The forward pass of an operation, with the pass that it is in where it asks for that.
+template <class Operation, class Value>
+[[nodiscard]] auto forward_of(const Operation& operation, SourceLocation where, std::optional<FirstPass> pass, Value x) {
+  if constexpr (requires { operation.forward(where, std::move(x), pass); })
+    return operation.forward(where, std::move(x), pass);
+  else
+    return operation.forward(where, std::move(x));
+}
+
 /// y = operation(x).
 ///
-/// `Operation` has `forward(where, x)`, which gives a tensor, or one with a state; `gradient(y_gradient, x, y)`, with the
-/// state as a fourth argument; and it says which of x and y the gradient reads: of the others it gets the extents.
+/// `Operation` has `forward(where, x)`, which gives a tensor, or one with a state, and takes a third argument, an
+/// optional FirstPass, where it counts; `gradient(y_gradient, x, y)`, with the state as a fourth argument; and it says
+/// which of x and y the gradient reads: of the others it gets the extents.
 template <class Operation, class X>
 class UnaryNode final : public TapeNode {
-  using Parts = ResultParts<decltype(std::declval<const Operation&>().forward(
-      SourceLocation{}, std::declval<typename X::Value>()))>;
+  using Parts = ResultParts<decltype(forward_of(std::declval<const Operation&>(), SourceLocation{},
+                                                std::optional<FirstPass>(), std::declval<typename X::Value>()))>;
   using Result = typename Parts::Value;
   static constexpr bool reads_x = Operation::gradient_reads_input;
   static constexpr bool reads_y = Operation::gradient_reads_output;
@@ -73,12 +83,12 @@ public:
   void forward() override {
     const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     if constexpr (Parts::has_state) {
-      auto made = operation_.forward(where_, x_.read());
+      auto made = forward_of(operation_, where_, tape().first_pass(), x_.read());
       if (y_.wants_gradient() && (tape().replays() || !recomputes()))
         state_.emplace(std::move(made.state));
       y_.set(std::move(made.value));
     } else {
-      y_.set(operation_.forward(where_, x_.read()));
+      y_.set(forward_of(operation_, where_, tape().first_pass(), x_.read()));
     }
   }
 
@@ -281,6 +291,7 @@ namespace operation {
 
 /// @brief The value itself.
 struct Identity {
+  static constexpr std::string_view name = "transition";
   static constexpr bool gradient_reads_input = false;
   static constexpr bool gradient_reads_output = false;
   template <AnyShardedTensor X>

@@ -32,12 +32,13 @@ struct ParameterGroup {
   double learning_rate_factor = 1;
 };
 
-/// @brief The usual groups: matrices decay, vectors such as gains and biases do not; nor do parameters that are
-/// called "bias", which have several dimensions where the result does, such as heads.
+/// @brief The usual groups: matrices decay, vectors such as gains and biases do not; nor do parameters that
+/// are called "bias", which have several dimensions where the result does, such as heads.
 [[nodiscard]] inline std::vector<ParameterGroup> decay_matrices() {
-  return {{.matches = [](const ParameterInfo& parameter) {
-            return parameter.tensor_rank > 1 && !parameter.name.ends_with("bias");
-          }},
+  return {{.matches =
+               [](const ParameterInfo& parameter) {
+                 return parameter.tensor_rank > 1 && !parameter.name.ends_with("bias");
+               }},
           {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
 }
 

@@ -9,6 +9,7 @@
 #include <shardwright/train/tape_core.hpp>
 #include <shardwright/train/var.hpp>
 
+#include <optional>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -74,6 +75,8 @@ public:
   /// @brief Whether data that come to the tape, such as inputs, token ids and targets, are compared between ranks, see
   /// require_equal_inputs(). Training does so in its first step.
   void check_inputs(bool on) { core_->check_inputs(on); }
+  /// @brief What counters ask for: nothing in an evaluation, and nothing once backward passes run.
+  [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept { return core_->first_pass(); }
   /// @brief What the gradients of losses are multiplied with.
   void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
 

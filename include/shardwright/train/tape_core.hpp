@@ -7,6 +7,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/train/batch_origin.hpp>
+#include <shardwright/train/first_pass.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -148,6 +150,11 @@ public:
   }
   /// Whether what runs forward now is a replay.
   [[nodiscard]] bool replays() const noexcept { return replays_; }
+  [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept {
+    if (trains() && !replays())
+      return FirstPass();
+    return std::nullopt;
+  }
 
   /// Whether data that come to the tape are compared between ranks.
   [[nodiscard]] bool checks_inputs() const noexcept { return checks_inputs_; }

@@ -76,6 +76,8 @@ public:
   }
   /// @brief Pool and execution instance of the value.
   [[nodiscard]] detail::TargetResources<Target>& resources() const { return slot().resources(); }
+  /// @brief Whether its microbatch is seen for the first time and trained on; see PassCounter.
+  [[nodiscard]] std::optional<FirstPass> first_pass() const { return tape().first_pass(); }
   /// @brief The tape that it is on; for operations.
   [[nodiscard]] detail::TapeCore& tape() const { return slot().tape(); }
 
