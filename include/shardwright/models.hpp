@@ -32,11 +32,21 @@
 #include <shardwright/nn/sequential.hpp>
 #include <shardwright/nn/token_batch.hpp>
 
+// What checks them, and what predicts their memory and their calls.
+#include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/dry_run.hpp>
+
+// Batches.
+#include <shardwright/tensor/load_rows.hpp>
+
 // Steps of whole and pipelined models.
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/learning_rate.hpp>
+#include <shardwright/train/lion.hpp>
 #include <shardwright/train/model_parts.hpp>
 #include <shardwright/train/pipeline_model.hpp>
+#include <shardwright/train/sgd.hpp>
+#include <shardwright/train/sum_loss.hpp>
 #include <shardwright/train/training.hpp>
 #include <shardwright/train/whole_model.hpp>
 

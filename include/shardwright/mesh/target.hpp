@@ -62,8 +62,8 @@ inline constexpr bool only_counts = requires { typename Execution::counts_for; }
 
 } // namespace detail
 
-/// @brief Whether tensors on a target have shapes alone, in a dry run: kernels of a program's own must not be launched
-/// there.
+/// @brief Whether tensors on a target have shapes alone, in a dry run: kernels of a program's own must not be
+/// launched there.
 template <class Target>
 inline constexpr bool counts_only = detail::only_counts<typename Target::execution_space>;
 

@@ -76,7 +76,8 @@ void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read,
 /// On a device, waits; Uploads with read_rows does not. In a dry run, reads nothing.
 /// @param read, first_row as read_rows
 template <class Tensor, class Read>
-void load_rows([[maybe_unused]] Tensor& tensor, [[maybe_unused]] Read&& read, [[maybe_unused]] std::int64_t first_row = 0) {
+void load_rows([[maybe_unused]] Tensor& tensor, [[maybe_unused]] Read&& read,
+               [[maybe_unused]] std::int64_t first_row = 0) {
   if constexpr (counts_only<typename Tensor::target>) {
     return;
   } else if constexpr (Tensor::target::host_accessible) {

@@ -30,8 +30,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <class... Part>
 struct Parts {};
 
-/// @brief In Parts, a part that a model has `config.*count` times: its layers. A pipeline is cut before, between or after
-/// them. Without a count, the module of <shardwright/nn/sequential.hpp>.
+/// @brief In Parts, a part that a model has as often as a member of its configuration says, `&Config::layers`: its layers.
+/// A pipeline is cut before, between or after them. Without a count, the module of nn/sequential.hpp.
 template <class Part, auto... count>
 class Repeat;
 template <class Part, auto count>
