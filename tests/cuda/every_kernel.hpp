@@ -305,7 +305,8 @@ private:
     const auto out = matrix(shape.tokens(), shape.output_width());
     const auto log_sum_exp = vector(shape.tokens() * shape.heads());
     const auto d_qkv = matrix(shape.tokens(), shape.qkv_width());
-    for (const sw::KeyWindow& window : {sw::full.window, sw::causal.window}) {
+    const sw::KeyWindow windows[] = {sw::full.window, sw::causal.window};
+    for (const sw::KeyWindow& window : windows) {
       const auto block = kernels::AttentionBlock::whole(shape.sequence, {window});
       kernels::attention_forward(execution_, qkv, out, log_sum_exp, shape, block, scale(),
                                  vector(kernels::attention_forward_workspace<Element>(execution_, shape)));

@@ -5,6 +5,7 @@
 /// @brief CUDA graphs of the stream of one rank, for StepGraph.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -37,7 +38,9 @@ public:
   using Captured = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
   using Replayable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExecutable>;
 
-  explicit CudaGraphs(const CudaTarget::execution_space& execution) : execution_(execution) {}
+  /// @param resources of a target of CUDA
+  template <class Target>
+  explicit CudaGraphs(const detail::TargetResources<Target>& resources) : execution_(resources.execution()) {}
 
   void begin() {
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
