@@ -4,6 +4,7 @@
 
 A benchmark starts it once, reads the line that begins with "ready", and then alternates its own steps with this one's:
 for each line "step" or "steps N" that it writes, one or N training steps run here and their seconds come back as a line.
+"products" times the matrix products of the layers' linear layers alone, on memory of their own.
 "profile N" traces N steps and answers with a line "SECONDS NAME" for every kernel, seconds per step, and a line "end".
 "quit", or the end of the input, ends the process. A line "error: ..." says why there is no peer.
 
@@ -188,6 +189,7 @@ class Trainer:
         except (RuntimeError, TypeError):
             self.optimizer, self.fused = torch.optim.AdamW(groups, foreach=True, **settings), False
         self.forward = torch.compile(self.model) if options.compile else self.model
+        self.layer_products = []
         self.generator = torch.Generator().manual_seed(options.seed)
 
     def draw(self):
@@ -231,6 +233,26 @@ class Trainer:
     def step(self):
         return self.steps(1)
 
+    def products(self):
+        """Seconds of the matrix products of the layers' linear layers: forward, input gradient and weight gradient of each."""
+        if not self.layer_products:
+            tokens, device = self.options.batch * self.options.sequence, self.options.device
+            dtype = torch.bfloat16 if self.options.precision in ("bf16", "autocast") else torch.get_default_dtype()
+            for module in self.model.layers.modules():
+                if isinstance(module, nn.Linear):
+                    sizes = (tokens, module.in_features), (module.out_features, module.in_features), (tokens, module.out_features)
+                    x, w, y = (torch.full(size, 0.25, dtype=dtype, device=device) for size in sizes)
+                    self.layer_products.append((x, w, y, torch.empty_like(x), torch.empty_like(w)))
+        self.wait()
+        begin = time.perf_counter()
+        for x, w, y, _, _ in self.layer_products:
+            torch.mm(x, w.t(), out=y)
+        for x, w, y, x_gradient, w_gradient in reversed(self.layer_products):
+            torch.mm(y, w, out=x_gradient)
+            torch.mm(y.t(), x, out=w_gradient)
+        self.wait()
+        return time.perf_counter() - begin
+
     def wait(self):
         if self.options.device == "cuda":
             torch.cuda.synchronize()
@@ -272,12 +294,14 @@ def main():
             break
         if command in ("step", "steps"):
             print(f"{trainer.steps(int(count or 1)):.9f}", flush=True)
+        elif command == "products":
+            print(f"{trainer.products():.9f}", flush=True)
         elif command == "profile":
             for name, seconds in trainer.profile(int(count or 1)).items():
                 print(f"{seconds:.9f} {' '.join(name.split())}")
             print("end", flush=True)
         elif command:
-            print(f"error: unknown command '{command}' (write step, steps N, profile N or quit)", flush=True)
+            print(f"error: unknown command '{command}' (write step, steps N, products, profile N or quit)", flush=True)
             return 2
     return 0
 

@@ -83,6 +83,11 @@ double PyTorchPeer::steps(int count) {
   return std::strtod(read_line().c_str(), nullptr);
 }
 
+double PyTorchPeer::products() {
+  ask("products");
+  return std::strtod(read_line().c_str(), nullptr);
+}
+
 std::map<std::string, double> PyTorchPeer::profile(int count) {
   ask("profile " + std::to_string(count));
   std::map<std::string, double> seconds;

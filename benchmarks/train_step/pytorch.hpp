@@ -26,6 +26,8 @@ public:
   [[nodiscard]] double step() { return steps(1); }
   /// @brief Runs steps one after the other and returns the seconds of all.
   [[nodiscard]] double steps(int count);
+  /// @brief Seconds of the matrix products of its linear layers alone.
+  [[nodiscard]] double products();
   /// @brief Traces steps: the seconds per step of every kernel, by name.
   [[nodiscard]] std::map<std::string, double> profile(int count);
   /// @brief What the peer said of itself, such as its version.

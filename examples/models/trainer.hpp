@@ -44,26 +44,21 @@ struct Rows {
   }
 };
 
-/// @brief Whether a target has neither memory nor kernels: a dry run's.
-template <class Target>
-inline constexpr bool counts_only = sw::detail::only_counts<typename Target::execution_space>;
-
 /// @brief Fills a tensor with a member of the samples of its rows.
 template <class Tensor, class MakeSample, class Values>
 void load(Tensor& tensor, const Rows& rows, MakeSample sample, Values Sample::*member) {
   using Element = typename Tensor::value_type;
-  if constexpr (!counts_only<typename Tensor::target>)
-    sw::load_rows(
-        tensor,
-        [&](std::int64_t row, std::span<Element> to) {
-          const Sample one = sample(rows.number(row));
-          if constexpr (requires { (one.*member).begin(); })
-            std::transform((one.*member).begin(), (one.*member).end(), to.begin(),
-                           [](auto value) { return static_cast<Element>(value); });
-          else
-            to.front() = one.*member;
-        },
-        rows.first);
+  sw::load_rows(
+      tensor,
+      [&](std::int64_t row, std::span<Element> to) {
+        const Sample one = sample(rows.number(row));
+        if constexpr (requires { (one.*member).begin(); })
+          std::transform((one.*member).begin(), (one.*member).end(), to.begin(),
+                         [](auto value) { return static_cast<Element>(value); });
+        else
+          to.front() = one.*member;
+      },
+      rows.first);
 }
 
 /// @brief Ids and targets of a language model.
@@ -165,7 +160,7 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
       sw::AdamW(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}));
   //! [training]
   RunResult result;
-  if constexpr (!counts_only<Target>)
+  if constexpr (!sw::counts_only<Target>)
     if (!options.dump.empty())
       result.initial = gather_parameters(model, mesh, pipeline);
   result.losses.reserve(static_cast<std::size_t>(options.steps));
@@ -191,7 +186,7 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
   //! [loop]
   if (watch.on_end)
     watch.on_end(mesh.template pool_statistics<Target>());
-  if constexpr (!counts_only<Target>) {
+  if constexpr (!sw::counts_only<Target>) {
     result.parameters = gather_parameters(model, mesh, pipeline);
     if (!options.dump.empty() && world.rank() == 0)
       result.data = all_samples(options, sample);
