@@ -194,7 +194,8 @@ int program(sw::HostCommunicator world) {
   options.groups = {
       {.matches = [](const sw::ParameterInfo& parameter) { return parameter.name == "layers.out"; },
        .learning_rate_factor = 0.5},
-      {.matches = [](const sw::ParameterInfo& parameter) { return parameter.tensor_rank > 1; }},
+      {.matches =
+           [](const sw::ParameterInfo& parameter) { return parameter.role == sw::ParameterRole::weight; }},
       {.matches = [](const sw::ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
   sw::Lion lion(options);
   //! [groups]

@@ -151,5 +151,16 @@ TEST_CASE("attention over context ranks names what does not divide") {
                    static_cast<void>(sw::attention(
                        qkv, sw::TokenPositions<sw::ZigZagOrder>(16, 2, mesh.coordinate<cp>()), {2, 8}));
                  });
+          const int rank = mesh.coordinate<cp>();
+          const auto at = [&](int ranks, int which) {
+            return [&, ranks, which] {
+              const sw::TokenPositions<sw::ZigZagOrder> positions(8, ranks, which);
+              static_cast<void>(sw::attention(qkv, positions, {2, 8}));
+            };
+          };
+          const std::string here =
+              "sequence of 8 on rank " + std::to_string(rank) + " of 2, but they are of 8 ";
+          expect((here + "on rank " + std::to_string(1 - rank) + " of 2 (take").c_str(), at(2, 1 - rank));
+          expect((here + "on rank 0 of 1 (take them").c_str(), at(1, 0));
         }) == "");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/failures.hpp"
+#include "support/mimic_target.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
@@ -19,6 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -214,6 +216,47 @@ TEST_CASE("what a program throws comes through, and leaves no dry run behind") {
   });
   CHECK(inner.calls.size() == 1);
   CHECK(outer.calls.size() == 2);
+}
+
+TEST_CASE("a mesh that leaves its dry run does no harm, and one on a counting target needs a dry run") {
+  using Rows = sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>>, float, Counting>;
+  std::optional<sw::DeviceMesh<dp>> mesh;
+  std::optional<Rows> tensor;
+  const sw::DryRun run = sw::dry_run(2, 0, [&](const sw::HostCommunicator& world) {
+    mesh.emplace(world, sw::extent<dp>(2));
+    tensor.emplace(*mesh, Rows::Shape{64, 8});
+  });
+  std::vector<Rows> more;
+  for (std::int64_t rows = 2; rows < 4096; rows *= 2)
+    more.emplace_back(*mesh, Rows::Shape{rows, 8});
+  more.clear();
+  tensor.reset();
+  CHECK(mesh->pool_statistics<Counting>().used_bytes == 0);
+  CHECK(run.memory.requested() == 32 * 8 * 4);
+  mesh.reset();
+
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          using Device = sw::Counting<shardwright_test::MimicTarget>;
+          const sw::DeviceMesh real{world, sw::extent<dp>(2)};
+          const sw::ShardedTensor<sw::Layout<1, sw::Shard<0, dp>>, float, Device> part(real, {6});
+          const std::string said = failure_of<sw::LifecycleError>(
+              [&] { static_cast<void>(sw::redistribute<sw::Layout<1>>(part)); });
+          findings.expect(
+              has(said, "Counting: ranks must meet on a counting target inside of a dry run (call dry_run()"),
+              said);
+        }) == "");
+}
+
+TEST_CASE("memory in a dry run is not of what a program outside of it was at") {
+  const std::string outside = "layers.7";
+  const sw::detail::MemoryOfPart part(outside);
+  const sw::DryRun run = sw::dry_run(1, 0, [&](const sw::HostCommunicator& world) {
+    const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
+    const sw::ShardedTensor<sw::Layout<1>, float, Counting> tensor(mesh, {64});
+  });
+  REQUIRE(run.holders.size() == 1);
+  CHECK(run.holders[0].name.empty());
+  CHECK(sw::detail::memory_purpose().part == outside);
 }
 
 TEST_CASE("ranks whose calls agree show no difference, and a rank that leaves a collective out is found") {

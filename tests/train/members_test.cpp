@@ -6,6 +6,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/dropout.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/tape.hpp>
 
@@ -167,6 +168,75 @@ TEST_CASE("a key of the program's choice replaces that of the name") {
           for (double& each : twice)
             each *= 0.5;
           findings.expect(twice == keyed, "the deviation");
+        }) == "");
+}
+
+TEST_CASE("two parts of one path are named, uses of a tied parameter are one part") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh{world, sw::extent<dp>(1), sw::extent<sw::axis::cp>(1), sw::extent<tp>(1)};
+          struct Alike {
+            Projection left, right;
+            auto members() { return sw::members("w", left, "w", right); }
+          };
+          struct Below { // one path by different ways
+            std::vector<Projection> layers;
+            Projection other;
+            auto members() { return sw::members("layers", layers, "layers.0", other); }
+          };
+          const auto said = [&](auto&& model) {
+            return failure_of<sw::InvalidArgument>([&] { sw::initialize(model, 1, "block"); });
+          };
+          const std::string sentence =
+              "members: every part of a model must have a path of its own, but two have block.";
+          Alike alike{Projection(mesh), Projection(mesh)};
+          findings.expect(has(said(alike), sentence + "w (name them apart"), said(alike));
+          Below below{{}, Projection(mesh)};
+          below.layers.emplace_back(mesh);
+          findings.expect(has(said(below), sentence + "layers.0 "), said(below));
+          findings.expect(!alike.left.weight.initialized(), "before anything has values");
+          struct Tied {
+            sw::TiedParameter<Matrix> in, out;
+            Projection own;
+            auto members() { return sw::members("in", in, "out", out, "table", own); }
+          };
+          sw::SharedParts shared;
+          const auto tie = [&] { return shared.tied<Matrix>("table", [&] { return matrix(mesh); }); };
+          Tied tied{tie(), tie(), Projection(mesh)};
+          sw::initialize(tied.in, 1);
+          findings.expect(
+              has(failure_of<sw::InvalidArgument>([&] { sw::initialize(tied, 1); }), "but two have table "),
+              "a part with the name of a tied parameter");
+        }) == "");
+}
+
+TEST_CASE("a parameter that a GradAccumulator holds stays where it is, and others take their number along") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh{world, sw::extent<dp>(1), sw::extent<sw::axis::cp>(1), sw::extent<tp>(1)};
+          Layer layer(mesh);
+          sw::initialize(layer, 1, "layer");
+          const std::uint64_t number = layer.up.weight.number();
+          findings.expect(number != layer.down.weight.number(), "a number of its own");
+          {
+            const sw::GradAccumulator accumulator(layer);
+            const std::string said =
+                failure_of<sw::LifecycleError>([&] { const Layer moved = std::move(layer); });
+            findings.expect(has(said, "Parameter layer.up: it must stay where it is while a GradAccumulator "
+                                      "holds its gradient (make the model where it stays"),
+                            said);
+            findings.expect(layer.up.weight.initialized() && layer.up.weight.name() == "layer.up",
+                            "nothing has been moved");
+            Matrix other = matrix(mesh);
+            findings.expect(
+                has(failure_of<sw::LifecycleError>([&] { layer.up.weight = std::move(other); }),
+                    "must stay where it is") &&
+                    has(failure_of<sw::LifecycleError>([&] { other = std::move(layer.up.weight); }),
+                        "must stay where it is"),
+                "assignments");
+          }
+          Layer moved = std::move(layer);
+          findings.expect(moved.up.weight.number() == number && layer.up.weight.number() != number,
+                          "the number goes with it");
+          const sw::GradAccumulator again(moved);
         }) == "");
 }
 

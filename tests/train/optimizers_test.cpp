@@ -4,6 +4,8 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
+#include <shardwright/nn/layer_norm.hpp>
+#include <shardwright/nn/linear.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/train/adamw.hpp>
@@ -14,8 +16,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 // Each optimizer against its algorithm, written out in double, on gradients that the test makes up.
@@ -237,9 +242,58 @@ TEST_CASE("matrices decay, vectors do not, nor do biases of several dimensions")
   };
   CHECK(factor("layers.3.attention.qkv.weight", 3) == 1);
   CHECK(factor("layers.3.down", 2) == 1);
+  CHECK(factor("layers.3.debias", 2) == 1);
   CHECK(factor("layers.3.norm.gain", 1) == 0);
   CHECK(factor("layers.3.attention.qkv.bias", 2) == 0);
   CHECK(factor("bias", 2) == 0);
+}
+
+TEST_CASE("biases and gains do not decay, whatever their number of dimensions, and matrices do") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(1)};
+          using Whole3 = sw::Layout<3>;
+          /// A product into heads, whose bias is a matrix, and a norm.
+          struct Heads {
+            sw::BiasedLinear<Whole3, Whole3, sw::ModelPlan<double>> qkv;
+            sw::LayerNorm<sw::Layout<2>, sw::ModelPlan<double>> norm;
+            auto members() { return sw::members("qkv", qkv, "norm", norm); }
+          } heads{{mesh, {6, 2, 12}, sw::Initial::normal(0.3)}, {mesh, 6, 1e-5}};
+          sw::initialize(heads, 1);
+          findings.expect(std::remove_cvref_t<decltype(heads.qkv.bias())>::tensor_rank == 2, "a matrix");
+          sw::OptimizerStates<1> states({"sum"});
+          std::string decaying;
+          sw::for_each_parameter(heads, [&](const auto& parameter) {
+            if (states.of(parameter, sw::decay_matrices()).weight_decay_factor != 0)
+              decaying += parameter.name() + " ";
+          });
+          findings.expect(decaying == "qkv.weight ", decaying);
+        }) == "");
+}
+
+TEST_CASE("what an optimizer keeps goes with the parameter, not with its place") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(1), sw::extent<cp>(1), sw::extent<tp>(1)};
+          using Small = Model<double, sw::DataParallel, sw::DefaultTarget>;
+          sw::AdamW optimizer;
+          const auto states = [&](Small& model) {
+            std::vector<Values> out;
+            optimizer.for_each_state(
+                model.matrix, [&](std::string_view, const auto& state) { out.push_back(whole(state)); });
+            return out;
+          };
+          std::optional<Small> model(std::in_place, mesh);
+          {
+            sw::GradAccumulator accumulator(*model);
+            model->add_gradients(1, 0);
+            add_loss<sw::DefaultTarget>(accumulator, mesh.core(), 1);
+            optimizer.step(*model, accumulator.finish(), 0.1);
+          }
+          const auto kept = states(*model);
+          Small moved = std::move(*model);
+          findings.expect(kept.size() == 2 && states(moved) == kept, "of a model that is moved");
+          model.emplace(mesh);
+          findings.expect(states(*model).empty(), "of another model at the old place");
+        }) == "");
 }
 
 TEST_CASE("the clip coefficient brings a norm down to the limit and never up, for every optimizer") {

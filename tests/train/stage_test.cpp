@@ -9,6 +9,7 @@
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/pipeline_runner.hpp>
+#include <shardwright/train/replica_check.hpp>
 #include <shardwright/train/stage.hpp>
 #include <shardwright/train/whole_model.hpp>
 
@@ -61,9 +62,10 @@ struct Outcome {
 };
 
 /// The model as one.
+template <class Description = Small>
 [[nodiscard]] Outcome train_whole(const sw::HostCommunicator& world, int tensor) {
   const Mesh mesh = small_mesh(world, tensor);
-  using Model = sw::WholeModel<Small>;
+  using Model = sw::WholeModel<Description>;
   Model model(mesh, {}, 3);
   sw::GradAccumulator<Model> accumulator(model);
   sw::AdamW optimizer;
@@ -83,16 +85,17 @@ struct Outcome {
 }
 
 /// The same on a pipeline, whose ranks are a mesh with pp in front of the others.
+template <class Description = Small>
 [[nodiscard]] Outcome train_pipeline(const sw::HostCommunicator& world, int stages, int tensor,
                                      const sw::Schedule& schedule) {
   using sw::axis::pp;
   const sw::DeviceMesh ranks{world, sw::extent<pp>(stages), sw::extent<dp>(world.size() / stages / tensor),
                              sw::extent<tp>(tensor)};
   const Mesh mesh = small_mesh(ranks.communicator<dp, tp>(), tensor);
-  using Model = sw::PipelineModel<Small>;
+  using Model = sw::PipelineModel<Description>;
   Model model(mesh, ranks.communicator<pp>(), schedule.placement(), sw::LayerPartition(3, schedule.stages()),
               {}, 3);
-  sw::PipelineRunner<Model::Stage> runner(ranks.communicator<pp>(), schedule, model.chunks());
+  sw::PipelineRunner<typename Model::Stage> runner(ranks.communicator<pp>(), schedule, model.chunks());
   sw::GradAccumulator<Model> accumulator(model, world);
   sw::AdamW optimizer;
   Outcome out;
@@ -107,6 +110,7 @@ struct Outcome {
     out.losses.push_back(summary.loss.value);
   }
   out.parameters = values_of(model);
+  sw::require_equal_replicas(model, optimizer, world, steps);
   const std::vector<Small::Batch> held_out{small_batch<Small>(mesh, 0, 0)};
   const auto sums = runner.evaluate(held_out);
   out.evaluated = sw::mean_over_mesh(mesh, sums.loss, sums.tokens, world).value;
@@ -172,6 +176,84 @@ struct TiedModel : Small {
     sw::TiedParameter<Table> table_;
   };
   using Parts = sw::Parts<First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
+};
+
+/// One that names what it does not hold.
+struct FalselyTied : TiedModel<true> {
+  class First : public TiedModel<true>::First {
+  public:
+    using TiedModel<true>::First::First;
+    [[nodiscard]] static std::vector<std::string_view> ties(const Config&) { return {"table", "other"}; }
+  };
+  using Parts = sw::Parts<First, sw::Repeat<Small::Layer, &Config::layers>, TiedModel<true>::Last>;
+};
+
+/// Two matrices that the first part and the last one use, in another order.
+struct CrossedTies : Small {
+  using Table = TiedModel<true>::Table;
+  class Part {
+  public:
+    template <class Place>
+    Part(const Place& place, const Config& config)
+        : a(table(place, config, "a")), b(table(place, config, "b")) {}
+    [[nodiscard]] static std::vector<std::string_view> ties(const Config&) { return {"a", "b"}; }
+    sw::TiedParameter<Table> a, b;
+
+  private:
+    template <class Place>
+    static auto table(const Place& place, const Config& config, std::string_view name) {
+      return place.shared.template tied<Table>(name, [&] {
+        return Table(place.mesh, {config.width, config.width}, sw::Initial::normal(0.4));
+      });
+    }
+  };
+  struct First : Part {
+    using Part::Part;
+    auto operator()(sw::Tape<>& tape, const Batch& batch) {
+      return sw::as_var(sw::matmul(sw::matmul(tape.input(batch.x), a), b).template as<Stream>());
+    }
+    auto members() { return sw::members("a", a, "b", b); }
+  };
+  struct Last : Part {
+    using Part::Part;
+    auto operator()(Value x, const Batch& batch) {
+      return sw::mse(sw::matmul(sw::matmul(std::move(x).template as<Tokens>(), b), a), batch.wanted);
+    }
+    auto members() { return sw::members("b", b, "a", a); }
+  };
+  using Parts = sw::Parts<First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
+};
+
+/// The members of its first and its last part have one path.
+struct SameNames : Small {
+  class Last {
+  public:
+    template <class Place>
+    Last(const Place& place, const Config& config)
+        : in_(place.mesh, {config.width, config.width}, sw::Initial::normal(0.4)) {}
+    auto operator()(Value x, const Batch& batch) {
+      return sw::mse(in_(std::move(x).template as<Tokens>()), batch.wanted);
+    }
+    auto members() { return sw::members("in", in_); }
+
+  private:
+    sw::Linear<Tokens, sw::Layout<2>, Plan> in_;
+  };
+  using Parts = sw::Parts<Small::First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
+};
+
+/// One whose losses cannot be had.
+struct Failing : Small {
+  class Last : public Small::Last {
+  public:
+    using Small::Last::Last;
+    auto operator()(Value x, const Batch& batch) {
+      if (batch.faults != nullptr)
+        throw sw::InvalidArgument("no loss");
+      return Small::Last::operator()(std::move(x), batch);
+    }
+  };
+  using Parts = sw::Parts<Small::First, sw::Repeat<Small::Layer, &Config::layers>, Last>;
 };
 
 } // namespace
@@ -242,6 +324,91 @@ TEST_CASE("a part must name its tied parameters, by which other ranks know of th
         sw::WholeModel<TiedModel<true>> model(mesh, {}, 1);
         findings.expect(values_of(model).size() == 7 && values_of(model).count("table") == 1, "one table");
       }) == "");
+}
+
+TEST_CASE("a part that names a tied parameter which it does not hold is named, before others wait for it") {
+  const auto said_of = [](auto make) { return failure_of<sw::InvalidArgument>(make); };
+  CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
+          const std::string said = said_of([&] { const sw::WholeModel<FalselyTied> model(mesh, {}, 1); });
+          findings.expect(
+              has(said, "Stage: a part must hold the tied parameters that it names, but ties(config) of "
+                        "one that does not names other (list that in members()"),
+              said);
+        }) == "");
+}
+
+TEST_CASE("two parts of one path are named, on one rank and on the ranks of a pipeline") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
+          const auto expect = [&](const std::string& said) {
+            findings.expect(has(said, "every part of a model must have a path of its own, but two have in "),
+                            said);
+          };
+          expect(
+              failure_of<sw::InvalidArgument>([&] { const sw::WholeModel<SameNames> model(mesh, {}, 1); }));
+          const auto schedule = sw::make_schedule("1f1b", 2, 4);
+          expect(failure_of<sw::InvalidArgument>([&] {
+            const sw::PipelineModel<SameNames> model(mesh, world, schedule.placement(),
+                                                     sw::LayerPartition(3, 2), {}, 1);
+          }));
+        }) == "");
+}
+
+TEST_CASE(
+    "tied parameters that two parts list in another order train alike as one and under every schedule") {
+  Outcome one;
+  CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
+          one = train_whole<CrossedTies>(world, 1);
+          findings.expect(one.losses.back() < one.losses.front(), "it must learn");
+        }) == "");
+  for (const sw::Schedule& schedule : schedules_of(2))
+    CHECK(on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
+            const Outcome run = train_pipeline<CrossedTies>(world, 2, 1, schedule);
+            findings.expect(difference(run.losses, one.losses) < 1e-12, schedule.name(), ": losses");
+            for (const auto& [name, values] : run.parameters)
+              findings.expect(difference(values, one.parameters.at(name)) < 1e-12, schedule.name(), ": ",
+                              name);
+          }) == "");
+}
+
+TEST_CASE("a model whose GradAccumulator has ended wants another one, and has it") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = small_mesh(world, 1);
+          sw::WholeModel<Small> model(mesh, {}, 3);
+          const auto batch = small_batch<Small>(mesh, 0, 0);
+          const auto pass = [&] { static_cast<void>(model.forward_backward(batch, true)); };
+          for (int i = 0; i < 2; ++i) {
+            const std::string said = failure_of<sw::LifecycleError>(pass);
+            findings.expect(has(said, "Stage: a GradAccumulator must hold the gradients"), said);
+            sw::GradAccumulator accumulator(model);
+            static_cast<void>(failure_of<sw::LifecycleError>([&] { sw::GradAccumulator second(model); }));
+            accumulator.add(model.forward_backward(batch, true));
+            static_cast<void>(accumulator.finish());
+          }
+        }) == "");
+}
+
+TEST_CASE("what memory was for is forgotten with a pass that throws") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = small_mesh(world, 1);
+          {
+            sw::WholeModel<Failing> model(mesh, {}, 3);
+            auto batch = small_batch<Small>(mesh, 0, 0);
+            // Forward, and backward without a GradAccumulator.
+            findings.expect(
+                has(failure_of<sw::LifecycleError>([&] { static_cast<void>(model.forward_backward(batch)); }),
+                    "a GradAccumulator must hold its gradient"),
+                "the backward pass");
+            findings.expect(sw::detail::memory_purpose().part.empty(), sw::detail::memory_purpose().part);
+            int faults = 1;
+            batch.faults = &faults;
+            findings.expect(failure_of<sw::InvalidArgument>(
+                                [&] { static_cast<void>(model.forward_backward(batch)); }) == "no loss",
+                            "the forward pass");
+            findings.expect(sw::detail::memory_purpose().part.empty(), sw::detail::memory_purpose().part);
+          }
+        }) == "");
 }
 
 TEST_CASE("a partition that is not of the model's layers is named") {

@@ -273,6 +273,46 @@ TEST_CASE("a loss scale comes down with an overflow, and changes no bit of what 
         }) == "");
 }
 
+TEST_CASE("a step that throws is the last one, and one whose data cannot be had has not begun") {
+  for (const int ranks : {1, 2, 3})
+    CHECK(on_ranks(ranks, [](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world);
+            Run<Host> run(mesh), plain(mesh);
+            Batches<Host> batches(mesh);
+            static_cast<void>(run.training.step(batches, rate));
+            static_cast<void>(plain.training.step(batches, rate));
+            const std::string unread = failure_of<sw::InvalidArgument>([&] {
+              static_cast<void>(run.training.step(
+                  [](std::int64_t) -> std::span<const Host::Batch> { throw sw::InvalidArgument("no data"); },
+                  rate));
+            });
+            findings.expect(unread == "no data" && run.training.steps() == 1, unread);
+            static_cast<void>(run.training.step(batches, rate));
+            static_cast<void>(plain.training.step(batches, rate));
+            findings.expect(batches.asked() == std::vector<std::int64_t>{0, 0, 1, 1}, "the number stays");
+            findings.expect(weights_of(run.model) == weights_of(plain.model), "the step that is tried again");
+            // The second microbatch does not fit; the gradients of the first are there.
+            const auto odd = [&](std::int64_t step) {
+              std::vector<Host::Batch> out;
+              out.push_back(small_batch<Host>(mesh, step, 0));
+              out.push_back(small_batch<Host>(mesh, step, 1));
+              const Host::Rows longer(mesh, {8, Host::Config().width});
+              out.back().wanted = longer.share();
+              return out;
+            };
+            static_cast<void>(
+                failure_of<sw::InvalidArgument>([&] { static_cast<void>(run.training.step(odd, rate)); }));
+            const auto refused = [&](auto use) {
+              const std::string said = failure_of<sw::LifecycleError>(use);
+              findings.expect(has(said, "Training: a step or an evaluation must not follow one that threw"),
+                              said);
+            };
+            refused([&] { static_cast<void>(run.training.step(batches, rate)); });
+            refused([&] { static_cast<void>(run.training.evaluate(batches(0))); });
+            findings.expect(weights_of(run.model) == weights_of(plain.model), "the weights");
+          }) == "");
+}
+
 TEST_CASE("copies that are not equal any more end the run") {
   const auto outcomes = rank_outcomes::of(4, rank_outcomes::ample, [](const sw::HostCommunicator& world) {
     const Mesh mesh = mesh_of(world);
@@ -398,6 +438,46 @@ TEST_CASE(
           }) == "");
 }
 
+TEST_CASE("batches in a container of the callback's live as long as a device's step needs them") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world);
+          sw::TrainingOptions options;
+          options.non_finite = sw::NonFinite::skip;
+          options.most_skipped = 1;
+          Run<Device> lent(mesh, options), given(mesh, options);
+          Batches<Device> batches(mesh);
+          /// Notes what the pool has done when its batches go.
+          struct Container : std::vector<Device::Batch> {
+            std::function<void()> gone;
+            Container() = default;
+            Container(Container&&) = default;
+            ~Container() {
+              if (gone)
+                gone();
+            }
+          };
+          const auto blocks = [&] { return mesh.pool_statistics<DeviceTarget>().allocations; };
+          std::size_t made = 0, gone = 0;
+          const auto make = [&](std::int64_t step) {
+            Container out;
+            for (int pass = 0; pass < microbatches; ++pass)
+              out.push_back(small_batch<Device>(mesh, step, pass));
+            made = blocks();
+            out.gone = [&] { gone = blocks(); };
+            return out;
+          };
+          static_cast<void>(given.training.step(make, rate));
+          findings.expect(gone > made, "batches go before the first step takes memory");
+          static_cast<void>(lent.training.step(batches, rate));
+          for (int step = 1; step < 4; ++step) {
+            const std::optional<sw::StepReport> left = lent.training.step(batches, rate);
+            const std::optional<sw::StepReport> right = given.training.step(make, rate);
+            findings.expect(left && right && left->loss == right->loss, "the loss of step ", step);
+          }
+          findings.expect(weights_of(lent.model) == weights_of(given.model), "weights");
+        }) == "");
+}
+
 TEST_CASE("a step of a device that ends the run is repeated under watch, and changes nothing") {
   CHECK(
       on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
@@ -502,6 +582,7 @@ TEST_CASE("a dry run of a device's steps needs no device, reports, and counts it
           findings.expect(train(run, batches) == counted && counted == std::vector<std::int64_t>{1, 2, 3},
                           "reports");
           const auto peak = static_cast<std::int64_t>(mesh.pool_statistics<DeviceTarget>().peak_bytes);
-          findings.expect(dry.memory.total() == peak, dry.memory.total(), " bytes counted, ", peak, " measured");
+          findings.expect(dry.memory.total() == peak, dry.memory.total(), " bytes counted, ", peak,
+                          " measured");
         }) == "");
 }

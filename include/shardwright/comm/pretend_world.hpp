@@ -193,8 +193,8 @@ private:
 
 /// @brief Rank `rank` of a world of `ranks` without the others: calls are written to `log` and return at once.
 ///
-/// A rank's own numbers stand for those of all: an all_gather repeats them, a sum multiplies them. Memory of a counting
-/// target is not touched.
+/// A rank's own numbers stand for those of all: an all_gather repeats them, a sum multiplies them by the number of ranks.
+/// Sums of narrow elements, bytes and small integers leave them as they are. Memory of a counting target is not touched.
 /// @throws InvalidArgument for a rank that is not in the world.
 [[nodiscard]] inline HostCommunicator pretend_world(int ranks, int rank, std::shared_ptr<CallLog> log) {
   if (ranks < 1 || rank < 0 || rank >= ranks)

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +60,7 @@ struct Buffer {
 /// Free lists by size.
 class BufferPool {
 public:
-  explicit BufferPool(MeshCore& core) : core_(&core), record_(DryRunRecord::current()) {}
+  explicit BufferPool(MeshCore& core) : core_(&core), record_(DryRunRecord::of_current()) {}
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
   virtual ~BufferPool() = default;
@@ -144,7 +145,7 @@ protected:
 
 private:
   MeshCore* core_;
-  DryRunRecord* record_; // of the dry run that the pool was made in
+  std::shared_ptr<DryRunRecord> record_; // of the dry run that the pool was made in, which a tensor may outlive
   std::array<std::array<Buffer*, pool_size_classes>, 2> free_{}; // the second for private blocks
   std::uint8_t list_ = 0;                                        // that blocks are taken from
   PoolStatistics statistics_;

@@ -5,6 +5,7 @@
 /// @brief A target without storage and kernels: tensors on it have shapes, and the pool counts them.
 
 #include <shardwright/comm/pretend_world.hpp>
+#include <shardwright/core/error.hpp>
 #include <shardwright/mesh/dry_run_record.hpp>
 #include <shardwright/mesh/target.hpp>
 
@@ -36,8 +37,12 @@ struct Counting {
     return detail::pretended_memory(bytes);
   }
   static void deallocate(const execution_space&, const char*, void*, std::size_t) noexcept {}
+  /// @throws LifecycleError outside of a dry run, where nobody writes calls down.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group, const execution_space&) {
-    return detail::pretended_device_group(group, detail::DryRunRecord::current()->log);
+    const detail::DryRunRecord* const record = detail::DryRunRecord::current();
+    if (record == nullptr)
+      throw LifecycleError("Counting: ranks must meet on a counting target inside of a dry run (call dry_run() with the program that makes the mesh, or take the target that it counts for)");
+    return detail::pretended_device_group(group, record->log);
   }
   [[nodiscard]] static bool idle(const execution_space&) noexcept { return true; }
 };

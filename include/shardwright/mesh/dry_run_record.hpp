@@ -93,13 +93,31 @@ private:
   MemoryPurpose before_;
 };
 
-/// What a dry run on this thread has written down so far.
-class DryRunRecord {
+/// Says which part of a model memory is taken for while it lives; the name must live as long.
+class MemoryOfPart {
+public:
+  explicit MemoryOfPart(std::string_view part) noexcept : before_(std::exchange(memory_purpose().part, part)) {}
+  ~MemoryOfPart() { memory_purpose().part = before_; }
+  MemoryOfPart(const MemoryOfPart&) = delete;
+  MemoryOfPart& operator=(const MemoryOfPart&) = delete;
+
+private:
+  std::string_view before_;
+};
+
+/// What a dry run on this thread has written down so far. Pools that were made in it write on for as long as they live,
+/// so they share it.
+class DryRunRecord : public std::enable_shared_from_this<DryRunRecord> {
 public:
   /// The record of the dry run that this thread is in; null outside of one.
   [[nodiscard]] static DryRunRecord*& current() noexcept {
     thread_local DryRunRecord* record = nullptr;
     return record;
+  }
+
+  /// The same to keep.
+  [[nodiscard]] static std::shared_ptr<DryRunRecord> of_current() {
+    return current() == nullptr ? nullptr : current()->weak_from_this().lock();
   }
 
   /// A block was taken; the number under which it is to be given back.

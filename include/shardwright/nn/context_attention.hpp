@@ -12,6 +12,7 @@
 #include <shardwright/train/operation_node.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -27,13 +28,20 @@ template <LayoutType L, class E, class Target, class Order>
 ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
         const kernels::KeyMask& mask, SourceLocation where) {
   const auto [ranks, rank] = sequence_ranks(qkv);
-  if (positions.sequence() != qkv.shape()[1] ||
-      (AttentionOrder<L, Order>::sharded && (positions.ranks() != ranks || positions.rank() != rank)))
+  const bool elsewhere =
+      AttentionOrder<L, Order>::sharded && (positions.ranks() != ranks || positions.rank() != rank);
+  if (positions.sequence() != qkv.shape()[1] || elsewhere) {
+    const auto text = [elsewhere](std::int64_t sequence, int of, int which) {
+      return std::to_string(sequence) +
+             (elsewhere ? " on rank " + std::to_string(which) + " of " + std::to_string(of) : "");
+    };
     reject_operation("attention",
                      "the positions must be those of the input's sequence of " +
-                         std::to_string(qkv.shape()[1]) + ", but they are of " +
-                         std::to_string(positions.sequence()) + " (take them from the batch's token ids)",
+                         text(qkv.shape()[1], ranks, rank) + ", but they are of " +
+                         text(positions.sequence(), positions.ranks(), positions.rank()) +
+                         " (take them from the batch's token ids)",
                      qkv.core(), where);
+  }
   if constexpr (AttentionOrder<L, Order>::value && AttentionOrder<L, Order>::sharded) {
     const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
     if (ranks > 1 && shape.tokens() > 0) {

@@ -253,7 +253,7 @@ public:
   template <class Mesh>
   LayerNorm(const Mesh& mesh, std::int64_t width, double epsilon,
             SourceLocation where = SourceLocation::current())
-      : gain_(mesh, {width}, Initial::ones(), where), bias_(made_bias(mesh, width, where)),
+      : gain_(mesh, {width}, Initial::ones(), ParameterRole::gain, where), bias_(made_bias(mesh, width, where)),
         epsilon_(epsilon) {}
 
   template <detail::TapeOperand X>
@@ -276,7 +276,7 @@ private:
   template <class Mesh>
   [[nodiscard]] static Bias made_bias(const Mesh& mesh, std::int64_t width, SourceLocation where) {
     if constexpr (biased)
-      return Weight(mesh, {width}, Initial{}, where);
+      return Weight(mesh, {width}, Initial{}, ParameterRole::bias, where);
     else
       return {};
   }

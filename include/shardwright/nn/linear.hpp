@@ -82,7 +82,7 @@ public:
   template <class Mesh>
   BiasedLinear(const Mesh& mesh, const typename Product::Matrix::Shape& shape, const Initial& initial,
                SourceLocation where = SourceLocation::current())
-      : product_(mesh, shape, initial, where), bias_(mesh, outputs(shape), Initial::zeros(), where) {}
+      : product_(mesh, shape, initial, where), bias_(mesh, outputs(shape), Initial::zeros(), ParameterRole::bias, where) {}
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {

@@ -219,7 +219,7 @@ public:
 
   template <class Mesh>
   RmsNorm(const Mesh& mesh, std::int64_t width, double epsilon, SourceLocation where = SourceLocation::current())
-      : gain_(mesh, {width}, Initial::ones(), where), epsilon_(epsilon) {}
+      : gain_(mesh, {width}, Initial::ones(), ParameterRole::gain, where), epsilon_(epsilon) {}
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -39,16 +40,22 @@ struct DryRun {
 /// @throws what the program throws; InvalidArgument for a rank that is not in the world.
 template <class Program>
 [[nodiscard]] DryRun dry_run(int ranks, int rank, Program&& program) {
-  detail::DryRunRecord record;
+  const auto record = std::make_shared<detail::DryRunRecord>();
   struct Entered {
-    explicit Entered(detail::DryRunRecord& own) : before(std::exchange(detail::DryRunRecord::current(), &own)) {}
-    ~Entered() { detail::DryRunRecord::current() = before; }
+    explicit Entered(detail::DryRunRecord* own)
+        : before(std::exchange(detail::DryRunRecord::current(), own)),
+          purpose_before(std::exchange(detail::memory_purpose(), {})) {}
+    ~Entered() {
+      detail::DryRunRecord::current() = before;
+      detail::memory_purpose() = purpose_before;
+    }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
     detail::DryRunRecord* before;
-  } const entered(record);
-  std::forward<Program>(program)(pretend_world(ranks, rank, record.log));
-  return {rank, record.peak(), record.holders_at_peak(), record.log->calls(), record.log->groups(), record.flops};
+    detail::MemoryPurpose purpose_before;
+  } const entered(record.get());
+  std::forward<Program>(program)(pretend_world(ranks, rank, record->log));
+  return {rank, record->peak(), record->holders_at_peak(), record->log->calls(), record->log->groups(), record->flops};
 }
 
 /// @brief In a dry run, forgets its calls and operations so far, such as those of a first step; elsewhere does nothing.

@@ -19,6 +19,7 @@
 #include <shardwright/train/step_record.hpp>
 #include <shardwright/train/step_totals.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -79,12 +80,19 @@ public:
   /// @throws LifecycleError where another accumulator holds a parameter's gradient.
   explicit GradAccumulator(Model& model, HostCommunicator ranks = {}) : model_(&model), ranks_(std::move(ranks)) {
     if constexpr (requires { model.for_each_stage(detail::VisitsAnything{}); })
-      model.for_each_stage([this](auto& stage) {
-        hold(stage, groups_.emplace_back());
-        stage.set_gradients(groups_.back());
-      });
+      model.for_each_stage([this](auto& stage) { hold(stage, groups_.emplace_back()); });
     else
       hold(model, groups_.emplace_back());
+    if constexpr (requires { model.for_each_stage(detail::VisitsAnything{}); }) // when nothing throws any more
+      model.for_each_stage([group = groups_.begin()](auto& stage) mutable { stage.set_gradients(*group++); });
+  }
+  /// @brief The model goes on without gradients, until another one holds them.
+  ~GradAccumulator() {
+    if constexpr (requires { model_->for_each_stage(detail::VisitsAnything{}); })
+      model_->for_each_stage([this](auto& stage) {
+        for (const GradientGroup& group : groups_)
+          stage.forget_gradients(group);
+      });
   }
   GradAccumulator(const GradAccumulator&) = delete;
   GradAccumulator& operator=(const GradAccumulator&) = delete;
@@ -158,10 +166,12 @@ public:
       gradient->end_passes();
     detail::MeshCore* const core = core_;
     std::size_t partial_sums = 0;
-    for (const auto& gradient : gradients_) {
-      gradient->finish();
+    for (const auto& gradient : gradients_)
+      gradient->finish_reductions();
+    for (detail::AnyParameterGradient<Target>* const gradient : by_name())
+      gradient->finish_copies();
+    for (const auto& gradient : gradients_)
       partial_sums += gradient->squares_workspace();
-    }
     std::optional<Totals> squares;
     if (core != nullptr)
       sum_squares(squares.emplace(core->template resources<Target>()), partial_sums);
@@ -232,6 +242,18 @@ private:
     });
   }
 
+  /// The gradients in the order of their names: one order on all ranks that hold copies of a parameter.
+  [[nodiscard]] const std::vector<detail::AnyParameterGradient<Target>*>& by_name() {
+    if (by_name_.empty()) { // at the first step, when parameters have their names
+      for (const auto& gradient : gradients_)
+        by_name_.push_back(gradient.get());
+      std::stable_sort(by_name_.begin(), by_name_.end(), [](const auto* left, const auto* right) {
+        return left->parameter().name() < right->parameter().name();
+      });
+    }
+    return by_name_;
+  }
+
   template <LayoutType L>
   void open_microbatch() {
     static_cast<void>(detail::LossOverTokens<Model, L>{});
@@ -259,6 +281,7 @@ private:
   HostCommunicator ranks_;
   std::deque<GradientGroup> groups_; // of each stage
   std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
+  std::vector<detail::AnyParameterGradient<Target>*> by_name_;
   detail::MeshCore* core_ = nullptr; // of the parameters; null for a rank without any
   double loss_ = 0;
   std::int64_t tokens_ = 0;

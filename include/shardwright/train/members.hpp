@@ -6,12 +6,14 @@
 /// counts follow.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
 #include <shardwright/train/parameter.hpp>
 #include <shardwright/train/shared_parts.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -138,6 +140,27 @@ void visit_parameters(Type& part, Visitor& visit) {
   }
 }
 
+/// Says that two parts have one path, by which first values, checkpoints and comparisons of copies know them.
+[[noreturn]] inline void reject_repeated_path(const std::string& path) {
+  throw InvalidArgument("members: every part of a model must have a path of its own, but two have " +
+                        (path.empty() ? "the empty one" : path) +
+                        " (name them apart, also in different parts of a model, or make them one TiedParameter)");
+}
+
+/// The paths of a model's parts, each of which stands for one; uses of a tied parameter are one.
+class DistinctPaths {
+public:
+  /// @throws InvalidArgument for a path that is there already.
+  void add(const std::vector<ListedPart>& parts) {
+    for (const ListedPart& each : parts)
+      if (const auto [at, made] = tied_.try_emplace(each.path, each.tied); !made && !(at->second && each.tied))
+        reject_repeated_path(each.path);
+  }
+
+private:
+  std::map<std::string, bool> tied_; // by path
+};
+
 inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t seed) {
   for (const ListedPart& each : parts)
     if (each.owned)
@@ -176,11 +199,12 @@ void for_each_parameter(Model& model, Visitor&& visit) {
 /// @brief Names every part of a model by its path and draws its initial values, which depend on `seed` and the path: not
 /// on the mesh, nor on which other parts a rank holds. Not collective.
 /// @param path of the model itself; empty for a whole one
-/// @throws LifecycleError for a part that is initialized already.
+/// @throws InvalidArgument where two parts have one path; LifecycleError for a part that is initialized already.
 template <class Model>
 void initialize(Model& model, std::uint64_t seed, const std::string& path = {}) {
   std::vector<detail::ListedPart> parts;
   detail::list_parts(model, path, parts);
+  detail::DistinctPaths().add(parts);
   detail::initialize_parts(parts, seed);
 }
 

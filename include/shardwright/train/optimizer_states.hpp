@@ -6,9 +6,11 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/train/parameter.hpp>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -22,6 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct ParameterInfo {
   std::string_view name; ///< Its path, such as "layers.3.down".
   int tensor_rank = 0;
+  ParameterRole role = ParameterRole::weight;
 };
 
 /// @brief Parameters to which an optimizer applies settings of their own: the first group that matches
@@ -32,12 +35,13 @@ struct ParameterGroup {
   double learning_rate_factor = 1;
 };
 
-/// @brief The usual groups: matrices decay, vectors such as gains and biases do not; nor do parameters that
-/// are called "bias", which have several dimensions where the result does, such as heads.
+/// @brief The usual groups: matrices and tables decay; gains, biases, of any number of dimensions, and other vectors do
+/// not. What is called "bias" is one, also where its module does not say so.
 [[nodiscard]] inline std::vector<ParameterGroup> decay_matrices() {
   return {{.matches =
                [](const ParameterInfo& parameter) {
-                 return parameter.tensor_rank > 1 && !parameter.name.ends_with("bias");
+                 const std::string_view last = parameter.name.substr(parameter.name.rfind('.') + 1);
+                 return parameter.role == ParameterRole::weight && parameter.tensor_rank > 1 && last != "bias";
                }},
           {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
 }
@@ -65,7 +69,7 @@ public:
   template <class P>
   [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups,
                              std::size_t kept = count) {
-    std::unique_ptr<AnyState>& place = states_[&parameter];
+    std::unique_ptr<AnyState>& place = states_[parameter.number()];
     if (place == nullptr) {
       const detail::MemoryFor memory(MemoryKind::optimizer_state);
       auto made = std::make_unique<State<P>>();
@@ -74,7 +78,7 @@ public:
         fill(made->tensors.back(), typename P::main_element(0));
       }
       for (const ParameterGroup& group : groups)
-        if (group.matches({parameter.name(), P::tensor_rank})) {
+        if (group.matches({parameter.name(), P::tensor_rank, parameter.role()})) {
           made->weight_decay_factor = group.weight_decay_factor;
           made->learning_rate_factor = group.learning_rate_factor;
           break;
@@ -87,7 +91,7 @@ public:
   /// @brief Calls visit(name, tensor) for what a parameter has; nothing before its first use.
   template <class P, class Visitor>
   void visit(const P& parameter, Visitor&& visitor) {
-    const auto found = states_.find(&parameter);
+    const auto found = states_.find(parameter.number());
     if (found == states_.end())
       return;
     auto& tensors = static_cast<State<P>&>(*found->second).tensors;
@@ -97,7 +101,8 @@ public:
 
 private:
   std::array<std::string_view, count> names_;
-  std::unordered_map<const void*, std::unique_ptr<AnyState>> states_; // by parameter
+  // By the parameter's number: another one may come to lie where it was.
+  std::unordered_map<std::uint64_t, std::unique_ptr<AnyState>> states_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -17,6 +17,7 @@
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/initial.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -61,6 +62,13 @@ protected:
   ~NamedPart() = default;
 };
 
+/// @brief What a parameter does in its operation, whatever its shape: the bias of a product into heads is no vector.
+enum class ParameterRole : std::uint8_t {
+  weight, ///< A matrix of a product, or a table.
+  gain,   ///< A value is multiplied with it, element by element.
+  bias    ///< It is added to a value.
+};
+
 /// @brief What does not depend on a parameter's type.
 class ParameterBase : public NamedPart {
 public:
@@ -85,9 +93,9 @@ public:
   [[nodiscard]] bool first_use(std::uint64_t recording) noexcept {
     return std::exchange(recording_, recording) != recording;
   }
-  /// @brief How many stages of this rank add to the gradient; each gives a last pass once in a step.
-  void set_contributors(int stages) noexcept { contributors_ = stages; }
-  [[nodiscard]] int contributors() const noexcept { return contributors_; }
+  /// @brief Says that several stages of this rank add to the gradient, so that only the end of a step's passes completes it.
+  void complete_with_step() noexcept { completes_with_step_ = true; }
+  [[nodiscard]] bool completes_with_step() const noexcept { return completes_with_step_; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
   void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
   /// @brief Those ranks; without a group where there are none.
@@ -95,19 +103,58 @@ public:
   /// @brief Whether this rank's copy is the one that stands for all.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
 
+  /// @brief What it does in its operation.
+  [[nodiscard]] ParameterRole role() const noexcept { return role_; }
+  /// @brief A number that no other parameter of this process has or had; it goes with the parameter where that is moved.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+
 protected:
-  ParameterBase(std::string name, SourceLocation where) : name_(std::move(name)), where_(where) {}
-  ParameterBase(ParameterBase&&) = default;
-  ParameterBase& operator=(ParameterBase&&) = default;
+  ParameterBase(std::string name, SourceLocation where, ParameterRole role = ParameterRole::weight)
+      : name_(std::move(name)), where_(where), role_(role) {}
+  /// Before anything of the parameter is moved. @throws LifecycleError where a gradient belongs to it.
+  ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
+      : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_), copies_(std::move(other.copies_)),
+        number_(std::exchange(other.number_, next_number())), recording_(std::exchange(other.recording_, 0)),
+        completes_with_step_(std::exchange(other.completes_with_step_, false)) {}
+  ParameterBase& operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
+    static_cast<void>(movable());
+    static_cast<void>(other.movable());
+    if (this == &other)
+      return *this;
+    name_ = std::move(other.name_);
+    where_ = other.where_;
+    role_ = other.role_;
+    copies_ = std::move(other.copies_);
+    number_ = std::exchange(other.number_, next_number());
+    recording_ = std::exchange(other.recording_, 0);
+    completes_with_step_ = std::exchange(other.completes_with_step_, false);
+    return *this;
+  }
   ~ParameterBase() = default;
+
+  /// Says whether a gradient belongs to it, which knows it by its place.
+  void stay(bool on) noexcept { stays_ = on; }
 
   std::string name_;
   SourceLocation where_;
 
 private:
+  [[nodiscard]] ParameterBase& movable() {
+    if (stays_)
+      throw LifecycleError("Parameter " + name_ + ": it must stay where it is while a GradAccumulator holds its gradient (make the model where it stays, or move it before the GradAccumulator is made)");
+    return *this;
+  }
+  [[nodiscard]] static std::uint64_t next_number() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+  }
+
+  ParameterRole role_;
   HostCommunicator copies_;
-  int contributors_ = 1;
+  std::uint64_t number_ = next_number();
   std::uint64_t recording_ = 0;
+  bool completes_with_step_ = false;
+  bool stays_ = false;
 };
 
 /// @brief A parameter that operations read in layout `Compute` and whose gradient propagation gives in layout
@@ -170,7 +217,12 @@ public:
   template <class Mesh>
   Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial,
             SourceLocation where = SourceLocation::current())
-      : ParameterBase({}, where), resources_(&mesh.core().template resources<Target>()), initial_(initial),
+      : Parameter(mesh, shape, initial, ParameterRole::weight, where) {}
+  /// @brief The same of a gain or a bias, which optimizers may treat otherwise: see decay_matrices().
+  template <class Mesh>
+  Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial, ParameterRole role,
+            SourceLocation where = SourceLocation::current())
+      : ParameterBase({}, where, role), resources_(&mesh.core().template resources<Target>()), initial_(initial),
         stored_(detail::TensorAccess::outline<Stored>(mesh.core(), shape)) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
     detail::check_shape(shape, sizeof(main_element), where);
@@ -184,8 +236,9 @@ public:
       : ParameterBase(std::move(name), where), resources_(&weights.resources()), master_(master_of(weights)),
         stored_(convert<Element>(std::move(weights))) {}
 
-  Parameter(Parameter&&) = default;
-  Parameter& operator=(Parameter&&) = default;
+  /// @throws LifecycleError while a GradAccumulator holds the gradient of either.
+  Parameter(Parameter&&) = default;            // NOLINT(performance-noexcept-move-constructor)
+  Parameter& operator=(Parameter&&) = default; // NOLINT(performance-noexcept-move-constructor)
 
   /// @brief Gives a parameter of the first constructor its name and values. Not collective.
   /// @throws LifecycleError on a second call.
@@ -246,6 +299,7 @@ public:
     if (gradient != nullptr && gradient_ != nullptr)
       throw LifecycleError("Parameter " + name_ + ": one GradAccumulator must hold its gradient, but there is a second one (let the first end)");
     gradient_ = gradient;
+    stay(gradient != nullptr);
   }
 
   /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.

@@ -30,9 +30,17 @@ public:
 
   /// Says that the step has no more passes. Collective as end_pass.
   virtual void end_passes() = 0;
-  /// Waits for the reductions, or runs them, and sums over the copies.
+  /// Waits for the reductions, or runs them.
   /// @throws LifecycleError where no gradient was accumulated.
-  virtual void finish() = 0;
+  virtual void finish_reductions() = 0;
+  /// Sums what they left over the copies, and makes it the finished gradient. Collective over the copies, so for all
+  /// parameters in one order on all ranks that hold copies, whatever the order of their models.
+  virtual void finish_copies() = 0;
+  /// Both, of one parameter.
+  void finish() {
+    finish_reductions();
+    finish_copies();
+  }
   /// Gives the memory back to the pool; reductions under way are waited for.
   virtual void drop() = 0;
 
@@ -75,7 +83,8 @@ public:
   /// Says that a pass has added its raw gradients: a reduction starts where it is due, which runs while the caller goes
   /// on. Collective then, in one order on all ranks of the mesh.
   void end_pass() {
-    if (group_.last_pass() && ++contributions_ == this->parameter().contributors())
+    // Of several stages each has its own last pass, and the group is that of one of them.
+    if (group_.last_pass() && !this->parameter().completes_with_step())
       complete_ = true;
     if (complete_ || each_pass_)
       reduce_raw();
@@ -84,13 +93,16 @@ public:
     complete_ = true;
     reduce_raw();
   }
-  void finish() final {
+  void finish_reductions() final {
     end_passes();
     buckets_.finish();
     const ParameterBase& parameter = this->parameter();
     if (!sums_[1])
       throw LifecycleError("Parameter " + parameter.name() + ": a step must give every parameter a gradient, but this one, made at " + parameter.where().text() + ", got none (use it in the model, or leave it out of members())");
-    if (parameter.copies().valid() && parameter.copies().size() > 1)
+  }
+  void finish_copies() final {
+    const HostCommunicator& copies = this->parameter().copies();
+    if (copies.valid() && copies.size() > 1)
       sum_over_copies();
     keep(std::move(sums_[1]));
   }
@@ -99,7 +111,6 @@ public:
       buckets_.finish();
     let_go();
     sums_ = {};
-    contributions_ = 0;
     complete_ = false;
     raw_non_finite_ = 0;
   }
@@ -205,7 +216,6 @@ private:
   bool each_pass_;
   bool watched_ = false;
   bool complete_ = false;
-  int contributions_ = 0;
   int under_way_ = 0; // gradients in buckets
   std::int64_t raw_non_finite_ = 0;
 };

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,7 +40,8 @@ public:
   /// @param mesh the mesh of this rank's stages, without the pipeline's axis
   /// @param layers which of the model's layers, its repeated parts, each stage holds; what stands before them belongs to
   /// the first stage, what stands behind them to the last
-  /// @throws InvalidArgument where the sizes do not fit one another, the mesh or the partition.
+  /// @throws InvalidArgument where the sizes do not fit one another, the mesh or the partition, or where two parts have one
+  /// path.
   template <class Mesh>
   PipelineModel(const Mesh& mesh, HostCommunicator ranks, const StagePlacement& placement, const LayerPartition& layers,
                 const Config& config, std::uint64_t seed)
@@ -54,7 +56,8 @@ public:
     for (const auto& [number, chunk] : order_)
       stages_[static_cast<std::size_t>(chunk)] =
           std::make_unique<Stage>(mesh, config, seed, units_of(layers, number), shared_);
-    count_contributors();
+    require_distinct_paths(ranks);
+    mark_shared_gradients();
     join_copies(ranks, placement, layers);
   }
 
@@ -113,16 +116,27 @@ private:
             visit(*stage, each);
   }
 
+  /// A stage knows its own parts alone; those of others may lie on other ranks.
+  /// @throws InvalidArgument on all ranks where two parts of the model have one path.
+  void require_distinct_paths(const HostCommunicator& ranks) const {
+    std::vector<std::string> own; // paths and the stages that have them
+    for (const auto& [number, chunk] : order_)
+      for (const auto& unit : stages_[static_cast<std::size_t>(chunk)]->parts())
+        for (const detail::ListedPart& each : unit)
+          own.insert(own.end(), {each.path, each.tied ? "tied" : std::to_string(number)});
+    std::map<std::string, std::string> stage_of;
+    for (const std::vector<std::string>& texts : gather_texts(ranks, own))
+      for (std::size_t i = 0; i < texts.size(); i += 2)
+        if (stage_of.try_emplace(texts[i], texts[i + 1]).first->second != texts[i + 1])
+          detail::reject_repeated_path(texts[i]);
+  }
+
   /// A tied parameter gets a last pass from every stage of this rank that holds it.
-  void count_contributors() const {
-    std::vector<std::pair<const ParameterBase*, const Stage*>> known;
+  void mark_shared_gradients() const {
+    std::map<const ParameterBase*, const Stage*> first;
     for_each_tied([&](const Stage& stage, const detail::ListedPart& tied) {
-      const std::pair<const ParameterBase*, const Stage*> use{tied.parameter, &stage};
-      if (std::find(known.begin(), known.end(), use) != known.end())
-        return;
-      if (std::any_of(known.begin(), known.end(), [&](const auto& each) { return each.first == use.first; }))
-        tied.parameter->set_contributors(tied.parameter->contributors() + 1);
-      known.push_back(use);
+      if (first.try_emplace(tied.parameter, &stage).first->second != &stage)
+        tied.parameter->complete_with_step();
     });
   }
 

@@ -14,7 +14,6 @@
 #include <shardwright/train/input_check.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -96,15 +95,24 @@ public:
   std::vector<Name> names;
 };
 
-/// A number that all meshes with copies of a parameter share. Collective over the copies.
-template <class P>
-[[nodiscard]] std::uint64_t origin_of(P& parameter) {
-  HostCommunicator mesh = parameter.stored().core().world();
-  std::array<std::uint64_t, 1> origin{static_cast<std::uint64_t>(mesh.world_rank(0))};
-  HostCommunicator copies = parameter.copies();
-  if (copies.valid())
-    copies.broadcast(std::span<std::uint64_t>(origin), 0);
-  return origin[0];
+/// Numbers that all meshes with copies of a parameter share, in the order of the model. Collective over the copies, by name:
+/// ranks that hold copies may hold them in another order.
+template <ParameterSet Model>
+[[nodiscard]] std::vector<std::uint64_t> origins_of(Model& model) {
+  std::vector<std::uint64_t> out;
+  std::vector<std::pair<const ParameterBase*, std::size_t>> by_name;
+  for_each_parameter(model, [&](auto& parameter) {
+    by_name.emplace_back(&parameter, out.size());
+    out.push_back(static_cast<std::uint64_t>(parameter.stored().core().world().world_rank(0)));
+  });
+  std::stable_sort(by_name.begin(), by_name.end(),
+                   [](const auto& left, const auto& right) { return left.first->name() < right.first->name(); });
+  for (const auto& [parameter, place] : by_name) {
+    HostCommunicator copies = parameter->copies();
+    if (copies.valid())
+      copies.broadcast(std::span<std::uint64_t>(&out[place], 1), 0);
+  }
+  return out;
 }
 
 } // namespace detail
@@ -121,8 +129,10 @@ template <ParameterSet Model, class Optimizer>
 [[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, Optimizer& optimizer,
                                                                const HostCommunicator& ranks) {
   detail::BlockHashes own;
+  const std::vector<std::uint64_t> origins = detail::origins_of(model);
+  auto next = origins.begin();
   for_each_parameter(model, [&](auto& parameter) {
-    const std::uint64_t origin = detail::origin_of(parameter);
+    const std::uint64_t origin = *next++;
     own.add(parameter.name(), "weights", origin, parameter.stored());
     optimizer.for_each_state(parameter, [&](std::string_view name, const auto& state) {
       own.add(parameter.name(), std::string(name), origin, state);

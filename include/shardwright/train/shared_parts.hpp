@@ -17,8 +17,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A parameter that several parts of a model use under one name, such as an input table that is the output table.
 ///
-/// Its gradient is the sum over all uses. Where two stages of a rank hold it, it is one object; where two ranks of a
-/// pipeline do, their copies begin equal and have one gradient.
+/// Its gradient is the sum over all uses. Where two stages of a rank hold it, it is one object, whose gradient is reduced
+/// when all passes of a step are over; where two ranks of a pipeline do, their copies begin equal and have one gradient.
 template <class P>
 class TiedParameter {
 public:

@@ -117,6 +117,8 @@ public:
 
   /// @brief Makes the parts, names them and draws their initial values, which depend on the seed alone: not on the mesh or
   /// the range. Not collective.
+  /// @throws InvalidArgument where two parts have one path, or where ties(config) of a part does not name the tied parameters
+  /// that it holds.
   template <class Mesh>
   Stage(const Mesh& mesh, const Config& config, std::uint64_t seed, detail::UnitRange units, SharedParts& shared)
       : resources_(&mesh.core().template resources<target>()), config_(config), units_(units),
@@ -126,11 +128,13 @@ public:
       holder.make(ModelPlace<Mesh>{mesh, shared}, config, first, units);
       first += std::remove_reference_t<decltype(holder)>::count(config);
     });
+    detail::DistinctPaths paths;
     holders_.each([&](auto& holder, auto) {
       holder.visit([&](auto& part, std::size_t number) {
         std::vector<detail::ListedPart>& parts = parts_.emplace_back();
         names_.push_back(holder.name(number));
         detail::list_parts(part, names_.back(), parts);
+        paths.add(parts);
         require_ties(parts, detail::ties_of<std::remove_reference_t<decltype(part)>>(config));
         detail::initialize_parts(parts, seed);
       });
@@ -209,8 +213,12 @@ public:
   /// @brief What its units hold, tied parameters of other stages of the rank among them.
   [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
 
-  /// @brief Where its gradients are reduced; GradAccumulator says so.
+  /// @brief Where its gradients are reduced; GradAccumulator says so, and when that ends.
   void set_gradients(GradientGroup& gradients) noexcept { gradients_ = &gradients; }
+  void forget_gradients(const GradientGroup& gradients) noexcept {
+    if (gradients_ == &gradients)
+      gradients_ = nullptr;
+  }
   /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start part by part.
   void begin_last_gradients() { gradients().begin_last_pass(); }
   /// @brief Says that this pass is over: what is left in the buckets sets off.
@@ -239,12 +247,16 @@ public:
   /// @}
 
 private:
-  /// Other ranks know of a tied parameter by its part's ties().
+  /// Other ranks know of a tied parameter by its part's ties(), and wait for whom it names.
   static void require_ties(const std::vector<detail::ListedPart>& parts, const std::vector<std::string_view>& known) {
     for (const detail::ListedPart& each : parts)
       if (each.tied && std::find(known.begin(), known.end(), each.path) == known.end())
         throw InvalidArgument("Stage: a part must name its tied parameters, but ties(config) of the one that holds " + each.path +
                               " does not (add `static std::vector<std::string_view> ties(const Config&)` to it)");
+    for (const std::string_view name : known)
+      if (std::none_of(parts.begin(), parts.end(), [&](const auto& each) { return each.tied && each.path == name; }))
+        throw InvalidArgument("Stage: a part must hold the tied parameters that it names, but ties(config) of one that does not names " +
+                              std::string(name) + " (list that in members() as a TiedParameter, or leave it out of ties)");
   }
 
   /// Calls visit(place of the part in the model, part, unit of this stage).
@@ -284,7 +296,7 @@ private:
       if (marked)
         tape.core().template record<detail::UnitMark<Stage>>(*this, unit, true);
       {
-        detail::memory_purpose().part = names_[unit];
+        const detail::MemoryOfPart memory(names_[unit]);
         const detail::UnitUse<Stage> use(*this, unit, false);
         if constexpr (place == 0) {
           stream.emplace(part(tape, batch));
@@ -296,7 +308,6 @@ private:
             stream.emplace(std::move(out));
         }
       }
-      detail::memory_purpose().part = {};
       if (marked)
         tape.core().template record<detail::UnitMark<Stage>>(*this, unit, false);
     });
@@ -308,6 +319,7 @@ private:
   }
 
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved, detail::GradientPass pass) {
+    const detail::MemoryOfPart memory{std::string_view()}; // of no part again, also after a pass that throws inside of one
     if (!holds_last_)
       saved.out->give(std::move(gradient).value(), SourceLocation{});
     saved.tape.core().backward(pass);

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Steps of training, one after the other: gradients, guard, optimizer and report, on hosts and on devices.
 
+#include <shardwright/core/error.hpp>
 #include <shardwright/mesh/step_capture.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
@@ -124,6 +125,7 @@ struct StepsUnderWay {
 /// On a host, `step` returns when the step is done. On a device it returns when the step is enqueued, with the report of the
 /// one before; `settle` waits for the rest. A step whose loss or gradients are not finite is repeated under watch, so that
 /// the rank whose gradients they are is named, and then skipped or the end of the run, by choice. All ranks decide alike.
+/// A step or an evaluation that throws is the last one: other ranks may stand at another place of it.
 /// @tparam Model WholeModel or PipelineModel
 template <class Model, class Optimizer = AdamW>
 class Training {
@@ -154,30 +156,42 @@ public:
   /// @brief Carries out the next step.
   ///
   /// Collective. On a device whose steps are captured, batches must lie in the same memory in every step.
-  /// @param batches called with the number of a step, from 0: its microbatches; called again where a step is repeated
+  /// @param make_batches called with the number of a step, from 0: its microbatches, a span or a container that is kept
+  /// until they have run. A device calls it again for a step that ends the run; a host repeats a step with what it has.
+  /// A step that it throws in has not begun.
   /// @return what is known of a step by then: on a host of this one, on a device of the one before
-  /// @throws NonFiniteStep on every rank where the run must end.
+  /// @throws NonFiniteStep on every rank where the run must end; LifecycleError after a step or an evaluation that threw.
   template <class MakeBatches>
-  [[nodiscard]] std::optional<StepReport> step(MakeBatches&& batches, double learning_rate) {
+  [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate) {
+    require_whole();
+    auto&& made = make_batches(steps_);
+    const Batches batches(made);
     const std::int64_t number = steps_++;
-    if (number < 2)
-      model_.for_each_stage([&](auto& stage) { stage.check_inputs(options_.check_inputs && number == 0); });
-    if constexpr (on_host)
-      return host_step(number, Batches(batches(number)), learning_rate);
-    else
-      return device_step(number, batches, learning_rate);
+    return whole([&]() -> std::optional<StepReport> {
+      if (number < 2)
+        model_.for_each_stage([&](auto& stage) { stage.check_inputs(options_.check_inputs && number == 0); });
+      if constexpr (on_host)
+        return host_step(number, batches, learning_rate);
+      else
+        return device_step(number, batches, make_batches, learning_rate);
+    });
   }
   /// @brief The next report of a step that is still under way on a device; nothing where there is none.
+  /// @param make_batches as step's
   template <class MakeBatches>
-  [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& batches) {
+  [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& make_batches) {
     if constexpr (!on_host)
       if (device_.reports.pending() > 0)
-        return take_report(batches);
+        return whole([&] { return take_report(make_batches); });
     return std::nullopt;
   }
 
   /// @brief The summed loss of this rank's batches, without gradients. Collective.
-  [[nodiscard]] auto evaluate(Batches batches) { return runner_.evaluate(batches); }
+  /// @throws LifecycleError after a step or an evaluation that threw.
+  [[nodiscard]] auto evaluate(Batches batches) {
+    require_whole();
+    return whole([&] { return runner_.evaluate(batches); });
+  }
   /// @brief The mean loss per token of all ranks. Collective.
   template <class Loss>
   [[nodiscard]] MeanLoss mean(const Loss& sums) const {
@@ -209,6 +223,21 @@ private:
       loss_scale_.emplace(*options.loss_scale);
     else
       model.set_loss_scale(device_.loss_scale.emplace(mesh, *options.loss_scale).scale());
+  }
+
+  /// Carries out what must not end half-way.
+  template <class Work>
+  [[nodiscard]] auto whole(const Work& work) {
+    broken_ = true;
+    auto out = work();
+    broken_ = false;
+    return out;
+  }
+  /// What is left of the gradients of a step that threw cannot be dropped without the other ranks, whose reductions may be
+  /// at another place: the next collective would join what does not belong together.
+  void require_whole() const {
+    if (broken_)
+      throw LifecycleError("Training: a step or an evaluation must not follow one that threw, as ranks may be at different places of it (end the program, or make model and Training anew from a checkpoint)");
   }
 
   /// Forwards and backwards of the batches, and the reductions.
@@ -262,8 +291,8 @@ private:
 
   /// Sends the step off. The host stays one step ahead of the device, save where the next step forgets this one's timeline.
   template <class MakeBatches>
-  [[nodiscard]] std::optional<StepReport> device_step(std::int64_t number, MakeBatches& make_batches, double learning_rate) {
-    const Batches batches(make_batches(number));
+  [[nodiscard]] std::optional<StepReport> device_step(std::int64_t number, Batches batches, MakeBatches& make_batches,
+                                                      double learning_rate) {
     optimizer_.template set_learning_rate<Target>(core_->template resources<Target>(), learning_rate);
     // What a captured step takes is written by every replay: nothing else may get it in between.
     const detail::PrivateBlocks blocks(core_->template resources<Target>(), device_.graph.obstacle().empty());
@@ -310,7 +339,8 @@ private:
       static_cast<void>(device_.reports.take());
     accumulator_.restart();
     const WatchRawGradients<Model> watch(accumulator_);
-    static_cast<void>(gradients(Batches(make_batches(number))).read());
+    auto&& made = make_batches(number);
+    static_cast<void>(gradients(Batches(made)).read());
     guard_.end_run(accumulator_, number + 1, device.skipped);
   }
 
@@ -325,6 +355,7 @@ private:
   std::optional<DynamicLossScale> loss_scale_;
   std::conditional_t<on_host, detail::NoStepsUnderWay, detail::StepsUnderWay<Target>> device_;
   std::int64_t steps_ = 0;
+  bool broken_ = false; // something threw, or runs
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
