@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/small_training.hpp"
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/train/stage.hpp>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -141,4 +143,20 @@ TEST_CASE("stages that a decoder is cut into give its loss and gradients, whatev
                 }
               }
           }) == "");
+}
+
+TEST_CASE("a stage does not make up the place in the run of a batch that drops elements") {
+  CHECK(on_ranks(2, [&](sw::HostCommunicator world, Findings& findings) {
+          nn_test::Problem problem;
+          problem.config = nn_test::config_of_four();
+          problem.config.dropout = 0.1;
+          const std::string said = shardwright_test::failure_of<sw::LifecycleError>([&] {
+            static_cast<void>(run(world, problem, {0, 1}, Order::microbatch_by_microbatch));
+          });
+          findings.expect(
+              shardwright_test::has(
+                  said, "dropout: a tape in training must know where its microbatch stands in the run") &&
+                  shardwright_test::has(said, "or the batch of a stage a member `origin`"),
+              said);
+        }) == "");
 }

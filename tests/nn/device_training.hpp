@@ -76,9 +76,9 @@ template <class Layouts, class Element, class Target>
         uploads.upload(2 * pass * part, ids);
         uploads.upload((2 * pass + 1) * part, targets);
       }
-      batches.push_back({ids.share(),
-                         targets.share(),
-                         {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(first)}});
+      batches.push_back(
+          {ids.share(), targets.share(),
+           sw::BatchOrigin{static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(first)}});
     }
     if constexpr (!counts_only<Target>)
       uploads.flip();

@@ -9,6 +9,8 @@
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/members.hpp>
 #include <shardwright/train/recompute.hpp>
 #include <shardwright/train/sum_loss.hpp>
 
@@ -184,4 +186,49 @@ TEST_CASE("the tape's loss scale multiplies the gradients of losses and not thei
                                 sw::TokenCount<sw::Layout<0>>{1});
           });
         }) == "");
+}
+
+TEST_CASE("the head's weight gradient in a later pass has its input, which is computed again") {
+  for (const Extents extents : {Extents{1, 1}, {2, 1}, {2, 2}})
+    CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, extents);
+            using Hidden = sw::Layout<2, sw::Shard<0, dp>>;
+            using Table = sw::Layout<2, sw::Shard<0, tp>>;
+            using Scores = sw::MatmulLayout<Hidden, Table, sw::MatmulForm::right_transposed>;
+            using Raw = sw::MatmulLayout<sw::Gradient<Scores>, Hidden, sw::MatmulForm::left_transposed>;
+            struct Head {
+              sw::Parameter<Table, Raw, double> table;
+              auto members() { return sw::members("table", table); }
+            };
+            Head head{{"table", random_tensor<Table>(mesh, {vocabulary, 4}, 3)}};
+            sw::GradAccumulator accumulator(head);
+            const auto x = random_tensor<Hidden>(mesh, {tokens, 4}, 2);
+            const auto targets = targets_on(mesh);
+            const auto gradients = [&](sw::Recompute kind, bool apart) {
+              sw::Tape<> tape;
+              const auto variable = tape.variable(x);
+              {
+                auto squared = sw::square(variable);
+                auto h =
+                    sw::recompute([](auto z) { return sw::tanh(std::move(z)); }, kind)(std::move(squared));
+                const auto sums = sw::linear_cross_entropy(std::move(h), head.table, targets);
+                accumulator.add(sums.loss, sums.tokens);
+              }
+              if (apart) {
+                tape.backward_inputs();
+                tape.backward_weights();
+              } else {
+                tape.backward();
+              }
+              static_cast<void>(accumulator.finish());
+              Vector out = whole_of(tape.gradient(variable)), weights = whole_of(head.table.gradient());
+              out.insert(out.end(), weights.begin(), weights.end());
+              accumulator.restart();
+              return out;
+            };
+            const Vector kept = gradients(sw::Recompute::none, false);
+            for (const auto kind : {sw::Recompute::none, sw::Recompute::full, sw::Recompute::selective})
+              for (const bool apart : {false, true})
+                findings.expect(gradients(kind, apart) == kept, "the gradients differ");
+          }) == "");
 }

@@ -128,9 +128,9 @@ template <class Layouts, class Element, class Target = sw::DefaultTarget>
       Ids targets(mesh, {rows, problem.config.sequence});
       if constexpr (!counts_only<Target>)
         fill_batch(problem, step, pass * rows, ids, targets);
-      batches.push_back({ids.share(),
-                         targets.share(),
-                         {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}});
+      batches.push_back(
+          {ids.share(), targets.share(),
+           sw::BatchOrigin{static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}});
     }
     const auto sums = runner.run(batches);
     out.peak_in_flight = runner.peak_in_flight();

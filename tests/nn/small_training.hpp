@@ -173,9 +173,8 @@ template <class Layouts, class Element, class Target = sw::DefaultTarget>
         fill_batch(problem, step, pass * rows, ids, targets);
       // Reductions that start with the last microbatch, and those that start in finish(), in turn.
       const auto sums = model.forward_backward(
-          {ids.share(),
-           targets.share(),
-           {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}},
+          {ids.share(), targets.share(),
+           sw::BatchOrigin{static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(pass * rows)}},
           step % 2 == 1 && pass + 1 == way.accumulation);
       accumulator.add(sums.loss, sums.tokens);
     }

@@ -8,6 +8,10 @@
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/constant_operand.hpp>
 
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,6 +46,34 @@ struct WrongTwice {
     return out;
   }
 };
+
+/// The value, with a gradient whose last element is multiplied.
+struct WrongLast {
+  static constexpr bool gradient_reads_input = false;
+  static constexpr bool gradient_reads_output = false;
+  double factor;
+
+  template <sw::AnyShardedTensor X>
+  [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const {
+    return x.clone();
+  }
+  template <class G, class X, class Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, const X&, const Y&) const {
+    auto out = y_gradient.clone();
+    out.mutable_data()[out.local_size() - 1] *= factor;
+    return out;
+  }
+};
+/// What check_gradients finds, or nothing.
+template <class Function, class Inputs>
+[[nodiscard]] std::optional<sw::GradientDifference> mismatch_of(Function function, const Inputs& inputs) {
+  try {
+    static_cast<void>(sw::check_gradients(function, inputs));
+  } catch (const sw::GradientMismatch& error) {
+    return error.difference();
+  }
+  return std::nullopt;
+}
 
 struct Weights {
   using Factor =
@@ -120,4 +152,44 @@ TEST_CASE("check_gradients names the worst element of a wrong gradient on every 
             message);
         findings.expect(message.find("check_gradients_test.cpp:") != std::string::npos, message);
       }) == "");
+}
+
+TEST_CASE("check_gradients fails where one element among thousands is wrong, whatever comes after it") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2)};
+          sw::ShardedTensor<sw::Layout<2>, double> large(mesh, {40, 100});
+          sw::ShardedTensor<sw::Layout<2>, double> small(mesh, {2, 3});
+          sw::fill_normal(large, {1, 1});
+          sw::fill_normal(small, {1, 2});
+          // The last element is none of those that are looked at one by one.
+          const auto alone = mismatch_of([](auto x) { return apply(WrongLast{2.0}, {}, std::move(x)); },
+                                         sw::members("x", large));
+          findings.expect(alone && alone->input == "x" && alone->error > 1e-6, "alone");
+          const auto function = [](auto x, auto y) {
+            return sw::squared_norm(apply(WrongLast{2.0}, {}, std::move(x))) + sw::squared_norm(std::move(y));
+          };
+          const auto first = mismatch_of(function, sw::members("x", large, "y", small));
+          findings.expect(first && first->input == "x", "before an input that is right");
+          // An element that is looked at names it, though it is less far off than the direction.
+          const auto named = mismatch_of(function, sw::members("x", small, "y", large));
+          findings.expect(named && named->input == "x[1, 2]", named ? named->input : "none");
+        }) == "");
+}
+
+TEST_CASE("check_gradients takes a gradient that is no number for the worst, whatever comes after it") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const sw::DeviceMesh mesh{world, sw::extent<dp>(2)};
+          sw::ShardedTensor<sw::Layout<2>, double> x(mesh, {5, 6}), y(mesh, {5, 6});
+          sw::fill_normal(x, {1, 1});
+          sw::fill_normal(y, {1, 2});
+          const auto found = mismatch_of(
+              [](auto left, auto right) {
+                return sw::multiply(
+                    apply(WrongLast{std::numeric_limits<double>::quiet_NaN()}, {}, std::move(left)),
+                    std::move(right));
+              },
+              sw::members("x", x, "y", y));
+          findings.expect(found && found->input.starts_with("x") && std::isnan(found->error),
+                          found ? found->input : "none");
+        }) == "");
 }

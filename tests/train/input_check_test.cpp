@@ -5,7 +5,9 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/train/constant_operand.hpp>
 #include <shardwright/train/input_check.hpp>
 #include <shardwright/train/tape.hpp>
 
@@ -93,4 +95,29 @@ TEST_CASE("a tape compares its inputs where it is told to, and variables never")
         CHECK(outcome == nullptr);
     }
   }
+}
+
+TEST_CASE("a tensor that an operation takes beside a value is compared as an input is") {
+  for (const bool on : {false, true})
+    for (const bool left : {false, true}) {
+      const auto outcomes =
+          rank_outcomes::of(2, rank_outcomes::ample, [&](const sw::HostCommunicator& world) {
+            const Mesh mesh = mesh_of(world);
+            const auto odd = random_rows(mesh, 4, static_cast<std::uint64_t>(world.rank()));
+            sw::Tape<> tape;
+            tape.check_inputs(on);
+            const auto x = tape.input(random_rows(mesh, 4));
+            if (left)
+              static_cast<void>(sw::multiply(odd, x));
+            else
+              static_cast<void>(sw::multiply(x, odd));
+          });
+      for (const auto& outcome : outcomes) {
+        if (on || sw::always_checked)
+          CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+                     ContainsSubstring("must have equal values"));
+        else
+          CHECK(outcome == nullptr);
+      }
+    }
 }

@@ -263,7 +263,16 @@ TEST_CASE("what is initialized twice is named, and so is what has no place") {
           };
           Thinned thinned;
           sw::initialize(thinned, 1);
-          static_cast<void>(thinned.dropout(x));
+          const std::string origin =
+              failure_of<sw::LifecycleError>([&] { static_cast<void>(thinned.dropout(x)); });
+          findings.expect(
+              has(origin, "dropout: a tape in training must know where its microbatch stands in the run"),
+              origin);
+          sw::Tape<> placed(sw::Recording::training, sw::BatchOrigin{2, 1});
+          static_cast<void>(thinned.dropout(placed.input(x.value())));
+          sw::Tape<> evaluation(sw::Recording::evaluation);
+          findings.expect(thinned.dropout(evaluation.input(x.value())).value().data() == x.value().data(),
+                          "an evaluation needs none");
           findings.expect(sw::Dropout(0.0)(x).value().data() == x.value().data(), "rate 0 needs none");
         }) == "");
 }

@@ -6,6 +6,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/operators.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/pass_counter.hpp>
 #include <shardwright/train/recompute.hpp>
@@ -44,14 +45,17 @@ struct Counted {
 
 /// Two microbatches and an evaluation through a function that counts itself, and an operation that does.
 void count(Counter& in_function, Counter& in_operation, int& computed, sw::Recompute kind) {
-  const auto findings = shardwright_test::on_ranks(1, [&](const sw::HostCommunicator& world, Findings& found) {
+  const auto findings = shardwright_test::on_ranks(1, [&](const sw::HostCommunicator& world,
+                                                          Findings& found) {
     const sw::DeviceMesh<sw::axis::dp> mesh(world, sw::extent<sw::axis::dp>(1));
     sw::ShardedTensor<Layout, double> value(mesh, {3});
     sw::fill(value, 1.5);
     sw::Tape<> tape;
-    for (const auto recording : {sw::Recording::training, sw::Recording::training, sw::Recording::evaluation}) {
+    for (const auto recording :
+         {sw::Recording::training, sw::Recording::training, sw::Recording::evaluation}) {
       tape.restart(recording);
-      found.expect(tape.first_pass().has_value() == (recording == sw::Recording::training), "a pass before it runs");
+      found.expect(tape.first_pass().has_value() == (recording == sw::Recording::training),
+                   "a pass before it runs");
       auto x = tape.variable(value);
       auto twice = [&](sw::Var<Layout, double> read) {
         const int one = 1;
@@ -62,10 +66,11 @@ void count(Counter& in_function, Counter& in_operation, int& computed, sw::Recom
       const auto y = sw::recompute(twice, kind)(x);
       if (recording == sw::Recording::evaluation)
         continue;
-      tape.seed(y, sw::ShardedTensor<sw::Gradient<Layout>, double>(value.share()));
+      tape.seed(y, value.share());
       tape.backward();
       found.expect(!tape.first_pass(), "a pass after the gradients");
-      found.expect(tape.gradient(x).data()[2] == 2 * 2 * 2 * 1.5 * 1.5, "the gradient"); // y = (2 x)^2, seeded with x
+      found.expect(tape.gradient(x).data()[2] == 2 * 2 * 2 * 1.5 * 1.5,
+                   "the gradient"); // y = (2 x)^2, seeded with x
     }
   });
   REQUIRE(findings.empty());

@@ -7,10 +7,12 @@
 #include <shardwright/comm/call_log.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/mse.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/reduce.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/members.hpp>
@@ -471,4 +473,189 @@ TEST_CASE("steps on one tape take nothing from the heap and no new memory from t
               findings.expect(heap[1] > 0 && heap.back() == heap[1], heap.back() - heap[1], " allocations");
             findings.expect(pool.back() == pool[1], pool.back() - pool[1], " blocks");
           }) == "");
+}
+
+TEST_CASE("operands on two tapes are refused, whatever the operation") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          sw::Tape<> tape, other(sw::Recording::evaluation);
+          const auto student = tape.variable(random_stream(mesh, 1));
+          const auto teacher = other.input(random_stream(mesh, 2));
+          const auto refused = [&](const char* name, const auto& call) {
+            const std::string said = failure_of<sw::InvalidArgument>(call);
+            const std::string sentence =
+                std::string(name) +
+                ": both operands must be on one tape (read the other as data: its value())";
+            findings.expect(has(said, sentence.c_str()), said);
+          };
+          refused("multiply", [&] { static_cast<void>(sw::multiply(student, teacher)); });
+          refused("subtract", [&] { static_cast<void>(sw::subtract(teacher, student)); });
+          refused("multiply",
+                  [&] { static_cast<void>(sw::multiply(student.as<Tokens>(), teacher.as<Tokens>())); });
+          refused("add", [&] { static_cast<void>(student + teacher); });
+          refused("add", [&] { static_cast<void>(teacher.as<Tokens>() + student.as<Tokens>()); });
+          tape.seed(sw::multiply(student, tape.input(teacher.value())), random_stream(mesh, 3));
+          tape.backward();
+          findings.expect(tape.gradient(student).data()[4] ==
+                              random_stream(mesh, 3).data()[4] * teacher.value().data()[4],
+                          "its value() is data");
+        }) == "");
+}
+
+TEST_CASE(
+    "backward passes run once each, in their order, after a recording for training and before the next") {
+  CHECK(
+      on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+        const Mesh mesh = mesh_of(world, 1);
+        const StreamTensor x = random_stream(mesh, 1), target = random_stream(mesh, 2);
+        sw::Tape<> tape;
+        std::optional<StreamVar> variable;
+        const auto begin = [&](sw::Recording recording = sw::Recording::training) {
+          variable.reset();
+          tape.restart(recording);
+          variable.emplace(tape.variable(x));
+          static_cast<void>(sw::mse(sw::square(*variable), target));
+        };
+        const auto says = [&](const char* sentence, const auto& call) {
+          const std::string said = failure_of<sw::LifecycleError>(call);
+          findings.expect(has(said, sentence), said);
+        };
+        const char* const once =
+            "Tape: every gradient must be computed once, but this backward pass has run already (call restart()";
+        const char* const late =
+            "Tape: an operation must be recorded before the backward pass, but this one comes after it";
+        begin();
+        says("Tape: backward_weights() must follow backward_inputs(), which has not run",
+             [&] { tape.backward_weights(); });
+        tape.backward();
+        const double gradient = tape.gradient(*variable).data()[3];
+        says(once, [&] { tape.backward(); });
+        says(once, [&] { tape.backward_inputs(); });
+        says(once, [&] { tape.backward_weights(); });
+        findings.expect(tape.gradient(*variable).data()[3] == gradient, "a refused pass adds nothing");
+        says(late, [&] { static_cast<void>(sw::square(*variable)); });
+        says(late, [&] { static_cast<void>(*variable + *variable); });
+        says(late, [&] { static_cast<void>(tape.input(x)); });
+        begin();
+        tape.backward_inputs();
+        says(once, [&] { tape.backward(); });
+        says(once, [&] { tape.backward_inputs(); });
+        says(late, [&] { static_cast<void>(sw::square(*variable)); });
+        tape.backward_weights();
+        says(once, [&] { tape.backward_weights(); });
+        findings.expect(tape.gradient(*variable).data()[3] == gradient, "in two passes");
+        begin(sw::Recording::evaluation);
+        says("Tape: a backward pass must follow a recording for training, but this tape is an evaluation",
+             [&] { tape.backward(); });
+        begin();
+        tape.backward();
+        findings.expect(tape.gradient(*variable).data()[3] == gradient, "a tape that begins anew");
+      }) == "");
+}
+
+TEST_CASE("a weight's gradient in a later pass has its operand, which was there for another reader only") {
+  for (const auto [ranks, tensor] : {std::array{1, 1}, {4, 2}})
+    CHECK(on_ranks(ranks, [tensor = tensor](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, tensor);
+            const auto gradients = [&](Passes passes, sw::Recompute kind) {
+              return gradients_of(mesh, passes, [&](Block& block, const StreamVar& x) {
+                // h leaves the function, so that `gate` holds it, after whose gradient only `up` wants it.
+                std::optional<StreamVar> h;
+                auto inner = sw::recompute(
+                    [&](StreamVar in) {
+                      h.emplace(sw::tanh(std::move(in)));
+                      return sw::tanh(block.up(h->as<Tokens>()));
+                    },
+                    kind);
+                auto a = inner(sw::square(x));
+                auto b = block.gate((*std::exchange(h, std::nullopt)).as<Tokens>());
+                auto product = block.down(sw::multiply(std::move(a), std::move(b)));
+                return StreamVar(x) + std::move(product).as<Stream>();
+              });
+            };
+            const Gradients kept = gradients(Passes::together, sw::Recompute::none);
+            for (const Passes passes : {Passes::together, Passes::apart})
+              for (const sw::Recompute kind : {sw::Recompute::full, sw::Recompute::selective})
+                findings.expect(gradients(passes, kind).values == kept.values, "the gradients differ");
+          }) == "");
+}
+
+TEST_CASE(
+    "a function that is computed again keeps its rank's part of what it gathers, and gathers it again once") {
+  CHECK(
+      on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+        const auto log = std::make_shared<sw::CallLog>();
+        const Mesh mesh = mesh_of(sw::logged(world, log), 2);
+        Block block(mesh);
+        sw::GradAccumulator accumulator(block);
+        const auto step = [&](sw::Recompute kind, Passes passes) {
+          Gradients out;
+          sw::Tape<> tape;
+          const auto in = tape.variable(random_stream(mesh, 1));
+          const std::size_t before = used(mesh);
+          {
+            auto inner = sw::recompute(
+                [&](StreamVar x) {
+                  auto a = sw::tanh(block.up(x.as<Tokens>()));
+                  return block.down(sw::multiply(std::move(a), block.gate(std::move(x).as<Tokens>())));
+                },
+                kind);
+            auto y = inner(sw::square(in)).as<Stream>();
+            auto z = sw::as_var(std::move(y));
+            if (kind == sw::Recompute::full) {
+              const std::size_t kept = used(mesh) - before;
+              // The square's own part, and z.
+              const StreamTensor one(mesh, shape), two(mesh, shape);
+              findings.expect(kept == used(mesh) - before - kept, "keeps ", kept, " bytes of ",
+                              used(mesh) - before - kept);
+            }
+            tape.seed(z, random_stream(mesh, 2));
+          }
+          log->clear();
+          if (passes == Passes::together) {
+            tape.backward();
+          } else {
+            tape.backward_inputs();
+            tape.backward_weights();
+          }
+          // The gradient of the result is gathered, too.
+          findings.expect(calls_of(*log, sw::Operation::all_gather) == (kind == sw::Recompute::full ? 2 : 1),
+                          "gathers");
+          out.values.push_back(whole(tape.gradient(in)));
+          accumulator.add(sw::LossSum<OverDp>{1}, sw::TokenCount<OverDp>{1});
+          static_cast<void>(accumulator.finish());
+          sw::for_each_parameter(block,
+                                 [&](auto& parameter) { out.values.push_back(whole(parameter.gradient())); });
+          accumulator.restart();
+          return out;
+        };
+        const Gradients kept = step(sw::Recompute::none, Passes::together);
+        for (const Passes passes : {Passes::together, Passes::apart})
+          findings.expect(step(sw::Recompute::full, passes).values == kept.values, "the gradients differ");
+      }) == "");
+}
+
+TEST_CASE("what a rank still holds of an operand does not change what is known of the result") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 2);
+          using Parts = sw::Layout<1, sw::Partial<sw::Sum, tp>>;
+          sw::ShardedTensor<sw::Layout<2, sw::Shard<1, tp>>, double> x(mesh, {4, 8});
+          sw::ShardedTensor<Parts, double> parts(mesh, {4});
+          sw::fill(x, 1.0);
+          for (std::size_t i = 0; i < parts.local_size(); ++i)
+            parts.mutable_data()[i] = 1.0;
+          const auto difference = [&](bool sum_first) {
+            sw::Tape<> tape;
+            auto sums = sw::sum<1>(tape.input(x));
+            std::optional<decltype(sums.value())> logged;
+            if (world.rank() == 0)
+              logged.emplace(sums.value());
+            auto out = sum_first ? sw::subtract(std::move(sums), tape.input(parts))
+                                 : sw::subtract(tape.input(parts), std::move(sums));
+            // The reduction names the tensor that it is of, which ranks compare.
+            return sw::scale(std::move(out).as<sw::Layout<1>>(), 1.0).value().data()[2];
+          };
+          findings.expect(difference(true) == 6 && difference(false) == -6, "differences of ",
+                          difference(true));
+        }) == "");
 }

@@ -206,7 +206,8 @@ struct CrossEntropyLoss {
 } // namespace operation
 
 /// @brief Summed cross entropy of scores on a tape, in nats; negative targets do not count. Its gradient,
-/// times the tape's loss scale, reaches the scores with Tape::backward.
+/// times the tape's loss scale, reaches the scores with Tape::backward, whether its sums are used or not; to
+/// watch only: `cross_entropy(scores.value(), targets)`.
 ///
 /// Vocabulary and targets may be sharded as for tensors. The gradient takes the memory of scores that nobody
 /// else reads.

@@ -101,12 +101,16 @@ template <AnyShardedTensor X>
   return operation::Dropout{use, origin, runs}.forward({}, handle);
 }
 /// @brief The same on a tape, which knows the origin and the positions; in an evaluation `x` itself.
+/// @throws LifecycleError in training on a tape without an origin, where every step would drop the same elements.
 template <detail::TapeOperand X>
 [[nodiscard]] auto dropout(X&& x, const DropoutUse& use, SourceLocation where = SourceLocation::current()) {
   const detail::TapeCore& tape = x.tape();
   if (use.rate == 0 || !tape.trains())
     return as_var(std::forward<X>(x), where);
-  return apply(operation::Dropout{use, tape.origin(), tape.runs()}, where, std::forward<X>(x));
+  if (!tape.origin())
+    throw LifecycleError("dropout: a tape in training must know where its microbatch stands in the run, for masks are keyed by that (give restart() a BatchOrigin of step and first sequence, or the batch of a stage a member `origin`)",
+                         {.rank = x.resources().core().world().rank(), .where = where});
+  return apply(operation::Dropout{use, *tape.origin(), tape.runs()}, where, std::forward<X>(x));
 }
 /// @brief A rate without a place in the model: a sentence.
 template <Operand X>

@@ -88,6 +88,8 @@ public:
       }
       table_.end_pass();
     }
+    if (pass == GradientPass::input)
+      x_.secure();
     if (pass != GradientPass::weight && x_.wants_gradient()) {
       const auto reading = table_.reading();
       x_.give(matmul(*scores_gradient_, table_.read()));
@@ -123,7 +125,8 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 /// @brief Summed cross entropy, in nats, of the scores x table^T: the head of a language model. Negative targets do not
 /// count.
 ///
-/// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale.
+/// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale, whether
+/// its sums are used or not; to watch only: `cross_entropy(linear_scores(x, table), targets)`.
 /// @param x [..., width] @param table [vocabulary, width] @param targets int32 [...]
 /// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>

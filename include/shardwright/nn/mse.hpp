@@ -128,7 +128,7 @@ template <AnyShardedTensor X, AnyShardedTensor T>
   return detail::squared_error(x, target, where);
 }
 /// @brief The same of a value on a tape. Its gradient, 2 (x - target) times the tape's loss scale, reaches x
-/// with Tape::backward.
+/// with Tape::backward, whether its sums are used or not; to watch only: `mse(x.value(), target)`.
 template <detail::TapeOperand X, LayoutType L, class E, class Target>
 [[nodiscard]] auto mse(X&& x, const ShardedTensor<L, E, Target>& target,
                        SourceLocation where = SourceLocation::current()) {

@@ -8,6 +8,7 @@
 #include <shardwright/train/batch_origin.hpp>
 
 #include <cstdint>
+#include <optional>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -16,7 +17,7 @@ template <TokenOrder Order, LayoutType L, class Target = DefaultTarget>
 struct TokenBatch {
   using Ids = TokenTensor<Order, L, std::int32_t, Target>;
   typename Ids::Handle ids, targets;
-  BatchOrigin origin{}; ///< What dropout is keyed by.
+  std::optional<BatchOrigin> origin{}; ///< What dropout is keyed by; one of 0 would drop the same elements in every step.
 
   /// @brief Where this rank's rows stand in their sequences.
   [[nodiscard]] TokenRuns runs() const { return ids.positions().runs(); }

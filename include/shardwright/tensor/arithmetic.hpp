@@ -85,12 +85,17 @@ void combine_blocks(const Element* left, const Element* right, std::size_t right
 /// A result in the memory of an operand of its size that is given away, where this is its last handle.
 template <class Result, class Left, class Right>
 [[nodiscard]] Result memory_for(Left&& left, Right&& right, SourceLocation where) {
+  // What is known of memory must not differ between ranks, on which another handle may share it.
   if constexpr (gives_memory<Left&&>)
-    if (!TensorAccess::shared(left))
+    if (!TensorAccess::shared(left)) {
+      TensorAccess::buffer(left).reduced_from() = {};
       return TensorAccess::take<Result>(std::move(left));
+    }
   if constexpr (gives_memory<Right&&> && std::remove_cvref_t<Right>::tensor_rank == Result::tensor_rank)
-    if (!TensorAccess::shared(right))
+    if (!TensorAccess::shared(right)) {
+      TensorAccess::buffer(right).reduced_from() = {};
       return TensorAccess::take<Result>(std::move(right));
+    }
   return Result(left.resources(), left.shape(), where);
 }
 

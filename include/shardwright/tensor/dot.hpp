@@ -113,9 +113,7 @@ struct SquaredNorm {
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(const G& y_gradient, X&& x, const Y&) const {
-    auto out = detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<X>(x));
-    scale_in_place(out, 2.0);
-    return out;
+    return detail::times_scalar<detail::TwiceTimes>(y_gradient, std::forward<X>(x));
   }
 };
 

@@ -282,15 +282,20 @@ template <Operand X>
   return apply(operation::ReduceAll<Sum>{.mean = true}, where, std::forward<X>(x));
 }
 
-/// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that make it.
+/// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that make it. In a dry
+/// run, 1.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] typename Tensor::value_type item(const Tensor& tensor) {
   static_assert(Tensor::tensor_rank == 0, "item: the tensor must have rank 0 (reduce it first)");
   static_assert(!Tensor::layout::value.has_partial(),
                 "item: the tensor must not be Partial, an unfinished sum (redistribute it first)");
   static_assert(Tensor::target::host_accessible, "item: the tensor must be in host memory (copy it first)");
-  detail::wait_for_kernels(tensor.execution());
-  return *tensor.data();
+  if constexpr (detail::only_counts<typename Tensor::target::execution_space>) {
+    return typename Tensor::value_type(1);
+  } else {
+    detail::wait_for_kernels(tensor.execution());
+    return *tensor.data();
+  }
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

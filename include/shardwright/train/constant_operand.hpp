@@ -7,6 +7,7 @@
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/tape.hpp>
@@ -18,9 +19,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A tensor on a tape, of which no gradient is asked; it must not be written until the last gradient.
+/// A tensor on a tape, of which no gradient is asked; it must not be written until the last gradient. It is
+/// data as every input is, and compared as they are.
 template <LayoutType L, class E, class Target>
-[[nodiscard]] auto constant_on(TapeCore& tape, const ShardedTensor<L, E, Target>& tensor) {
+[[nodiscard]] auto constant_on(TapeCore& tape, const ShardedTensor<L, E, Target>& tensor,
+                               SourceLocation where) {
+  if (tape.checks_inputs())
+    require_equal_inputs(tensor, where);
   using Element = std::remove_const_t<E>;
   return Var<L, Element, Target>(tape.add<LeafNode<L, Element, Target>>(tensor.share(), false).result());
 }
@@ -31,12 +36,12 @@ template <LayoutType L, class E, class Target>
 /// shares its memory, which must not be written until the last gradient.
 template <class Operation, detail::TapeValue Left, AnyShardedTensor Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, const Right& right) {
-  auto constant = detail::constant_on(left.tape(), right);
+  auto constant = detail::constant_on(left.tape(), right, where);
   return apply(operation, where, std::forward<Left>(left), std::move(constant));
 }
 template <class Operation, AnyShardedTensor Left, detail::TapeValue Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Left& left, Right&& right) {
-  auto constant = detail::constant_on(right.tape(), left);
+  auto constant = detail::constant_on(right.tape(), left, where);
   return apply(operation, where, std::move(constant), std::forward<Right>(right));
 }
 

@@ -90,17 +90,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The sum of two values of one layout. It is computed where somebody reads it, by a norm in its own
 /// pass.
-/// @throws InvalidArgument where the extents differ.
+/// @throws InvalidArgument where the extents differ, or the values are on two tapes.
 template <detail::TapeValue Left, detail::TapeValue Right>
 requires std::is_same_v < typename std::remove_cvref_t<Left>::layout,
 typename std::remove_cvref_t<Right>::layout >
     [[nodiscard]] auto apply(const operation::Add&, SourceLocation where, Left&& left, Right&& right) {
   auto first = detail::operand_of(std::forward<Left>(left), where);
   auto second = detail::operand_of(std::forward<Right>(right), where);
+  detail::TapeCore& tape = detail::tape_of("add", first, second, where);
   detail::require_shape("add", "right operand", second.shape(), first.shape(), first.resources().core(),
                         where);
   using Node = detail::SumNode<decltype(first), decltype(second)>;
-  detail::TapeCore& tape = first.tape();
   return Var(tape.add<Node>(std::move(first), std::move(second)).result());
 }
 

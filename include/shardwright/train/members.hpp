@@ -66,8 +66,8 @@ template <class C, class R, class E, class Z, class T>
 inline constexpr bool is_parameter<Parameter<C, R, E, Z, T>> = true;
 
 template <class Type>
-concept HasMembers = requires(Type& module) {
-  module.members();
+concept HasMembers = requires(Type& owner) {
+  owner.members();
 };
 /// A container of modules, whose paths are its name with their numbers.
 template <class Type>
@@ -176,6 +176,7 @@ inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t
 template <class... Arguments>
 [[nodiscard]] auto members(Arguments&&... arguments) {
   static_assert(sizeof...(Arguments) % 2 == 0, "members: every member must come with its name (write members(\"up\", up_, \"down\", down_))");
+  static_assert(!(std::is_same_v<std::remove_const_t<Arguments>, std::string> || ...), "members: a name must live as long as its module, but this string is gone at once (write a literal, or keep the string in the module)");
   if constexpr (sizeof...(Arguments) % 2 == 0)
     return detail::list_members(std::forward<Arguments>(arguments)...);
 }

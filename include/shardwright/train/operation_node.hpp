@@ -5,10 +5,12 @@
 /// @brief Operations of one and of two operands on a tape.
 
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/train/parameter_operand.hpp>
 #include <shardwright/train/var.hpp>
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -237,7 +239,7 @@ private:
   static void secure(Operand& operand, bool read_later) {
     if constexpr (!Operand::is_parameter)
       if (read_later)
-        static_cast<void>(operand.read());
+        operand.secure();
   }
   void finish() {
     left_.let_go();
@@ -253,13 +255,19 @@ private:
   unsigned due_ = 0;
 };
 
-/// The tape of two operands, of which at least one is a value on it.
+/// The tape of two operands, of which at least one is a value on it. @throws InvalidArgument where they are on two.
 template <class Left, class Right>
-[[nodiscard]] TapeCore& tape_of(const Left& left, const Right& right) {
-  if constexpr (Left::is_parameter)
+[[nodiscard]] TapeCore& tape_of(std::string_view operation, const Left& left, const Right& right, SourceLocation where) {
+  if constexpr (Left::is_parameter) {
     return right.tape();
-  else
+  } else {
+    if constexpr (!Right::is_parameter)
+      if (&left.tape() != &right.tape()) // whose passes know nothing of each other
+        reject_operation(std::string(operation).c_str(),
+                         "both operands must be on one tape (read the other as data: its value())",
+                         left.resources().core(), where);
     return left.tape();
+  }
 }
 
 template <class Type>
@@ -278,11 +286,12 @@ template <class Operation, detail::TapeOperand X>
   return Var(tape.record<Node>(operation, where, std::move(operand)).result());
 }
 /// @brief The same of two operands, one of which may be a parameter.
+/// @throws InvalidArgument where both are values, and on two tapes.
 template <class Operation, detail::TapeOperand Left, detail::TapeOperand Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, Right&& right) {
   auto first = detail::operand_of(std::forward<Left>(left), where);
   auto second = detail::operand_of(std::forward<Right>(right), where);
-  detail::TapeCore& tape = detail::tape_of(first, second);
+  detail::TapeCore& tape = detail::tape_of(detail::name_of_operation<Operation>, first, second, where);
   using Node = detail::BinaryNode<Operation, decltype(first), decltype(second)>;
   return Var(tape.record<Node>(operation, where, std::move(first), std::move(second)).result());
 }

@@ -67,7 +67,7 @@ private:
 };
 
 /// @brief A function whose inner values are let go of after the forward pass and computed again, once, in the backward
-/// pass: `recompute(block)(x)` keeps x and the result.
+/// pass: `recompute(block)(x)` keeps x and the result. What `block` gathers of x is gathered again.
 ///
 /// Only what a gradient reads is computed again, in the order of the forward pass and to the same bits, since random
 /// numbers are keyed by place. The function itself runs once: what it counts, it counts once, and it may read any Var of

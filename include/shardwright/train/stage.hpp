@@ -31,7 +31,7 @@ namespace detail {
 
 /// Where a microbatch stands in the run, if the batch says so.
 template <class Batch>
-[[nodiscard]] BatchOrigin origin_of_batch(const Batch& batch) {
+[[nodiscard]] std::optional<BatchOrigin> origin_of_batch(const Batch& batch) {
   if constexpr (requires { batch.origin; })
     return batch.origin;
   else

@@ -90,8 +90,9 @@ struct SumLoss {
 
 /// @brief A scalar on a tape as a loss: the sum over this rank's tokens, and their number.
 ///
-/// The gradient of the summed loss, 1 times the tape's loss scale, reaches it with Tape::backward; a
-/// GradAccumulator divides once by the global number of tokens. On a host it waits for the number.
+/// The gradient of the summed loss, 1 times the tape's loss scale, reaches it with Tape::backward,
+/// whether its sums are used or not (to watch only: `loss.value()`); a GradAccumulator divides once by the
+/// global number of tokens. On a host it waits for the number.
 /// @param loss Layout<0, Partial<Sum, axes...>> over the axes that shard the tokens @param tokens this
 /// rank's, in that layout
 template <detail::TapeOperand X, LayoutType L>

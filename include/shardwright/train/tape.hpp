@@ -54,7 +54,8 @@ template <class Target = DefaultTarget>
 class Tape {
 public:
   Tape() : Tape(Recording::training) {}
-  explicit Tape(Recording recording, const BatchOrigin& origin = {}, const TokenRuns& runs = {})
+  /// @param origin what random numbers of the microbatch are keyed by; dropout in training needs one
+  explicit Tape(Recording recording, const std::optional<BatchOrigin>& origin = {}, const TokenRuns& runs = {})
       : core_(new detail::TapeOn<Target>) {
     core_->restart(recording, origin, runs);
   }
@@ -69,7 +70,8 @@ public:
   }
 
   /// @brief Forgets everything and begins anew. @throws LifecycleError while a Var on it is in use.
-  void restart(Recording recording = Recording::training, const BatchOrigin& origin = {}, const TokenRuns& runs = {}) {
+  void restart(Recording recording = Recording::training, const std::optional<BatchOrigin>& origin = {},
+               const TokenRuns& runs = {}) {
     core_->restart(recording, origin, runs);
   }
   /// @brief Whether data that come to the tape, such as inputs, token ids and targets, are compared between ranks, see
@@ -107,11 +109,12 @@ public:
     value.slot().give(std::move(gradient), where);
   }
   /// @brief The gradients of everything on the tape, from the last operation to the first: of inputs and of parameters.
-  /// Collective where operations or transitions are.
+  /// Collective where operations or transitions are. Every loss on the tape is one of them, whether its sums are used or not.
+  /// @throws LifecycleError for a second one without restart(), and in an evaluation. Nothing is recorded after it until then.
   void backward() { core_->backward(detail::GradientPass::both); }
   /// @brief Those of inputs alone; backward_weights() is to follow.
   void backward_inputs() { core_->backward(detail::GradientPass::input); }
-  /// @brief Those of parameters, after backward_inputs().
+  /// @brief Those of parameters. @throws LifecycleError where backward_inputs() has not run.
   void backward_weights() { core_->backward(detail::GradientPass::weight); }
 
   /// @brief The gradient of a `variable`, after backward(). @throws LifecycleError where there is none.

@@ -16,6 +16,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -89,6 +90,8 @@ public:
   [[nodiscard]] TapeCore& tape() const noexcept { return tape_; }
   /// Whether its results may be let go of after the forward pass, because backward passes compute them again.
   [[nodiscard]] bool recomputes() const noexcept { return recomputation_.region != 0 || recomputation_.cheap; }
+  /// Whether it is of a function that is computed again as a whole, transitions among it.
+  [[nodiscard]] bool in_region() const noexcept { return recomputation_.region != 0; }
   /// Whether this node may let go of what `other` gives it: `other` is cheap, or both are of one region.
   [[nodiscard]] bool recovers(const TapeNode& other) const noexcept {
     return other.recomputation_.cheap ||
@@ -112,7 +115,7 @@ public:
   virtual ~TapeCore() { clear(); }
 
   /// Forgets everything and begins anew. @throws LifecycleError while values of it are in use.
-  void restart(Recording recording, const BatchOrigin& origin, const TokenRuns& runs) {
+  void restart(Recording recording, const std::optional<BatchOrigin>& origin, const TokenRuns& runs) {
     if (references_ > 1)
       throw LifecycleError("Tape: it must not start anew while " + std::to_string(references_ - 1) +
                            " values on it are in use (let every Var of the last microbatch go first)");
@@ -131,9 +134,12 @@ public:
     return node;
   }
   /// Puts an operation on the tape whose result is not asked for yet.
+  /// @throws LifecycleError once backward passes run, which would leave it out.
   template <class Node, class... Arguments>
   Node& add(Arguments&&... arguments) {
     static_assert(std::is_base_of_v<TapeNode, Node>);
+    if (phase_ != Phase::recording)
+      refuse_to_record();
     Node* const node = new (arena_.take(sizeof(Node), alignof(Node)))
         Node(*this, std::forward<Arguments>(arguments)...);
     node->before_ = std::exchange(last_, node);
@@ -142,14 +148,16 @@ public:
   /// Memory for what belongs to a node, which destroys it.
   [[nodiscard]] TapeArena& arena() noexcept { return arena_; }
 
-  /// The gradients of all nodes, from the last to the first.
+  /// The gradients of all nodes, from the last to the first: both at once, or those of inputs and then those
+  /// of weights, each once. @throws LifecycleError in any other order, and in an evaluation.
   void backward(GradientPass pass) {
-    replays_ = true;
+    require_turn_of(pass);
+    phase_ = pass == GradientPass::input ? Phase::inputs_done : Phase::done;
     for (TapeNode* node = last_; node != nullptr; node = node->before_)
       node->backward(pass);
   }
   /// Whether what runs forward now is a replay.
-  [[nodiscard]] bool replays() const noexcept { return replays_; }
+  [[nodiscard]] bool replays() const noexcept { return phase_ != Phase::recording; }
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept {
     if (trains() && !replays())
       return FirstPass();
@@ -160,7 +168,8 @@ public:
   [[nodiscard]] bool checks_inputs() const noexcept { return checks_inputs_; }
   void check_inputs(bool on) noexcept { checks_inputs_ = on || always_checked; }
   [[nodiscard]] bool trains() const noexcept { return recording_ == Recording::training; }
-  [[nodiscard]] const BatchOrigin& origin() const noexcept { return origin_; }
+  /// Nothing where the tape has not been told.
+  [[nodiscard]] const std::optional<BatchOrigin>& origin() const noexcept { return origin_; }
   [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }
   /// A number that no other recording has.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
@@ -177,13 +186,33 @@ public:
   }
 
 private:
+  /// Which passes have begun; one that throws is not begun again.
+  enum class Phase : std::uint8_t { recording, inputs_done, done };
+
+  [[noreturn]] static void refuse_to_record() {
+    throw LifecycleError("Tape: an operation must be recorded before the backward pass, but this one comes after it and "
+                         "would get no gradient (call restart() before the next microbatch)");
+  }
+  void require_turn_of(GradientPass pass) const {
+    if (!trains())
+      throw LifecycleError("Tape: a backward pass must follow a recording for training, but this tape is an evaluation, which "
+                           "keeps nothing for gradients (restart it with Recording::training)");
+    const bool weights = pass == GradientPass::weight;
+    if (weights && phase_ == Phase::recording)
+      throw LifecycleError("Tape: backward_weights() must follow backward_inputs(), which has not run (call that first, or "
+                           "backward() for both)");
+    if (phase_ != (weights ? Phase::inputs_done : Phase::recording))
+      throw LifecycleError("Tape: every gradient must be computed once, but this backward pass has run already (call restart(), "
+                           "and record the microbatch again)");
+  }
+
   void clear() noexcept {
     while (last_ != nullptr)
       std::exchange(last_, last_->before_)->~TapeNode();
     arena_.reset();
     recomputation_ = {};
     regions_ = 0;
-    replays_ = false;
+    phase_ = Phase::recording;
   }
   [[nodiscard]] static std::uint64_t next_number() noexcept {
     static std::atomic<std::uint64_t> last{0};
@@ -193,12 +222,12 @@ private:
   TapeArena arena_;
   TapeNode* last_ = nullptr;
   Recording recording_ = Recording::evaluation;
-  BatchOrigin origin_;
+  std::optional<BatchOrigin> origin_;
   TokenRuns runs_;
   std::uint64_t number_ = 0;
   RecomputationScope recomputation_;
   std::uint32_t regions_ = 0;
-  bool replays_ = false;
+  Phase phase_ = Phase::recording;
   bool checks_inputs_ = always_checked;
   long references_ = 1;
 };

@@ -27,6 +27,7 @@ struct HeldValue {
   BufferHandle memory;
   std::uint32_t pins = 0;       ///< Nodes that need it in a later pass.
   std::uint32_t replay_pins = 0; ///< The same, where it may be computed again until then.
+  bool brought_again = false;    ///< By a backward pass, from the value in its own layout.
   HeldValue* next = nullptr;
 };
 
@@ -66,7 +67,7 @@ public:
   void drop_reader() noexcept { --readers_; }
 
   [[nodiscard]] bool kept(const HeldValue& value) const noexcept {
-    return readers_ > 0 || value.pins > 0 || (replayed_ && value.replay_pins > 0);
+    return readers_ > 0 || value.pins > 0 || ((replayed_ || value.brought_again) && value.replay_pins > 0);
   }
   /// Lets go of what nobody reads.
   void settle() noexcept {
@@ -103,15 +104,13 @@ public:
   /// For a value that nothing can compute again.
   void keep_always() noexcept { ++own_.pins; }
   void drop_gradient() noexcept { gradient_ = BufferHandle(); }
-  /// Whether it has been computed at all.
-  [[nodiscard]] bool computed() const noexcept { return computed_; }
   /// The place of the value in another layout.
   [[nodiscard]] HeldValue& other(const char* layout) {
     for (HeldValue* known = others_; known != nullptr; known = known->next)
       if (known->layout == layout)
         return *known;
     return *(others_ = new (tape().arena().take(sizeof(HeldValue), alignof(HeldValue)))
-                 HeldValue{layout, {}, 0, 0, others_});
+                 HeldValue{layout, {}, 0, 0, false, others_});
   }
 
   [[nodiscard]] bool has_gradient() const noexcept { return static_cast<bool>(gradient_); }
@@ -200,8 +199,10 @@ public:
   template <class To>
   [[nodiscard]] ShardedTensor<To, const Element, Target> value_in(HeldValue& place, SourceLocation where) {
     using Wanted = ShardedTensor<To, const Element, Target>;
-    if (!place.memory)
+    if (!place.memory) {
       place.memory = TensorAccess::take_memory(moved<To>(value(), where));
+      place.brought_again = tape().replays();
+    }
     return TensorAccess::in_memory<Wanted>(kept(place) ? place.memory : std::move(place.memory), shape_);
   }
 
@@ -239,10 +240,6 @@ public:
   [[nodiscard]] bool receive_gradient() {
     hand_over_pending(this);
     return has_gradient();
-  }
-  /// For an operation that has added the gradient so far to what it gives.
-  void replace_gradient(GradientHandle&& gradient) {
-    gradient_ = TensorAccess::take_memory(std::move(gradient));
   }
 
 private:

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -118,6 +119,24 @@ private:
 
 namespace detail {
 
+/// The dimension that an axis shards, or -1.
+template <class L>
+[[nodiscard]] constexpr int dimension_over(std::string_view axis) {
+  const int index = axis_index(L::axes, axis);
+  return index < 0 ? -1 : L::value.dimension_of(index);
+}
+/// Whether a transition from one layout to the other gathers and does nothing else. By the types alone: how uneven parts
+/// compare differs between ranks.
+template <class From, class To>
+[[nodiscard]] constexpr bool only_gathers() {
+  if (std::is_same_v<From, To> || From::value.has_partial() || To::value.has_partial())
+    return false;
+  for (const std::string_view axis : To::axes)
+    if (dimension_over<From>(axis) != dimension_over<To>(axis))
+      return false;
+  return true;
+}
+
 /// An operand of a node: a Var in the layout in which the node reads it.
 template <class From, class To, class Element, class Target>
 class VarOperand {
@@ -135,7 +154,7 @@ public:
     slot_->add_reader();
   }
   VarOperand(VarOperand&& other) noexcept
-      : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {}
+      : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {} // nothing is kept yet
   VarOperand& operator=(VarOperand&&) = delete;
   ~VarOperand() { stop_reading(); }
 
@@ -147,13 +166,33 @@ public:
 
   /// Says that `reader` needs the value again, until let_go(); before the first reading.
   void keep(const TapeNode& reader) {
-    pins_ = reader.recovers(slot_->producer()) ? &HeldValue::replay_pins : &HeldValue::pins;
+    bool again = reader.recovers(slot_->producer());
+    // A function that is computed again gathers again, too: between the passes the rank's own part is enough.
+    if constexpr (only_gathers<From, To>())
+      if (!again && reader.in_region()) {
+        again = keeps_source_ = true;
+        ++slot_->own().pins;
+      }
+    pins_ = again ? &HeldValue::replay_pins : &HeldValue::pins;
     ++(place().*pins_);
+  }
+  /// Says that a later pass reads the value, when what it could be computed from may be gone: it is there from now on.
+  void secure() {
+    if (pins_ != &HeldValue::replay_pins)
+      return;
+    HeldValue& held = place();
+    --held.replay_pins;
+    ++held.pins;
+    pins_ = &HeldValue::pins;
+    static_cast<void>(read());
+    let_go_of_source();
+    slot_->settle();
   }
   void let_go() noexcept {
     if (pins_ == nullptr)
       return;
     --(place().*std::exchange(pins_, nullptr));
+    let_go_of_source();
     slot_->settle();
   }
   /// The value; the last handle of it where nobody keeps it. The first reading gives up the Var.
@@ -207,6 +246,10 @@ private:
     else
       return slot_->other(&layout_identity<To>);
   }
+  void let_go_of_source() noexcept {
+    if (std::exchange(keeps_source_, false))
+      --slot_->own().pins;
+  }
   void stop_reading() noexcept {
     if (!std::exchange(reads_, false))
       return;
@@ -218,6 +261,7 @@ private:
   SourceLocation where_;
   std::uint32_t HeldValue::*pins_ = nullptr;
   bool reads_ = true;
+  bool keeps_source_ = false; // in its own layout, beside the pin
 };
 
 /// How a node holds what an operation is called with. An operand that is given away is not kept alive by the
