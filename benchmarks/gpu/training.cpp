@@ -53,8 +53,8 @@ public:
   Training(const sw::HostCommunicator& world, const sw::DecoderConfig& config, std::int64_t batch)
       : mesh_(sw::decoder_mesh(world, {})), model_(mesh_, config, 1),
         training_(mesh_, model_, sw::AdamW(), {.check_inputs = false, .capture = true}),
-        ids_(tokens(config, batch, 1)), targets_(tokens(config, batch, 2)),
-        batches_{{ids_.share(), targets_.share(), {}}} {}
+        ids_(tokens(config, batch, 1)),
+        targets_(tokens(config, batch, 2)), batches_{{ids_.share(), targets_.share(), {}}} {}
 
   /// Puts steps on the stream, one after the other, and waits for their end; returns the seconds.
   double run(int steps) {

@@ -63,7 +63,7 @@ int program(sw::HostCommunicator world) {
   double last = 0;
   for (int step = 0; step < 30; ++step) {
     //! [step]
-    std::vector<Batch> batches; // of the step, in the memory of this rank's stages
+    std::vector<Batch> batches;                  // of the step, in the memory of this rank's stages
     const auto read = [&](std::int64_t number) { // once more where a step is repeated
       batches.clear();
       for (int i = 0; i < microbatches; ++i)

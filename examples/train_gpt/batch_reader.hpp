@@ -19,8 +19,8 @@
 
 namespace train_gpt {
 
-/// @brief Reads microbatches into tensors: new ones on a host; on a device at fixed places, so that a captured step finds
-/// them there, and without a wait.
+/// @brief Reads microbatches into tensors: new ones on a host; on a device at fixed places, so that a
+/// captured step finds them there, and without a wait.
 template <class Parts>
 class BatchReader {
   using Batch = typename Parts::Batch;
@@ -54,7 +54,8 @@ public:
           uploads_->upload(at, place);
           at += place.local_size();
         }
-        batches_.push_back({places_[2 * pass].share(), places_[2 * pass + 1].share(), run_.origin(step, pass)});
+        batches_.push_back(
+            {places_[2 * pass].share(), places_[2 * pass + 1].share(), run_.origin(step, pass)});
       }
       uploads_->flip();
       return batches_;
@@ -63,7 +64,8 @@ public:
 
   /// @brief `count` microbatches of `rows` sequences per data rank, for an evaluation.
   template <class Read>
-  [[nodiscard]] std::span<const Batch> passes(std::size_t count, std::size_t rows, Read read, std::int64_t step = 0) {
+  [[nodiscard]] std::span<const Batch> passes(std::size_t count, std::size_t rows, Read read,
+                                              std::int64_t step = 0) {
     batches_.clear();
     for (std::size_t pass = 0; pass < count; ++pass) {
       Ids ids = run_.make_ids(rows);
@@ -82,7 +84,8 @@ private:
     return [this, &read, wants_ids](std::int64_t row, std::span<std::int32_t> out) {
       other_.resize(out.size());
       const std::span<std::int32_t> other(other_);
-      wants_ids ? read(static_cast<std::size_t>(row), out, other) : read(static_cast<std::size_t>(row), other, out);
+      wants_ids ? read(static_cast<std::size_t>(row), out, other)
+                : read(static_cast<std::size_t>(row), other, out);
     };
   }
   [[nodiscard]] std::int64_t first_row(std::size_t pass) const {

@@ -21,10 +21,11 @@ int report_dry_run(std::ostream& out, const Options& options) {
   for (const int rank : options.dry_run_ranks)
     runs.push_back(dry_run(options, rank));
   const std::vector<std::string> differences = sw::call_differences(runs);
-  out << "dry run of one step, nothing is trained: " << options.ranks << " ranks as " << options.mesh_text() << ", model "
-      << options.model << " (" << options.size.layers << " layers, d_model " << options.size.d_model << "), "
-      << name_of(options.precision) << ", batch " << options.batch << " = " << options.data_ranks() << " x "
-      << options.microbatch << " x " << options.accumulation << ", schedule " << options.schedule << "\n\n"
+  out << "dry run of one step, nothing is trained: " << options.ranks << " ranks as " << options.mesh_text()
+      << ", model " << options.model << " (" << options.size.layers << " layers, d_model "
+      << options.size.d_model << "), " << name_of(options.precision) << ", batch " << options.batch << " = "
+      << options.data_ranks() << " x " << options.microbatch << " x " << options.accumulation << ", schedule "
+      << options.schedule << "\n\n"
       << sw::dry_run_text(runs);
   if (runs.size() > 1 && differences.empty())
     out << "\nthese " << runs.size() << " ranks make the same calls in the same order\n";
@@ -40,7 +41,7 @@ int report_dry_run(std::ostream& out, const Options& options) {
                                                         {"batch", options.batch},
                                                         {"ranks", std::move(ranks)},
                                                         {"differences", differences}}
-                                                 .dump(1));
+                                             .dump(1));
   }
   return differences.empty() ? 0 : 1;
 }

@@ -46,9 +46,11 @@ std::string preset_table() {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> table{
-      {"tiny", {2, 64, 4, 2, 192, 64, 256}},          {"small", {4, 192, 6, 2, 512, 128, 256}},
-      {"base", {6, 512, 8, 4, 1408, 256, 256}},       {"large", {12, 768, 12, 4, 2048, 512, 256}},
-      {"gpt2", {12, 768, 12, 12, 2048, 1024, 50304}}, // 124 million parameters with --tied
+      {"tiny", {2, 64, 4, 2, 192, 64, 256}},
+      {"small", {4, 192, 6, 2, 512, 128, 256}},
+      {"base", {6, 512, 8, 4, 1408, 256, 256}},
+      {"large", {12, 768, 12, 4, 2048, 512, 256}},
+      {"gpt2", {12, 768, 12, 12, 2048, 1024, 50304}},      // 124 million parameters with --tied
       {"405b", {126, 16384, 128, 8, 53248, 8192, 128256}}, // Llama 3.1 (arXiv 2407.21783)
   };
   return table;
@@ -323,11 +325,13 @@ void add_output_options(CLI::App& app, Options& options, Words& words) {
 
 void add_dry_run_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Dry run");
-  in.flag("--dry-run", options.dry_run,
-          "Train nothing, read no data, start no ranks: print what two steps take and do on --rank, memory by kind, calls, operations. "
-          "Where the default model or batch does not fit the mesh, the next larger one that does.");
-  in.add("--rank", words.ranks,
-         "Ranks of the mesh to count, such as 17 or 0,17,8192; of several, the calls are compared. Default: 0.")
+  in.flag(
+      "--dry-run", options.dry_run,
+      "Train nothing, read no data, start no ranks: print what two steps take and do on --rank, memory by kind, calls, operations. "
+      "Where the default model or batch does not fit the mesh, the next larger one that does.");
+  in.add(
+        "--rank", words.ranks,
+        "Ranks of the mesh to count, such as 17 or 0,17,8192; of several, the calls are compared. Default: 0.")
       ->type_name("RANKS");
   in.add("--dry-run-json", words.dry_run_json, "File for the same as JSON, with every call in its order.")
       ->type_name("FILE");
@@ -400,14 +404,15 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   add_dry_run_options(app, options, words);
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
 
-  app.footer("Models:" + preset_table() +
-             "\n\nExamples:\n"
-             "  train_gpt --mesh dp=2,tp=2 --steps 300 --sample 400\n"
-             "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
-             "  train_gpt --mesh pp=2,dp=2,tp=2 --schedule zbv --batch 16 --microbatches 8\n"
-             "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
-             "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
-             "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
+  app.footer(
+      "Models:" + preset_table() +
+      "\n\nExamples:\n"
+      "  train_gpt --mesh dp=2,tp=2 --steps 300 --sample 400\n"
+      "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
+      "  train_gpt --mesh pp=2,dp=2,tp=2 --schedule zbv --batch 16 --microbatches 8\n"
+      "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
+      "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
+      "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
 
   try {
     if (auto help = help_or_parse(app, argc, argv, "text files are named by --data", "--data"))

@@ -25,9 +25,11 @@ namespace sw = shardwright;
 struct RunMonitor::State {
   using Clock = std::chrono::steady_clock;
 
-  State(const Options& options, const RunFacts& of_run, bool on, std::shared_ptr<sw::CommunicationClock> communication)
+  State(const Options& options, const RunFacts& of_run, bool on,
+        std::shared_ptr<sw::CommunicationClock> communication)
       : facts(of_run), reports(on), clock(std::move(communication)),
-        metrics(on ? options.metrics : std::filesystem::path(), on ? options.tensorboard : std::filesystem::path()),
+        metrics(on ? options.metrics : std::filesystem::path(),
+                on ? options.tensorboard : std::filesystem::path()),
         progress(std::cout, {.steps = options.steps,
                              .tokens_per_step = of_run.tokens_per_step,
                              .flops_per_token = of_run.flops_per_token,
@@ -79,7 +81,7 @@ void RunMonitor::end_step(const shardwright::StepReport& report) {
     ++state.summary.skipped_steps;
   if (!report.note.empty())
     state.progress.note("step " + std::to_string(report.step) + (report.skipped ? "  skipped: " : "  ") +
-                   report.note);
+                        report.note);
   state.note_spike(report.step, "loss", report.loss, state.loss_spikes);
   state.note_spike(report.step, "gradient norm", report.gradient_norm, state.norm_spikes);
   const double rate = state.facts.tokens_per_step / seconds;
@@ -87,23 +89,24 @@ void RunMonitor::end_step(const shardwright::StepReport& report) {
   const double exposed = now.exposed_seconds - state.before.exposed_seconds;
   //! [record]
   state.metrics.write({{"step", report.step},
-                  {"loss", report.loss},
-                  {"gradient_norm", report.gradient_norm},
-                  {"learning_rate", report.learning_rate},
-                  {"tokens", report.tokens},
-                  {"seconds", seconds},
-                  {"tokens_per_second", rate},
-                  {"matrix_rate_share", rate * state.facts.flops_per_token / state.facts.matrix_rate},
-                  {"communication_seconds",
-                   {{"exposed", exposed},
-                    {"hidden", std::max(0.0, now.seconds - state.before.seconds - exposed)},
-                    {"waited", now.waited_seconds - state.before.waited_seconds}}},
-                  {"skipped_steps", state.summary.skipped_steps},
-                  {"spikes", state.summary.spikes}});
+                       {"loss", report.loss},
+                       {"gradient_norm", report.gradient_norm},
+                       {"learning_rate", report.learning_rate},
+                       {"tokens", report.tokens},
+                       {"seconds", seconds},
+                       {"tokens_per_second", rate},
+                       {"matrix_rate_share", rate * state.facts.flops_per_token / state.facts.matrix_rate},
+                       {"communication_seconds",
+                        {{"exposed", exposed},
+                         {"hidden", std::max(0.0, now.seconds - state.before.seconds - exposed)},
+                         {"waited", now.waited_seconds - state.before.waited_seconds}}},
+                       {"skipped_steps", state.summary.skipped_steps},
+                       {"spikes", state.summary.spikes}});
   //! [record]
 }
 
-void RunMonitor::State::note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector) {
+void RunMonitor::State::note_spike(std::int64_t step, const char* what, double value,
+                                   sw::SpikeDetector& detector) {
   const double usual = detector.mean();
   if (!detector.spike(value))
     return;

@@ -54,7 +54,8 @@ inline sw::TrainingOptions training_options(const Options& options, bool scales_
 }
 //! [options]
 
-/// @brief This rank's stages of a decoder and what carries out their steps. One rank of pp holds all of it in one stage.
+/// @brief This rank's stages of a decoder and what carries out their steps. One rank of pp holds all of it in
+/// one stage.
 template <class Layouts, class Element, class Target>
 struct RunParts {
   using Model = sw::PipelineModel<sw::Decoder<Layouts, Element, Target>>;
@@ -71,9 +72,10 @@ struct RunParts {
                                          .cp = options.extent("cp"),
                                          .tp = options.extent("tp")})),
         mesh(sw::stage_mesh(whole)),
-        plan(options.batch, options.data_ranks(), options.microbatch, options.accumulation), schedule(schedule_of(options)),
-        model(mesh, whole.template communicator<pp>(), schedule.placement(),
-              sw::LayerPartition(options.size.layers, schedule.stages()), decoder_config(options), options.seed),
+        plan(options.batch, options.data_ranks(), options.microbatch, options.accumulation),
+        schedule(schedule_of(options)), model(mesh, whole.template communicator<pp>(), schedule.placement(),
+                                              sw::LayerPartition(options.size.layers, schedule.stages()),
+                                              decoder_config(options), options.seed),
         training(mesh, model, whole.world(), whole.template communicator<pp>(), schedule,
                  sw::AdamW(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
                  training_options(options, scales_loss)) {}

@@ -44,12 +44,15 @@ class Trainer {
   static constexpr std::uint64_t sampling_stream = ~std::uint64_t{0};
 
 public:
-  Trainer(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset, bool quiet)
+  Trainer(const sw::HostCommunicator& world, const Options& options, const sw::ByteDataset& dataset,
+          bool quiet)
       : clock_(std::make_shared<sw::CommunicationClock>(false)), options_(options), dataset_(dataset),
         reports_(!quiet && world.rank() == 0), memory_(announce_memory(world.rank())),
-        run_(sw::timed(world, clock_, options.wide_axes()), options), reader_(run_),
-        rate_{options.learning_rate, options.least_learning_rate, options.warmup, options.steps} {
-    run_.mesh.template set_memory_note<Target>(sw::memory_text(std::array{sw::NamedMemory{"this rank", memory_}}));
+        run_(sw::timed(world, clock_, options.wide_axes()), options),
+        reader_(run_), rate_{options.learning_rate, options.least_learning_rate, options.warmup,
+                             options.steps} {
+    run_.mesh.template set_memory_note<Target>(
+        sw::memory_text(std::array{sw::NamedMemory{"this rank", memory_}}));
   }
 
   RunResult run() {
@@ -114,16 +117,20 @@ public:
   }
 
 private:
-  [[nodiscard]] const sw::PoolStatistics& pool() const { return run_.mesh.template pool_statistics<Target>(); }
+  [[nodiscard]] const sw::PoolStatistics& pool() const {
+    return run_.mesh.template pool_statistics<Target>();
+  }
 
-  /// Prints what is to be expected before anything is allocated, a column for each rank of pp; what this rank takes.
+  /// Prints what is to be expected before anything is allocated, a column for each rank of pp; what this rank
+  /// takes.
   [[nodiscard]] sw::MemoryTable announce_memory(int world_rank) const {
     if (reports_) {
       constexpr int most = 8;
       const int stages = options_.extent("pp");
       std::vector<sw::NamedMemory> ranks;
       for (int rank = 0; rank < std::min(stages, most); ++rank)
-        ranks.push_back({"pp " + std::to_string(rank), dry_run(options_, rank * (options_.ranks / stages)).memory});
+        ranks.push_back(
+            {"pp " + std::to_string(rank), dry_run(options_, rank * (options_.ranks / stages)).memory});
       std::fputs(sw::memory_text(ranks).c_str(), stdout);
     }
     return dry_run(options_, world_rank).memory;
@@ -132,17 +139,18 @@ private:
     if (!reports_)
       return;
     std::printf("%lld parameters on %s, %zu bytes of text, matrix rate %.1f GFLOP/s over %d ranks\n",
-                static_cast<long long>(run_.model.config().parameters()), options_.mesh_text().c_str(), dataset_.bytes(),
-                matrix_rate * 1e-9, run_.whole.size());
+                static_cast<long long>(run_.model.config().parameters()), options_.mesh_text().c_str(),
+                dataset_.bytes(), matrix_rate * 1e-9, run_.whole.size());
     if (run_.whole.template extent<pp>() > 1)
-      std::printf("schedule %s: %d stages on %d ranks, %d microbatches\n", run_.schedule.name().c_str(), run_.schedule.stages(),
-                  run_.schedule.ranks(), run_.schedule.microbatches());
+      std::printf("schedule %s: %d stages on %d ranks, %d microbatches\n", run_.schedule.name().c_str(),
+                  run_.schedule.stages(), run_.schedule.ranks(), run_.schedule.microbatches());
     std::fflush(stdout);
   }
   /// The line that compares the pools' peaks with the predictions; the rank that is furthest off stands for
   /// all. Collective.
   [[nodiscard]] std::string measured_memory() const {
-    const std::array<double, 2> own{static_cast<double>(pool().peak_bytes), static_cast<double>(memory_.total())};
+    const std::array<double, 2> own{static_cast<double>(pool().peak_bytes),
+                                    static_cast<double>(memory_.total())};
     std::vector<double> all(own.size() * static_cast<std::size_t>(run_.whole.size()));
     sw::HostCommunicator world = run_.whole.world();
     world.all_gather(own, all);
@@ -159,22 +167,26 @@ private:
     return line;
   }
 
-  [[nodiscard]] static bool due(std::int64_t every, std::int64_t step) { return every > 0 && (step + 1) % every == 0; }
+  [[nodiscard]] static bool due(std::int64_t every, std::int64_t step) {
+    return every > 0 && (step + 1) % every == 0;
+  }
   /// Whether the host looks at the parameters after a step, or at nothing more.
   [[nodiscard]] bool looks_after(std::int64_t step) const {
-    return step + 1 == options_.steps || due(options_.check_replicas, step) || due(options_.validate_every, step);
+    return step + 1 == options_.steps || due(options_.check_replicas, step) ||
+           due(options_.validate_every, step);
   }
 
   double validate() {
     // Batches as large as in training, so that the held-out loss does not depend on how they are split.
     const std::size_t batch = run_.plan.batch();
-    const std::size_t batches = dataset_.validation_batches(batch, static_cast<std::size_t>(options_.validation_batches));
+    const std::size_t batches =
+        dataset_.validation_batches(batch, static_cast<std::size_t>(options_.validation_batches));
     typename Stage::Loss sum{};
     for (std::size_t i = 0; i < batches; ++i)
-      sum += run_.training.evaluate(reader_.passes(run_.plan.accumulation(), run_.plan.microbatch(),
-                                                   [&](std::size_t row, auto ids, auto targets) {
-                                                     dataset_.validation(i, batches, batch, {row, row + 1}, ids, targets);
-                                                   }));
+      sum += run_.training.evaluate(reader_.passes(
+          run_.plan.accumulation(), run_.plan.microbatch(), [&](std::size_t row, auto ids, auto targets) {
+            dataset_.validation(i, batches, batch, {row, row + 1}, ids, targets);
+          }));
     return run_.training.mean(sum).value;
   }
 
@@ -197,14 +209,15 @@ private:
           ids[t] = static_cast<unsigned char>(text[text.size() - shown + t]);
       });
       std::array<std::uint8_t, 1> next{};
-      run_.training.runner().run_forwards(batches, [&](Stage& last, auto in, const Batch& batch, auto& saved) {
-        const auto scores = sw::redistribute<Whole>(last.predict(std::move(in), batch, saved));
-        const std::size_t place = sw::row_of<typename Layouts::Order>(
-            shown - 1, static_cast<std::int64_t>(sequence), run_.mesh.template extent<cp>());
-        const auto values = sw::local_values(scores);
-        next[0] = static_cast<std::uint8_t>(
-            draw(values.data() + place * vocabulary, weights, static_cast<std::uint64_t>(i)));
-      });
+      run_.training.runner().run_forwards(
+          batches, [&](Stage& last, auto in, const Batch& batch, auto& saved) {
+            const auto scores = sw::redistribute<Whole>(last.predict(std::move(in), batch, saved));
+            const std::size_t place = sw::row_of<typename Layouts::Order>(
+                shown - 1, static_cast<std::int64_t>(sequence), run_.mesh.template extent<cp>());
+            const auto values = sw::local_values(scores);
+            next[0] = static_cast<std::uint8_t>(
+                draw(values.data() + place * vocabulary, weights, static_cast<std::uint64_t>(i)));
+          });
       stages.broadcast(next, last_rank);
       text.push_back(static_cast<char>(next[0]));
     }
@@ -257,8 +270,11 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
       Target::use_device(world.rank() % options.gpus);
   if constexpr (has_plain_layouts<Element, Context, Target>)
     if (!options.sequence_parallel)
-      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element, Target>(world, options, dataset, quiet).run();
-  return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element, Target>(world, options, dataset, quiet).run();
+      return Trainer<sw::DecoderLayouts<false, Zero, Context>, Element, Target>(world, options, dataset,
+                                                                                quiet)
+          .run();
+  return Trainer<sw::DecoderLayouts<true, Zero, Context>, Element, Target>(world, options, dataset, quiet)
+      .run();
 }
 
 } // namespace train_gpt

@@ -31,7 +31,8 @@ template <class Function>
 Function find(const Options& options) {
   const TrainingKind kind{options.precision, options.zero, options.ring, options.target};
   const auto& entries = compiled<Function>();
-  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == kind; });
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == kind; });
   if (found != entries.end())
     return found->second;
   if (kind.target == Device::cuda)
@@ -49,7 +50,9 @@ Function find(const Options& options) {
 CompiledTraining::CompiledTraining(TrainingKind kind, Function function) {
   compiled<Function>().emplace_back(kind, function);
 }
-CompiledDryRun::CompiledDryRun(TrainingKind kind, Function function) { compiled<Function>().emplace_back(kind, function); }
+CompiledDryRun::CompiledDryRun(TrainingKind kind, Function function) {
+  compiled<Function>().emplace_back(kind, function);
+}
 
 RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                 const shardwright::ByteDataset& dataset, bool quiet) {

@@ -48,11 +48,12 @@ template <class Element, class Zero, class Context = shardwright::AllToAllContex
 [[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
-/// @brief Whether a training has a second set of layouts, without sequence parallelism; narrow elements, the ring and devices
-/// have one, which is the same where tp is 1.
+/// @brief Whether a training has a second set of layouts, without sequence parallelism; narrow elements, the
+/// ring and devices have one, which is the same where tp is 1.
 template <class Element, class Context, class Target>
-inline constexpr bool has_plain_layouts = !shardwright::is_narrow<Element> &&
-                                          !std::is_same_v<Context, shardwright::RingContext> && Target::host_accessible;
+inline constexpr bool has_plain_layouts =
+    !shardwright::is_narrow<Element> && !std::is_same_v<Context, shardwright::RingContext> &&
+    Target::host_accessible;
 
 /// @brief What tells one compiled training from another.
 struct TrainingKind {

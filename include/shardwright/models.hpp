@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What programs of models need: tapes, parameters, modules, optimizers, training steps, and the decoder.
+/// @brief What programs of models need: tapes, parameters, modules, optimizers, training steps, and the
+/// decoder.
 
 #include <shardwright/shardwright.hpp>
 

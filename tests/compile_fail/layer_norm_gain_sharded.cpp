@@ -8,7 +8,8 @@
 using namespace shardwright;
 using namespace shardwright::axis;
 
-void normalise(const ShardedTensor<Layout<2, Shard<0, dp>>>& x, const ShardedTensor<Layout<1, Shard<0, tp>>>& gain) {
+void normalise(const ShardedTensor<Layout<2, Shard<0, dp>>>& x,
+               const ShardedTensor<Layout<1, Shard<0, tp>>>& gain) {
 #ifdef SHARDWRIGHT_EXPECT_FAIL
   static_cast<void>(layer_norm(x, gain, 1e-5));
 #else

@@ -44,6 +44,7 @@ struct Model {
   using Parts = shardwright::Parts<First, Middle, Last>;
 };
 
-void run(Stage<Model>& stage, const Model::Batch& batch, Stage<Model>::Saved& saved, Stage<Model>::Loss& loss) {
+void run(Stage<Model>& stage, const Model::Batch& batch, Stage<Model>::Saved& saved,
+         Stage<Model>::Loss& loss) {
   static_cast<void>(stage.forward(std::nullopt, batch, saved, loss));
 }

@@ -8,7 +8,8 @@
 using namespace shardwright;
 using namespace shardwright::axis;
 
-void add_learned(const ShardedTensor<Layout<3, Shard<0, dp>>>& x, const ShardedTensor<Layout<2, Shard<0, tp>>>& table) {
+void add_learned(const ShardedTensor<Layout<3, Shard<0, dp>>>& x,
+                 const ShardedTensor<Layout<2, Shard<0, tp>>>& table) {
 #ifdef SHARDWRIGHT_EXPECT_FAIL
   static_cast<void>(add_positions(x, table));
 #else

@@ -62,7 +62,8 @@ TEST_CASE("linear and nonlinear operations keep the layout", "[elementwise]") {
   STATIC_REQUIRE(std::is_same_v<ElementwiseNonlinearLayout<operation::gelu_tanh, Hidden>, Hidden>);
   STATIC_REQUIRE(std::is_same_v<RowwiseLayout<operation::rms_norm, Layout<3, Shard<0, dp>, Shard<1, tp>>>,
                                 Layout<3, Shard<0, dp>, Shard<1, tp>>>);
-  STATIC_REQUIRE(std::is_same_v<ElementwiseNonlinearLayout<operation::gelu_tanh, InvalidLayout>, InvalidLayout>);
+  STATIC_REQUIRE(
+      std::is_same_v<ElementwiseNonlinearLayout<operation::gelu_tanh, InvalidLayout>, InvalidLayout>);
   STATIC_REQUIRE(operation::silu::name == "silu");
 }
 

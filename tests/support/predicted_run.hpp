@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The memory and the calls that a dry run predicts of a training, against the pool's peak and the calls of the
-/// training itself: to the byte, and one by one.
+/// @brief The memory and the calls that a dry run predicts of a training, against the pool's peak and the
+/// calls of the training itself: to the byte, and one by one.
 
 #include "support/ranks.hpp"
 
@@ -21,12 +21,11 @@ namespace shardwright_test {
 
 namespace sw = shardwright;
 
-/// @brief Runs `train(world, at_step)`, where at_step(step, pool) is called on every rank, and expects what was predicted of
-/// this rank up to the last call. Collective.
+/// @brief Runs `train(world, at_step)`, where at_step(step, pool) is called on every rank, and expects what
+/// was predicted of this rank up to the last call. Collective.
 template <class Train>
-void expect_predicted(const sw::DryRun& predicted, const sw::HostCommunicator& world,
-                             Train train, const std::string& what,
-                             Findings& findings) {
+void expect_predicted(const sw::DryRun& predicted, const sw::HostCommunicator& world, Train train,
+                      const std::string& what, Findings& findings) {
   const auto log = std::make_shared<sw::CallLog>();
   sw::PoolStatistics pool;
   std::vector<sw::RecordedCall> calls;

@@ -29,12 +29,13 @@ using Rows = sw::ShardedTensor<sw::Layout<2, sw::Shard<0, dp>>, double>;
 template <class Use>
 [[nodiscard]] std::string told(std::int64_t rows_of_rank_1, Use use) {
   return failure_of<sw::CollectiveMismatch>([&] {
-    static_cast<void>(shardwright_test::on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
-      const Mesh mesh(world, sw::extent<dp>(2));
-      Rows x(mesh, {world.rank() == 1 ? rows_of_rank_1 : 8, 3});
-      sw::fill(x, 1.0);
-      findings.expect(use(x) == 24, "the sum of ones");
-    }));
+    static_cast<void>(
+        shardwright_test::on_ranks(2, [&](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh(world, sw::extent<dp>(2));
+          Rows x(mesh, {world.rank() == 1 ? rows_of_rank_1 : 8, 3});
+          sw::fill(x, 1.0);
+          findings.expect(use(x) == 24, "the sum of ones");
+        }));
   });
 }
 

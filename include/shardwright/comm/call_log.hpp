@@ -34,9 +34,10 @@ struct RecordedCall {
 
   /// @brief All but the place in the program.
   friend bool operator==(const RecordedCall& left, const RecordedCall& right) noexcept {
-    return left.group == right.group && left.group_id == right.group_id && left.operation == right.operation &&
-           left.reduce_op == right.reduce_op && left.element == right.element && left.peer == right.peer &&
-           left.tag == right.tag && left.bytes == right.bytes && left.started == right.started;
+    return left.group == right.group && left.group_id == right.group_id &&
+           left.operation == right.operation && left.reduce_op == right.reduce_op &&
+           left.element == right.element && left.peer == right.peer && left.tag == right.tag &&
+           left.bytes == right.bytes && left.started == right.started;
   }
 };
 
@@ -64,14 +65,15 @@ public:
   }
   /// @param world_rank gives the rank in the world of a rank of the group
   template <class WorldRank>
-  void add(const CollectiveCall& call, const std::string& group, std::uint64_t group_id, int ranks, WorldRank world_rank,
-           bool started) {
+  void add(const CollectiveCall& call, const std::string& group, std::uint64_t group_id, int ranks,
+           WorldRank world_rank, bool started) {
     const Operation operation = call.operation;
     const bool reduces = operation == Operation::all_reduce || operation == Operation::reduce_scatter;
-    const bool has_peer = operation == Operation::broadcast || operation == Operation::send || operation == Operation::receive;
+    const bool has_peer =
+        operation == Operation::broadcast || operation == Operation::send || operation == Operation::receive;
     calls_.push_back({group, group_id, operation, reduces ? call.reduce_op : ReduceOp::sum, call.element,
-                      has_peer ? world_rank(call.root) : -1, call.tag, larger_side(call, ranks) * size_of(call.element), started,
-                      call.where});
+                      has_peer ? world_rank(call.root) : -1, call.tag,
+                      larger_side(call, ranks) * size_of(call.element), started, call.where});
   }
 
 private:
@@ -122,7 +124,8 @@ protected:
 
 private:
   void note(const CollectiveCall& call, bool started) {
-    log_->add(call, name_, id_, size(), [this](int rank) { return world_rank(rank); }, started);
+    log_->add(
+        call, name_, id_, size(), [this](int rank) { return world_rank(rank); }, started);
   }
 
   std::shared_ptr<CallLog> log_;
@@ -134,8 +137,8 @@ private:
 
 /// @brief The same ranks; their calls, and those of groups that are made of them, are written to `log`.
 [[nodiscard]] inline HostCommunicator logged(HostCommunicator ranks, std::shared_ptr<CallLog> log) {
-  return HostCommunicator(
-      std::static_pointer_cast<HostTransport>(std::make_shared<detail::LoggedTransport>(std::move(ranks), std::move(log))));
+  return HostCommunicator(std::static_pointer_cast<HostTransport>(
+      std::make_shared<detail::LoggedTransport>(std::move(ranks), std::move(log))));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

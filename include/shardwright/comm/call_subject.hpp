@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The tensor that a call is for, so that ranks whose shapes differ are told so where their counts agree.
+/// @brief The tensor that a call is for, so that ranks whose shapes differ are told so where their counts
+/// agree.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/mix.hpp>
@@ -47,8 +48,8 @@ struct SubjectShape {
   friend constexpr bool operator==(const SubjectShape&, const SubjectShape&) = default;
 };
 
-/// @brief The tensors that a program has made on a mesh, which all ranks of it must make alike: written down in checked
-/// builds.
+/// @brief The tensors that a program has made on a mesh, which all ranks of it must make alike: written down
+/// in checked builds.
 class MadeTensors {
 public:
   void add(const SubjectShape& shape) noexcept {
@@ -61,9 +62,10 @@ public:
     const std::size_t most = std::max(left.count_, right.count_);
     for (std::size_t number = most - std::min(most, left.last_.size()); number < most; ++number)
       if (left.text(number) != right.text(number))
-        return "tensor " + std::to_string(number + 1) + " that they made on the mesh is " + left.text(number) + " and " +
-               right.text(number);
-    return "one of the tensors that they made on the mesh before the last " + std::to_string(left.last_.size()) + " differs";
+        return "tensor " + std::to_string(number + 1) + " that they made on the mesh is " +
+               left.text(number) + " and " + right.text(number);
+    return "one of the tensors that they made on the mesh before the last " +
+           std::to_string(left.last_.size()) + " differs";
   }
 
 private:

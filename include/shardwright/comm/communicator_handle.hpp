@@ -59,7 +59,8 @@ public:
   [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
                                                     SourceLocation where) = 0;
   /// @brief split() by a rule that gives every rank's colour and key; what transports without peers need.
-  [[nodiscard]] virtual std::shared_ptr<Self> split_by(const GroupRule& rule, std::string name, SourceLocation where) {
+  [[nodiscard]] virtual std::shared_ptr<Self> split_by(const GroupRule& rule, std::string name,
+                                                       SourceLocation where) {
     const GroupPlace own = rule(rank());
     return split(own.colour, own.key, std::move(name), where);
   }

@@ -49,12 +49,15 @@ struct PretendedGroup {
 
   PretendedGroup(std::shared_ptr<CallLog> calls, std::string called, std::vector<int> ranks, int own)
       : log(std::move(calls)), name(std::move(called)), members(std::move(ranks)), rank(own),
-        id(log->add_group(name, size(), [this](int each) { return members[static_cast<std::size_t>(each)]; })) {}
+        id(log->add_group(name, size(),
+                          [this](int each) { return members[static_cast<std::size_t>(each)]; })) {}
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
 
   /// Writes a call down. Where its memory is real, this rank's data stand for every rank's.
   void run(const CollectiveCall& call, bool started) const {
-    log->add(call, name, id, size(), [this](int each) { return members[static_cast<std::size_t>(each)]; }, started);
+    log->add(
+        call, name, id, size(), [this](int each) { return members[static_cast<std::size_t>(each)]; },
+        started);
     if (call.out == nullptr || is_pretended(call.out))
       return;
     const std::size_t element = size_of(call.element);
@@ -107,7 +110,8 @@ struct PretendedGroup {
         place = static_cast<int>(ranks.size());
       ranks.push_back(members[static_cast<std::size_t>(each)]);
     }
-    return {log, called.empty() ? name + "/" + std::to_string(own.colour) : std::move(called), std::move(ranks), place};
+    return {log, called.empty() ? name + "/" + std::to_string(own.colour) : std::move(called),
+            std::move(ranks), place};
   }
 
 private:
@@ -154,7 +158,9 @@ public:
   explicit PretendedTransport(PretendedGroup group) : group_(std::move(group)) {}
   [[nodiscard]] int rank() const noexcept override { return group_.rank; }
   [[nodiscard]] int size() const noexcept override { return group_.size(); }
-  [[nodiscard]] int world_rank(int rank) const override { return group_.members.at(static_cast<std::size_t>(rank)); }
+  [[nodiscard]] int world_rank(int rank) const override {
+    return group_.members.at(static_cast<std::size_t>(rank));
+  }
   [[nodiscard]] std::string name() const override { return group_.name; }
   [[nodiscard]] std::chrono::nanoseconds deadline() const override { return std::chrono::minutes(1); }
   void run(const CollectiveCall& call) override { group_.run(call, false); }
@@ -162,13 +168,16 @@ public:
     group_.run(call, true);
     return Pending(std::make_shared<PretendedOperation>());
   }
-  [[nodiscard]] std::shared_ptr<Interface> split(int colour, int, std::string, SourceLocation where) override {
+  [[nodiscard]] std::shared_ptr<Interface> split(int colour, int, std::string,
+                                                 SourceLocation where) override {
     if (colour < 0)
       return nullptr;
-    throw InvalidArgument("split: a rank without peers must know the place of every rank in a group (use split_by with a rule)",
-                          {.group = group_.name, .operation = "split", .where = where});
+    throw InvalidArgument(
+        "split: a rank without peers must know the place of every rank in a group (use split_by with a rule)",
+        {.group = group_.name, .operation = "split", .where = where});
   }
-  [[nodiscard]] std::shared_ptr<Interface> split_by(const GroupRule& rule, std::string name, SourceLocation) override {
+  [[nodiscard]] std::shared_ptr<Interface> split_by(const GroupRule& rule, std::string name,
+                                                    SourceLocation) override {
     if (rule(group_.rank).colour < 0)
       return nullptr;
     return std::make_shared<PretendedTransport>(group_.part_by(rule, std::move(name)));
@@ -181,29 +190,35 @@ private:
 };
 
 /// The ranks of a pretended host group for the memory of a device.
-[[nodiscard]] inline DeviceCommunicator pretended_device_group(const HostCommunicator& group, std::shared_ptr<CallLog> log) {
+[[nodiscard]] inline DeviceCommunicator pretended_device_group(const HostCommunicator& group,
+                                                               std::shared_ptr<CallLog> log) {
   std::vector<int> members(static_cast<std::size_t>(group.size()));
   for (std::size_t i = 0; i < members.size(); ++i)
     members[i] = group.world_rank(static_cast<int>(i));
-  return DeviceCommunicator(std::static_pointer_cast<DeviceTransport>(std::make_shared<PretendedTransport<DeviceTransport>>(
-      PretendedGroup(std::move(log), group.name(), std::move(members), group.rank()))));
+  return DeviceCommunicator(
+      std::static_pointer_cast<DeviceTransport>(std::make_shared<PretendedTransport<DeviceTransport>>(
+          PretendedGroup(std::move(log), group.name(), std::move(members), group.rank()))));
 }
 
 } // namespace detail
 
-/// @brief Rank `rank` of a world of `ranks` without the others: calls are written to `log` and return at once.
+/// @brief Rank `rank` of a world of `ranks` without the others: calls are written to `log` and return at
+/// once.
 ///
-/// A rank's own numbers stand for those of all: an all_gather repeats them, a sum multiplies them by the number of ranks.
-/// Sums of narrow elements, bytes and small integers leave them as they are. Memory of a counting target is not touched.
+/// A rank's own numbers stand for those of all: an all_gather repeats them, a sum multiplies them by the
+/// number of ranks. Sums of narrow elements, bytes and small integers leave them as they are. Memory of a
+/// counting target is not touched.
 /// @throws InvalidArgument for a rank that is not in the world.
 [[nodiscard]] inline HostCommunicator pretend_world(int ranks, int rank, std::shared_ptr<CallLog> log) {
   if (ranks < 1 || rank < 0 || rank >= ranks)
-    throw InvalidArgument("pretend_world: the rank must be at least 0 and below the number of ranks, but rank " +
-                          std::to_string(rank) + " of " + std::to_string(ranks) + " was asked for");
+    throw InvalidArgument(
+        "pretend_world: the rank must be at least 0 and below the number of ranks, but rank " +
+        std::to_string(rank) + " of " + std::to_string(ranks) + " was asked for");
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  return HostCommunicator(std::static_pointer_cast<HostTransport>(std::make_shared<detail::PretendedTransport<HostTransport>>(
-      detail::PretendedGroup(std::move(log), "world", std::move(members), rank))));
+  return HostCommunicator(
+      std::static_pointer_cast<HostTransport>(std::make_shared<detail::PretendedTransport<HostTransport>>(
+          detail::PretendedGroup(std::move(log), "world", std::move(members), rank))));
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

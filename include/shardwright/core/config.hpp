@@ -8,7 +8,8 @@
 #define SHARDWRIGHT_VERSION_MINOR 1
 #define SHARDWRIGHT_VERSION_PATCH 0
 
-/// Inline namespace of the version, the target and the checks, so that two copies in two shared libraries cannot mix.
+/// Inline namespace of the version, the target and the checks, so that two copies in two shared libraries
+/// cannot mix.
 #if defined(SHARDWRIGHT_WITH_CUDA) && defined(SHARDWRIGHT_CHECKED)
 #define SHARDWRIGHT_ABI v0_1_cuda_checked
 #elif defined(SHARDWRIGHT_WITH_CUDA)
@@ -29,8 +30,8 @@
 /// @brief The library; everything public lives here.
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Whether the program is built with SHARDWRIGHT_CHECKED: new tensors are filled with NaN, and data that come to a
-/// tape are compared between ranks in every step.
+/// @brief Whether the program is built with SHARDWRIGHT_CHECKED: new tensors are filled with NaN, and data
+/// that come to a tape are compared between ranks in every step.
 inline constexpr bool always_checked =
 #if defined(SHARDWRIGHT_CHECKED)
     true;

@@ -39,7 +39,8 @@ struct CallTotal {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, CallTotal> sums;
   for (const RecordedCall& call : run.calls) {
     const std::string where = call.where.line == 0 ? std::string() : call.where.text();
-    CallTotal& sum = sums[{call.group, std::string(name_of(call.operation)), std::string(name_of(call.element)), where}];
+    CallTotal& sum =
+        sums[{call.group, std::string(name_of(call.operation)), std::string(name_of(call.element)), where}];
     ++sum.calls;
     sum.bytes += call.bytes;
   }
@@ -71,19 +72,24 @@ struct CallTotal {
     const std::string rank = "rank " + std::to_string(run.rank);
     out += "\nlargest holders of " + rank + "\n";
     for (const MemoryHolder& each : std::span(run.holders).first(std::min(holders, run.holders.size())))
-      out += "  " + padded(std::string(name_of(each.kind)), 18) + before(bytes_text(static_cast<double>(each.bytes)), 12) + "  " + each.name + "\n";
-    out += "\n" + padded("calls of " + rank, 22) + padded("operation", 16) + padded("element", 10) + before("calls", 8) + before("bytes", 12) + "  place\n";
+      out += "  " + padded(std::string(name_of(each.kind)), 18) +
+             before(bytes_text(static_cast<double>(each.bytes)), 12) + "  " + each.name + "\n";
+    out += "\n" + padded("calls of " + rank, 22) + padded("operation", 16) + padded("element", 10) +
+           before("calls", 8) + before("bytes", 12) + "  place\n";
     for (const CallTotal& each : call_totals(run))
-      out += "  " + padded(each.group, 20) + padded(each.operation, 16) + padded(each.element, 10) + before(std::to_string(each.calls), 8) +
-             before(bytes_text(static_cast<double>(each.bytes)), 12) + "  " + each.where + "\n";
+      out += "  " + padded(each.group, 20) + padded(each.operation, 16) + padded(each.element, 10) +
+             before(std::to_string(each.calls), 8) + before(bytes_text(static_cast<double>(each.bytes)), 12) +
+             "  " + each.where + "\n";
     char line[96];
-    std::snprintf(line, sizeof line, "\n%.4g floating-point operations in matrix products and attention of ", run.flops);
+    std::snprintf(line, sizeof line, "\n%.4g floating-point operations in matrix products and attention of ",
+                  run.flops);
     out += line + rank + "\n";
   }
   return out;
 }
 
-/// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in their order, `flops`.
+/// @brief A dry run as an object: `rank`, `memory` (bytes by kind), `holders`, `calls` in their order,
+/// `flops`.
 [[nodiscard]] inline nlohmann::json dry_run_json(const DryRun& run) {
   nlohmann::json memory = nlohmann::json::object();
   for (std::size_t i = 0; i < memory_kinds; ++i)
@@ -95,14 +101,21 @@ struct CallTotal {
     holders.push_back({{"kind", name_of(each.kind)}, {"name", each.name}, {"bytes", each.bytes}});
   nlohmann::json calls = nlohmann::json::array();
   for (const RecordedCall& each : run.calls) {
-    nlohmann::json call{{"group", each.group}, {"operation", name_of(each.operation)}, {"element", name_of(each.element)}, {"bytes", each.bytes}};
+    nlohmann::json call{{"group", each.group},
+                        {"operation", name_of(each.operation)},
+                        {"element", name_of(each.element)},
+                        {"bytes", each.bytes}};
     if (each.peer >= 0)
       call["peer"] = each.peer;
     if (each.where.line != 0)
       call["where"] = each.where.text();
     calls.push_back(std::move(call));
   }
-  return {{"rank", run.rank}, {"memory", std::move(memory)}, {"holders", std::move(holders)}, {"calls", std::move(calls)}, {"flops", run.flops}};
+  return {{"rank", run.rank},
+          {"memory", std::move(memory)},
+          {"holders", std::move(holders)},
+          {"calls", std::move(calls)},
+          {"flops", run.flops}};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -73,8 +73,8 @@ requires(dimensions > 0) struct LeadingSumOf<Input, dimensions> {
 
 } // namespace detail
 
-/// @brief Layout after the first `dimensions` dimensions are summed away: that of the gradient of an operand that lacks
-/// them, such as a bias, given that of the result's gradient.
+/// @brief Layout after the first `dimensions` dimensions are summed away: that of the gradient of an operand
+/// that lacks them, such as a bias, given that of the result's gradient.
 template <LayoutType Input, int dimensions>
 using LeadingSumLayout = typename detail::LeadingSumOf<Input, dimensions>::type;
 

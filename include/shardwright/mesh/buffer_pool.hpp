@@ -50,8 +50,8 @@ struct Buffer {
   std::size_t requested = 0;
   std::size_t size_class = 0;
   std::int32_t references = 0;
-  std::uint32_t holder = 0; ///< For the record of a dry run.
-  std::uint8_t list = 0;    ///< Which free lists it comes from.
+  std::uint32_t holder = 0;    ///< For the record of a dry run.
+  std::uint8_t list = 0;       ///< Which free lists it comes from.
   SubjectShape reduced_from{}; ///< Shape of the tensor that its elements are a reduction of.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
@@ -112,9 +112,11 @@ public:
     return buffer;
   }
 
-  /// Has blocks come from, and return to, private lists from now on, which nothing else takes from; returns what was. A
-  /// graph that is replayed writes to the blocks of its capture for as long as it lives.
-  [[nodiscard]] bool use_private(bool on) noexcept { return std::exchange(list_, static_cast<std::uint8_t>(on)) != 0; }
+  /// Has blocks come from, and return to, private lists from now on, which nothing else takes from; returns
+  /// what was. A graph that is replayed writes to the blocks of its capture for as long as it lives.
+  [[nodiscard]] bool use_private(bool on) noexcept {
+    return std::exchange(list_, static_cast<std::uint8_t>(on)) != 0;
+  }
 
   void give_back(Buffer* buffer) noexcept {
     Buffer*& head = free_[buffer->list][buffer->size_class];
@@ -145,7 +147,8 @@ protected:
 
 private:
   MeshCore* core_;
-  std::shared_ptr<DryRunRecord> record_; // of the dry run that the pool was made in, which a tensor may outlive
+  std::shared_ptr<DryRunRecord>
+      record_; // of the dry run that the pool was made in, which a tensor may outlive
   std::array<std::array<Buffer*, pool_size_classes>, 2> free_{}; // the second for private blocks
   std::uint8_t list_ = 0;                                        // that blocks are taken from
   PoolStatistics statistics_;

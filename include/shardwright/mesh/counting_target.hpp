@@ -23,7 +23,8 @@ public:
   void fence() const noexcept {}
 };
 
-/// @brief The target of a dry run: as `Base`, without memory and without kernels. Numbers that are read of it are 1.
+/// @brief The target of a dry run: as `Base`, without memory and without kernels. Numbers that are read of it
+/// are 1.
 template <class Base>
 struct Counting {
   using base = Base;
@@ -41,7 +42,8 @@ struct Counting {
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group, const execution_space&) {
     const detail::DryRunRecord* const record = detail::DryRunRecord::current();
     if (record == nullptr)
-      throw LifecycleError("Counting: ranks must meet on a counting target inside of a dry run (call dry_run() with the program that makes the mesh, or take the target that it counts for)");
+      throw LifecycleError(
+          "Counting: ranks must meet on a counting target inside of a dry run (call dry_run() with the program that makes the mesh, or take the target that it counts for)");
     return detail::pretended_device_group(group, record->log);
   }
   [[nodiscard]] static bool idle(const execution_space&) noexcept { return true; }

@@ -35,8 +35,9 @@ enum class MemoryKind : std::uint8_t {
 inline constexpr std::size_t memory_kinds = 8;
 
 [[nodiscard]] constexpr std::string_view name_of(MemoryKind kind) noexcept {
-  constexpr std::array<std::string_view, memory_kinds> names{"parameters",     "gathered weights", "gradients", "optimizer state",
-                                                             "master weights", "activations",      "messages",  "other"};
+  constexpr std::array<std::string_view, memory_kinds> names{
+      "parameters",     "gathered weights", "gradients", "optimizer state",
+      "master weights", "activations",      "messages",  "other"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -45,7 +46,9 @@ struct MemoryTable {
   std::array<std::int64_t, memory_kinds> bytes{};
   std::int64_t rounding = 0; ///< What blocks of the pool hold beyond what was asked for.
 
-  [[nodiscard]] constexpr std::int64_t operator[](MemoryKind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
+  [[nodiscard]] constexpr std::int64_t operator[](MemoryKind kind) const {
+    return bytes[static_cast<std::size_t>(kind)];
+  }
   /// @brief Asked for in all.
   [[nodiscard]] constexpr std::int64_t requested() const {
     std::int64_t sum = 0;
@@ -96,7 +99,8 @@ private:
 /// Says which part of a model memory is taken for while it lives; the name must live as long.
 class MemoryOfPart {
 public:
-  explicit MemoryOfPart(std::string_view part) noexcept : before_(std::exchange(memory_purpose().part, part)) {}
+  explicit MemoryOfPart(std::string_view part) noexcept
+      : before_(std::exchange(memory_purpose().part, part)) {}
   ~MemoryOfPart() { memory_purpose().part = before_; }
   MemoryOfPart(const MemoryOfPart&) = delete;
   MemoryOfPart& operator=(const MemoryOfPart&) = delete;
@@ -105,8 +109,8 @@ private:
   std::string_view before_;
 };
 
-/// What a dry run on this thread has written down so far. Pools that were made in it write on for as long as they live,
-/// so they share it.
+/// What a dry run on this thread has written down so far. Pools that were made in it write on for as long as
+/// they live, so they share it.
 class DryRunRecord : public std::enable_shared_from_this<DryRunRecord> {
 public:
   /// The record of the dry run that this thread is in; null outside of one.
@@ -142,8 +146,9 @@ public:
     for (std::size_t i = 0; i < bytes_at_peak_.size(); ++i)
       if (bytes_at_peak_[i] > 0)
         out.push_back({names_[i].first, names_[i].second, bytes_at_peak_[i]});
-    std::stable_sort(out.begin(), out.end(),
-                     [](const MemoryHolder& left, const MemoryHolder& right) { return left.bytes > right.bytes; });
+    std::stable_sort(out.begin(), out.end(), [](const MemoryHolder& left, const MemoryHolder& right) {
+      return left.bytes > right.bytes;
+    });
     return out;
   }
 
@@ -155,7 +160,8 @@ private:
     std::string name(purpose.part);
     if (!purpose.operation.empty())
       name.append(name.empty() ? "" : " ").append(purpose.operation);
-    const auto [at, made] = holders_.try_emplace({purpose.kind, std::move(name)}, static_cast<std::uint32_t>(names_.size()));
+    const auto [at, made] =
+        holders_.try_emplace({purpose.kind, std::move(name)}, static_cast<std::uint32_t>(names_.size()));
     if (made) {
       names_.push_back(at->first);
       bytes_.push_back(0);

@@ -269,8 +269,8 @@ private:
       };
       communicators_[mask] = mask == wide_ ? world_ : world_.split_by(rule, label(mask));
       for (const Background purpose : {Background::reductions, Background::gathers})
-        background_[static_cast<std::size_t>(purpose)][mask] =
-            world_.split_by(rule, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
+        background_[static_cast<std::size_t>(purpose)][mask] = world_.split_by(
+            rule, label(mask) + (purpose == Background::gathers ? " gathers" : " reductions"));
     }
   }
 

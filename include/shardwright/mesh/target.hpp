@@ -58,7 +58,9 @@ namespace detail {
 
 /// Whether nothing runs on instances of this type: the dry run's.
 template <class Execution>
-inline constexpr bool only_counts = requires { typename Execution::counts_for; };
+inline constexpr bool only_counts = requires {
+  typename Execution::counts_for;
+};
 
 } // namespace detail
 
@@ -71,8 +73,8 @@ inline constexpr bool counts_only = detail::only_counts<typename Target::executi
 /// does not reach makes communicators for it: `connect(group, execution)` is collective over a host group and
 /// gives a communicator of the same ranks, ordered with `execution`; and `idle(execution)` says whether what
 /// the instance was given is done, or throws its device's error. One with several devices has
-/// `allocate(execution, label, bytes)` and `deallocate(execution, label, data, bytes)`, too. One that only counts
-/// (mesh/counting_target.hpp) has no kernels, and `allocate` as well.
+/// `allocate(execution, label, bytes)` and `deallocate(execution, label, data, bytes)`, too. One that only
+/// counts (mesh/counting_target.hpp) has no kernels, and `allocate` as well.
 template <class Type>
 concept Target = requires {
   typename Type::execution_space;
@@ -81,7 +83,8 @@ concept Target = requires {
   { Type::make_execution_space() } -> std::same_as<typename Type::execution_space>;
 }
 &&(detail::only_counts<typename Type::execution_space> ||
-   bool(Kokkos::SpaceAccessibility<typename Type::execution_space, typename Type::memory_space>::accessible)) &&
+   bool(Kokkos::SpaceAccessibility<typename Type::execution_space,
+                                   typename Type::memory_space>::accessible)) &&
     (bool(Type::host_accessible) ||
      requires(HostCommunicator group, const typename Type::execution_space& execution) {
        { Type::connect(group, execution) } -> std::same_as<DeviceCommunicator>;

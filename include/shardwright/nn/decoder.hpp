@@ -25,11 +25,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A decoder: token embedding, layers, final norm and vocabulary-parallel cross entropy (Touvron et al., arXiv
-/// 2302.13971).
+/// @brief A decoder: token embedding, layers, final norm and vocabulary-parallel cross entropy (Touvron et
+/// al., arXiv 2302.13971).
 ///
-/// `Layouts`, DecoderLayouts or a type with its members, chooses where everything lives, and with it every collective. The
-/// output table may be the input table (`DecoderConfig::tied_embedding`).
+/// `Layouts`, DecoderLayouts or a type with its members, chooses where everything lives, and with it every
+/// collective. The output table may be the input table (`DecoderConfig::tied_embedding`).
 template <class Layouts, class Element = float, class Target = DefaultTarget>
 struct Decoder {
   using layouts = Layouts;
@@ -44,11 +44,12 @@ struct Decoder {
 
   /// @brief The embedding, or the head.
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
-  using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>, Element,
-                          typename Layouts::Zero, Target>;
+  using Table = Parameter<TableLayout, EmbeddingGradientLayout<typename Layouts::Ids, Tokens, TableLayout>,
+                          Element, typename Layouts::Zero, Target>;
 
   template <class Place>
-  [[nodiscard]] static TiedParameter<Table> table(const Place& place, const Config& config, const char* name, std::uint64_t key) {
+  [[nodiscard]] static TiedParameter<Table> table(const Place& place, const Config& config, const char* name,
+                                                  std::uint64_t key) {
     return place.shared.template tied<Table>(name, [&] {
       return Table(place.mesh, {config.vocabulary, config.width},
                    Initial::normal(config.initial_deviation).keyed(key));
@@ -98,8 +99,10 @@ public:
                    initial(config, place.number, 0), initial(config, place.number, 1), angles(place, config),
                    recompute_ == Recompute::selective ? Recompute::selective : Recompute::none),
         mlp_norm_(place.mesh, config.width, config.norm_epsilon),
-        mlp_(place.mesh, config.width, config.hidden, initial(config, place.number, 2), initial(config, place.number, 3)),
-        attention_dropout_(config.dropout, key(place.number, 4)), mlp_dropout_(config.dropout, key(place.number, 5)) {}
+        mlp_(place.mesh, config.width, config.hidden, initial(config, place.number, 2),
+             initial(config, place.number, 3)),
+        attention_dropout_(config.dropout, key(place.number, 4)),
+        mlp_dropout_(config.dropout, key(place.number, 5)) {}
 
   auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
     const auto layer = [&](auto stream) {
@@ -112,23 +115,24 @@ public:
   }
 
   auto members() {
-    return shardwright::members("attention_norm", attention_norm_, "attention", attention_, "mlp_norm", mlp_norm_, "mlp", mlp_,
-                                "attention_dropout", attention_dropout_, "mlp_dropout", mlp_dropout_);
+    return shardwright::members("attention_norm", attention_norm_, "attention", attention_, "mlp_norm",
+                                mlp_norm_, "mlp", mlp_, "attention_dropout", attention_dropout_,
+                                "mlp_dropout", mlp_dropout_);
   }
 
 private:
   template <class Place>
   [[nodiscard]] static auto angles(const Place& place, const Config& config) {
     using Angles = typename Attention::Angles;
-    return place.shared.template get<Angles>("rotary", [&] {
-      return Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
-    });
+    return place.shared.template get<Angles>(
+        "rotary", [&] { return Angles(place.mesh, config.sequence, config.head_width(), config.rope_base); });
   }
   /// Numbers of a layer's random streams: 0 to 3 are matrices, 4 and 5 dropout.
   [[nodiscard]] static std::uint32_t key(std::size_t layer, std::uint32_t part) {
     return 16 * (static_cast<std::uint32_t>(layer) + 1) + part;
   }
-  /// Products that add to the stream start smaller, so that its variance does not grow with depth (Radford et al., 2019).
+  /// Products that add to the stream start smaller, so that its variance does not grow with depth (Radford et
+  /// al., 2019).
   [[nodiscard]] static Initial initial(const Config& config, std::size_t layer, std::uint32_t part) {
     const double residual = part % 2 == 1 ? std::sqrt(2.0 * static_cast<double>(config.layers)) : 1;
     return Initial::normal(config.initial_deviation / residual).keyed(key(layer, part));
@@ -149,12 +153,14 @@ public:
   template <class Place>
   Head(const Place& place, const Config& config)
       : norm_(place.mesh, config.width, config.norm_epsilon),
-        table_(config.tied_embedding ? table(place, config, "embedding", 0) : table(place, config, "head", 1)) {}
+        table_(config.tied_embedding ? table(place, config, "embedding", 0)
+                                     : table(place, config, "head", 1)) {}
 
   auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
     return linear_cross_entropy(norm_(std::move(x)).template as<Tokens>(), *table_, batch.targets);
   }
-  /// @brief Scores of the next token, [batch, sequence, vocabulary]; of low-precision elements, their sums in float.
+  /// @brief Scores of the next token, [batch, sequence, vocabulary]; of low-precision elements, their sums in
+  /// float.
   auto predict(Var<Stream, Element, Target> x, const Batch&) {
     return linear_scores(norm_(std::move(x)).template as<Tokens>(), *table_);
   }

@@ -6,9 +6,9 @@
 
 #include <shardwright/core/philox.hpp>
 #include <shardwright/layout/token_order.hpp>
+#include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
-#include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/batch_origin.hpp>
@@ -61,8 +61,8 @@ template <class Tensor>
 
 namespace operation {
 
-/// @brief Dropout with its gradient, which is the same mask and factor; in the memory of what it drops from where nobody
-/// else holds that.
+/// @brief Dropout with its gradient, which is the same mask and factor; in the memory of what it drops from
+/// where nobody else holds that.
 struct Dropout {
   static constexpr std::string_view name = "dropout";
   static constexpr bool gradient_reads_input = false;
@@ -74,11 +74,13 @@ struct Dropout {
   template <AnyShardedTensor X>
   [[nodiscard]] auto forward(SourceLocation, X&& x) const {
     using L = typename std::remove_cvref_t<X>::layout;
-    static_assert(!L::value.has_partial(), "dropout: the tensor must not be Partial, an unfinished sum whose parts would be dropped apart (redistribute it first)");
+    static_assert(
+        !L::value.has_partial(),
+        "dropout: the tensor must not be Partial, an unfinished sum whose parts would be dropped apart (redistribute it first)");
     const auto from = x.local();
     auto out = detail::reuse(std::forward<X>(x)).out;
-    kernels::dropout_into(out.execution(), from, out.mutable_local(), detail::position_in_step(out, origin, runs),
-                          use.key(origin), use.rate);
+    kernels::dropout_into(out.execution(), from, out.mutable_local(),
+                          detail::position_in_step(out, origin, runs), use.key(origin), use.rate);
     return out;
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
@@ -89,45 +91,54 @@ struct Dropout {
 
 } // namespace operation
 
-/// @brief Each element of `x` becomes 0 with probability `rate`, else x / (1 - rate) (Srivastava et al., 2014, scaled in
-/// training).
+/// @brief Each element of `x` becomes 0 with probability `rate`, else x / (1 - rate) (Srivastava et al.,
+/// 2014, scaled in training).
 ///
 /// The mask depends on seed, tensor, step and the element's [sequence of the global batch, position, column]
 /// alone: neither on the layout, nor on how the batch is divided, nor on how often it is computed.
 /// @param runs positions of the rows of this context rank, where they are not those that the layout gives
 template <AnyShardedTensor X>
-[[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin, const TokenRuns& runs = {}) {
+[[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin,
+                           const TokenRuns& runs = {}) {
   const auto handle = x.share(); // which stays: the result has memory of its own
   return operation::Dropout{use, origin, runs}.forward({}, handle);
 }
 /// @brief The same on a tape, which knows the origin and the positions; in an evaluation `x` itself.
-/// @throws LifecycleError in training on a tape without an origin, where every step would drop the same elements.
+/// @throws LifecycleError in training on a tape without an origin, where every step would drop the same
+/// elements.
 template <detail::TapeOperand X>
 [[nodiscard]] auto dropout(X&& x, const DropoutUse& use, SourceLocation where = SourceLocation::current()) {
   const detail::TapeCore& tape = x.tape();
   if (use.rate == 0 || !tape.trains())
     return as_var(std::forward<X>(x), where);
   if (!tape.origin())
-    throw LifecycleError("dropout: a tape in training must know where its microbatch stands in the run, for masks are keyed by that (give restart() a BatchOrigin of step and first sequence, or the batch of a stage a member `origin`)",
-                         {.rank = x.resources().core().world().rank(), .where = where});
+    throw LifecycleError(
+        "dropout: a tape in training must know where its microbatch stands in the run, for masks are keyed by that (give restart() a BatchOrigin of step and first sequence, or the batch of a stage a member `origin`)",
+        {.rank = x.resources().core().world().rank(), .where = where});
   return apply(operation::Dropout{use, *tape.origin(), tape.runs()}, where, std::forward<X>(x));
 }
 /// @brief A rate without a place in the model: a sentence.
 template <Operand X>
 void dropout(X&&, double) {
-  static_assert(sizeof(X) == 0, "dropout: it must be told its place in the model, by which its mask is keyed (use the module Dropout, or pass a DropoutUse with a number of its own)");
+  static_assert(
+      sizeof(X) == 0,
+      "dropout: it must be told its place in the model, by which its mask is keyed (use the module Dropout, or pass a DropoutUse with a number of its own)");
 }
 
 /// @brief Dropout at one place of a model, by which its masks are keyed.
 class Dropout final : public NamedPart {
 public:
-  /// @param tensor a number of the program's choice, different from that of any parameter; else it follows from the path
-  explicit Dropout(double rate, std::optional<std::uint32_t> tensor = {}) : tensor_(tensor) { use_.rate = rate; }
+  /// @param tensor a number of the program's choice, different from that of any parameter; else it follows
+  /// from the path
+  explicit Dropout(double rate, std::optional<std::uint32_t> tensor = {}) : tensor_(tensor) {
+    use_.rate = rate;
+  }
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) const {
     if (use_.rate > 0 && !named_)
-      throw LifecycleError("Dropout: it must have a place in the model before it is used (list it in members(), and call initialize() with the whole model)");
+      throw LifecycleError(
+          "Dropout: it must have a place in the model before it is used (list it in members(), and call initialize() with the whole model)");
     return dropout(std::forward<X>(x), use_, where);
   }
   /// @brief Takes its place; initialize() calls it.

@@ -54,7 +54,8 @@ template <class Ids, class Table>
 class EmbeddingNode final : public TapeNode {
   using Result = decltype(embed(std::declval<const Ids&>(), std::declval<const typename Table::Value&>()));
 
-  using Raw = EmbeddingGradientLayout<typename Ids::layout, Gradient<typename Result::layout>, typename Table::layout>;
+  using Raw = EmbeddingGradientLayout<typename Ids::layout, Gradient<typename Result::layout>,
+                                      typename Table::layout>;
 
 public:
   using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
@@ -94,7 +95,8 @@ private:
 
 /// @brief The same on a tape, with a table that is a parameter.
 template <LayoutType I, class Id, class Target, class C, class R, class E, class Z>
-[[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids, Parameter<C, R, E, Z, Target>& table,
+[[nodiscard]] auto embed(Tape<Target>& tape, const ShardedTensor<I, Id, Target>& ids,
+                         Parameter<C, R, E, Z, Target>& table,
                          SourceLocation where = SourceLocation::current()) {
   if (tape.core().checks_inputs())
     require_equal_inputs(ids, where);
@@ -104,10 +106,11 @@ template <LayoutType I, class Id, class Target, class C, class R, class E, class
   return Var(tape.core().template record<Node>(ids.share(), std::move(weight)).result());
 }
 
-/// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout `Ids`.
+/// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout
+/// `Ids`.
 ///
-/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` finishes it. A table that is the
-/// output table, too, is a TiedParameter<Table> and read with embed().
+/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` finishes it. A table
+/// that is the output table, too, is a TiedParameter<Table> and read with embed().
 template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>>
 class Embedding {
 public:

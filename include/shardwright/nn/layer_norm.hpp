@@ -253,8 +253,8 @@ public:
   template <class Mesh>
   LayerNorm(const Mesh& mesh, std::int64_t width, double epsilon,
             SourceLocation where = SourceLocation::current())
-      : gain_(mesh, {width}, Initial::ones(), ParameterRole::gain, where), bias_(made_bias(mesh, width, where)),
-        epsilon_(epsilon) {}
+      : gain_(mesh, {width}, Initial::ones(), ParameterRole::gain, where),
+        bias_(made_bias(mesh, width, where)), epsilon_(epsilon) {}
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {

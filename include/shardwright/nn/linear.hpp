@@ -24,28 +24,32 @@ namespace detail {
 /// The trace shows both layouts.
 template <class Given, class Wanted>
 struct ModuleInput {
-  static_assert(std::is_same_v<Given, Wanted>, "Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)");
+  static_assert(
+      std::is_same_v<Given, Wanted>,
+      "Module: the input must be in the layout that the module is made for (read it with .as<In>(), or change the module's In)");
   static constexpr bool value = std::is_same_v<Given, Wanted>;
 };
 
 template <class Result>
 struct BiasInput {
-  static_assert(!Result::value.has_partial(), "BiasedLinear: the bias must be added to a finished product, as each rank of a Partial one would add it (name the layout to which the product goes first, such as the stream's)");
+  static_assert(
+      !Result::value.has_partial(),
+      "BiasedLinear: the bias must be added to a finished product, as each rank of a Partial one would add it (name the layout to which the product goes first, such as the stream's)");
   static constexpr bool value = !Result::value.has_partial();
 };
 
 } // namespace detail
 
-/// @brief y = x W, with x read in layout `In` and W in layout `Weight`: a column-parallel or row-parallel layer by its
-/// layouts alone.
+/// @brief y = x W, with x read in layout `In` and W in layout `Weight`: a column-parallel or row-parallel
+/// layer by its layouts alone.
 ///
 /// W is [width, outputs...] with any number of output dimensions; y has the layout MatmulLayout<In, Weight>.
 template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>>
 class Linear {
 public:
   using Out = MatmulLayout<In, Weight>;
-  using Matrix = Parameter<Weight, MatmulLayout<In, Gradient<Out>, MatmulForm::left_transposed>, typename Plan::element,
-                           typename Plan::zero, typename Plan::target>;
+  using Matrix = Parameter<Weight, MatmulLayout<In, Gradient<Out>, MatmulForm::left_transposed>,
+                           typename Plan::element, typename Plan::zero, typename Plan::target>;
 
   /// @param shape of W
   template <class Mesh>
@@ -65,9 +69,10 @@ private:
   Matrix weight_;
 };
 
-/// @brief y = x W + b, where the product goes to layout `Result` before the bias is added: that of the stream for a
-/// row-parallel product, whose parts are sums.
-template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>, LayoutType Result = MatmulLayout<In, Weight>>
+/// @brief y = x W + b, where the product goes to layout `Result` before the bias is added: that of the stream
+/// for a row-parallel product, whose parts are sums.
+template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>,
+          LayoutType Result = MatmulLayout<In, Weight>>
 class BiasedLinear {
   static constexpr int kept = Weight::tensor_rank - 1; // dimensions of b
 
@@ -75,14 +80,16 @@ public:
   using Out = Result;
   using Product = Linear<In, Weight, Plan>;
   using BiasGradient = LeadingSumLayout<Gradient<Out>, Out::tensor_rank - kept>;
-  using Bias = Parameter<Gradient<BiasGradient>, BiasGradient, typename Plan::element, typename Plan::zero, typename Plan::target>;
+  using Bias = Parameter<Gradient<BiasGradient>, BiasGradient, typename Plan::element, typename Plan::zero,
+                         typename Plan::target>;
   static_assert(detail::BiasInput<Out>::value);
 
   /// @param shape of W; b, zeros at first, has its output dimensions
   template <class Mesh>
   BiasedLinear(const Mesh& mesh, const typename Product::Matrix::Shape& shape, const Initial& initial,
                SourceLocation where = SourceLocation::current())
-      : product_(mesh, shape, initial, where), bias_(mesh, outputs(shape), Initial::zeros(), ParameterRole::bias, where) {}
+      : product_(mesh, shape, initial, where),
+        bias_(mesh, outputs(shape), Initial::zeros(), ParameterRole::bias, where) {}
 
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
@@ -114,7 +121,8 @@ struct LinearOf<true, In, Weight, Plan, Result> {
   using type = BiasedLinear<In, Weight, Plan, Result>;
 };
 /// A product with a bias or without one.
-template <bool biased, LayoutType In, LayoutType Weight, class Plan, LayoutType Result = MatmulLayout<In, Weight>>
+template <bool biased, LayoutType In, LayoutType Weight, class Plan,
+          LayoutType Result = MatmulLayout<In, Weight>>
 using MaybeBiased = typename LinearOf<biased, In, Weight, Plan, Result>::type;
 
 } // namespace detail

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The scores of an output table and their cross entropy as one operation: of low-precision elements, the scores
-/// are float, and their gradient is not.
+/// @brief The scores of an output table and their cross entropy as one operation: of low-precision elements,
+/// the scores are float, and their gradient is not.
 
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/tensor/matmul.hpp>
@@ -18,7 +18,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace operation {
 
-/// @brief matmul_transposed whose result has the MainElement: sums of low-precision products as they are. It has no gradient.
+/// @brief matmul_transposed whose result has the MainElement: sums of low-precision products as they are. It
+/// has no gradient.
 struct LinearScores {
   static constexpr detail::GradientReads left_gradient_reads{};
   static constexpr detail::GradientReads right_gradient_reads{};
@@ -27,7 +28,8 @@ struct LinearScores {
     using L = MatmulLayout<typename X::layout, typename W::layout, MatmulForm::right_transposed>;
     auto shape = x.shape();
     shape.back() = w.shape()[0];
-    ShardedTensor<L, MainElement<typename X::value_type>, typename X::target> out(x.resources(), shape, where);
+    ShardedTensor<L, MainElement<typename X::value_type>, typename X::target> out(x.resources(), shape,
+                                                                                  where);
     matmul_input_gradient_into(out, x, w, 0.0, where);
     return out;
   }
@@ -50,8 +52,8 @@ public:
 
   LinearCrossEntropyNode(TapeCore& tape, SourceLocation where, X x, Table table, Targets targets,
                          const CrossEntropyOptions& options)
-      : TapeNode(tape), where_(where), x_(std::move(x)), table_(std::move(table)), targets_(std::move(targets)),
-        options_(options) {
+      : TapeNode(tape), where_(where), x_(std::move(x)), table_(std::move(table)),
+        targets_(std::move(targets)), options_(options) {
     if (!tape.trains())
       return;
     table_.note_use(tape);
@@ -65,9 +67,8 @@ public:
       return operation::LinearScores{}.forward(where_, x_.read(), table_.read());
     }();
     if (tape().trains() && (tape().replays() || !recomputes())) {
-      auto [loss, gradient] =
-          scaled_cross_entropy<Element>(std::move(scores), targets_,
-                                        static_cast<TapeOn<Target>&>(tape()).loss_scale, options_);
+      auto [loss, gradient] = scaled_cross_entropy<Element>(
+          std::move(scores), targets_, static_cast<TapeOn<Target>&>(tape()).loss_scale, options_);
       loss_ = std::move(loss);
       scores_gradient_.emplace(std::move(gradient));
     } else {
@@ -115,22 +116,24 @@ private:
 
 /// @brief Scores x table^T for predictions, in the MainElement: an evaluation's, without a gradient.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
-[[nodiscard]] auto linear_scores(X&& x, Parameter<C, R, E, Z, T>& table, SourceLocation where = SourceLocation::current()) {
+[[nodiscard]] auto linear_scores(X&& x, Parameter<C, R, E, Z, T>& table,
+                                 SourceLocation where = SourceLocation::current()) {
   auto operand = detail::operand_of(std::forward<X>(x), where);
   using Value = typename decltype(operand)::Value;
   const detail::WeightReading reading(table);
   return operation::LinearScores{}.forward(where, Value(operand.read()), table.weight());
 }
 
-/// @brief Summed cross entropy, in nats, of the scores x table^T: the head of a language model. Negative targets do not
-/// count.
+/// @brief Summed cross entropy, in nats, of the scores x table^T: the head of a language model. Negative
+/// targets do not count.
 ///
-/// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale, whether
-/// its sums are used or not; to watch only: `cross_entropy(linear_scores(x, table), targets)`.
+/// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale,
+/// whether its sums are used or not; to watch only: `cross_entropy(linear_scores(x, table), targets)`.
 /// @param x [..., width] @param table [vocabulary, width] @param targets int32 [...]
 /// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>
-[[nodiscard]] auto linear_cross_entropy(X&& x, Parameter<C, R, E, Z, T>& table, const ShardedTensor<I, Id, T>& targets,
+[[nodiscard]] auto linear_cross_entropy(X&& x, Parameter<C, R, E, Z, T>& table,
+                                        const ShardedTensor<I, Id, T>& targets,
                                         const CrossEntropyOptions& options = {},
                                         SourceLocation where = SourceLocation::current()) {
   auto operand = detail::operand_of(std::forward<X>(x), where);
@@ -140,7 +143,8 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T, La
   detail::TapeCore& tape = operand.tape();
   if (tape.checks_inputs())
     require_equal_inputs(targets, where);
-  return tape.record<Node>(where, std::move(operand), std::move(weight), targets.share(), options).take_loss();
+  return tape.record<Node>(where, std::move(operand), std::move(weight), targets.share(), options)
+      .take_loss();
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -38,11 +38,12 @@ struct Relu {
 };
 /// @}
 
-/// @brief down(function(up(x))): a column-parallel product, a function of each element, a row-parallel product.
+/// @brief down(function(up(x))): a column-parallel product, a function of each element, a row-parallel
+/// product.
 ///
-/// `Layouts` says where: Tokens is the layout of x, Up and Down those of the matrices [width, hidden] and [hidden, width],
-/// Residual that of the result. Without biases the result is the product as it comes, Partial over the axes that shard
-/// the hidden dimension; with them it has been brought to Residual.
+/// `Layouts` says where: Tokens is the layout of x, Up and Down those of the matrices [width, hidden] and
+/// [hidden, width], Residual that of the result. Without biases the result is the product as it comes,
+/// Partial over the axes that shard the hidden dimension; with them it has been brought to Residual.
 template <class Layouts, class Plan = ModelPlan<>, class Function = GeluTanh, bool biased = true>
 class Mlp {
   using In = typename Layouts::Tokens;
@@ -67,8 +68,8 @@ private:
 
 /// @brief down(silu(gate(x)) * up(x)) without biases (Shazeer, arXiv 2002.05202), gate and up as one product.
 ///
-/// `Layouts`: as Mlp, with GateUp for the matrix [width, 2, hidden]. The result is Partial over the axes that shard the
-/// hidden dimension.
+/// `Layouts`: as Mlp, with GateUp for the matrix [width, 2, hidden]. The result is Partial over the axes that
+/// shard the hidden dimension.
 template <class Layouts, class Plan = ModelPlan<>>
 class SwiGlu {
   using In = typename Layouts::Tokens;
@@ -76,8 +77,8 @@ class SwiGlu {
 
 public:
   template <class Mesh>
-  SwiGlu(const Mesh& mesh, std::int64_t width, std::int64_t hidden, const Initial& gate_up, const Initial& down,
-         SourceLocation where = SourceLocation::current())
+  SwiGlu(const Mesh& mesh, std::int64_t width, std::int64_t hidden, const Initial& gate_up,
+         const Initial& down, SourceLocation where = SourceLocation::current())
       : gate_up_(mesh, {width, 2, hidden}, gate_up, where), down_(mesh, {hidden, width}, down, where) {}
 
   template <detail::TapeOperand X>

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Norms on a tape: one pass with the sum that they read, and one with the gradient that passes them by.
+/// @brief Norms on a tape: one pass with the sum that they read, and one with the gradient that passes them
+/// by.
 
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/train/lazy_sum.hpp>
@@ -30,22 +31,26 @@ struct SumNormResult {
   Statistics statistics;
 };
 
-/// y = norm(x) with gains and biases. Their gradients belong to the pass of inputs, which computes them beside that of x.
+/// y = norm(x) with gains and biases. Their gradients belong to the pass of inputs, which computes them
+/// beside that of x.
 ///
-/// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(where, x, weights...)`, `forward_sum(where, left, right, weights...)`, and `gradient(y_gradient, x,
-/// statistics, stream, weights, slots)`, where `stream` points to what else has reached x, or to nothing.
+/// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(where, x, weights...)`,
+/// `forward_sum(where, left, right, weights...)`, and `gradient(y_gradient, x, statistics, stream, weights,
+/// slots)`, where `stream` points to what else has reached x, or to nothing.
 template <class Norm, class X, class... Weights>
 class NormNode final : public TapeNode {
-  using Result = decltype(std::declval<const Norm&>().forward(SourceLocation{}, std::declval<typename X::Value>(),
-                                                              std::declval<typename Weights::Value>()...));
+  using Result = decltype(std::declval<const Norm&>().forward(
+      SourceLocation{}, std::declval<typename X::Value>(), std::declval<typename Weights::Value>()...));
   using Normed = decltype(Result::normed);
-  static constexpr bool fits = (Weights::template takes<typename Norm::template WeightGradient<typename X::layout>>() && ...);
+  static constexpr bool fits =
+      (Weights::template takes<typename Norm::template WeightGradient<typename X::layout>>() && ...);
 
 public:
   using Out = Slot<typename Normed::layout, typename Normed::value_type, typename Normed::target>;
 
   NormNode(TapeCore& tape, const Norm& norm, SourceLocation where, X x, Weights... weights)
-      : TapeNode(tape), norm_(norm), where_(where), x_(std::move(x)), weights_(std::move(weights)...), y_(*this) {
+      : TapeNode(tape), norm_(norm), where_(where), x_(std::move(x)), weights_(std::move(weights)...),
+        y_(*this) {
     if (!tape.trains())
       return;
     std::apply([&tape](auto&... weight) { (weight.note_use(tape), ...); }, weights_);
@@ -102,8 +107,8 @@ private:
         [&](auto&... weight) {
           [[maybe_unused]] const auto readings = std::tuple{weight.reading()...};
           auto stream = x_.take_gradient();
-          auto gradient = norm_.gradient(y_.take_gradient(), x, *statistics_, stream ? &*stream : nullptr, weight.read()...,
-                                         weight.slot()...);
+          auto gradient = norm_.gradient(y_.take_gradient(), x, *statistics_, stream ? &*stream : nullptr,
+                                         weight.read()..., weight.slot()...);
           stream.reset();
           if (x_.wants_gradient())
             x_.give(std::move(gradient));

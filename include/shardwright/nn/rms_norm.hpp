@@ -189,8 +189,8 @@ struct RmsNorm {
         std::move(out.sum), std::move(out.normed), std::move(out.inverse_rms)};
   }
   template <class G, class X, class Statistics, class Gain, class Slot>
-  [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& inverse_rms, const G* stream, const Gain& gain,
-                              const Slot& slot) const {
+  [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& inverse_rms, const G* stream,
+                              const Gain& gain, const Slot& slot) const {
     auto own = detail::owned(std::move(gradient));
     return stream == nullptr ? rms_norm_gradient(std::move(own), x, gain, inverse_rms, slot)
                              : rms_norm_gradient(std::move(own), x, gain, inverse_rms, *stream, slot);
@@ -199,8 +199,8 @@ struct RmsNorm {
 
 } // namespace operation
 
-/// @brief rms_norm of a value on a tape with a gain that is a parameter. Where `x` is a sum that nobody has read yet, one
-/// pass over memory computes both.
+/// @brief rms_norm of a value on a tape with a gain that is a parameter. Where `x` is a sum that nobody has
+/// read yet, one pass over memory computes both.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto rms_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                             SourceLocation where = SourceLocation::current()) {
@@ -208,17 +208,20 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
   auto weight = detail::operand_of(gain, where);
   using Node = detail::NormNode<operation::RmsNorm, decltype(operand), decltype(weight)>;
   detail::TapeCore& tape = operand.tape();
-  return Var(tape.record<Node>(operation::RmsNorm{epsilon}, where, std::move(operand), std::move(weight)).result());
+  return Var(
+      tape.record<Node>(operation::RmsNorm{epsilon}, where, std::move(operand), std::move(weight)).result());
 }
 
 /// @brief RMSNorm with a trained gain, of a stream in layout `In`.
 template <LayoutType In, class Plan = ModelPlan<>>
 class RmsNorm {
 public:
-  using Gain = Parameter<Layout<1>, GainGradientLayout<In>, typename Plan::element, typename Plan::zero, typename Plan::target>;
+  using Gain = Parameter<Layout<1>, GainGradientLayout<In>, typename Plan::element, typename Plan::zero,
+                         typename Plan::target>;
 
   template <class Mesh>
-  RmsNorm(const Mesh& mesh, std::int64_t width, double epsilon, SourceLocation where = SourceLocation::current())
+  RmsNorm(const Mesh& mesh, std::int64_t width, double epsilon,
+          SourceLocation where = SourceLocation::current())
       : gain_(mesh, {width}, Initial::ones(), ParameterRole::gain, where), epsilon_(epsilon) {}
 
   template <detail::TapeOperand X>

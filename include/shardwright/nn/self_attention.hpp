@@ -27,13 +27,14 @@ struct AttentionSizes {
   [[nodiscard]] HeadShape shape() const noexcept { return {heads / kv_heads, head_width}; }
 };
 
-/// @brief Self-attention with its projections (Vaswani et al., arXiv 1706.03762; shared heads as Ainslie et al., arXiv
-/// 2305.13245): one product for queries, keys and values, attention under any mask, one product back.
+/// @brief Self-attention with its projections (Vaswani et al., arXiv 1706.03762; shared heads as Ainslie et
+/// al., arXiv 2305.13245): one product for queries, keys and values, attention under any mask, one product
+/// back.
 ///
-/// `Layouts` says where: Tokens is the layout of x, Qkv and Output those of the matrices [width, kv_heads, (queries per kv
-/// head + 2) * head width] and [heads * head width, width], AttentionInput what attention reads, Residual the layout of the
-/// result. Without biases the result is the product as it comes, Partial over the axes that shard the heads; with them it
-/// has been brought to Residual.
+/// `Layouts` says where: Tokens is the layout of x, Qkv and Output those of the matrices [width, kv_heads,
+/// (queries per kv head + 2) * head width] and [heads * head width, width], AttentionInput what attention
+/// reads, Residual the layout of the result. Without biases the result is the product as it comes, Partial
+/// over the axes that shard the heads; with them it has been brought to Residual.
 template <class Layouts, class Plan = ModelPlan<>, bool biased = false>
 class Attention {
   using In = typename Layouts::Tokens;
@@ -59,8 +60,11 @@ public:
     auto qkv = qkv_(std::forward<X>(x), where);
     if (angles_)
       qkv = rotary(std::move(qkv), *angles_, positions, heads_, where);
-    auto attend = recompute([&](auto read) { return attention(std::move(read), positions, heads_, mask, where); }, recomputed_);
-    return out_(attend(std::move(qkv).template as<typename Layouts::AttentionInput>()).template as<Attended>(), where);
+    auto attend = recompute(
+        [&](auto read) { return attention(std::move(read), positions, heads_, mask, where); }, recomputed_);
+    return out_(
+        attend(std::move(qkv).template as<typename Layouts::AttentionInput>()).template as<Attended>(),
+        where);
   }
   [[nodiscard]] auto members() { return shardwright::members("qkv", qkv_, "out", out_); }
 

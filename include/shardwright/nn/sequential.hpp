@@ -28,8 +28,10 @@ struct NumberName {
     out[1] = static_cast<char>('0' + number % 10);
     return out;
   }();
-  static_assert(number < 100, "Sequential: it must have at most 100 modules (make some of them a Sequential of their own)");
-  static constexpr std::string_view value = number < 10 ? std::string_view(letters.data() + 1, 1) : std::string_view(letters.data(), 2);
+  static_assert(number < 100,
+                "Sequential: it must have at most 100 modules (make some of them a Sequential of their own)");
+  static constexpr std::string_view value =
+      number < 10 ? std::string_view(letters.data() + 1, 1) : std::string_view(letters.data(), 2);
 };
 
 /// A module, or a function of a Var, tells where it is called if it wants to know.

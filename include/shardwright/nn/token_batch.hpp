@@ -12,12 +12,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Ids and targets, [batch, sequence], in the order that attention takes; a negative target does not count.
+/// @brief Ids and targets, [batch, sequence], in the order that attention takes; a negative target does not
+/// count.
 template <TokenOrder Order, LayoutType L, class Target = DefaultTarget>
 struct TokenBatch {
   using Ids = TokenTensor<Order, L, std::int32_t, Target>;
   typename Ids::Handle ids, targets;
-  std::optional<BatchOrigin> origin{}; ///< What dropout is keyed by; one of 0 would drop the same elements in every step.
+  std::optional<BatchOrigin>
+      origin{}; ///< What dropout is keyed by; one of 0 would drop the same elements in every step.
 
   /// @brief Where this rank's rows stand in their sequences.
   [[nodiscard]] TokenRuns runs() const { return ids.positions().runs(); }

@@ -14,8 +14,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief What a typed operation takes: a sharded tensor, or a value on a tape (train/var.hpp), a layout in
 /// which it is read, or a parameter.
 template <class Type>
-concept Operand =
-    AnyShardedTensor<Type> || requires { typename std::remove_cvref_t<Type>::tape_operand; };
+concept Operand = AnyShardedTensor<Type> || requires {
+  typename std::remove_cvref_t<Type>::tape_operand;
+};
 
 namespace detail {
 
@@ -27,8 +28,8 @@ struct GradientReads {
 
 } // namespace detail
 
-/// @brief Carries an operation out on tensors. For values of a tape, an overload of it records the operation as well
-/// (train/operation_node.hpp); it is found by its arguments, so call it without a namespace.
+/// @brief Carries an operation out on tensors. For values of a tape, an overload of it records the operation
+/// as well (train/operation_node.hpp); it is found by its arguments, so call it without a namespace.
 template <class Operation, AnyShardedTensor... Tensors>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Tensors&... tensors) {
   return operation.forward(where, tensors...);

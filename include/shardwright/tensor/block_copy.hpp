@@ -59,7 +59,9 @@ void copy_block(const typename Target::execution_space& execution, const Element
 template <class Element>
 struct NanKernel {
   Element* out;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const { out[i] = static_cast<Element>(__builtin_nanf("")); }
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    out[i] = static_cast<Element>(__builtin_nanf(""));
+  }
 };
 
 /// Memory for elements, uninitialised: in a checked build NaN, so that what nothing has written shows.

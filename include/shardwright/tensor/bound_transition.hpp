@@ -76,7 +76,8 @@ struct TransitionSteps {
   const LayoutValue* to;
 };
 template <class Steps>
-inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &Steps::from_value, &Steps::to_value};
+inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &Steps::from_value,
+                                                  &Steps::to_value};
 
 [[nodiscard]] inline BoundTransition bind_transition(MeshCore& core, const TransitionSteps& table) {
   BoundTransition bound{bind_axes(core, table.axes), table.steps};
@@ -84,7 +85,8 @@ inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &St
   // Leaving axes of extent 1 out is enough for one step; two may be a detour that only such an axis asked
   // for.
   if (bound.effective > 1 && bound.has_trivial_axis)
-    bound.use(core.steps_for(bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
+    bound.use(
+        core.steps_for(bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
   return bound;
 }
 template <class Steps>
@@ -94,7 +96,8 @@ template <class Steps>
 
 /// Elements of this rank's block of a tensor of `shape` in a layout of the table.
 [[nodiscard]] inline std::size_t block_elements(const MeshCore& core, const TransitionSteps& table,
-                                                const LayoutValue& layout, std::span<const std::int64_t> shape) {
+                                                const LayoutValue& layout,
+                                                std::span<const std::int64_t> shape) {
   const AxisBinding binding = bind_axes(core, table.axes);
   std::size_t elements = 1;
   for (std::size_t d = 0; d < shape.size(); ++d)

@@ -38,15 +38,17 @@ template <class Tensor>
 
 /// @brief Writes this rank's block of a tensor to host memory, from data that come row by row.
 /// @param like whose block it is @param to local_size() elements
-/// @param read called as read(row, elements) for each row of dimension 0 that this rank needs, in their order: fills the
-/// whole row, the product of the other global extents
+/// @param read called as read(row, elements) for each row of dimension 0 that this rank needs, in their
+/// order: fills the whole row, the product of the other global extents
 /// @param first_row what is added to the rows' numbers: of a microbatch, its place in the batch
 template <class Tensor, class Read>
 void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read, std::int64_t first_row = 0) {
   using Element = typename Tensor::value_type;
   static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 3,
                 "read_rows: the tensor must have one to three dimensions (merge dimensions)");
-  static_assert(!Tensor::layout::value.has_partial(), "read_rows: the tensor must not be Partial, where every rank's part would count (read a finished layout)");
+  static_assert(
+      !Tensor::layout::value.has_partial(),
+      "read_rows: the tensor must not be Partial, where every rank's part would count (read a finished layout)");
   const auto& shape = like.shape();
   const auto& local = like.local_shape();
   std::size_t width = 1;
@@ -70,8 +72,8 @@ void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read,
   }
 }
 
-/// @brief Fills a tensor from data that come row by row: every rank reads the rows of its block, whole, and keeps what its
-/// layout gives it. Ranks that hold copies read the same.
+/// @brief Fills a tensor from data that come row by row: every rank reads the rows of its block, whole, and
+/// keeps what its layout gives it. Ranks that hold copies read the same.
 ///
 /// On a device, waits; Uploads with read_rows does not. In a dry run, reads nothing.
 /// @param read, first_row as read_rows

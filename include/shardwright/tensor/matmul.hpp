@@ -224,8 +224,8 @@ template <Operand X, Operand W>
   return apply(operation::Matmul{}, where, std::forward<X>(x), std::forward<W>(w));
 }
 
-/// @brief Y[T..., V] = X[T..., C...] W[V, C...]^T: the last dimensions of `x` with those of `w`, such as the scores of an
-/// output table.
+/// @brief Y[T..., V] = X[T..., C...] W[V, C...]^T: the last dimensions of `x` with those of `w`, such as the
+/// scores of an output table.
 ///
 /// No communication. Cost and errors as matmul; Partial<Sum> over the axes that shard C.
 template <Operand X, Operand W>

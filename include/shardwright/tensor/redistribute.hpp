@@ -46,13 +46,14 @@ inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, 
 [[nodiscard]] inline CallSubject subject_of(MeshCore& core, const BufferHandle& memory,
                                             std::span<const std::int64_t> shape) noexcept {
   static_assert(max_tensor_rank == SubjectShape::most_dimensions);
-  return {memory.reduced_from().known() ? memory.reduced_from() : SubjectShape::of(shape), core.made_tensors()};
+  return {memory.reduced_from().known() ? memory.reduced_from() : SubjectShape::of(shape),
+          core.made_tensors()};
 }
 
 /// Runs the steps of a tensor of a global shape from `in` to `out`.
 template <class Element, class Place>
-void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, const Extents& shape, const Element* in,
-               Element* out, const CallSubject& subject, SourceLocation where) {
+void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, const Extents& shape,
+               const Element* in, Element* out, const CallSubject& subject, SourceLocation where) {
   if (bound.effective == 1 && is_collective(bound.first->kind)) {
     const PreparedCall& ready = prepare_call(resources.core(), bound, shape);
     CollectiveCall call = ready.call;
@@ -69,12 +70,13 @@ void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, 
 }
 template <class From, class Destination>
 void run_transition(const From& from, const BoundTransition& bound, Destination& to, SourceLocation where) {
-  run_steps<typename From::value_type>(from.resources(), bound, extents_of(from.shape()), from.data(), to.mutable_data(),
-                                       subject_of(from.core(), TensorAccess::buffer(from), from.shape()), where);
+  run_steps<typename From::value_type>(
+      from.resources(), bound, extents_of(from.shape()), from.data(), to.mutable_data(),
+      subject_of(from.core(), TensorAccess::buffer(from), from.shape()), where);
 }
 
-/// The block in `memory` after the transition: the same memory where nothing moves, or where an all_reduce may write
-/// over what nobody else reads.
+/// The block in `memory` after the transition: the same memory where nothing moves, or where an all_reduce
+/// may write over what nobody else reads.
 template <class Element, class Place>
 [[nodiscard]] BufferHandle memory_after(TargetResources<Place>& resources, const TransitionSteps& table,
                                         std::span<const std::int64_t> shape, BufferHandle memory,
@@ -86,7 +88,8 @@ template <class Element, class Place>
   const CallSubject subject = subject_of(resources.core(), memory, shape);
   if (bound.is_all_reduce() && !memory.shared()) {
     memory.reduced_from() = {}; // as in new memory
-    run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), subject, where);
+    run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), subject,
+                       where);
     return memory;
   }
   BufferHandle to = new_block<Element>(resources, block_elements(resources.core(), table, *table.to, shape));

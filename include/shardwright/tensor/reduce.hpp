@@ -282,8 +282,8 @@ template <Operand X>
   return apply(operation::ReduceAll<Sum>{.mean = true}, where, std::forward<X>(x));
 }
 
-/// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that make it. In a dry
-/// run, 1.
+/// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that make it. In a
+/// dry run, 1.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] typename Tensor::value_type item(const Tensor& tensor) {
   static_assert(Tensor::tensor_rank == 0, "item: the tensor must have rank 0 (reduce it first)");

@@ -156,7 +156,8 @@ public:
   ShardedTensor& operator=(ShardedTensor&&) noexcept = default;
   ShardedTensor(const ShardedTensor&) requires(read_only) = default;
   /// @brief An owner never copies by itself: the deleted constructor's name says what to call.
-  ShardedTensor(const ShardedTensor&, detail::NoImplicitCopyCallShareOrClone = {}) requires(!read_only) = delete;
+  ShardedTensor(const ShardedTensor&,
+                detail::NoImplicitCopyCallShareOrClone = {}) requires(!read_only) = delete;
   ShardedTensor& operator=(const ShardedTensor&) requires(read_only) = default;
   ~ShardedTensor() = default;
 
@@ -233,7 +234,8 @@ private:
   static Shape checked_local_shape(const detail::MeshCore& core, const Shape& shape, SourceLocation where) {
     detail::check_shape(shape, sizeof(Element), where);
     if constexpr (tensor_rank == 0)
-      return detail::local_shape_of<LayoutType>(core, Shape{}); // g++ 12 takes an empty shape for uninitialised
+      return detail::local_shape_of<LayoutType>(core,
+                                                Shape{}); // g++ 12 takes an empty shape for uninitialised
     else
       return detail::local_shape_of<LayoutType>(core, shape);
   }

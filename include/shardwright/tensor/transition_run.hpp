@@ -117,7 +117,8 @@ private:
       blocks_->clear();
       return *blocks_;
     };
-    CollectiveCall out = stage.geometry.call(element_type_of<Element>(), in_, stage.destination, take_blocks, where_);
+    CollectiveCall out =
+        stage.geometry.call(element_type_of<Element>(), in_, stage.destination, take_blocks, where_);
     out.subject = subject_;
     return out;
   }

@@ -37,8 +37,8 @@ public:
 
   /// Collective over the ranks that the transition is of, in one order with their passes.
   /// @param where the line of the program that the calls are for
-  void bind(MeshCore& core, const TransitionSteps& table, std::span<const std::int64_t> shape, Background purpose,
-            SourceLocation where) {
+  void bind(MeshCore& core, const TransitionSteps& table, std::span<const std::int64_t> shape,
+            Background purpose, SourceLocation where) {
     if (kind != Kind::unknown)
       return;
     const BoundTransition bound = bind_transition(core, table);
@@ -49,8 +49,7 @@ public:
       return;
     const StepGeometry geometry(*bound.first, bound.binding, shape);
     call = geometry.call(
-        ElementType{}, nullptr, nullptr, [this]() -> std::vector<StridedBlock>& { return blocks_; },
-        where);
+        ElementType{}, nullptr, nullptr, [this]() -> std::vector<StridedBlock>& { return blocks_; }, where);
     mask_ = geometry.mask();
     core_ = &core;
     purpose_ = purpose;

@@ -26,17 +26,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief What one rank of a program would take and do.
 struct DryRun {
   int rank = 0;
-  MemoryTable memory;                ///< Of its pools, when they have most in use.
-  std::vector<MemoryHolder> holders; ///< Who has it then, the largest first.
-  std::vector<RecordedCall> calls;   ///< To other ranks, in their order.
+  MemoryTable memory;                 ///< Of its pools, when they have most in use.
+  std::vector<MemoryHolder> holders;  ///< Who has it then, the largest first.
+  std::vector<RecordedCall> calls;    ///< To other ranks, in their order.
   std::vector<CallLog::Group> groups; ///< That the rank is in.
-  double flops = 0;                  ///< Floating-point operations of its matrix products and attention.
+  double flops = 0;                   ///< Floating-point operations of its matrix products and attention.
 };
 
 /// @brief Runs `program(world)` as rank `rank` of a world of `ranks` that is not there.
 ///
-/// The program must use `Counting<Target>` for its tensors: they have shapes, but neither memory nor kernels, so any size
-/// fits. Everything else is the real code. Numbers that the host reads are 1. Cost: some microseconds for each operation.
+/// The program must use `Counting<Target>` for its tensors: they have shapes, but neither memory nor kernels,
+/// so any size fits. Everything else is the real code. Numbers that the host reads are 1. Cost: some
+/// microseconds for each operation.
 /// @throws what the program throws; InvalidArgument for a rank that is not in the world.
 template <class Program>
 [[nodiscard]] DryRun dry_run(int ranks, int rank, Program&& program) {
@@ -55,11 +56,13 @@ template <class Program>
     detail::MemoryPurpose purpose_before;
   } const entered(record.get());
   std::forward<Program>(program)(pretend_world(ranks, rank, record->log));
-  return {rank, record->peak(), record->holders_at_peak(), record->log->calls(), record->log->groups(), record->flops};
+  return {
+      rank,         record->peak(), record->holders_at_peak(), record->log->calls(), record->log->groups(),
+      record->flops};
 }
 
-/// @brief In a dry run, forgets its calls and operations so far, such as those of a first step; elsewhere does nothing.
-/// Memory goes on being counted.
+/// @brief In a dry run, forgets its calls and operations so far, such as those of a first step; elsewhere
+/// does nothing. Memory goes on being counted.
 inline void count_anew() {
   if (detail::DryRunRecord* const record = detail::DryRunRecord::current()) {
     record->log->clear();
@@ -73,7 +76,9 @@ namespace detail {
 [[nodiscard]] inline std::string text_of(const RecordedCall& call) {
   std::string out = std::string(name_of(call.operation)) + " of " + std::to_string(call.bytes) + " bytes";
   if (call.peer >= 0)
-    out += (call.operation == Operation::receive ? " from rank " : call.operation == Operation::send ? " to rank " : " of rank ") +
+    out += (call.operation == Operation::receive ? " from rank "
+            : call.operation == Operation::send  ? " to rank "
+                                                 : " of rank ") +
            std::to_string(call.peer);
   return call.where.line == 0 ? out : out + " at " + call.where.text();
 }
@@ -81,8 +86,9 @@ namespace detail {
 /// Whether two ranks of a group mean one collective; blocks of uneven shards differ.
 [[nodiscard]] inline bool same_collective(const RecordedCall& left, const RecordedCall& right) {
   const bool equal_blocks = left.operation == Operation::all_reduce || left.operation == Operation::broadcast;
-  return left.operation == right.operation && left.reduce_op == right.reduce_op && left.element == right.element &&
-         left.peer == right.peer && (!equal_blocks || left.bytes == right.bytes);
+  return left.operation == right.operation && left.reduce_op == right.reduce_op &&
+         left.element == right.element && left.peer == right.peer &&
+         (!equal_blocks || left.bytes == right.bytes);
 }
 
 /// The calls of one kind of a rank: its collectives on a group, or its messages to or from one rank.
@@ -93,7 +99,8 @@ struct CallSequence {
 
 /// The first place where two sequences differ, in a sentence; empty where they agree.
 template <class Same>
-[[nodiscard]] std::string first_difference(const CallSequence& left, const CallSequence& right, const std::string& group, Same same) {
+[[nodiscard]] std::string first_difference(const CallSequence& left, const CallSequence& right,
+                                           const std::string& group, Same same) {
   const std::size_t common = std::min(left.calls.size(), right.calls.size());
   std::size_t at = 0;
   while (at < common && same(*left.calls[at], *right.calls[at]))
@@ -109,17 +116,20 @@ template <class Same>
 
 } // namespace detail
 
-/// @brief Where ranks of one world would not make the same calls in the same order, a sentence for each group of them.
+/// @brief Where ranks of one world would not make the same calls in the same order, a sentence for each group
+/// of them.
 ///
-/// Collectives are compared on every group that several of the ranks are in, messages where both sides are among the ranks.
-/// Empty for a program whose calls agree: for these ranks, and for the numbers that a dry run reads.
+/// Collectives are compared on every group that several of the ranks are in, messages where both sides are
+/// among the ranks. Empty for a program whose calls agree: for these ranks, and for the numbers that a dry
+/// run reads.
 [[nodiscard]] inline std::vector<std::string> call_differences(std::span<const DryRun> runs) {
   struct Group {
     std::string name;
     std::vector<detail::CallSequence> collectives;
   };
   std::map<std::uint64_t, Group> groups;
-  std::map<std::tuple<std::uint64_t, int, int>, std::array<detail::CallSequence, 2>> messages; // group, from, to
+  std::map<std::tuple<std::uint64_t, int, int>, std::array<detail::CallSequence, 2>>
+      messages; // group, from, to
   std::set<int> ranks;
   for (const DryRun& run : runs)
     ranks.insert(run.rank);
@@ -147,18 +157,22 @@ template <class Same>
   std::vector<std::string> out;
   for (const auto& [id, group] : groups)
     for (std::size_t i = 1; i < group.collectives.size(); ++i)
-      if (std::string text = detail::first_difference(group.collectives[0], group.collectives[i], group.name, detail::same_collective);
+      if (std::string text = detail::first_difference(group.collectives[0], group.collectives[i], group.name,
+                                                      detail::same_collective);
           !text.empty())
         out.push_back(std::move(text));
   for (const auto& [key, sides] : messages) {
     // Messages meet by their tags, not by their order.
     auto sorted = sides;
     for (detail::CallSequence& side : sorted)
-      std::stable_sort(side.calls.begin(), side.calls.end(),
-                       [](const RecordedCall* left, const RecordedCall* right) { return left->tag < right->tag; });
+      std::stable_sort(
+          side.calls.begin(), side.calls.end(),
+          [](const RecordedCall* left, const RecordedCall* right) { return left->tag < right->tag; });
     if (std::string text = detail::first_difference(sorted[0], sorted[1], groups[std::get<0>(key)].name,
                                                     [](const RecordedCall& left, const RecordedCall& right) {
-                                                      return left.tag == right.tag && left.bytes == right.bytes && left.element == right.element;
+                                                      return left.tag == right.tag &&
+                                                             left.bytes == right.bytes &&
+                                                             left.element == right.element;
                                                     });
         !text.empty())
       out.push_back(std::move(text));

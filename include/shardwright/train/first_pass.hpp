@@ -14,8 +14,8 @@ class TapeCore;
 
 /// @brief The forward pass of a microbatch in training, which runs once: what is counted is counted here.
 ///
-/// Only a tape hands it out, by `first_pass()` of the tape or of a Var on it, and not while a backward pass computes
-/// values again, nor in an evaluation.
+/// Only a tape hands it out, by `first_pass()` of the tape or of a Var on it, and not while a backward pass
+/// computes values again, nor in an evaluation.
 class FirstPass {
   friend class detail::TapeCore;
   constexpr FirstPass() noexcept {} // not of an aggregate, which anybody could make

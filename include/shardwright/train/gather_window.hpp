@@ -93,8 +93,12 @@ public:
   UnitUse(Stage& stage, std::size_t unit, bool backward) : stage_(&stage), unit_(unit) {
     stage.window().advance(
         unit, backward,
-        [&](std::size_t next) { stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); }); },
-        [&](std::size_t wrong) { stage.for_each_of_unit(wrong, [](auto& parameter) { parameter.release(); }); });
+        [&](std::size_t next) {
+          stage.for_each_of_unit(next, [](auto& parameter) { parameter.start_gather(); });
+        },
+        [&](std::size_t wrong) {
+          stage.for_each_of_unit(wrong, [](auto& parameter) { parameter.release(); });
+        });
     stage.for_each_of_unit(unit, [](auto& parameter) { parameter.finish_gather(); });
   }
   UnitUse(UnitUse&& other) noexcept : stage_(std::exchange(other.stage_, nullptr)), unit_(other.unit_) {}

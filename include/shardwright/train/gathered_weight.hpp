@@ -28,8 +28,8 @@ public:
     if (uses_++ > 0)
       return;
     const MemoryFor memory(MemoryKind::gathered_weights);
-    gather_.bind(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>, stored.shape(),
-                 Background::gathers, where);
+    gather_.bind(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>,
+                 stored.shape(), Background::gathers, where);
     if (gather_.kind != BucketCollective::Kind::one) {
       weight_.emplace(redistribute<Compute>(stored, where));
       return;

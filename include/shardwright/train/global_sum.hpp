@@ -28,7 +28,8 @@ template <LayoutType L>
   return true;
 }
 
-/// Sums numbers of all ranks; collective, in the group's fixed order. In a dry run, which has one rank, they are 1.
+/// Sums numbers of all ranks; collective, in the group's fixed order. In a dry run, which has one rank, they
+/// are 1.
 template <std::size_t count>
 void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) {
   ranks.all_reduce_in_place(std::span<double>(numbers));
@@ -37,7 +38,8 @@ void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) 
 }
 
 template <LayoutType L>
-[[nodiscard]] MeanLoss mean_over(const MeshCore& core, LossSum<L> loss, TokenCount<L> tokens, const HostCommunicator& ranks) {
+[[nodiscard]] MeanLoss mean_over(const MeshCore& core, LossSum<L> loss, TokenCount<L> tokens,
+                                 const HostCommunicator& ranks) {
   const bool once = counts_once<L>(core);
   std::array<double, 2> totals{once ? loss.value : 0, once ? static_cast<double>(tokens.value) : 0};
   sum_over_ranks(ranks, totals);

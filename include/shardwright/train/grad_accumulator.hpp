@@ -78,12 +78,15 @@ public:
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; those of the
   /// parameters' mesh where none are given.
   /// @throws LifecycleError where another accumulator holds a parameter's gradient.
-  explicit GradAccumulator(Model& model, HostCommunicator ranks = {}) : model_(&model), ranks_(std::move(ranks)) {
+  explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
+      : model_(&model), ranks_(std::move(ranks)) {
     if constexpr (requires { model.for_each_stage(detail::VisitsAnything{}); })
       model.for_each_stage([this](auto& stage) { hold(stage, groups_.emplace_back()); });
     else
       hold(model, groups_.emplace_back());
-    if constexpr (requires { model.for_each_stage(detail::VisitsAnything{}); }) // when nothing throws any more
+    if constexpr (requires {
+                    model.for_each_stage(detail::VisitsAnything{});
+                  }) // when nothing throws any more
       model.for_each_stage([group = groups_.begin()](auto& stage) mutable { stage.set_gradients(*group++); });
   }
   /// @brief The model goes on without gradients, until another one holds them.
@@ -97,8 +100,8 @@ public:
   GradAccumulator(const GradAccumulator&) = delete;
   GradAccumulator& operator=(const GradAccumulator&) = delete;
 
-  /// @brief Says that the next backward pass is the last one of the step: reductions that are due once in a step then
-  /// start inside it. A pipeline's runner says so itself. Without it they start in finish().
+  /// @brief Says that the next backward pass is the last one of the step: reductions that are due once in a
+  /// step then start inside it. A pipeline's runner says so itself. Without it they start in finish().
   void expect_last_pass() {
     for (GradientGroup& group : groups_)
       group.begin_last_pass();
@@ -219,7 +222,8 @@ public:
     else
       return device_.local_loss();
   }
-  /// @brief Calls visit(gradient) for the gradient of each parameter of this rank, in the model's order; for checks of a step.
+  /// @brief Calls visit(gradient) for the gradient of each parameter of this rank, in the model's order; for
+  /// checks of a step.
   template <class Visitor>
   void for_each_gradient(Visitor&& visit) const {
     for (const auto& gradient : gradients_)
@@ -236,7 +240,9 @@ private:
   void hold(Part& part, GradientGroup& group) {
     for_each_parameter(part, [&](auto& parameter) {
       using P = std::remove_reference_t<decltype(parameter)>;
-      static_assert(std::is_same_v<typename P::target, Target>, "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
+      static_assert(
+          std::is_same_v<typename P::target, Target>,
+          "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
       gradients_.push_back(std::make_unique<detail::ParameterGradient<P>>(parameter, group));
       core_ = &parameter.resources().core();
     });
@@ -279,7 +285,7 @@ private:
 
   Model* model_;
   HostCommunicator ranks_;
-  std::deque<GradientGroup> groups_; // of each stage
+  std::deque<GradientGroup> groups_;                                             // of each stage
   std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
   std::vector<detail::AnyParameterGradient<Target>*> by_name_;
   detail::MeshCore* core_ = nullptr; // of the parameters; null for a rank without any

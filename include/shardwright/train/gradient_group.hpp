@@ -14,7 +14,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Buckets of each element type, and whether the pass that runs is the last one of the step that adds gradients.
+/// @brief Buckets of each element type, and whether the pass that runs is the last one of the step that adds
+/// gradients.
 class GradientGroup {
 public:
   /// @brief Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
@@ -24,8 +25,8 @@ public:
       entry.buckets->set_bucket_bytes(bytes);
   }
 
-  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start as soon as
-  /// each gradient is complete.
+  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start as
+  /// soon as each gradient is complete.
   void begin_last_pass() noexcept { last_pass_ = true; }
   /// @brief Says that this pass is over: what is left in the buckets sets off.
   void end_last_pass() {

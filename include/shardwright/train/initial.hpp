@@ -14,7 +14,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief First values of a parameter: normal numbers, or one number everywhere.
 ///
 /// Random values depend on the seed of initialize(), the parameter's key and the element's global index: not
-/// on the mesh, nor on where a pipeline is cut. The key follows from the parameter's name where none is given.
+/// on the mesh, nor on where a pipeline is cut. The key follows from the parameter's name where none is
+/// given.
 struct Initial {
   double mean = 0;
   double deviation = 0; ///< 0: every element is the mean.
@@ -25,7 +26,9 @@ struct Initial {
   [[nodiscard]] static constexpr Initial zeros() noexcept { return constant(0); }
   [[nodiscard]] static constexpr Initial ones() noexcept { return constant(1); }
   /// @brief The same with a key of the program's choice, different from that of any other parameter.
-  [[nodiscard]] constexpr Initial keyed(std::uint64_t number) const noexcept { return {mean, deviation, number}; }
+  [[nodiscard]] constexpr Initial keyed(std::uint64_t number) const noexcept {
+    return {mean, deviation, number};
+  }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Data that ranks must have in common: one global shape, and equal values where the layout replicates.
+/// @brief Data that ranks must have in common: one global shape, and equal values where the layout
+/// replicates.
 
 #include <shardwright/comm/odd_ranks.hpp>
 #include <shardwright/core/error.hpp>
@@ -45,7 +46,8 @@ struct InputFacts {
 
 /// Compares what all ranks of a mesh have. The same verdict on every rank. @throws ConfigurationMismatch.
 inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
-                           std::span<const std::string_view> sharded_axes, const std::string& layout, SourceLocation where) {
+                           std::span<const std::string_view> sharded_axes, const std::string& layout,
+                           SourceLocation where) {
   constexpr std::size_t words = max_tensor_rank + 1;
   std::array<std::uint64_t, words> sent{};
   for (std::size_t d = 0; d < tensor_rank; ++d)
@@ -56,7 +58,11 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
   world.all_gather(sent, all, where);
   const auto facts = [&all](int rank) { return all.data() + words * static_cast<std::size_t>(rank); };
   const auto fail = [&](const std::string& sentence) {
-    throw ConfigurationMismatch(sentence, {.rank = world.rank(), .group = world.name(), .operation = "input check", .layout = layout, .where = where});
+    throw ConfigurationMismatch(sentence, {.rank = world.rank(),
+                                           .group = world.name(),
+                                           .operation = "input check",
+                                           .layout = layout,
+                                           .where = where});
   };
   const auto shape_text = [&](int rank) {
     std::vector<std::int64_t> shape;
@@ -66,8 +72,9 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
   };
   for (int rank = 1; rank < world.size(); ++rank)
     if (!std::equal(facts(rank), facts(rank) + tensor_rank, facts(0)))
-      fail("Input: a tensor must have one global shape on all ranks, but it is " + shape_text(0) + " on rank 0 and " + shape_text(rank) +
-           " on rank " + std::to_string(rank) + " (compute the shape from what all ranks share)");
+      fail("Input: a tensor must have one global shape on all ranks, but it is " + shape_text(0) +
+           " on rank 0 and " + shape_text(rank) + " on rank " + std::to_string(rank) +
+           " (compute the shape from what all ranks share)");
   for (int axis = 0; axis < core.axis_count(); ++axis) {
     if (core.extent(axis) == 1 ||
         std::find(sharded_axes.begin(), sharded_axes.end(), core.name(axis)) != sharded_axes.end())
@@ -77,19 +84,22 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
     for (int inner = core.axis_count() - 1; inner > axis; --inner)
       stride *= core.extent(inner);
     for (int rank = 0; rank < world.size(); ++rank)
-      if (const int first = rank - core.coordinate_of(rank, axis) * stride; facts(rank)[max_tensor_rank] != facts(first)[max_tensor_rank])
+      if (const int first = rank - core.coordinate_of(rank, axis) * stride;
+          facts(rank)[max_tensor_rank] != facts(first)[max_tensor_rank])
         odd.push_back(rank);
     if (!odd.empty())
-      fail("Input: ranks along " + std::string(core.name(axis)) + ", over which the layout replicates, must have equal values, but " +
-           rank_list(odd) + (odd.size() == 1 ? " differs" : " differ") +
-           " from the first rank along it (read the batch with load_rows(), or draw random data from one seed on all of them)");
+      fail(
+          "Input: ranks along " + std::string(core.name(axis)) +
+          ", over which the layout replicates, must have equal values, but " + rank_list(odd) +
+          (odd.size() == 1 ? " differs" : " differ") +
+          " from the first rank along it (read the batch with load_rows(), or draw random data from one seed on all of them)");
   }
 }
 
 } // namespace detail
 
-/// @brief Checks that a tensor has one global shape on all ranks of its mesh, and equal values on ranks that hold copies of
-/// a block. Collective; cost: one reading of the block, 56 bytes for each rank, and a wait.
+/// @brief Checks that a tensor has one global shape on all ranks of its mesh, and equal values on ranks that
+/// hold copies of a block. Collective; cost: one reading of the block, 56 bytes for each rank, and a wait.
 /// @throws ConfigurationMismatch on every rank, naming the shapes, or the axis and the ranks.
 template <AnyShardedTensor Tensor>
 void require_equal_inputs(const Tensor& tensor, SourceLocation where = SourceLocation::current()) {

@@ -82,8 +82,11 @@ concept ModulePointer = requires(Type& module) {
 };
 template <class Type>
 struct MemberOf {
-  static constexpr bool value = std::is_base_of_v<NamedPart, Type> || is_tied<Type> || HasMembers<Type> || ModuleRange<Type> || ModulePointer<Type>;
-  static_assert(value, "members: a member must be a Parameter, a module with members(), or a container of modules (leave plain numbers out)");
+  static constexpr bool value = std::is_base_of_v<NamedPart, Type> || is_tied<Type> || HasMembers<Type> ||
+                                ModuleRange<Type> || ModulePointer<Type>;
+  static_assert(
+      value,
+      "members: a member must be a Parameter, a module with members(), or a container of modules (leave plain numbers out)");
 };
 
 /// A part of a model under its path.
@@ -142,9 +145,10 @@ void visit_parameters(Type& part, Visitor& visit) {
 
 /// Says that two parts have one path, by which first values, checkpoints and comparisons of copies know them.
 [[noreturn]] inline void reject_repeated_path(const std::string& path) {
-  throw InvalidArgument("members: every part of a model must have a path of its own, but two have " +
-                        (path.empty() ? "the empty one" : path) +
-                        " (name them apart, also in different parts of a model, or make them one TiedParameter)");
+  throw InvalidArgument(
+      "members: every part of a model must have a path of its own, but two have " +
+      (path.empty() ? "the empty one" : path) +
+      " (name them apart, also in different parts of a model, or make them one TiedParameter)");
 }
 
 /// The paths of a model's parts, each of which stands for one; uses of a tied parameter are one.
@@ -153,7 +157,8 @@ public:
   /// @throws InvalidArgument for a path that is there already.
   void add(const std::vector<ListedPart>& parts) {
     for (const ListedPart& each : parts)
-      if (const auto [at, made] = tied_.try_emplace(each.path, each.tied); !made && !(at->second && each.tied))
+      if (const auto [at, made] = tied_.try_emplace(each.path, each.tied);
+          !made && !(at->second && each.tied))
         reject_repeated_path(each.path);
   }
 
@@ -171,18 +176,22 @@ inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t
 
 /// @brief The members of a module, name by name: `return sw::members("norm", norm_, "up", up_);`.
 ///
-/// Members are parameters, modules, and containers, optionals or pointers of modules. A name is that of the member in
-/// the parameter's path, "layers.3.mlp.up"; an empty one leaves the path as it is.
+/// Members are parameters, modules, and containers, optionals or pointers of modules. A name is that of the
+/// member in the parameter's path, "layers.3.mlp.up"; an empty one leaves the path as it is.
 template <class... Arguments>
 [[nodiscard]] auto members(Arguments&&... arguments) {
-  static_assert(sizeof...(Arguments) % 2 == 0, "members: every member must come with its name (write members(\"up\", up_, \"down\", down_))");
-  static_assert(!(std::is_same_v<std::remove_const_t<Arguments>, std::string> || ...), "members: a name must live as long as its module, but this string is gone at once (write a literal, or keep the string in the module)");
+  static_assert(
+      sizeof...(Arguments) % 2 == 0,
+      "members: every member must come with its name (write members(\"up\", up_, \"down\", down_))");
+  static_assert(
+      !(std::is_same_v<std::remove_const_t<Arguments>, std::string> || ...),
+      "members: a name must live as long as its module, but this string is gone at once (write a literal, or keep the string in the module)");
   if constexpr (sizeof...(Arguments) % 2 == 0)
     return detail::list_members(std::forward<Arguments>(arguments)...);
 }
 
-/// @brief A model's parameters: its `members()`, or `for_each_parameter(visitor)`, which calls the visitor with each
-/// one, in one order on all ranks.
+/// @brief A model's parameters: its `members()`, or `for_each_parameter(visitor)`, which calls the visitor
+/// with each one, in one order on all ranks.
 template <class Model>
 concept ParameterSet = detail::HasMembers<Model> || requires(Model& model) {
   model.for_each_parameter(detail::VisitsAnything{});
@@ -197,10 +206,11 @@ void for_each_parameter(Model& model, Visitor&& visit) {
     detail::visit_parameters(model, visit);
 }
 
-/// @brief Names every part of a model by its path and draws its initial values, which depend on `seed` and the path: not
-/// on the mesh, nor on which other parts a rank holds. Not collective.
+/// @brief Names every part of a model by its path and draws its initial values, which depend on `seed` and
+/// the path: not on the mesh, nor on which other parts a rank holds. Not collective.
 /// @param path of the model itself; empty for a whole one
-/// @throws InvalidArgument where two parts have one path; LifecycleError for a part that is initialized already.
+/// @throws InvalidArgument where two parts have one path; LifecycleError for a part that is initialized
+/// already.
 template <class Model>
 void initialize(Model& model, std::uint64_t seed, const std::string& path = {}) {
   std::vector<detail::ListedPart> parts;

@@ -18,7 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Parts of a model in their order: the first makes the stream out of a batch, the last the loss out of the stream.
+/// @brief Parts of a model in their order: the first makes the stream out of a batch, the last the loss out
+/// of the stream.
 ///
 /// | part | is called as | gives |
 /// |---|---|---|
@@ -30,8 +31,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <class... Part>
 struct Parts {};
 
-/// @brief In Parts, a part that a model has as often as a member of its configuration says, `&Config::layers`: its layers.
-/// A pipeline is cut before, between or after them. Without a count, the module of nn/sequential.hpp.
+/// @brief In Parts, a part that a model has as often as a member of its configuration says,
+/// `&Config::layers`: its layers. A pipeline is cut before, between or after them. Without a count, the
+/// module of nn/sequential.hpp.
 template <class Part, auto... count>
 class Repeat;
 template <class Part, auto count>

@@ -48,7 +48,8 @@ struct ResultParts<WithState<V, S>> {
 
 /// The forward pass of an operation, with the pass that it is in where it asks for that.
 template <class Operation, class Value>
-[[nodiscard]] auto forward_of(const Operation& operation, SourceLocation where, std::optional<FirstPass> pass, Value x) {
+[[nodiscard]] auto forward_of(const Operation& operation, SourceLocation where, std::optional<FirstPass> pass,
+                              Value x) {
   if constexpr (requires { operation.forward(where, std::move(x), pass); })
     return operation.forward(where, std::move(x), pass);
   else
@@ -57,13 +58,14 @@ template <class Operation, class Value>
 
 /// y = operation(x).
 ///
-/// `Operation` has `forward(where, x)`, which gives a tensor, or one with a state, and takes a third argument, an
-/// optional FirstPass, where it counts; `gradient(y_gradient, x, y)`, with the state as a fourth argument; and it says
-/// which of x and y the gradient reads: of the others it gets the extents.
+/// `Operation` has `forward(where, x)`, which gives a tensor, or one with a state, and takes a third
+/// argument, an optional FirstPass, where it counts; `gradient(y_gradient, x, y)`, with the state as a fourth
+/// argument; and it says which of x and y the gradient reads: of the others it gets the extents.
 template <class Operation, class X>
 class UnaryNode final : public TapeNode {
-  using Parts = ResultParts<decltype(forward_of(std::declval<const Operation&>(), SourceLocation{},
-                                                std::optional<FirstPass>(), std::declval<typename X::Value>()))>;
+  using Parts =
+      ResultParts<decltype(forward_of(std::declval<const Operation&>(), SourceLocation{},
+                                      std::optional<FirstPass>(), std::declval<typename X::Value>()))>;
   using Result = typename Parts::Value;
   static constexpr bool reads_x = Operation::gradient_reads_input;
   static constexpr bool reads_y = Operation::gradient_reads_output;
@@ -115,7 +117,8 @@ private:
     x_.let_go();
     y_.let_go();
     if constexpr (Parts::has_state)
-      x_.give(operation_.gradient(y_.take_gradient(), std::move(x), std::move(y), *std::exchange(state_, std::nullopt)));
+      x_.give(operation_.gradient(y_.take_gradient(), std::move(x), std::move(y),
+                                  *std::exchange(state_, std::nullopt)));
     else
       x_.give(operation_.gradient(y_.take_gradient(), std::move(x), std::move(y)));
   }
@@ -129,8 +132,9 @@ private:
 
 /// y = operation(left, right), where an operand may be a parameter.
 ///
-/// `Operation` has `forward(where, left, right)`, `left_gradient(y_gradient, left, right)`, `right_gradient(...)`, and
-/// says what these read. For a parameter it may have `right_gradient_into(slot, y_gradient, left)`.
+/// `Operation` has `forward(where, left, right)`, `left_gradient(y_gradient, left, right)`,
+/// `right_gradient(...)`, and says what these read. For a parameter it may have `right_gradient_into(slot,
+/// y_gradient, left)`.
 template <class Operation, class Left, class Right>
 class BinaryNode final : public TapeNode {
   using Result = decltype(std::declval<const Operation&>().forward(
@@ -142,8 +146,8 @@ public:
   using Out = Slot<typename Result::layout, typename Result::value_type, typename Result::target>;
 
   BinaryNode(TapeCore& tape, const Operation& operation, SourceLocation where, Left left, Right right)
-      : TapeNode(tape), operation_(operation), where_(where), left_(std::move(left)), right_(std::move(right)),
-        y_(*this) {
+      : TapeNode(tape), operation_(operation), where_(where), left_(std::move(left)),
+        right_(std::move(right)), y_(*this) {
     if (!tape.trains())
       return;
     left_.note_use(tape);
@@ -166,7 +170,7 @@ public:
   void backward(GradientPass pass) override {
     const MemoryFor memory(MemoryKind::activations, name_of_operation<Operation>);
     const unsigned parameters = (Left::is_parameter ? left_side : 0) | (Right::is_parameter ? right_side : 0);
-    const unsigned now = pass == GradientPass::both    ? left_side | right_side
+    const unsigned now = pass == GradientPass::both     ? left_side | right_side
                          : pass == GradientPass::weight ? parameters
                                                         : ~parameters;
     if (y_.receive_gradient()) {
@@ -207,7 +211,8 @@ private:
   template <unsigned side>
   void give_gradient() {
     constexpr bool is_left = side == left_side;
-    constexpr GradientReads reads = is_left ? Operation::left_gradient_reads : Operation::right_gradient_reads;
+    constexpr GradientReads reads =
+        is_left ? Operation::left_gradient_reads : Operation::right_gradient_reads;
     [[maybe_unused]] const auto left_reading = left_.template reading<reads.left>();
     [[maybe_unused]] const auto right_reading = right_.template reading<reads.right>();
     auto left = value_of<reads.left>(left_);
@@ -220,7 +225,8 @@ private:
     auto gradient = due_ == 0 ? y_.take_gradient() : y_.gradient();
     if constexpr (is_left)
       left_.give(operation_.left_gradient(std::move(gradient), std::move(left), std::move(right)));
-    else if constexpr (Right::is_parameter && requires { operation_.right_gradient_into(right_.slot(), gradient, left); }) {
+    else if constexpr (Right::is_parameter &&
+                       requires { operation_.right_gradient_into(right_.slot(), gradient, left); }) {
       using Raw = decltype(operation_.right_gradient(std::move(gradient), std::move(left), std::move(right)));
       if constexpr (Right::template takes<typename Raw::layout>())
         operation_.right_gradient_into(right_.slot(), gradient, left);
@@ -255,9 +261,11 @@ private:
   unsigned due_ = 0;
 };
 
-/// The tape of two operands, of which at least one is a value on it. @throws InvalidArgument where they are on two.
+/// The tape of two operands, of which at least one is a value on it. @throws InvalidArgument where they are
+/// on two.
 template <class Left, class Right>
-[[nodiscard]] TapeCore& tape_of(std::string_view operation, const Left& left, const Right& right, SourceLocation where) {
+[[nodiscard]] TapeCore& tape_of(std::string_view operation, const Left& left, const Right& right,
+                                SourceLocation where) {
   if constexpr (Left::is_parameter) {
     return right.tape();
   } else {
@@ -271,7 +279,9 @@ template <class Left, class Right>
 }
 
 template <class Type>
-concept TapeOperand = requires { typename std::remove_cvref_t<Type>::tape_operand; };
+concept TapeOperand = requires {
+  typename std::remove_cvref_t<Type>::tape_operand;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
 
@@ -315,14 +325,16 @@ struct Identity {
 
 } // namespace operation
 
-/// @brief What an operation reads as a Var of its own: a Var itself, or the value in the layout in which it is read.
+/// @brief What an operation reads as a Var of its own: a Var itself, or the value in the layout in which it
+/// is read.
 template <LayoutType L, class Element, class Target>
 [[nodiscard]] Var<L, Element, Target> as_var(Var<L, Element, Target> value,
                                              SourceLocation = SourceLocation::current()) {
   return value;
 }
 template <LayoutType From, LayoutType To, class Element, class Target>
-[[nodiscard]] auto as_var(Edge<From, To, Element, Target> edge, SourceLocation where = SourceLocation::current()) {
+[[nodiscard]] auto as_var(Edge<From, To, Element, Target> edge,
+                          SourceLocation where = SourceLocation::current()) {
   return apply(operation::Identity{}, where, std::move(edge));
 }
 

@@ -35,13 +35,14 @@ struct ParameterGroup {
   double learning_rate_factor = 1;
 };
 
-/// @brief The usual groups: matrices and tables decay; gains, biases, of any number of dimensions, and other vectors do
-/// not. What is called "bias" is one, also where its module does not say so.
+/// @brief The usual groups: matrices and tables decay; gains, biases, of any number of dimensions, and other
+/// vectors do not. What is called "bias" is one, also where its module does not say so.
 [[nodiscard]] inline std::vector<ParameterGroup> decay_matrices() {
   return {{.matches =
                [](const ParameterInfo& parameter) {
                  const std::string_view last = parameter.name.substr(parameter.name.rfind('.') + 1);
-                 return parameter.role == ParameterRole::weight && parameter.tensor_rank > 1 && last != "bias";
+                 return parameter.role == ParameterRole::weight && parameter.tensor_rank > 1 &&
+                        last != "bias";
                }},
           {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
 }

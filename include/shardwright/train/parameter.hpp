@@ -41,13 +41,15 @@ class ParameterGradient;
 }
 
 [[noreturn]] inline void reject_unlisted(SourceLocation where, const std::string& layout) {
-  throw LifecycleError("Parameter: the one of " + layout + " that was made at " + where.text() +
-                       " must have values before it is read (list it in members(), and call initialize() with the whole model)");
+  throw LifecycleError(
+      "Parameter: the one of " + layout + " that was made at " + where.text() +
+      " must have values before it is read (list it in members(), and call initialize() with the whole model)");
 }
 
 } // namespace detail
 
-/// @brief A part of a model that takes its name and seed from initialize(): a parameter, or a place such as dropout's.
+/// @brief A part of a model that takes its name and seed from initialize(): a parameter, or a place such as
+/// dropout's.
 class NamedPart {
 public:
   /// @param path of the part in the model, such as "layers.3.down"
@@ -62,7 +64,8 @@ protected:
   ~NamedPart() = default;
 };
 
-/// @brief What a parameter does in its operation, whatever its shape: the bias of a product into heads is no vector.
+/// @brief What a parameter does in its operation, whatever its shape: the bias of a product into heads is no
+/// vector.
 enum class ParameterRole : std::uint8_t {
   weight, ///< A matrix of a product, or a table.
   gain,   ///< A value is multiplied with it, element by element.
@@ -93,7 +96,8 @@ public:
   [[nodiscard]] bool first_use(std::uint64_t recording) noexcept {
     return std::exchange(recording_, recording) != recording;
   }
-  /// @brief Says that several stages of this rank add to the gradient, so that only the end of a step's passes completes it.
+  /// @brief Says that several stages of this rank add to the gradient, so that only the end of a step's
+  /// passes completes it.
   void complete_with_step() noexcept { completes_with_step_ = true; }
   [[nodiscard]] bool completes_with_step() const noexcept { return completes_with_step_; }
   /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
@@ -105,7 +109,8 @@ public:
 
   /// @brief What it does in its operation.
   [[nodiscard]] ParameterRole role() const noexcept { return role_; }
-  /// @brief A number that no other parameter of this process has or had; it goes with the parameter where that is moved.
+  /// @brief A number that no other parameter of this process has or had; it goes with the parameter where
+  /// that is moved.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
 protected:
@@ -113,8 +118,9 @@ protected:
       : name_(std::move(name)), where_(where), role_(role) {}
   /// Before anything of the parameter is moved. @throws LifecycleError where a gradient belongs to it.
   ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
-      : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_), copies_(std::move(other.copies_)),
-        number_(std::exchange(other.number_, next_number())), recording_(std::exchange(other.recording_, 0)),
+      : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_),
+        copies_(std::move(other.copies_)), number_(std::exchange(other.number_, next_number())),
+        recording_(std::exchange(other.recording_, 0)),
         completes_with_step_(std::exchange(other.completes_with_step_, false)) {}
   ParameterBase& operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
     static_cast<void>(movable());
@@ -141,7 +147,9 @@ protected:
 private:
   [[nodiscard]] ParameterBase& movable() {
     if (stays_)
-      throw LifecycleError("Parameter " + name_ + ": it must stay where it is while a GradAccumulator holds its gradient (make the model where it stays, or move it before the GradAccumulator is made)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": it must stay where it is while a GradAccumulator holds its gradient (make the model where it stays, or move it before the GradAccumulator is made)");
     return *this;
   }
   [[nodiscard]] static std::uint64_t next_number() noexcept {
@@ -165,10 +173,10 @@ private:
 /// `Element`; gradients, their sums and the optimizer state have MainElement<Element>, and where that is
 /// another one there is a master copy of the weights beside the optimizer state.
 ///
-/// It gets its name and its first values from initialize() of the model that lists it. A GradAccumulator of that model
-/// holds its gradient. A pipeline may hold a parameter twice on a rank (tied tables, one object that two stages add to)
-/// and on several meshes (stages of both directions, tied tables): copies, whose gradients are summed and which
-/// count once in the norm.
+/// It gets its name and its first values from initialize() of the model that lists it. A GradAccumulator of
+/// that model holds its gradient. A pipeline may hold a parameter twice on a rank (tied tables, one object
+/// that two stages add to) and on several meshes (stages of both directions, tied tables): copies, whose
+/// gradients are summed and which count once in the norm.
 template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero = DataParallel,
           class Target = DefaultTarget>
 class Parameter final : public ParameterBase {
@@ -204,8 +212,9 @@ public:
   static_assert(
       !state_layout::value.has_partial(),
       "Parameter: the optimizer state must not be Partial, an unfinished sum (keep it replicated or sharded)");
-  static_assert(!reduces_each_microbatch || std::is_same_v<accumulator_layout, reduced_layout>,
-                "Parameter: the accumulator must have the layout of the raw gradient, or that of the optimizer state as far as the gradient is reduced (use ReducedGradient<Raw, State, axes>)");
+  static_assert(
+      !reduces_each_microbatch || std::is_same_v<accumulator_layout, reduced_layout>,
+      "Parameter: the accumulator must have the layout of the raw gradient, or that of the optimizer state as far as the gradient is reduced (use ReducedGradient<Raw, State, axes>)");
 
   /// @brief Where a raw gradient goes: `tensor = beta * tensor + gradient`.
   struct Slot {
@@ -222,8 +231,8 @@ public:
   template <class Mesh>
   Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial, ParameterRole role,
             SourceLocation where = SourceLocation::current())
-      : ParameterBase({}, where, role), resources_(&mesh.core().template resources<Target>()), initial_(initial),
-        stored_(detail::TensorAccess::outline<Stored>(mesh.core(), shape)) {
+      : ParameterBase({}, where, role), resources_(&mesh.core().template resources<Target>()),
+        initial_(initial), stored_(detail::TensorAccess::outline<Stored>(mesh.core(), shape)) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
     detail::check_shape(shape, sizeof(main_element), where);
   }
@@ -249,7 +258,8 @@ public:
     const detail::MemoryFor memory(MemoryKind::parameters);
     ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
     if (initial_.deviation > 0)
-      fill_normal(weights, {seed, initial_.key.value_or(detail::key_of(name))}, initial_.mean, initial_.deviation);
+      fill_normal(weights, {seed, initial_.key.value_or(detail::key_of(name))}, initial_.mean,
+                  initial_.deviation);
     else
       fill(weights, static_cast<main_element>(initial_.mean));
     name_ = name;
@@ -260,8 +270,8 @@ public:
 
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
   [[nodiscard]] std::string type_text() const override {
-    return describe<Compute>() + " with gradients in " + describe<Raw>() + ", " + std::string(name_of(element_type_of<Element>())) +
-           " " + detail::text_of(shape());
+    return describe<Compute>() + " with gradients in " + describe<Raw>() + ", " +
+           std::string(name_of(element_type_of<Element>())) + " " + detail::text_of(shape());
   }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
@@ -282,22 +292,29 @@ public:
   /// @brief The weights as operations read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
     if (!weight_.tensor())
-      throw LifecycleError("Parameter " + name_ + ": the weights must be gathered before they are read (call start_gather() and finish_gather(), and release() after the use)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the weights must be gathered before they are read (call start_gather() and finish_gather(), and release() after the use)");
     return *weight_.tensor();
   }
 
   /// @brief Its gradient. @throws LifecycleError where no GradAccumulator holds one.
   [[nodiscard]] detail::ParameterGradient<Parameter>& gradient_state() const {
     if (gradient_ == nullptr)
-      throw LifecycleError("Parameter " + name_ + ": a GradAccumulator must hold its gradient before a backward pass runs (make one of the model that lists the parameter)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": a GradAccumulator must hold its gradient before a backward pass runs (make one of the model that lists the parameter)");
     return *gradient_;
   }
   /// @brief The gradient of the summed loss, after GradAccumulator::finish. @throws LifecycleError before it.
   [[nodiscard]] const GradientTensor& gradient() const;
-  /// @brief For the accumulator that holds the gradient; null ends that. @throws LifecycleError for a second one.
+  /// @brief For the accumulator that holds the gradient; null ends that. @throws LifecycleError for a second
+  /// one.
   void hold_gradient(detail::ParameterGradient<Parameter>* gradient) {
     if (gradient != nullptr && gradient_ != nullptr)
-      throw LifecycleError("Parameter " + name_ + ": one GradAccumulator must hold its gradient, but there is a second one (let the first end)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": one GradAccumulator must hold its gradient, but there is a second one (let the first end)");
     gradient_ = gradient;
     stay(gradient != nullptr);
   }
@@ -364,7 +381,9 @@ private:
   }
   void require_released() const {
     if (weight_.in_use())
-      throw LifecycleError("Parameter " + name_ + ": the weights must not be updated while they are gathered (release() them first)");
+      throw LifecycleError(
+          "Parameter " + name_ +
+          ": the weights must not be updated while they are gathered (release() them first)");
   }
 
   detail::TargetResources<Target>* resources_;

@@ -33,8 +33,8 @@ public:
   /// Waits for the reductions, or runs them.
   /// @throws LifecycleError where no gradient was accumulated.
   virtual void finish_reductions() = 0;
-  /// Sums what they left over the copies, and makes it the finished gradient. Collective over the copies, so for all
-  /// parameters in one order on all ranks that hold copies, whatever the order of their models.
+  /// Sums what they left over the copies, and makes it the finished gradient. Collective over the copies, so
+  /// for all parameters in one order on all ranks that hold copies, whatever the order of their models.
   virtual void finish_copies() = 0;
   /// Both, of one parameter.
   void finish() {
@@ -51,15 +51,15 @@ public:
 
   /// Whether raw gradients are looked at before they are summed with those of other ranks.
   virtual void watch(bool on) noexcept = 0;
-  /// Infinite elements and NaN: in this rank's raw gradients of the step, where they were watched, else in what the
-  /// reductions left.
+  /// Infinite elements and NaN: in this rank's raw gradients of the step, where they were watched, else in
+  /// what the reductions left.
   [[nodiscard]] virtual std::int64_t non_finite() const = 0;
 };
 
-/// The way of a gradient, whatever its layouts. A pass adds its raw gradient and ends with `end_pass`: it is reduced then
-/// where the accumulator is sharded, and the sum of all of them with the last one where it is whole. Reductions run in
-/// buckets beside the passes (GradientBuckets), in two phases: over the axes of the parameter's `zero`, then over the
-/// rest; per element in one order, whatever is sharded.
+/// The way of a gradient, whatever its layouts. A pass adds its raw gradient and ends with `end_pass`: it is
+/// reduced then where the accumulator is sharded, and the sum of all of them with the last one where it is
+/// whole. Reductions run in buckets beside the passes (GradientBuckets), in two phases: over the axes of the
+/// parameter's `zero`, then over the rest; per element in one order, whatever is sharded.
 template <class Number, class Target>
 class GradientReduction : public AnyParameterGradient<Target>, private BucketMember<Number, Target> {
   using Block = MatrixView<const Number, Target>;
@@ -80,8 +80,8 @@ public:
       sum.add(finished_block());
   }
 
-  /// Says that a pass has added its raw gradients: a reduction starts where it is due, which runs while the caller goes
-  /// on. Collective then, in one order on all ranks of the mesh.
+  /// Says that a pass has added its raw gradients: a reduction starts where it is due, which runs while the
+  /// caller goes on. Collective then, in one order on all ranks of the mesh.
   void end_pass() {
     // Of several stages each has its own last pass, and the group is that of one of them.
     if (group_.last_pass() && !this->parameter().completes_with_step())
@@ -98,7 +98,10 @@ public:
     buckets_.finish();
     const ParameterBase& parameter = this->parameter();
     if (!sums_[1])
-      throw LifecycleError("Parameter " + parameter.name() + ": a step must give every parameter a gradient, but this one, made at " + parameter.where().text() + ", got none (use it in the model, or leave it out of members())");
+      throw LifecycleError("Parameter " + parameter.name() +
+                           ": a step must give every parameter a gradient, but this one, made at " +
+                           parameter.where().text() +
+                           ", got none (use it in the model, or leave it out of members())");
   }
   void finish_copies() final {
     const HostCommunicator& copies = this->parameter().copies();
@@ -116,10 +119,11 @@ public:
   }
 
 protected:
-  GradientReduction(GradientGroup& group, TargetResources<Target>& resources, std::span<const std::int64_t> shape,
-                    const TransitionSteps& first, const TransitionSteps& second, bool each_pass)
-      : group_(group), buckets_(group.buckets<Number, Target>(resources)), resources_(resources), shape_(shape),
-        steps_{&first, &second}, each_pass_(each_pass) {}
+  GradientReduction(GradientGroup& group, TargetResources<Target>& resources,
+                    std::span<const std::int64_t> shape, const TransitionSteps& first,
+                    const TransitionSteps& second, bool each_pass)
+      : group_(group), buckets_(group.buckets<Number, Target>(resources)), resources_(resources),
+        shape_(shape), steps_{&first, &second}, each_pass_(each_pass) {}
   ~GradientReduction() override = default;
 
   /// Whether the step's passes are over.
@@ -165,7 +169,8 @@ private:
     BucketCollective& collective = reductions_[phase];
     if (collective.kind == BucketCollective::Kind::one)
       return buckets_.add(static_cast<int>(phase), *this, collective, std::move(memory));
-    memory = memory_after<Number>(resources_, *steps_[phase], shape_, std::move(memory), this->parameter().where());
+    memory = memory_after<Number>(resources_, *steps_[phase], shape_, std::move(memory),
+                                  this->parameter().where());
     const auto* const at = static_cast<const Number*>(memory.data());
     take(static_cast<int>(phase), std::move(memory), at, true);
   }
@@ -208,10 +213,10 @@ private:
   GradientGroup& group_;
   GradientBuckets<Number, Target>& buckets_;
   TargetResources<Target>& resources_;
-  std::span<const std::int64_t> shape_; // of the parameter
+  std::span<const std::int64_t> shape_;         // of the parameter
   std::array<const TransitionSteps*, 2> steps_; // by phase
   std::array<BucketCollective, 2> reductions_;
-  std::array<BufferHandle, 2> sums_; // what came out of each
+  std::array<BufferHandle, 2> sums_;      // what came out of each
   CommunicatorOf<Target> reached_copies_; // those of the parameter, for the memory of gradients
   bool each_pass_;
   bool watched_ = false;
@@ -230,7 +235,8 @@ class ParameterGradient final : public GradientReduction<typename P::main_elemen
   using GradientTensor = typename P::GradientTensor;
   using FirstPhase = Transition<typename P::raw_layout, typename P::reduced_layout>;
   using SecondPhase = Transition<typename P::reduced_layout, typename P::gradient_layout>;
-  static_assert(!P::gradient_layout::value.has_partial(), "GradAccumulator: a finished gradient must not be Partial");
+  static_assert(!P::gradient_layout::value.has_partial(),
+                "GradAccumulator: a finished gradient must not be Partial");
 
 public:
   ParameterGradient(P& parameter, GradientGroup& group)
@@ -246,7 +252,9 @@ public:
   /// @throws LifecycleError after the step's last gradient, until drop() opens the next step.
   [[nodiscard]] typename P::Slot slot() {
     if (this->complete())
-      throw LifecycleError("Parameter " + parameter_.name() + ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
+      throw LifecycleError(
+          "Parameter " + parameter_.name() +
+          ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
     const bool first = !raw_;
     const MemoryFor memory(MemoryKind::gradients);
     if (first)
@@ -261,13 +269,15 @@ public:
     if (to.beta == Number(0))
       kernels::copy(execution, gradient.local_matrix(), to.tensor.mutable_local_matrix());
     else
-      kernels::add(execution, to.tensor.local_matrix(), gradient.local_matrix(), to.tensor.mutable_local_matrix());
+      kernels::add(execution, to.tensor.local_matrix(), gradient.local_matrix(),
+                   to.tensor.mutable_local_matrix());
   }
 
   /// @throws LifecycleError before finish().
   [[nodiscard]] const GradientTensor& finished() const {
     if (!gradient_)
-      throw LifecycleError("Parameter " + parameter_.name() + ": the gradient is not finished (call finish() of the GradAccumulator first)");
+      throw LifecycleError("Parameter " + parameter_.name() +
+                           ": the gradient is not finished (call finish() of the GradAccumulator first)");
     return *gradient_;
   }
   [[nodiscard]] const ParameterBase& parameter() const noexcept override { return parameter_; }

@@ -72,7 +72,9 @@ public:
   template <class Given>
   [[nodiscard]] static constexpr bool takes() noexcept {
     constexpr bool fits = std::is_same_v<Given, typename P::raw_layout>;
-    static_assert(fits, "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a parameter of its own, or read both operands in the layouts of the first use)");
+    static_assert(
+        fits,
+        "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a parameter of its own, or read both operands in the layouts of the first use)");
     return fits;
   }
   /// Where the gradient is added up.
@@ -94,7 +96,8 @@ private:
 };
 
 template <class C, class R, class E, class Z, class T>
-[[nodiscard]] ParameterOperand<Parameter<C, R, E, Z, T>> operand_of(Parameter<C, R, E, Z, T>& parameter, SourceLocation) {
+[[nodiscard]] ParameterOperand<Parameter<C, R, E, Z, T>> operand_of(Parameter<C, R, E, Z, T>& parameter,
+                                                                    SourceLocation) {
   return ParameterOperand<Parameter<C, R, E, Z, T>>(parameter);
 }
 

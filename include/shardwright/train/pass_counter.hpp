@@ -19,15 +19,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Numbers that forward passes add to, such as tokens per expert.
 ///
-/// `counter.add(x.first_pass(), amounts)` counts every microbatch once: a replay and an evaluation have no first pass. Not
-/// shared between threads.
+/// `counter.add(x.first_pass(), amounts)` counts every microbatch once: a replay and an evaluation have no
+/// first pass. Not shared between threads.
 template <class Number = double>
 class PassCounter {
 public:
   explicit PassCounter(std::size_t size) : values_(size) {}
 
-  /// @brief Adds `amounts`, one for each number; nothing where there is no first pass. @throws InvalidArgument for another
-  /// count of them.
+  /// @brief Adds `amounts`, one for each number; nothing where there is no first pass. @throws
+  /// InvalidArgument for another count of them.
   template <class Pass, class... Amounts>
   void add(const Pass& pass, const Amounts&... amounts) {
     constexpr bool knows_its_pass =

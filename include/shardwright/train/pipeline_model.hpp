@@ -25,8 +25,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief This rank's part of a model: a stage for each chunk of a placement.
 ///
-/// Tied parameters are one object where a rank holds several of their uses, and copies with summed gradients where several
-/// ranks do. Where each stage is held by two ranks (DualPipe), all their parameters are copies.
+/// Tied parameters are one object where a rank holds several of their uses, and copies with summed gradients
+/// where several ranks do. Where each stage is held by two ranks (DualPipe), all their parameters are copies.
 template <class Model>
 class PipelineModel : public detail::ElementOfModel<Model> {
 public:
@@ -38,13 +38,13 @@ public:
 
   /// @brief Collective over `ranks`, the ranks of the pipeline.
   /// @param mesh the mesh of this rank's stages, without the pipeline's axis
-  /// @param layers which of the model's layers, its repeated parts, each stage holds; what stands before them belongs to
-  /// the first stage, what stands behind them to the last
-  /// @throws InvalidArgument where the sizes do not fit one another, the mesh or the partition, or where two parts have one
-  /// path.
+  /// @param layers which of the model's layers, its repeated parts, each stage holds; what stands before them
+  /// belongs to the first stage, what stands behind them to the last
+  /// @throws InvalidArgument where the sizes do not fit one another, the mesh or the partition, or where two
+  /// parts have one path.
   template <class Mesh>
-  PipelineModel(const Mesh& mesh, HostCommunicator ranks, const StagePlacement& placement, const LayerPartition& layers,
-                const Config& config, std::uint64_t seed)
+  PipelineModel(const Mesh& mesh, HostCommunicator ranks, const StagePlacement& placement,
+                const LayerPartition& layers, const Config& config, std::uint64_t seed)
       : config_(config) {
     detail::check_model<Model>(mesh, config);
     check(layers, placement);
@@ -63,7 +63,9 @@ public:
 
   [[nodiscard]] const Config& config() const noexcept { return config_; }
   /// @brief The factor on the loss's gradient, which GradAccumulator takes back; the same on all ranks.
-  [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return stages_.front()->loss_scale(); }
+  [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept {
+    return stages_.front()->loss_scale();
+  }
   void set_loss_scale(const LossScaleOn<target>& scale) {
     for (const auto& stage : stages_)
       stage->set_loss_scale(scale);
@@ -82,8 +84,8 @@ public:
     for (const auto& [number, chunk] : order_)
       visit(*stages_[static_cast<std::size_t>(chunk)]);
   }
-  /// @brief Visits the parameters of this rank in the order of the model, which is one order on all ranks that hold
-  /// copies.
+  /// @brief Visits the parameters of this rank in the order of the model, which is one order on all ranks
+  /// that hold copies.
   template <class Visitor>
   void for_each_parameter(Visitor&& visit) {
     for_each_stage([&](Stage& stage) { stage.for_each_parameter(visit); });
@@ -94,9 +96,11 @@ private:
     const std::size_t own = detail::count_units<Model>(config_).layers;
     if (layers.stages() == placement.stages() && static_cast<std::size_t>(layers.layers()) == own)
       return;
-    throw InvalidArgument("PipelineModel: the partition must be of the model's " + std::to_string(own) + " layers over the schedule's " +
-                          std::to_string(placement.stages()) + " stages, but it is of " + std::to_string(layers.layers()) +
-                          " over " + std::to_string(layers.stages()) + " (make it from the configuration and the schedule)");
+    throw InvalidArgument("PipelineModel: the partition must be of the model's " + std::to_string(own) +
+                          " layers over the schedule's " + std::to_string(placement.stages()) +
+                          " stages, but it is of " + std::to_string(layers.layers()) + " over " +
+                          std::to_string(layers.stages()) +
+                          " (make it from the configuration and the schedule)");
   }
 
   [[nodiscard]] detail::UnitRange units_of(const LayerPartition& layers, int stage) const {
@@ -145,15 +149,18 @@ private:
     std::string name;
     std::vector<int> ranks;
   };
-  [[nodiscard]] std::vector<Holders> tied_holders(const StagePlacement& placement, const LayerPartition& layers) const {
+  [[nodiscard]] std::vector<Holders> tied_holders(const StagePlacement& placement,
+                                                  const LayerPartition& layers) const {
     std::vector<Holders> out;
     detail::for_each_tie<Model>(config_, [&](std::string_view name, std::size_t unit) {
-      auto known = std::find_if(out.begin(), out.end(), [&](const Holders& each) { return each.name == name; });
+      auto known =
+          std::find_if(out.begin(), out.end(), [&](const Holders& each) { return each.name == name; });
       if (known == out.end())
         known = out.insert(out.end(), Holders{std::string(name), {}});
       for (int stage = 0; stage < placement.stages(); ++stage)
         if (units_of(layers, stage).contains(unit))
-          if (const int rank = placement.rank_of(stage, 0); std::find(known->ranks.begin(), known->ranks.end(), rank) == known->ranks.end())
+          if (const int rank = placement.rank_of(stage, 0);
+              std::find(known->ranks.begin(), known->ranks.end(), rank) == known->ranks.end())
             known->ranks.push_back(rank);
     });
     return out;
@@ -164,7 +171,10 @@ private:
     const int rank = ranks.rank();
     if (placement.order == StageOrder::bidirectional) {
       const HostCommunicator copies = ranks.split_by(
-          [&](int each) { return GroupPlace{std::min(each, placement.ranks - 1 - each), each}; }, "copies");
+          [&](int each) {
+            return GroupPlace{std::min(each, placement.ranks - 1 - each), each};
+          },
+          "copies");
       for (const auto& stage : stages_)
         for (const auto& unit : stage->parts())
           for (const detail::ListedPart& each : unit)
@@ -178,8 +188,11 @@ private:
       const auto holds = [&](int each) {
         return std::find(holders.ranks.begin(), holders.ranks.end(), each) != holders.ranks.end();
       };
-      const HostCommunicator copies =
-          ranks.split_by([&](int each) { return GroupPlace{holds(each) ? 0 : -1, each}; }, "tied");
+      const HostCommunicator copies = ranks.split_by(
+          [&](int each) {
+            return GroupPlace{holds(each) ? 0 : -1, each};
+          },
+          "tied");
       if (!holds(rank))
         continue;
       const ParameterBase* copy = nullptr;
@@ -199,8 +212,9 @@ private:
     const std::string own = parameter.type_text();
     for (const std::vector<std::string>& other : gather_texts(copies, {own}))
       if (other.front() != own)
-        throw InvalidArgument("PipelineModel: all uses of the tied parameter " + parameter.name() + " must have one type, but one is " + own +
-                              " and another " + other.front() + " (use one Parameter type in both parts)");
+        throw InvalidArgument("PipelineModel: all uses of the tied parameter " + parameter.name() +
+                              " must have one type, but one is " + own + " and another " + other.front() +
+                              " (use one Parameter type in both parts)");
   }
 
   Config config_;

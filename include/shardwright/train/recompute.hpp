@@ -48,7 +48,8 @@ private:
 template <class Function>
 class Recomputed {
 public:
-  Recomputed(Recompute kind, Function&& function) : function_(std::forward<Function>(function)), kind_(kind) {}
+  Recomputed(Recompute kind, Function&& function)
+      : function_(std::forward<Function>(function)), kind_(kind) {}
 
   template <class X, class... Rest>
   decltype(auto) operator()(X&& x, Rest&&... rest) {
@@ -66,13 +67,13 @@ private:
   Recompute kind_;
 };
 
-/// @brief A function whose inner values are let go of after the forward pass and computed again, once, in the backward
-/// pass: `recompute(block)(x)` keeps x and the result. What `block` gathers of x is gathered again.
+/// @brief A function whose inner values are let go of after the forward pass and computed again, once, in the
+/// backward pass: `recompute(block)(x)` keeps x and the result. What `block` gathers of x is gathered again.
 ///
-/// Only what a gradient reads is computed again, in the order of the forward pass and to the same bits, since random
-/// numbers are keyed by place. The function itself runs once: what it counts, it counts once, and it may read any Var of
-/// the tape. `selective` lets go of the results, too, whoever reads them: for cheap operations with large results, such as
-/// attention; `none` changes nothing.
+/// Only what a gradient reads is computed again, in the order of the forward pass and to the same bits, since
+/// random numbers are keyed by place. The function itself runs once: what it counts, it counts once, and it
+/// may read any Var of the tape. `selective` lets go of the results, too, whoever reads them: for cheap
+/// operations with large results, such as attention; `none` changes nothing.
 template <class Function>
 [[nodiscard]] Recomputed<Function> recompute(Function&& function, Recompute kind = Recompute::full) {
   return Recomputed<Function>(kind, std::forward<Function>(function));

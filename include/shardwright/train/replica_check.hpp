@@ -95,8 +95,8 @@ public:
   std::vector<Name> names;
 };
 
-/// Numbers that all meshes with copies of a parameter share, in the order of the model. Collective over the copies, by name:
-/// ranks that hold copies may hold them in another order.
+/// Numbers that all meshes with copies of a parameter share, in the order of the model. Collective over the
+/// copies, by name: ranks that hold copies may hold them in another order.
 template <ParameterSet Model>
 [[nodiscard]] std::vector<std::uint64_t> origins_of(Model& model) {
   std::vector<std::uint64_t> out;
@@ -105,8 +105,9 @@ template <ParameterSet Model>
     by_name.emplace_back(&parameter, out.size());
     out.push_back(static_cast<std::uint64_t>(parameter.stored().core().world().world_rank(0)));
   });
-  std::stable_sort(by_name.begin(), by_name.end(),
-                   [](const auto& left, const auto& right) { return left.first->name() < right.first->name(); });
+  std::stable_sort(by_name.begin(), by_name.end(), [](const auto& left, const auto& right) {
+    return left.first->name() < right.first->name();
+  });
   for (const auto& [parameter, place] : by_name) {
     HostCommunicator copies = parameter->copies();
     if (copies.valid())
@@ -175,7 +176,8 @@ template <ParameterSet Model, class Optimizer>
 /// @brief Throws on every rank unless all copies are equal; as find_odd_replicas otherwise.
 /// @throws ReplicaMismatch naming parameters and ranks.
 template <ParameterSet Model, class Optimizer>
-void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommunicator& ranks, std::int64_t step) {
+void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommunicator& ranks,
+                            std::int64_t step) {
   std::vector<ReplicaDifference> found = find_odd_replicas(model, optimizer, ranks);
   if (found.empty())
     return;

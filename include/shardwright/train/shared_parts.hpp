@@ -15,10 +15,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A parameter that several parts of a model use under one name, such as an input table that is the output table.
+/// @brief A parameter that several parts of a model use under one name, such as an input table that is the
+/// output table.
 ///
-/// Its gradient is the sum over all uses. Where two stages of a rank hold it, it is one object, whose gradient is reduced
-/// when all passes of a step are over; where two ranks of a pipeline do, their copies begin equal and have one gradient.
+/// Its gradient is the sum over all uses. Where two stages of a rank hold it, it is one object, whose
+/// gradient is reduced when all passes of a step are over; where two ranks of a pipeline do, their copies
+/// begin equal and have one gradient.
 template <class P>
 class TiedParameter {
 public:
@@ -52,8 +54,9 @@ public:
   [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
     for (const Entry& entry : entries_)
       if (entry.name == name && entry.type != &type<P>)
-        throw InvalidArgument("SharedParts: all uses of the tied parameter " + std::string(name) +
-                              " must have one type, but there are two (name its layout in one place, such as TiedLayouts, and use that in both parts)");
+        throw InvalidArgument(
+            "SharedParts: all uses of the tied parameter " + std::string(name) +
+            " must have one type, but there are two (name its layout in one place, such as TiedLayouts, and use that in both parts)");
     auto [parameter, made] = find<P>(name, make);
     return TiedParameter<P>(std::move(parameter), std::string(name), made);
   }

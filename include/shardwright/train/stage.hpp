@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Neighbouring parts of a model: forward, input gradient and weight gradient of one microbatch as passes of their
-/// own, derived from the parts.
+/// @brief Neighbouring parts of a model: forward, input gradient and weight gradient of one microbatch as
+/// passes of their own, derived from the parts.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/gradient.hpp>
@@ -57,7 +57,9 @@ template <class Part, class Stream, class Batch>
 
 template <class Out, class In>
 struct PartsFit {
-  static_assert(std::is_same_v<Out, In>, "Parts: each part must give the stream in the layout in which the next one takes it (end the part with .as<Stream>())");
+  static_assert(
+      std::is_same_v<Out, In>,
+      "Parts: each part must give the stream in the layout in which the next one takes it (end the part with .as<Stream>())");
   static constexpr bool value = std::is_same_v<Out, In>;
 };
 
@@ -87,26 +89,30 @@ private:
 
 /// @brief A range of a model's parts on a mesh without the pipeline's axis.
 ///
-/// `Model` describes the whole: `Config`, `Batch`, `Parts`, `target`, and `boundary(config, batch)`, the global shape of the
-/// stream. Stages hand over one tensor, the stream, and its gradient the other way. All that a microbatch keeps between its passes lies in
-/// its `Saved`, so any number may be in flight.
+/// `Model` describes the whole: `Config`, `Batch`, `Parts`, `target`, and `boundary(config, batch)`, the
+/// global shape of the stream. Stages hand over one tensor, the stream, and its gradient the other way. All
+/// that a microbatch keeps between its passes lies in its `Saved`, so any number may be in flight.
 template <class Model>
 class Stage {
   using Holders = detail::PartHolders<typename Model::Parts>;
   using First = typename Holders::First;
   using Last = typename Holders::Last;
-  static_assert(Holders::size > 1, "Parts: a model must have at least two, of which the first takes the batch and gives the stream, and the last takes the stream and gives the loss (split it)");
+  static_assert(
+      Holders::size > 1,
+      "Parts: a model must have at least two, of which the first takes the batch and gives the stream, and the last takes the stream and gives the loss (split it)");
 
 public:
   using Config = typename Model::Config;
   using Batch = typename Model::Batch;
   using target = typename Model::target;
   /// @brief The value that parts hand on.
-  using Stream = std::remove_cvref_t<decltype(std::declval<First&>()(std::declval<Tape<target>&>(), std::declval<const Batch&>()))>;
+  using Stream = std::remove_cvref_t<decltype(std::declval<First&>()(std::declval<Tape<target>&>(),
+                                                                     std::declval<const Batch&>()))>;
   using Boundary = ShardedTensor<typename Stream::layout, typename Stream::element, target>;
   using Input = Boundary;
   using Output = Boundary;
-  using Loss = std::remove_cvref_t<decltype(detail::call_part(std::declval<Last&>(), std::declval<Stream>(), std::declval<const Batch&>()))>;
+  using Loss = std::remove_cvref_t<decltype(detail::call_part(std::declval<Last&>(), std::declval<Stream>(),
+                                                              std::declval<const Batch&>()))>;
 
   /// @brief What a microbatch keeps between its passes; its memory returns to the pool with the last one.
   struct Saved {
@@ -115,12 +121,13 @@ public:
     detail::Slot<typename Stream::layout, typename Stream::element, target>* out = nullptr;
   };
 
-  /// @brief Makes the parts, names them and draws their initial values, which depend on the seed alone: not on the mesh or
-  /// the range. Not collective.
-  /// @throws InvalidArgument where two parts have one path, or where ties(config) of a part does not name the tied parameters
-  /// that it holds.
+  /// @brief Makes the parts, names them and draws their initial values, which depend on the seed alone: not
+  /// on the mesh or the range. Not collective.
+  /// @throws InvalidArgument where two parts have one path, or where ties(config) of a part does not name the
+  /// tied parameters that it holds.
   template <class Mesh>
-  Stage(const Mesh& mesh, const Config& config, std::uint64_t seed, detail::UnitRange units, SharedParts& shared)
+  Stage(const Mesh& mesh, const Config& config, std::uint64_t seed, detail::UnitRange units,
+        SharedParts& shared)
       : resources_(&mesh.core().template resources<target>()), config_(config), units_(units),
         holds_first_(units.begin == 0), holds_last_(units.end == detail::count_units<Model>(config).all) {
     std::size_t first = 0;
@@ -170,7 +177,8 @@ public:
 
   /// @brief The stream after this range, or the summed loss of the microbatch, added to `loss`.
   /// @param in what the stage before returned; nothing for the first stage
-  [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved, Loss& loss) {
+  [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved,
+                                                Loss& loss) {
     return run(Recording::training, std::move(in), batch, saved, AddLoss{batch, loss});
   }
   /// @brief The gradient of what forward was given, from that of what it returned.
@@ -183,14 +191,16 @@ public:
     saved.tape.restart();
   }
   /// @brief Both, operation by operation, so that memory returns, and gradients set off, as soon as they may.
-  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch&, Saved& saved) {
+  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch&,
+                                                 Saved& saved) {
     auto out = backward(std::move(gradient), saved, detail::GradientPass::both);
     saved.tape.restart();
     return out;
   }
 
   /// @brief forward() without anything kept for gradients.
-  [[nodiscard]] std::optional<Boundary> evaluate(std::optional<Boundary> in, const Batch& batch, Saved& saved, Loss& loss) {
+  [[nodiscard]] std::optional<Boundary> evaluate(std::optional<Boundary> in, const Batch& batch, Saved& saved,
+                                                 Loss& loss) {
     auto out = run(Recording::evaluation, std::move(in), batch, saved, AddLoss{batch, loss});
     saved.tape.restart();
     return out;
@@ -219,7 +229,8 @@ public:
     if (gradients_ == &gradients)
       gradients_ = nullptr;
   }
-  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start part by part.
+  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start
+  /// part by part.
   void begin_last_gradients() { gradients().begin_last_pass(); }
   /// @brief Says that this pass is over: what is left in the buckets sets off.
   void end_gradients() { gradients().end_last_pass(); }
@@ -248,15 +259,19 @@ public:
 
 private:
   /// Other ranks know of a tied parameter by its part's ties(), and wait for whom it names.
-  static void require_ties(const std::vector<detail::ListedPart>& parts, const std::vector<std::string_view>& known) {
+  static void require_ties(const std::vector<detail::ListedPart>& parts,
+                           const std::vector<std::string_view>& known) {
     for (const detail::ListedPart& each : parts)
       if (each.tied && std::find(known.begin(), known.end(), each.path) == known.end())
-        throw InvalidArgument("Stage: a part must name its tied parameters, but ties(config) of the one that holds " + each.path +
-                              " does not (add `static std::vector<std::string_view> ties(const Config&)` to it)");
+        throw InvalidArgument(
+            "Stage: a part must name its tied parameters, but ties(config) of the one that holds " +
+            each.path + " does not (add `static std::vector<std::string_view> ties(const Config&)` to it)");
     for (const std::string_view name : known)
-      if (std::none_of(parts.begin(), parts.end(), [&](const auto& each) { return each.tied && each.path == name; }))
-        throw InvalidArgument("Stage: a part must hold the tied parameters that it names, but ties(config) of one that does not names " +
-                              std::string(name) + " (list that in members() as a TiedParameter, or leave it out of ties)");
+      if (std::none_of(parts.begin(), parts.end(),
+                       [&](const auto& each) { return each.tied && each.path == name; }))
+        throw InvalidArgument(
+            "Stage: a part must hold the tied parameters that it names, but ties(config) of one that does not names " +
+            std::string(name) + " (list that in members() as a TiedParameter, or leave it out of ties)");
   }
 
   /// Calls visit(place of the part in the model, part, unit of this stage).
@@ -279,15 +294,16 @@ private:
 
   /// Runs the parts; `at_last(part, stream)` stands for the last one's call.
   template <class AtLast>
-  [[nodiscard]] std::optional<Boundary> run(Recording recording, std::optional<Boundary> in, const Batch& batch, Saved& saved,
-                                            const AtLast& at_last) {
+  [[nodiscard]] std::optional<Boundary> run(Recording recording, std::optional<Boundary> in,
+                                            const Batch& batch, Saved& saved, const AtLast& at_last) {
     Tape<target>& tape = saved.tape;
     tape.restart(recording, detail::origin_of_batch(batch), detail::runs_of_batch(batch));
     tape.set_loss_scale(loss_scale_);
     tape.check_inputs(checks_inputs_);
     std::optional<Stream> stream;
     if (!holds_first_) {
-      stream.emplace(recording == Recording::training ? tape.variable(std::move(in).value()) : tape.input(std::move(in).value()));
+      stream.emplace(recording == Recording::training ? tape.variable(std::move(in).value())
+                                                      : tape.input(std::move(in).value()));
       saved.in = &stream->slot();
     }
     each_part([&](auto index, auto& part, std::size_t unit) {
@@ -318,8 +334,10 @@ private:
     return detail::owned(handed.read());
   }
 
-  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved, detail::GradientPass pass) {
-    const detail::MemoryOfPart memory{std::string_view()}; // of no part again, also after a pass that throws inside of one
+  [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved,
+                                                 detail::GradientPass pass) {
+    const detail::MemoryOfPart memory{
+        std::string_view()}; // of no part again, also after a pass that throws inside of one
     if (!holds_last_)
       saved.out->give(std::move(gradient).value(), SourceLocation{});
     saved.tape.core().backward(pass);
@@ -330,7 +348,8 @@ private:
 
   [[nodiscard]] GradientGroup& gradients() const {
     if (gradients_ == nullptr)
-      throw LifecycleError("Stage: a GradAccumulator must hold the gradients before a backward pass runs (make one of the model)");
+      throw LifecycleError(
+          "Stage: a GradAccumulator must hold the gradients before a backward pass runs (make one of the model)");
     return *gradients_;
   }
 

@@ -167,7 +167,8 @@ public:
 
   /// @brief The same on a device, which decides: always true. Nothing waits.
   template <ParameterSet Model, class Target>
-  [[nodiscard]] bool admit(const GradAccumulator<Model>&, const DeviceSummary<Target>& summary, std::int64_t) {
+  [[nodiscard]] bool admit(const GradAccumulator<Model>&, const DeviceSummary<Target>& summary,
+                           std::int64_t) {
     if (!device_state_) {
       device_state_ = detail::BufferHandle(summary.resources().take(sizeof(detail::GuardState)));
       detail::run_once("sw::guard_start", summary.execution(),
@@ -183,7 +184,8 @@ public:
   /// that step. Collective over the ranks; reads the gradients and waits.
   /// @param in_a_row skipped steps up to this one
   template <ParameterSet Model>
-  [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, std::int64_t step, std::int64_t in_a_row) {
+  [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, std::int64_t step,
+                            std::int64_t in_a_row) {
     places_ = find_non_finite(accumulator, ranks_);
     throw NonFiniteStep("step " + std::to_string(step) + ": " + sentence() +
                             (choice_ == NonFinite::skip

@@ -48,14 +48,15 @@ public:
 
 /// @brief The operations of one microbatch, for its gradients.
 ///
-/// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` gives the gradients. A tape that
-/// starts anew takes its memory again. It belongs to its rank's thread.
+/// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` gives the gradients. A
+/// tape that starts anew takes its memory again. It belongs to its rank's thread.
 template <class Target = DefaultTarget>
 class Tape {
 public:
   Tape() : Tape(Recording::training) {}
   /// @param origin what random numbers of the microbatch are keyed by; dropout in training needs one
-  explicit Tape(Recording recording, const std::optional<BatchOrigin>& origin = {}, const TokenRuns& runs = {})
+  explicit Tape(Recording recording, const std::optional<BatchOrigin>& origin = {},
+                const TokenRuns& runs = {})
       : core_(new detail::TapeOn<Target>) {
     core_->restart(recording, origin, runs);
   }
@@ -74,16 +75,16 @@ public:
                const TokenRuns& runs = {}) {
     core_->restart(recording, origin, runs);
   }
-  /// @brief Whether data that come to the tape, such as inputs, token ids and targets, are compared between ranks, see
-  /// require_equal_inputs(). Training does so in its first step.
+  /// @brief Whether data that come to the tape, such as inputs, token ids and targets, are compared between
+  /// ranks, see require_equal_inputs(). Training does so in its first step.
   void check_inputs(bool on) { core_->check_inputs(on); }
   /// @brief What counters ask for: nothing in an evaluation, and nothing once backward passes run.
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept { return core_->first_pass(); }
   /// @brief What the gradients of losses are multiplied with.
   void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
 
-  /// @brief A tensor of which no gradient is asked: data. It shares the tensor's memory, which must not be written until
-  /// the last gradient.
+  /// @brief A tensor of which no gradient is asked: data. It shares the tensor's memory, which must not be
+  /// written until the last gradient.
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target> input(ShardedTensor<L, E, Target>&& tensor) {
     return leaf(std::move(tensor), false);
@@ -108,9 +109,11 @@ public:
             SourceLocation where = SourceLocation::current()) {
     value.slot().give(std::move(gradient), where);
   }
-  /// @brief The gradients of everything on the tape, from the last operation to the first: of inputs and of parameters.
-  /// Collective where operations or transitions are. Every loss on the tape is one of them, whether its sums are used or not.
-  /// @throws LifecycleError for a second one without restart(), and in an evaluation. Nothing is recorded after it until then.
+  /// @brief The gradients of everything on the tape, from the last operation to the first: of inputs and of
+  /// parameters. Collective where operations or transitions are. Every loss on the tape is one of them,
+  /// whether its sums are used or not.
+  /// @throws LifecycleError for a second one without restart(), and in an evaluation. Nothing is recorded
+  /// after it until then.
   void backward() { core_->backward(detail::GradientPass::both); }
   /// @brief Those of inputs alone; backward_weights() is to follow.
   void backward_inputs() { core_->backward(detail::GradientPass::input); }
@@ -121,21 +124,24 @@ public:
   template <LayoutType L, class Element>
   [[nodiscard]] auto gradient(const Var<L, Element, Target>& variable) const {
     if (!variable.slot().has_gradient())
-      throw LifecycleError("Tape: a value has a gradient after backward() where it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
+      throw LifecycleError(
+          "Tape: a value has a gradient after backward() where it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
     return variable.slot().gradient();
   }
   [[nodiscard]] detail::TapeOn<Target>& core() const noexcept { return *core_; }
 
 private:
   template <LayoutType L, class E>
-  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> leaf(ShardedTensor<L, E, Target>&& tensor, bool wants_gradient) {
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> leaf(ShardedTensor<L, E, Target>&& tensor,
+                                                            bool wants_gradient) {
     if (core_->checks_inputs() && !wants_gradient)
       require_equal_inputs(tensor);
     using Element = std::remove_const_t<E>;
     using Handle = ShardedTensor<L, const Element, Target>;
     using Node = detail::LeafNode<L, Element, Target>;
     return Var<L, Element, Target>(
-        core_->template add<Node>(detail::TensorAccess::take<Handle>(std::move(tensor)), wants_gradient).result());
+        core_->template add<Node>(detail::TensorAccess::take<Handle>(std::move(tensor)), wants_gradient)
+            .result());
   }
 
   detail::TapeOn<Target>* core_;

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A tape: the operations of one microbatch in the order in which they ran, for the passes that follow.
+/// @brief A tape: the operations of one microbatch in the order in which they ran, for the passes that
+/// follow.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -89,7 +90,9 @@ public:
 
   [[nodiscard]] TapeCore& tape() const noexcept { return tape_; }
   /// Whether its results may be let go of after the forward pass, because backward passes compute them again.
-  [[nodiscard]] bool recomputes() const noexcept { return recomputation_.region != 0 || recomputation_.cheap; }
+  [[nodiscard]] bool recomputes() const noexcept {
+    return recomputation_.region != 0 || recomputation_.cheap;
+  }
   /// Whether it is of a function that is computed again as a whole, transitions among it.
   [[nodiscard]] bool in_region() const noexcept { return recomputation_.region != 0; }
   /// Whether this node may let go of what `other` gives it: `other` is cheap, or both are of one region.
@@ -140,8 +143,8 @@ public:
     static_assert(std::is_base_of_v<TapeNode, Node>);
     if (phase_ != Phase::recording)
       refuse_to_record();
-    Node* const node = new (arena_.take(sizeof(Node), alignof(Node)))
-        Node(*this, std::forward<Arguments>(arguments)...);
+    Node* const node =
+        new (arena_.take(sizeof(Node), alignof(Node))) Node(*this, std::forward<Arguments>(arguments)...);
     node->before_ = std::exchange(last_, node);
     return *node;
   }
@@ -175,7 +178,9 @@ public:
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
   /// What nodes are recorded as from now on; returns what it was.
-  RecomputationScope recompute(RecomputationScope next) noexcept { return std::exchange(recomputation_, next); }
+  RecomputationScope recompute(RecomputationScope next) noexcept {
+    return std::exchange(recomputation_, next);
+  }
   [[nodiscard]] const RecomputationScope& recomputation() const noexcept { return recomputation_; }
   [[nodiscard]] std::uint32_t new_region() noexcept { return ++regions_; }
 
@@ -190,20 +195,24 @@ private:
   enum class Phase : std::uint8_t { recording, inputs_done, done };
 
   [[noreturn]] static void refuse_to_record() {
-    throw LifecycleError("Tape: an operation must be recorded before the backward pass, but this one comes after it and "
-                         "would get no gradient (call restart() before the next microbatch)");
+    throw LifecycleError(
+        "Tape: an operation must be recorded before the backward pass, but this one comes after it and "
+        "would get no gradient (call restart() before the next microbatch)");
   }
   void require_turn_of(GradientPass pass) const {
     if (!trains())
-      throw LifecycleError("Tape: a backward pass must follow a recording for training, but this tape is an evaluation, which "
-                           "keeps nothing for gradients (restart it with Recording::training)");
+      throw LifecycleError(
+          "Tape: a backward pass must follow a recording for training, but this tape is an evaluation, which "
+          "keeps nothing for gradients (restart it with Recording::training)");
     const bool weights = pass == GradientPass::weight;
     if (weights && phase_ == Phase::recording)
-      throw LifecycleError("Tape: backward_weights() must follow backward_inputs(), which has not run (call that first, or "
-                           "backward() for both)");
+      throw LifecycleError(
+          "Tape: backward_weights() must follow backward_inputs(), which has not run (call that first, or "
+          "backward() for both)");
     if (phase_ != (weights ? Phase::inputs_done : Phase::recording))
-      throw LifecycleError("Tape: every gradient must be computed once, but this backward pass has run already (call restart(), "
-                           "and record the microbatch again)");
+      throw LifecycleError(
+          "Tape: every gradient must be computed once, but this backward pass has run already (call restart(), "
+          "and record the microbatch again)");
   }
 
   void clear() noexcept {

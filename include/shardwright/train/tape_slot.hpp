@@ -25,7 +25,7 @@ inline constexpr char layout_identity = 0;
 struct HeldValue {
   const char* layout = nullptr;
   BufferHandle memory;
-  std::uint32_t pins = 0;       ///< Nodes that need it in a later pass.
+  std::uint32_t pins = 0;        ///< Nodes that need it in a later pass.
   std::uint32_t replay_pins = 0; ///< The same, where it may be computed again until then.
   bool brought_again = false;    ///< By a backward pass, from the value in its own layout.
   HeldValue* next = nullptr;
@@ -94,7 +94,10 @@ public:
     settle();
   }
   /// The producer needs its own result again, until let_go().
-  void keep() noexcept { ++(producer_->recomputes() ? own_.replay_pins : own_.pins); kept_by_producer_ = true; }
+  void keep() noexcept {
+    ++(producer_->recomputes() ? own_.replay_pins : own_.pins);
+    kept_by_producer_ = true;
+  }
   void let_go() noexcept {
     if (!std::exchange(kept_by_producer_, false))
       return;
@@ -160,7 +163,9 @@ public:
   using Shape = typename Value::Shape;
   using GradientLayout = Gradient<L>;
   using GradientHandle = ShardedTensor<GradientLayout, const Element, Target>;
-  static_assert(RealElement<Element>, "Var: a value that has a gradient must have floating-point elements (hand integers, such as token ids, to the operation as a tensor)");
+  static_assert(
+      RealElement<Element>,
+      "Var: a value that has a gradient must have floating-point elements (hand integers, such as token ids, to the operation as a tensor)");
 
   using SlotBase::SlotBase;
 
@@ -178,8 +183,8 @@ public:
     shape_ = shape;
     sum_ = sum;
   }
-  /// The sum that has yet to be computed, where the value is one that is not there: whoever takes its terms must set the
-  /// value.
+  /// The sum that has yet to be computed, where the value is one that is not there: whoever takes its terms
+  /// must set the value.
   [[nodiscard]] LazySum<Value>* sum() noexcept {
     if (own_.memory)
       return nullptr;
@@ -226,7 +231,8 @@ public:
     } else {
       PendingGradient& place = pending(&layout_identity<Raw>);
       if (place.memory)
-        handle = sum_of(TensorAccess::in_memory<RawHandle>(std::move(place.memory), shape_), std::move(handle));
+        handle =
+            sum_of(TensorAccess::in_memory<RawHandle>(std::move(place.memory), shape_), std::move(handle));
       place.memory = TensorAccess::take_memory(std::move(handle));
       place.where = where;
       place.hand_over = [](void* slot, PendingGradient& given) {

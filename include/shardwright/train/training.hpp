@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Steps of training, one after the other: gradients, guard, optimizer and report, on hosts and on devices.
+/// @brief Steps of training, one after the other: gradients, guard, optimizer and report, on hosts and on
+/// devices.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/step_capture.hpp>
@@ -32,11 +33,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief How steps are carried out.
 struct TrainingOptions {
   NonFinite non_finite = NonFinite::stop; ///< What becomes of steps whose loss or gradients are not numbers.
-  std::int64_t most_skipped = 10;         ///< Skipped steps in a row after which the run stops all the same; 0: never.
+  std::int64_t most_skipped =
+      10; ///< Skipped steps in a row after which the run stops all the same; 0: never.
   std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
   bool record = false;                          ///< Keep timelines of pipelines and of reductions.
   bool check_inputs = true; ///< Compare data between ranks in the first step: see require_equal_inputs().
-  bool capture = false;                         ///< Capture steps on a device, and replay them, where that is possible.
+  bool capture = false;     ///< Capture steps on a device, and replay them, where that is possible.
 };
 
 namespace detail {
@@ -98,7 +100,8 @@ struct StepsUnderWay {
 
   template <class Mesh>
   StepsUnderWay(const Mesh& mesh, const HostCommunicator& world, const TrainingOptions& options)
-      : reports(world.deadline()), graph(CaptureOf<Target>(mesh.core().template resources<Target>()), obstacle(world, options)) {}
+      : reports(world.deadline()),
+        graph(CaptureOf<Target>(mesh.core().template resources<Target>()), obstacle(world, options)) {}
 
   /// Why steps are not captured.
   [[nodiscard]] static std::string obstacle(const HostCommunicator& world, const TrainingOptions& options) {
@@ -122,10 +125,11 @@ struct StepsUnderWay {
 
 /// @brief A model's training, step by step.
 ///
-/// On a host, `step` returns when the step is done. On a device it returns when the step is enqueued, with the report of the
-/// one before; `settle` waits for the rest. A step whose loss or gradients are not finite is repeated under watch, so that
-/// the rank whose gradients they are is named, and then skipped or the end of the run, by choice. All ranks decide alike.
-/// A step or an evaluation that throws is the last one: other ranks may stand at another place of it.
+/// On a host, `step` returns when the step is done. On a device it returns when the step is enqueued, with
+/// the report of the one before; `settle` waits for the rest. A step whose loss or gradients are not finite
+/// is repeated under watch, so that the rank whose gradients they are is named, and then skipped or the end
+/// of the run, by choice. All ranks decide alike. A step or an evaluation that throws is the last one: other
+/// ranks may stand at another place of it.
 /// @tparam Model WholeModel or PipelineModel
 template <class Model, class Optimizer = AdamW>
 class Training {
@@ -140,7 +144,8 @@ public:
   /// @param mesh that of the model; all its ranks take part
   template <class Mesh>
   requires(!detail::Pipelined<Model>)
-      Training(const Mesh& mesh, Model& model, Optimizer optimizer = Optimizer(), const TrainingOptions& options = {})
+      Training(const Mesh& mesh, Model& model, Optimizer optimizer = Optimizer(),
+               const TrainingOptions& options = {})
       : Training(mesh, model, mesh.world(), std::move(optimizer), options, detail::MakeRunner{}, model) {}
 
   /// @brief Of the stages that this rank holds.
@@ -148,19 +153,21 @@ public:
   /// @param pipeline the ranks of the pipeline, numbered as in the schedule
   template <class Mesh>
   requires(detail::Pipelined<Model>)
-      Training(const Mesh& mesh, Model& model, const HostCommunicator& world, const HostCommunicator& pipeline, Schedule schedule,
-               Optimizer optimizer = Optimizer(), const TrainingOptions& options = {})
-      : Training(mesh, model, world, std::move(optimizer), options, detail::MakeRunner{}, pipeline, std::move(schedule), model.chunks(),
-                 PipelineOptions{.record = options.record}) {}
+      Training(const Mesh& mesh, Model& model, const HostCommunicator& world,
+               const HostCommunicator& pipeline, Schedule schedule, Optimizer optimizer = Optimizer(),
+               const TrainingOptions& options = {})
+      : Training(mesh, model, world, std::move(optimizer), options, detail::MakeRunner{}, pipeline,
+                 std::move(schedule), model.chunks(), PipelineOptions{.record = options.record}) {}
 
   /// @brief Carries out the next step.
   ///
   /// Collective. On a device whose steps are captured, batches must lie in the same memory in every step.
-  /// @param make_batches called with the number of a step, from 0: its microbatches, a span or a container that is kept
-  /// until they have run. A device calls it again for a step that ends the run; a host repeats a step with what it has.
-  /// A step that it throws in has not begun.
+  /// @param make_batches called with the number of a step, from 0: its microbatches, a span or a container
+  /// that is kept until they have run. A device calls it again for a step that ends the run; a host repeats a
+  /// step with what it has. A step that it throws in has not begun.
   /// @return what is known of a step by then: on a host of this one, on a device of the one before
-  /// @throws NonFiniteStep on every rank where the run must end; LifecycleError after a step or an evaluation that threw.
+  /// @throws NonFiniteStep on every rank where the run must end; LifecycleError after a step or an evaluation
+  /// that threw.
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate) {
     require_whole();
@@ -211,8 +218,8 @@ public:
 
 private:
   template <class Mesh, class... RunnerArguments>
-  Training(const Mesh& mesh, Model& model, const HostCommunicator& world, Optimizer optimizer, const TrainingOptions& options,
-           detail::MakeRunner, RunnerArguments&&... runner)
+  Training(const Mesh& mesh, Model& model, const HostCommunicator& world, Optimizer optimizer,
+           const TrainingOptions& options, detail::MakeRunner, RunnerArguments&&... runner)
       : core_(&mesh.core()), model_(model), world_(world), options_(options),
         runner_(std::forward<RunnerArguments>(runner)...), accumulator_(model, world),
         guard_(options.loss_scale ? NonFinite::skip : options.non_finite, world, options.most_skipped),
@@ -233,11 +240,12 @@ private:
     broken_ = false;
     return out;
   }
-  /// What is left of the gradients of a step that threw cannot be dropped without the other ranks, whose reductions may be
-  /// at another place: the next collective would join what does not belong together.
+  /// What is left of the gradients of a step that threw cannot be dropped without the other ranks, whose
+  /// reductions may be at another place: the next collective would join what does not belong together.
   void require_whole() const {
     if (broken_)
-      throw LifecycleError("Training: a step or an evaluation must not follow one that threw, as ranks may be at different places of it (end the program, or make model and Training anew from a checkpoint)");
+      throw LifecycleError(
+          "Training: a step or an evaluation must not follow one that threw, as ranks may be at different places of it (end the program, or make model and Training anew from a checkpoint)");
   }
 
   /// Forwards and backwards of the batches, and the reductions.
@@ -255,7 +263,8 @@ private:
     GradientSummary summary = gradients(batches);
     if (lowers_loss_scale(summary)) {
       report.skipped = true;
-      report.note = "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_->scale().exponent());
+      report.note =
+          "gradients overflowed, the loss scale is now 2^" + std::to_string(loss_scale_->scale().exponent());
     } else {
       std::optional<WatchRawGradients<Model>> watch;
       if (!summary.finite()) {
@@ -277,10 +286,11 @@ private:
   }
   /// Whether the step overflowed under a loss scale that there is a smaller one to try instead of.
   [[nodiscard]] bool lowers_loss_scale(const GradientSummary& summary) {
-    return loss_scale_ && !loss_scale_->update(summary.finite()) && loss_scale_->scale() != model_.loss_scale();
+    return loss_scale_ && !loss_scale_->update(summary.finite()) &&
+           loss_scale_->scale() != model_.loss_scale();
   }
-  [[nodiscard]] static StepReport filled(StepReport report, std::int64_t number, const GradientSummary& summary,
-                                         double learning_rate) {
+  [[nodiscard]] static StepReport filled(StepReport report, std::int64_t number,
+                                         const GradientSummary& summary, double learning_rate) {
     report.step = number + 1;
     report.loss = summary.loss.value;
     report.gradient_norm = summary.gradient_norm;
@@ -289,10 +299,11 @@ private:
     return report;
   }
 
-  /// Sends the step off. The host stays one step ahead of the device, save where the next step forgets this one's timeline.
+  /// Sends the step off. The host stays one step ahead of the device, save where the next step forgets this
+  /// one's timeline.
   template <class MakeBatches>
-  [[nodiscard]] std::optional<StepReport> device_step(std::int64_t number, Batches batches, MakeBatches& make_batches,
-                                                      double learning_rate) {
+  [[nodiscard]] std::optional<StepReport> device_step(std::int64_t number, Batches batches,
+                                                      MakeBatches& make_batches, double learning_rate) {
     optimizer_.template set_learning_rate<Target>(core_->template resources<Target>(), learning_rate);
     // What a captured step takes is written by every replay: nothing else may get it in between.
     const detail::PrivateBlocks blocks(core_->template resources<Target>(), device_.graph.obstacle().empty());

@@ -72,7 +72,8 @@ public:
   /// @brief The place on the tape; for operations. @throws LifecycleError after a move.
   [[nodiscard]] Slot& slot() const {
     if (slot_ == nullptr)
-      throw LifecycleError("Var: it must name a value, but this one was moved from (use the one it moved to)");
+      throw LifecycleError(
+          "Var: it must name a value, but this one was moved from (use the one it moved to)");
     return *slot_;
   }
   /// @brief Pool and execution instance of the value.
@@ -125,8 +126,8 @@ template <class L>
   const int index = axis_index(L::axes, axis);
   return index < 0 ? -1 : L::value.dimension_of(index);
 }
-/// Whether a transition from one layout to the other gathers and does nothing else. By the types alone: how uneven parts
-/// compare differs between ranks.
+/// Whether a transition from one layout to the other gathers and does nothing else. By the types alone: how
+/// uneven parts compare differs between ranks.
 template <class From, class To>
 [[nodiscard]] constexpr bool only_gathers() {
   if (std::is_same_v<From, To> || From::value.has_partial() || To::value.has_partial())
@@ -154,7 +155,8 @@ public:
     slot_->add_reader();
   }
   VarOperand(VarOperand&& other) noexcept
-      : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {} // nothing is kept yet
+      : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {
+  } // nothing is kept yet
   VarOperand& operator=(VarOperand&&) = delete;
   ~VarOperand() { stop_reading(); }
 
@@ -176,7 +178,8 @@ public:
     pins_ = again ? &HeldValue::replay_pins : &HeldValue::pins;
     ++(place().*pins_);
   }
-  /// Says that a later pass reads the value, when what it could be computed from may be gone: it is there from now on.
+  /// Says that a later pass reads the value, when what it could be computed from may be gone: it is there
+  /// from now on.
   void secure() {
     if (pins_ != &HeldValue::replay_pins)
       return;
@@ -226,7 +229,8 @@ public:
     else
       return nullptr;
   }
-  /// The gradient that others have given so far, for an operation that adds it to its own; nothing where there is none.
+  /// The gradient that others have given so far, for an operation that adds it to its own; nothing where
+  /// there is none.
   [[nodiscard]] std::optional<ShardedTensor<Gradient<To>, const Element, Target>> take_gradient() {
     if constexpr (std::is_same_v<From, To>)
       if (slot_->has_gradient())
@@ -267,11 +271,13 @@ private:
 /// How a node holds what an operation is called with. An operand that is given away is not kept alive by the
 /// caller any more.
 template <class L, class Element, class Target>
-[[nodiscard]] VarOperand<L, L, Element, Target> operand_of(const Var<L, Element, Target>& var, SourceLocation where) {
+[[nodiscard]] VarOperand<L, L, Element, Target> operand_of(const Var<L, Element, Target>& var,
+                                                           SourceLocation where) {
   return {var, where};
 }
 template <class L, class Element, class Target>
-[[nodiscard]] VarOperand<L, L, Element, Target> operand_of(Var<L, Element, Target>&& var, SourceLocation where) {
+[[nodiscard]] VarOperand<L, L, Element, Target> operand_of(Var<L, Element, Target>&& var,
+                                                           SourceLocation where) {
   const Var<L, Element, Target> given = std::move(var);
   return {given, where};
 }
@@ -281,7 +287,8 @@ template <class From, class To, class Element, class Target>
   return {edge.source(), edge.where()};
 }
 template <class From, class To, class Element, class Target>
-[[nodiscard]] VarOperand<From, To, Element, Target> operand_of(Edge<From, To, Element, Target>&& edge, SourceLocation) {
+[[nodiscard]] VarOperand<From, To, Element, Target> operand_of(Edge<From, To, Element, Target>&& edge,
+                                                               SourceLocation) {
   const Edge<From, To, Element, Target> given = std::move(edge);
   return {given.source(), given.where()};
 }

@@ -118,7 +118,8 @@ template <class Execution>
   return block.causal_form();
 }
 
-/// Notes operations of a dry run, which knows no lengths: so many for each element of a head and pair that is seen.
+/// Notes operations of a dry run, which knows no lengths: so many for each element of a head and pair that is
+/// seen.
 inline void count_attention(double operations, const AttentionShape& shape, const AttentionBlock& block) {
   shardwright::detail::count_flops(operations * static_cast<double>(shape.batch * shape.output_width()) *
                                    static_cast<double>(block.pairs()));

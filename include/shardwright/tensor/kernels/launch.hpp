@@ -120,8 +120,8 @@ void launch(const char* label, const Execution& execution, std::size_t count, co
   Kokkos::parallel_for(label, range, functor);
 }
 
-/// Runs functor(i) for i in [0, count) on the instance; nothing where it only counts. Labels below 16 characters do not
-/// allocate.
+/// Runs functor(i) for i in [0, count) on the instance; nothing where it only counts. Labels below 16
+/// characters do not allocate.
 template <class Execution, class Functor>
 void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& execution,
          [[maybe_unused]] std::size_t count, [[maybe_unused]] const Functor& functor) {

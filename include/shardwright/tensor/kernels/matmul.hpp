@@ -82,7 +82,8 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   const detail::Factor<Element> first{left.data, left.stride, ta};
   const detail::Factor<Element> second{right.data, right.stride, tb};
   if constexpr (shardwright::detail::only_counts<Execution>)
-    shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
+    shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                                     static_cast<double>(k));
   else if constexpr (!detail::runs_on_host<Execution>)
     detail::device_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
   else if constexpr (is_narrow<Element>)
