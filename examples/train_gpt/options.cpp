@@ -219,7 +219,7 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
   for (const Preset& preset : presets())
     preset_names.emplace_back(preset.name);
   in.add("--model", options.model,
-         "Size: " + joined(preset_names, " or ") + ", listed below. Default: " + options.model + ".")
+         "Size: " + joined(preset_names, " or ") + ". Default: " + options.model + ".")
       ->check(one_of(preset_names))
       ->type_name("NAME");
   in.whole("--layers", words.size.layers, 1, "Decoder layers. Default: the model's.");

@@ -206,11 +206,10 @@ TEST_CASE("the head's weight gradient in a later pass has its input, which is co
             const auto targets = targets_on(mesh);
             const auto gradients = [&](sw::Recompute kind, bool apart) {
               sw::Tape<> tape;
-              const auto variable = tape.variable(x);
               {
-                auto squared = sw::square(variable);
-                auto h =
-                    sw::recompute([](auto z) { return sw::tanh(std::move(z)); }, kind)(std::move(squared));
+                // Nobody holds what it is computed from after the input pass.
+                auto h = sw::recompute([](auto z) { return sw::gelu_tanh(std::move(z)); },
+                                       kind)(sw::square(tape.variable(x)));
                 const auto sums = sw::linear_cross_entropy(std::move(h), head.table, targets);
                 accumulator.add(sums.loss, sums.tokens);
               }
@@ -221,8 +220,7 @@ TEST_CASE("the head's weight gradient in a later pass has its input, which is co
                 tape.backward();
               }
               static_cast<void>(accumulator.finish());
-              Vector out = whole_of(tape.gradient(variable)), weights = whole_of(head.table.gradient());
-              out.insert(out.end(), weights.begin(), weights.end());
+              Vector out = whole_of(head.table.gradient());
               accumulator.restart();
               return out;
             };

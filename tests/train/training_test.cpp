@@ -192,7 +192,7 @@ TEST_CASE("a step that is not finite ends the run on every rank, and names whose
               has(said,
                   "step 3: loss and gradients must be finite, but not finite are the loss on ranks 2 and 3"),
               said);
-          findings.expect(has(said, "the gradient of in on ranks 2 and 3"), said);
+          findings.expect(has(said, "the gradient of head.out on ranks 2 and 3"), said);
           findings.expect(weights_of(run.model) == before, "weights are touched");
         }
       }) == "");
@@ -255,7 +255,9 @@ TEST_CASE("a loss scale comes down with an overflow, and changes no bit of what 
           options.loss_scale = sw::LossScaleOptions{.initial_exponent = 9, .least_exponent = 8};
           Run<Host> run(mesh, options), plain(mesh);
           Batches<Host> batches(mesh);
-          const auto step = [&](Run<Host>& of) { return of.training.step(batches, rate).value(); };
+          // One batch for all, so that a step that was skipped is made up for.
+          const auto same = [&](std::int64_t) { return batches(0); };
+          const auto step = [&](Run<Host>& of) { return of.training.step(same, rate).value(); };
           findings.expect(step(run).loss == step(plain).loss, "the loss");
           int faults = 1;
           batches.faults = &faults;
@@ -492,7 +494,7 @@ TEST_CASE("a step of a device that ends the run is repeated under watch, and cha
         findings.expect(
             has(said,
                 "step 2: loss and gradients must be finite, but not finite are the loss on ranks 2 and 3") &&
-                has(said, "the gradient of in on ranks 2 and 3"),
+                has(said, "the gradient of head.out on ranks 2 and 3"),
             said);
         findings.expect(weights_of(run.model) == before, "weights are touched");
         findings.expect(batches.asked() == std::vector<std::int64_t>{0, 1, 2, 1},
