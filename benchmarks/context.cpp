@@ -9,7 +9,7 @@
 
 #include "timing.hpp"
 
-#include <shardwright/comm/slow_link.hpp>
+#include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/context_attention.hpp>

@@ -10,8 +10,8 @@
 
 #include "timing.hpp"
 
-#include <shardwright/comm/communication_clock.hpp>
-#include <shardwright/comm/slow_link.hpp>
+#include <shardwright/comm/observe/communication_clock.hpp>
+#include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>

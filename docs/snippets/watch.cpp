@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two ranks behind a simulated link, with a clock: what is exposed of an all_reduce, and what is hidden.
-#include <shardwright/comm/communication_clock.hpp>
-#include <shardwright/comm/slow_link.hpp>
+#include <shardwright/comm/observe/communication_clock.hpp>
+#include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 

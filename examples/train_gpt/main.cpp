@@ -8,8 +8,8 @@
 #include "training.hpp"
 #include "verify.hpp"
 
-#include <shardwright/comm/slow_link.hpp>
-#include <shardwright/comm/thread_communicator.hpp>
+#include <shardwright/comm/observe/slow_link.hpp>
+#include <shardwright/comm/threads/communicator.hpp>
 #include <shardwright/io/configuration_hash.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>

@@ -6,7 +6,7 @@
 /// them.
 
 #include <command_line/mesh.hpp>
-#include <shardwright/comm/link_cost.hpp>
+#include <shardwright/comm/observe/link_cost.hpp>
 #include <shardwright/train/non_finite.hpp>
 #include <shardwright/train/recompute.hpp>
 

@@ -6,7 +6,7 @@
 
 #include "options.hpp"
 
-#include <shardwright/comm/communication_clock.hpp>
+#include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/train/step_report.hpp>
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 #include "timelines.hpp"
 #include "training.hpp"
 
-#include <shardwright/comm/communication_clock.hpp>
+#include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/matrix_rate.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>

@@ -3,8 +3,8 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/comm/communication_clock.hpp>
-#include <shardwright/comm/slow_link.hpp>
+#include <shardwright/comm/observe/communication_clock.hpp>
+#include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/launch.hpp>
 
 #include <array>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/comm/core_balance.hpp>
-#include <shardwright/comm/wait_point.hpp>
+#include <shardwright/comm/threads/core_balance.hpp>
+#include <shardwright/comm/threads/wait_point.hpp>
 
 #if defined(__linux__)
 

@@ -3,8 +3,8 @@
 #include "support/failures.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/call_log.hpp>
-#include <shardwright/comm/pretend_world.hpp>
+#include <shardwright/comm/observe/call_log.hpp>
+#include <shardwright/comm/observe/pretend_world.hpp>
 
 #include <array>
 #include <cstddef>

@@ -4,7 +4,7 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/slow_link.hpp>
+#include <shardwright/comm/observe/slow_link.hpp>
 
 #include <array>
 #include <chrono>

@@ -3,7 +3,7 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 
-#include <shardwright/comm/thread_communicator.hpp>
+#include <shardwright/comm/threads/communicator.hpp>
 
 #include <chrono>
 

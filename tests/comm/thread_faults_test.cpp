@@ -4,7 +4,7 @@
 #include "support/launch_ranks.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/comm/thread_communicator.hpp>
+#include <shardwright/comm/threads/communicator.hpp>
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
-#include <shardwright/comm/wait_point.hpp>
+#include <shardwright/comm/threads/wait_point.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -4,7 +4,7 @@
 /// @file
 /// @brief Device memory that follows a stream, for checks of communicators.
 
-#include <shardwright/comm/cuda_runtime.hpp>
+#include <shardwright/device/cuda_runtime.hpp>
 
 #include <cstddef>
 #include <utility>

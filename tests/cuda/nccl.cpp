@@ -7,7 +7,7 @@
 #include "comm/communicator_suite.hpp"
 #include "cuda/buffer.hpp"
 
-#include <shardwright/comm/nccl_communicator.hpp>
+#include <shardwright/device/nccl/communicator.hpp>
 #include <shardwright/launch.hpp>
 
 #include <chrono>

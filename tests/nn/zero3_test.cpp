@@ -5,7 +5,7 @@
 #include "support/catch.hpp"
 #include "support/mimic_nccl.hpp"
 
-#include <shardwright/comm/communication_clock.hpp>
+#include <shardwright/comm/observe/communication_clock.hpp>
 
 #include <cstddef>
 #include <memory>

@@ -7,9 +7,9 @@
 
 #include "support/fake_runtime.hpp"
 
-#include <shardwright/comm/nccl_result.hpp>
 #include <shardwright/comm/reduce_kernels.hpp>
 #include <shardwright/core/element.hpp>
+#include <shardwright/device/nccl/result.hpp>
 
 #include <algorithm>
 #include <array>

@@ -7,10 +7,10 @@
 
 #include "support/fake_runtime.hpp"
 
-#include <shardwright/comm/device_clock.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/peer_transport.hpp>
+#include <shardwright/device/device_clock.hpp>
+#include <shardwright/device/peers/transport.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,9 +5,9 @@
 /// @brief A device runtime on the host: streams are threads and events real dependencies, or everything runs
 /// at once. There may be several devices, and what belongs to one must not be used as another's.
 
-#include <shardwright/comm/peer_kernels.hpp>
-#include <shardwright/comm/peer_runtime.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/kernels.hpp>
+#include <shardwright/device/runtime.hpp>
 
 #include <atomic>
 #include <chrono>

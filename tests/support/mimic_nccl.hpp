@@ -7,7 +7,7 @@
 #include "support/fake_nccl.hpp"
 #include "support/mimic_target.hpp"
 
-#include <shardwright/comm/nccl_transport.hpp>
+#include <shardwright/device/nccl/transport.hpp>
 
 #include <chrono>
 #include <memory>

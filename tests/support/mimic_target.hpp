@@ -7,8 +7,8 @@
 
 #include "support/fake_runtime.hpp"
 
-#include <shardwright/comm/device_clock.hpp>
-#include <shardwright/comm/peer_transport.hpp>
+#include <shardwright/device/device_clock.hpp>
+#include <shardwright/device/peers/transport.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <Kokkos_Core.hpp>

@@ -7,7 +7,7 @@
 
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/call_log.hpp>
+#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/train/dry_run.hpp>
 

@@ -4,7 +4,7 @@
 #include "support/heap_count.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/call_log.hpp>
+#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/linear.hpp>
 #include <shardwright/nn/mse.hpp>

@@ -4,8 +4,8 @@
 /// @file
 /// @brief Copies runs and strided blocks between the buffers of two ranks.
 
-#include <shardwright/comm/lanes.hpp>
 #include <shardwright/core/strided_block.hpp>
+#include <shardwright/core/vector_lanes.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -8,9 +8,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
-#include <shardwright/comm/thread_communicator.hpp>
+#include <shardwright/comm/threads/communicator.hpp>
 #if defined(SHARDWRIGHT_WITH_MPI)
-#include <shardwright/comm/mpi_launch.hpp>
+#include <shardwright/comm/mpi/launch.hpp>
 #endif
 
 #include <algorithm>

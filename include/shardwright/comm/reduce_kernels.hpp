@@ -5,8 +5,8 @@
 /// @brief Combines runs of several ranks element by element in rank order, for every element type and
 /// operation.
 
-#include <shardwright/comm/lanes.hpp>
 #include <shardwright/core/element.hpp>
+#include <shardwright/core/vector_lanes.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,7 @@
 /// @file
 /// @brief What a training run amounted to: speed, communication, memory and loss, as text and as a record.
 
-#include <shardwright/comm/communication_clock.hpp>
+#include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/progress.hpp>
 #include <shardwright/train/memory_text.hpp>

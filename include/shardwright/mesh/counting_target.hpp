@@ -4,7 +4,7 @@
 /// @file
 /// @brief A target without storage and kernels: tensors on it have shapes, and the pool counts them.
 
-#include <shardwright/comm/pretend_world.hpp>
+#include <shardwright/comm/observe/pretend_world.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/dry_run_record.hpp>
 #include <shardwright/mesh/target.hpp>

@@ -4,15 +4,15 @@
 /// @file
 /// @brief The memory and the streams of an NVIDIA GPU as a target, and the choice of its communicator.
 
-#include <shardwright/comm/cuda_runtime.hpp>
-#include <shardwright/comm/device_clock.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/peer_transport.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/device/cuda_runtime.hpp>
+#include <shardwright/device/device_clock.hpp>
+#include <shardwright/device/peers/transport.hpp>
 #include <shardwright/mesh/cuda_devices.hpp>
 #if defined(SHARDWRIGHT_WITH_NCCL)
-#include <shardwright/comm/nccl_communicator.hpp>
+#include <shardwright/device/nccl/communicator.hpp>
 #endif
 
 #include <Kokkos_Core.hpp>

@@ -4,7 +4,7 @@
 /// @file
 /// @brief What a dry run writes down: calls between ranks, memory by kind, floating-point operations.
 
-#include <shardwright/comm/call_log.hpp>
+#include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <algorithm>

@@ -5,9 +5,9 @@
 /// @brief Targets (where a tensor's blocks live and its kernels run) and the views of local blocks.
 
 #include <shardwright/comm/device_communicator.hpp>
-#include <shardwright/comm/driven_transports.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/config.hpp>
+#include <shardwright/device/driven_transports.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -4,7 +4,7 @@
 /// @file
 /// @brief What a program takes and does on one rank of any world, found without the world.
 
-#include <shardwright/comm/pretend_world.hpp>
+#include <shardwright/comm/observe/pretend_world.hpp>
 #include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/mesh/dry_run_record.hpp>
 

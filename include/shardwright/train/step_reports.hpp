@@ -4,9 +4,9 @@
 /// @file
 /// @brief Reports of steps on a device, read by the host while the device goes on.
 
-#include <shardwright/comm/driven_transports.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
+#include <shardwright/device/driven_transports.hpp>
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/shared_memory.hpp>
 #include <shardwright/train/step_record.hpp>

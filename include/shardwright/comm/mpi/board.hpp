@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A board in shared memory on which the ranks of one node write their last call and why they failed.
+
+#include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/mpi/call_record.hpp>
+#include <shardwright/core/error.hpp>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// What a rank of the world is up to, as far as this node knows.
+enum class MpiRankState : std::uint32_t { unknown, running, finished, failed };
+
+/// One slot for each rank of the world; ranks on other nodes stay unknown until a message tells of their
+/// failure.
+///
+/// Readable without the help of its writer, so that a frozen or dead rank can be named with its last call.
+class MpiBoard {
+public:
+  MpiBoard() = default;
+  /// Maps the segment `name`, zero-filled if new. Every rank of the node opens it, then one or all call
+  /// unlink().
+  MpiBoard(std::string name, int ranks, int own_rank)
+      : name_(std::move(name)), ranks_(ranks), own_(own_rank),
+        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot)) {
+    const int file = ::shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0)
+      fail_system("shm_open");
+    if (::ftruncate(file, static_cast<off_t>(bytes_)) != 0) {
+      ::close(file);
+      fail_system("ftruncate");
+    }
+    void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    if (memory == MAP_FAILED)
+      fail_system("mmap");
+    header_ = static_cast<Header*>(memory);
+    Slot& mine = slot(own_);
+    mine.pid.store(::getpid(), std::memory_order_relaxed);
+    mine.state.store(MpiRankState::running, std::memory_order_release);
+  }
+  MpiBoard(const MpiBoard&) = delete;
+  MpiBoard& operator=(const MpiBoard&) = delete;
+  MpiBoard(MpiBoard&& other) noexcept { swap(other); }
+  MpiBoard& operator=(MpiBoard&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~MpiBoard() {
+    if (header_ != nullptr)
+      ::munmap(header_, bytes_);
+  }
+
+  /// Removes the name, so that nothing is left behind whatever happens later; the mapping stays.
+  void unlink() const noexcept { ::shm_unlink(name_.c_str()); }
+
+  /// Notes which ranks' processes can be seen from here, so that one that disappears later can be told.
+  void watch_processes() {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      Slot& one = slot(rank);
+      const int pid = one.pid.load(std::memory_order_relaxed);
+      if (rank != own_ && pid > 0 && process_exists(pid))
+        watched_.push_back(rank);
+    }
+  }
+  /// A watched rank whose process is gone although it neither finished nor failed; -1 if none.
+  [[nodiscard]] int vanished_rank() const {
+    for (const int rank : watched_)
+      if (state(rank) == MpiRankState::running &&
+          !process_exists(slot(rank).pid.load(std::memory_order_relaxed)) &&
+          state(rank) == MpiRankState::running)
+        return rank;
+    return -1;
+  }
+
+  /// Writes this rank's current call.
+  void publish(const MpiCallRecord& record) noexcept {
+    Words words;
+    std::memcpy(words.data(), &record, sizeof record);
+    Slot& mine = slot(own_);
+    const std::uint32_t version = mine.version.load(std::memory_order_relaxed);
+    mine.version.store(version + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      mine.record[i].store(words[i], std::memory_order_relaxed);
+    mine.version.store(version + 2, std::memory_order_release);
+  }
+
+  /// The last call of a rank; a record of stage none where it is not known.
+  [[nodiscard]] MpiCallRecord last_call(int rank) const noexcept {
+    const Slot& one = slot(rank);
+    Words words{};
+    // A rank that is stopped in the middle of publishing leaves an odd version for ever: take what is there
+    // then.
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      const std::uint32_t before = one.version.load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < words.size(); ++i)
+        words[i] = one.record[i].load(std::memory_order_relaxed);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (before % 2 == 0 && one.version.load(std::memory_order_relaxed) == before)
+        break;
+    }
+    MpiCallRecord record;
+    std::memcpy(&record, words.data(), sizeof record);
+    record.group.back() = '\0';
+    record.file.back() = '\0';
+    return record;
+  }
+
+  [[nodiscard]] MpiRankState state(int rank) const noexcept {
+    return slot(rank).state.load(std::memory_order_acquire);
+  }
+  void finish() noexcept { slot(own_).state.store(MpiRankState::finished, std::memory_order_release); }
+
+  /// Writes why a rank ended the whole world, once.
+  void fail_world(int rank, Failure::Kind kind, std::string_view sentence) noexcept {
+    Slot& one = slot(rank);
+    std::uint32_t expected = 0;
+    if (!one.world_failure.begun.compare_exchange_strong(expected, 1))
+      return;
+    one.world_failure.write(0, kind, sentence);
+    one.state.store(MpiRankState::failed, std::memory_order_release);
+    std::int32_t none = 0;
+    header_->first_failure.compare_exchange_strong(none, rank + 1);
+  }
+  /// Writes why a rank ended one group; the latest is kept.
+  void fail_group(int rank, std::uint64_t group_id, Failure::Kind kind, std::string_view sentence) noexcept {
+    slot(rank).group_failure.write(group_id, kind, sentence);
+    header_->group_failures.fetch_add(1, std::memory_order_release);
+  }
+  /// How often fail_group was called on this board: one look tells whether there is anything to read.
+  [[nodiscard]] std::uint32_t group_failures() const noexcept {
+    return header_->group_failures.load(std::memory_order_acquire);
+  }
+  /// The rank that ended the world first, or -1.
+  [[nodiscard]] int first_failure() const noexcept {
+    return header_->first_failure.load(std::memory_order_acquire) - 1;
+  }
+  /// Why a rank ended the world; call it for a rank in the state `failed`.
+  [[nodiscard]] Failure world_failure(int rank) const { return slot(rank).world_failure.read(rank); }
+  /// Whether a rank has ended a group, and why.
+  [[nodiscard]] std::optional<Failure> group_failure(int rank, std::uint64_t group_id) const {
+    const Cause& cause = slot(rank).group_failure;
+    if (cause.group_id.load(std::memory_order_acquire) != group_id)
+      return std::nullopt;
+    return cause.read(rank);
+  }
+  /// Ranks other than this one that still run.
+  [[nodiscard]] int others_running() const noexcept {
+    int count = 0;
+    for (int rank = 0; rank < ranks_; ++rank)
+      count += rank != own_ && state(rank) == MpiRankState::running ? 1 : 0;
+    return count;
+  }
+
+private:
+  static constexpr std::size_t words_per_record = sizeof(MpiCallRecord) / 8;
+  using Words = std::array<std::uint64_t, words_per_record>;
+
+  struct Cause {
+    std::atomic<std::uint32_t> begun;
+    std::atomic<std::uint32_t> kind;
+    std::atomic<std::uint64_t> group_id;
+    std::array<char, 1024> sentence;
+
+    void write(std::uint64_t id, Failure::Kind of_kind, std::string_view text) noexcept {
+      group_id.store(0, std::memory_order_release);
+      sentence[text.copy(sentence.data(), sentence.size() - 1)] = '\0';
+      kind.store(static_cast<std::uint32_t>(of_kind), std::memory_order_relaxed);
+      group_id.store(id, std::memory_order_release);
+    }
+    [[nodiscard]] Failure read(int rank) const {
+      Failure out;
+      out.kind = static_cast<Failure::Kind>(kind.load(std::memory_order_relaxed));
+      out.rank = rank;
+      out.sentence.assign(sentence.data(), ::strnlen(sentence.data(), sentence.size()));
+      return out;
+    }
+  };
+  struct alignas(128) Header {
+    std::atomic<std::int32_t> first_failure;
+    std::atomic<std::uint32_t> group_failures;
+  };
+  struct alignas(128) Slot {
+    std::atomic<std::uint32_t> version;
+    std::atomic<MpiRankState> state;
+    std::atomic<std::int32_t> pid;
+    std::array<std::atomic<std::uint64_t>, words_per_record> record;
+    Cause world_failure;
+    Cause group_failure;
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+                std::atomic<MpiRankState>::is_always_lock_free);
+
+  [[nodiscard]] Slot& slot(int rank) const noexcept { return reinterpret_cast<Slot*>(header_ + 1)[rank]; }
+
+  static bool process_exists(int pid) noexcept { return ::kill(pid, 0) == 0 || errno != ESRCH; }
+
+  [[noreturn]] void fail_system(const char* function) const {
+    const int code = errno;
+    throw TransportError(
+        code, std::string(function) +
+                  ": the ranks of one node need a shared-memory segment, but the system reported \"" +
+                  std::strerror(code) + "\" for " + name_ + " (mount /dev/shm with room for it)");
+  }
+
+  void swap(MpiBoard& other) noexcept {
+    std::swap(name_, other.name_);
+    std::swap(ranks_, other.ranks_);
+    std::swap(own_, other.own_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(header_, other.header_);
+    std::swap(watched_, other.watched_);
+  }
+
+  std::string name_;
+  int ranks_ = 0;
+  int own_ = 0;
+  std::size_t bytes_ = 0;
+  Header* header_ = nullptr;
+  std::vector<int> watched_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The life of MPI in this process: initialised once, finalised once, within a deadline.
+
+#include <shardwright/comm/mpi/errors.hpp>
+#include <shardwright/comm/waiting.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Initialises MPI for this process and finalises it at its end; make one, at the start of main.
+///
+/// The ranks of Shardwright are processes that communicate from one thread at a time: MPI_THREAD_SERIALIZED
+/// is asked for, MPI_THREAD_FUNNELED is enough.
+class MpiEnvironment {
+public:
+  /// @param finalise_deadline The longest time that the end waits for the other ranks' ends.
+  /// @throws LifecycleError when MPI is initialised already or was finalised; TransportError with MPI's text.
+  explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60))
+      : finalise_deadline_(finalise_deadline) {
+    if (finalised())
+      throw LifecycleError(
+          "MpiEnvironment: MPI must not have been finalised (one process initialises MPI once)");
+    if (initialised())
+      throw LifecycleError(
+          "MpiEnvironment: MPI must not be initialised twice (keep one MpiEnvironment, in main)");
+    int provided = MPI_THREAD_SINGLE;
+    detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    check_thread_level(provided);
+  }
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+
+  /// @brief Finalises MPI; a rank that does not come to its end within the deadline ends the job with an
+  /// error.
+  ~MpiEnvironment() {
+    if (finalised())
+      return;
+    // MPI_Finalize waits for all ranks without a deadline, so all of them meet here first.
+    MPI_Request request = MPI_REQUEST_NULL;
+    int done = MPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS ? 0 : 1;
+    detail::Waiting waiting(finalise_deadline_);
+    while (done == 0 && MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) {
+      waiting.pause();
+      if (!waiting.expired())
+        continue;
+      std::fprintf(stderr,
+                   "shardwright: MpiEnvironment: every rank must reach its end within %s of this one\n",
+                   detail::time_text(finalise_deadline_).c_str());
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+  }
+
+  /// @brief Whether MPI is ready for use.
+  [[nodiscard]] static bool active() { return initialised() && !finalised(); }
+
+  /// @brief @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
+  static void require(const char* subject) {
+    if (finalised())
+      throw LifecycleError(
+          std::string(subject) +
+          ": MPI must not be finalised yet (let MpiEnvironment outlive every communicator's last use)");
+    if (!initialised())
+      throw LifecycleError(
+          std::string(subject) +
+          ": MPI must be initialised first (use launch(), or make an MpiEnvironment in main)");
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&provided);
+    check_thread_level(provided);
+  }
+
+private:
+  static bool initialised() {
+    int flag = 0;
+    MPI_Initialized(&flag);
+    return flag != 0;
+  }
+  static bool finalised() {
+    int flag = 0;
+    MPI_Finalized(&flag);
+    return flag != 0;
+  }
+  static void check_thread_level(int provided) {
+    if (provided >= MPI_THREAD_FUNNELED)
+      return;
+    throw LifecycleError(
+        "MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED, but it provides MPI_THREAD_SINGLE (initialise MPI by MPI_Init_thread, or let launch() do it)");
+  }
+
+  std::chrono::nanoseconds finalise_deadline_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One MPI group on one rank: who its ranks are, over which channel they talk, and whether it has
+/// ended.
+
+#include <shardwright/comm/mpi/agreement.hpp>
+#include <shardwright/comm/mpi/transfer.hpp>
+#include <shardwright/comm/mpi/world.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+class MpiGroup {
+public:
+  MpiGroup(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name, std::uint64_t id)
+      : world_(std::move(world)), channel_(std::move(channel)), rank_(rank), name_(std::move(name)), id_(id),
+        scratch_(size()) {}
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+  ~MpiGroup() {
+    // After a failure messages may still be under way, and freeing is collective.
+    if (MpiEnvironment::active() && !ended_ && world_->ended_by() < 0)
+      MPI_Comm_free(&channel_.comm);
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(channel_.addresses.size()); }
+  [[nodiscard]] int world_rank(int rank) const {
+    return channel_.world_ranks[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// Equal on all ranks of the group, and of no other group.
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+  [[nodiscard]] MpiWorld& world() const noexcept { return *world_; }
+  [[nodiscard]] const std::shared_ptr<MpiWorld>& shared_world() const noexcept { return world_; }
+  [[nodiscard]] const MpiChannel& channel() const noexcept { return channel_; }
+  [[nodiscard]] MpiScratch& scratch() noexcept { return scratch_; }
+  [[nodiscard]] MpiAgreement& agreement() noexcept { return agreement_; }
+
+  /// Number of the next split of this group, equal on all its ranks.
+  [[nodiscard]] std::uint64_t next_split() noexcept { return ++splits_; }
+  /// First of the four tags of a collective: agreement, explanation and two of data.
+  [[nodiscard]] int collective_tag(std::uint64_t sequence) const noexcept {
+    const auto slots = static_cast<std::uint64_t>(world_->user_tags() / 4);
+    return 2 * world_->user_tags() + static_cast<int>(sequence % slots) * 4;
+  }
+  [[nodiscard]] MpiCallSite site(const CollectiveCall& call, std::uint64_t sequence) const {
+    return {world_rank(rank_), &name_, call.operation, sequence, call.where};
+  }
+
+  /// Ends the group for this rank, and for the others if they cannot find the failure themselves.
+  void end(Failure::Kind kind, std::string sentence, bool tell) noexcept {
+    if (ended_)
+      return;
+    if (tell)
+      world_->fail_group(id_, kind, sentence);
+    ended_.emplace();
+    ended_->kind = kind;
+    ended_->rank = world_rank(rank_);
+    ended_->sentence = std::move(sentence);
+  }
+
+  /// @throws LifecycleError or PeerFailed if the group or its world has ended.
+  void require_alive(const MpiCallSite& site) {
+    MpiEnvironment::require("MpiCommunicator");
+    if (world_->finished())
+      throw LifecycleError(
+          std::string(name_of(site.operation)) +
+              ": a communicator must not be used after launch() has returned (keep it inside the program)",
+          site.context());
+    if (ended_ || told_)
+      throw_used_after(site);
+    if (const auto failure = failure_elsewhere())
+      throw_ended(*failure, site);
+  }
+  /// The same, without noting that the group's end has been told.
+  void look(const MpiCallSite& site) {
+    const bool told = told_;
+    try {
+      require_alive(site);
+    } catch (const Error&) {
+      told_ = told;
+      throw;
+    }
+  }
+
+  /// Throws what another rank's failure means to a call of this one: PeerFailed once, then LifecycleError.
+  [[noreturn]] void throw_ended(const Failure& failure, const MpiCallSite& site) {
+    if (failure.rank == world_rank(rank_) || std::exchange(told_, true))
+      throw_used_after(site);
+    throw PeerFailed(failure.rank,
+                     std::string(name_of(site.operation)) + ": every rank of the group must take part, but " +
+                         cause_of(failure) + " (mend that first)",
+                     site.context());
+  }
+
+  /// The first failure of another rank that ends this group's calls.
+  [[nodiscard]] std::optional<Failure> failure_elsewhere() const {
+    if (const int rank = world_->ended_by(); rank >= 0)
+      return world_->board().world_failure(rank);
+    if (world_->board().group_failures() == 0)
+      return std::nullopt;
+    for (const int rank : channel_.world_ranks)
+      if (rank != world_rank(rank_))
+        if (auto failure = world_->board().group_failure(rank, id_))
+          return failure;
+    return std::nullopt;
+  }
+
+private:
+  [[noreturn]] void throw_used_after(const MpiCallSite& site) const {
+    std::string sentence =
+        std::string(name_of(site.operation)) +
+        ": a communicator must not be used after it has failed (end the program, or launch a new world)";
+    if (ended_)
+      sentence += "; it failed because " + cause_of(*ended_);
+    else if (const auto failure = failure_elsewhere())
+      sentence += "; it failed because " + cause_of(*failure);
+    throw LifecycleError(sentence, site.context());
+  }
+
+  std::shared_ptr<MpiWorld> world_;
+  MpiChannel channel_;
+  int rank_;
+  std::string name_;
+  std::uint64_t id_;
+  std::uint64_t splits_ = 0;
+  MpiScratch scratch_;
+  MpiAgreement agreement_;
+  std::optional<Failure> ended_;
+  bool told_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

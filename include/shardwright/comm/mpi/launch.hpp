@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Runs a program on the processes that mpirun started, and ends all of them when one fails.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/mpi/communicator.hpp>
+#include <shardwright/comm/mpi/launch_environment.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// MPI as launch() keeps it: initialised by the first launch, finalised when the process ends in order.
+class MpiProcess {
+public:
+  /// Initialises MPI unless the program has done so itself.
+  static void start(std::chrono::nanoseconds deadline) {
+    static std::unique_ptr<MpiEnvironment> environment;
+    static const AtExit at_exit;
+    if (!MpiEnvironment::active())
+      environment = std::make_unique<MpiEnvironment>(deadline);
+  }
+
+  /// A program that runs now; exit() inside of it is a failure.
+  class Running {
+  public:
+    explicit Running(MpiWorld& world) { world_ = &world; }
+    ~Running() { world_ = nullptr; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+  };
+  [[nodiscard]] static bool running() noexcept { return world_ != nullptr; }
+
+  /// Ends the job: waits a moment for the other ranks to learn why, then aborts them.
+  [[noreturn]] static void end(MpiWorld& world, int code) noexcept {
+    const auto grace = std::min<std::chrono::nanoseconds>(world.options().deadline, std::chrono::seconds(1));
+    const auto until = std::chrono::steady_clock::now() + grace;
+    while (world.board().others_running() > 0 && std::chrono::steady_clock::now() < until) {
+      world.progress();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, code);
+    std::_Exit(code);
+  }
+
+private:
+  /// Constructed after the environment, so it runs before MPI is finalised.
+  struct AtExit {
+    AtExit() = default;
+    AtExit(const AtExit&) = delete;
+    AtExit& operator=(const AtExit&) = delete;
+    ~AtExit() {
+      if (world_ == nullptr)
+        return;
+      const char* const sentence = "it called exit() inside the program of launch()";
+      world_->fail(Failure::Kind::left, sentence);
+      std::fprintf(stderr, "shardwright: rank %d left: %s\n", world_->rank(), sentence);
+      end(*world_, 1);
+    }
+  };
+
+  inline static MpiWorld* world_ = nullptr;
+};
+
+/// Tells of the first failure of the job, and ends it. Ranks that only echo it wait to be ended.
+[[noreturn]] inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
+  const int first = world.ended_by();
+  if (first < 0 || first == world.rank()) {
+    world.fail(Failure::Kind::failed, sentence);
+    // Two ranks may fail at once: one of them is the first.
+    if (world.ended_by() == world.rank()) {
+      std::fprintf(stderr, "shardwright: %s\n", cause_of(world.board().world_failure(world.rank())).c_str());
+      MpiProcess::end(world, 1);
+    }
+  }
+  world.board().finish();
+  // The first rank aborts this one; should it be gone, this one does so itself.
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::fprintf(stderr, "shardwright: %s\n", cause_of(world.board().world_failure(world.ended_by())).c_str());
+  MpiProcess::end(world, 1);
+}
+
+/// Waits until the program of every rank has returned. @return the largest exit code.
+inline int join_mpi_ranks(MpiWorld& world, int code) {
+  world.board().finish();
+  int largest = code;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallreduce(&code, &largest, 1, MPI_INT, MPI_MAX, world.control(), &request),
+            "MPI_Iallreduce");
+  Waiting waiting(world.options().deadline);
+  for (int done = 0;;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0)
+      return largest;
+    if (world.progress())
+      waiting.reset();
+    waiting.pause();
+    if (world.time_to_look_around())
+      world.look_around();
+    if (const int rank = world.ended_by(); rank >= 0)
+      throw PeerFailed(rank, "launch: the program must run to its end on every rank, but " +
+                                 cause_of(world.board().world_failure(rank)));
+    if (!waiting.expired())
+      continue;
+    std::vector<int> late;
+    for (int rank = 0; rank < world.size(); ++rank)
+      if (world.board().state(rank) == MpiRankState::running)
+        late.push_back(rank);
+    std::string reports;
+    for (const int rank : late)
+      reports +=
+          (reports.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + report_of(world, rank);
+    throw DeadlineExceeded(late, "launch: the program must end on every rank within " +
+                                     time_text(world.options().deadline) +
+                                     " of this one's end, but it still runs on " + ranks_text(late) + ": " +
+                                     reports + " (raise LaunchOptions::deadline if that takes longer)");
+  }
+}
+
+/// Runs `program(world)` on this process as one rank of the job.
+///
+/// A program that throws ends the whole job with exit code 1: the first rank that threw says why on the
+/// standard error stream, the others are woken with PeerFailed and then ended. So an exception never leaves
+/// this function.
+/// @throws LifecycleError inside another launch or after MPI was finalised; ConfigurationMismatch for options
+/// or variables that contradict what mpirun started; both before anything else happens.
+inline int launch_mpi(const LaunchOptions& options, const std::function<int(HostCommunicator)>& program) {
+  if (MpiProcess::running())
+    throw LifecycleError(
+        "launch: a program must not launch another one under mpirun (call launch() from main)");
+  if (options.deadline <= std::chrono::nanoseconds::zero())
+    throw InvalidArgument("launch: the deadline must be positive (five minutes is the default)");
+  check_launch_environment(options);
+  MpiProcess::start(options.deadline);
+  MpiOptions mpi;
+  mpi.deadline = options.deadline;
+  mpi.check = options.check;
+  mpi.ranks_per_board = ranks_per_board();
+  static_assert(Communicator<MpiCommunicator>);
+  auto communicator = MpiCommunicator::world(mpi);
+  auto& world = communicator.shared_world();
+  const MpiProcess::Running running(world);
+  try {
+    const int code = program(HostCommunicator(communicator));
+    const int largest = join_mpi_ranks(world, code);
+    world.finish();
+    return largest;
+  } catch (...) {
+    end_mpi_job(world, text_of(std::current_exception()));
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

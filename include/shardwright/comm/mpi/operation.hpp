@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One call in flight on an MPI group: the ranks agree on it if asked to, then its data moves.
+
+#include <shardwright/comm/mpi/group.hpp>
+#include <shardwright/comm/mpi/report.hpp>
+#include <shardwright/comm/pending.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+class MpiOperation final : public PendingOperation {
+public:
+  explicit MpiOperation(MpiGroup& group) : group_(group) {}
+
+  /// Takes a call, whose block spans are copied.
+  void begin(const CollectiveCall& call, std::uint64_t sequence) {
+    call_ = call;
+    in_blocks_.assign(call.in_blocks.begin(), call.in_blocks.end());
+    out_blocks_.assign(call.out_blocks.begin(), call.out_blocks.end());
+    call_.in_blocks = in_blocks_;
+    call_.out_blocks = out_blocks_;
+    site_ = group_.site(call, sequence);
+    stage_ = Stage::queued;
+    error_ = nullptr;
+    in_use_ = true;
+    leaver_unseen_ = std::chrono::steady_clock::now();
+    publish();
+  }
+
+  [[nodiscard]] const CollectiveCall& call() const noexcept { return call_; }
+  [[nodiscard]] bool done() const noexcept { return stage_ == Stage::done; }
+  /// Whether somebody has yet to wait for it.
+  [[nodiscard]] bool in_use() const noexcept { return in_use_; }
+
+  /// Moves on as far as messages allow. @return whether anything has moved.
+  bool advance() noexcept {
+    const Stage stage = stage_;
+    const std::size_t steps = transfer_.steps_done();
+    try {
+      advance_or_throw();
+    } catch (const CollectiveMismatch& error) {
+      // In a collective, every rank finds it.
+      group_.end(Failure::Kind::mismatch, error.what(), sends_or_receives(call_.operation));
+      fail(std::current_exception());
+    } catch (const std::exception& error) {
+      group_.end(Failure::Kind::failed, error.what(), true);
+      fail(std::current_exception());
+    }
+    return stage_ != stage || transfer_.steps_done() != steps;
+  }
+
+  [[nodiscard]] bool ready() override {
+    const MpiWorld::Inside inside(group_.world(), site_);
+    if (!done())
+      group_.world().progress();
+    return done() || group_.failure_elsewhere();
+  }
+
+  void wait() override {
+    const MpiWorld::Inside inside(group_.world(), site_);
+    finish();
+  }
+
+  /// wait() for a caller that is inside already.
+  void finish() {
+    MpiWorld& world = group_.world();
+    if (!done() && !world.is_last(this))
+      publish();
+    Waiting waiting(world.options().deadline, world.polls());
+    while (!done()) {
+      if (world.progress())
+        waiting.reset();
+      if (done())
+        break;
+      waiting.pause();
+      if (waiting.slow() && (waiting.expired() || world.time_to_look_around()))
+        look_around(waiting.expired());
+    }
+    in_use_ = false;
+    if (error_)
+      std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+  void abandon() noexcept override {
+    in_use_ = false;
+    const bool unwinding = std::uncaught_exceptions() > 0;
+    std::string sentence;
+    try {
+      sentence = "Pending: a started call must be waited for, but the handle of " +
+                 describe(call_, site_.sequence) + " was dropped (keep it, and call wait() once)";
+    } catch (...) {
+      sentence.clear();
+    }
+    // An exception on its way is the first cause, and launch() tells of it.
+    group_.end(Failure::Kind::abandoned, std::move(sentence), !unwinding);
+    fail(nullptr);
+  }
+
+private:
+  enum class Stage { queued, agreeing, explaining, moving, done };
+
+  /// What a sender says before its data, where calls are compared.
+  struct Header {
+    std::uint64_t count;
+    std::uint64_t sequence;
+    std::int32_t line;
+    ElementType element;
+    std::array<char, 99> file;
+  };
+
+  void publish() noexcept {
+    MpiCallRecord record{};
+    record.group_id = group_.id();
+    record.sequence = site_.sequence;
+    record.peer = sends_or_receives(call_.operation) ? group_.world_rank(call_.root) : -1;
+    record.tag = call_.tag;
+    record.line = call_.where.line;
+    record.operation = call_.operation;
+    record.stage = MpiCallRecord::Stage::inside;
+    copy_text(record.group, group_.name());
+    copy_text(record.file, call_.where.file);
+    group_.world().publish(record, this);
+  }
+
+  void advance_or_throw() {
+    const int rank = group_.rank();
+    const int tag = group_.collective_tag(site_.sequence);
+    if (stage_ == Stage::queued)
+      sends_or_receives(call_.operation) ? begin_message() : begin_collective();
+    if (stage_ == Stage::agreeing && sends_or_receives(call_.operation)) {
+      if (!header_requests_.test(site_))
+        return;
+      check_header();
+      move();
+    }
+    if (stage_ == Stage::agreeing) {
+      if (!group_.agreement().advance(group_.channel(), rank, tag, site_))
+        return;
+      judge();
+    }
+    if (stage_ == Stage::explaining && group_.agreement().advance(group_.channel(), rank, tag + 1, site_))
+      throw CollectiveMismatch(std::string(name_of(call_.operation)) + ": " +
+                                   mismatch_sentence(group_, group_.agreement()),
+                               site_.context());
+    if (stage_ != Stage::moving || !transfer_.advance() || !header_requests_.test(site_))
+      return;
+    stage_ = Stage::done;
+    if (call_.times != nullptr)
+      call_.times->end();
+    group_.world().publish_end(this);
+  }
+
+  void begin_collective() {
+    const bool meets = call_.operation == Operation::barrier || call_.operation == Operation::split;
+    if (group_.size() == 1 || (!meets && !group_.world().options().check))
+      return move();
+    const Fingerprint own = fingerprint(call_, group_.rank(), group_.size(), site_.sequence);
+    group_.agreement().start(&own, sizeof own, group_.size());
+    stage_ = Stage::agreeing;
+  }
+
+  void begin_message() {
+    if (!group_.world().options().check)
+      return move();
+    const int tag = group_.world().user_tags() + call_.tag;
+    header_ = {};
+    if (call_.operation == Operation::receive) {
+      header_requests_.receive(group_.channel(), &header_, sizeof header_, call_.root, tag, site_);
+      stage_ = Stage::agreeing;
+      return;
+    }
+    header_.count = call_.count;
+    header_.sequence = site_.sequence;
+    header_.line = call_.where.line;
+    header_.element = call_.element;
+    copy_text(header_.file, call_.where.file);
+    header_requests_.send(group_.channel(), &header_, sizeof header_, call_.root, tag, site_);
+    move();
+  }
+
+  void move() {
+    const int tag =
+        sends_or_receives(call_.operation) ? call_.tag : group_.collective_tag(site_.sequence) + 2;
+    if (call_.times != nullptr)
+      call_.times->begin();
+    transfer_.start(call_, group_.channel(), group_.scratch(), group_.rank(), group_.size(), tag, site_);
+    stage_ = Stage::moving;
+  }
+
+  /// Every rank sees the same fingerprints, so all come to the same verdict.
+  void judge() {
+    const MpiAgreement& agreement = group_.agreement();
+    const auto first = agreement.entry<Fingerprint>(0, group_.rank());
+    std::uint64_t unpaired = 0;
+    bool equal = true;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const auto one = agreement.entry<Fingerprint>(rank, group_.rank());
+      equal = equal && one.common == first.common;
+      unpaired += one.sent - one.received;
+    }
+    if (equal && unpaired == 0)
+      return move();
+    const std::vector<std::byte> own = MpiExplanation::pack(call_, site_.sequence, group_.size());
+    group_.agreement().start(own.data(), own.size(), group_.size());
+    stage_ = Stage::explaining;
+  }
+
+  void check_header() const {
+    if (header_.count == call_.count && header_.element == call_.element)
+      return;
+    CollectiveCall sent;
+    sent.operation = Operation::send;
+    sent.element = header_.element;
+    sent.root = group_.rank();
+    sent.tag = call_.tag;
+    sent.count = header_.count;
+    sent.where = {header_.file.data(), header_.line, ""};
+    throw CollectiveMismatch(std::string("receive: both sides of a message must agree on ") +
+                                 (header_.element != call_.element ? "the element type" : "the count") +
+                                 ", but rank " + std::to_string(group_.world_rank(call_.root)) + " issued " +
+                                 describe(sent, header_.sequence) + " and rank " +
+                                 std::to_string(site_.world_rank) + " issued " +
+                                 describe(call_, site_.sequence) + " (make them equal)",
+                             site_.context());
+  }
+
+  /// Ends the call without a result.
+  void fail(std::exception_ptr error) noexcept {
+    if (done())
+      return;
+    header_requests_.cancel();
+    transfer_.cancel();
+    if (!sends_or_receives(call_.operation) && (stage_ == Stage::agreeing || stage_ == Stage::explaining))
+      group_.agreement().requests().cancel();
+    error_ = std::move(error);
+    stage_ = Stage::done;
+  }
+
+  [[nodiscard]] std::vector<int> missing() {
+    std::vector<bool> direct(static_cast<std::size_t>(group_.size()), false);
+    header_requests_.add_missing(direct);
+    transfer_.add_missing(direct);
+    if (!sends_or_receives(call_.operation))
+      group_.agreement().requests().add_missing(direct);
+    return missing_ranks(group_, call_, site_.sequence, direct);
+  }
+
+  /// The checks of a wait that a poll is too short for: failures elsewhere, ranks that have left, the
+  /// deadline.
+  void look_around(bool expired) {
+    MpiWorld& world = group_.world();
+    try {
+      world.look_around();
+      look_for_leavers();
+      const std::optional<Failure> failure = group_.failure_elsewhere();
+      if (failure && failure->kind != Failure::Kind::deadline)
+        group_.throw_ended(*failure, site_);
+      if (!failure && !expired)
+        return;
+      std::vector<int> late = missing();
+      // A peer that waited in vain for a third rank tells nothing new: that rank is late from here too.
+      if (failure) {
+        std::erase_if(late,
+                      [&](int rank) { return world.board().group_failure(rank, group_.id()).has_value(); });
+        if (late.empty())
+          group_.throw_ended(*failure, site_);
+      }
+      const std::string sentence = late_sentence(group_, call_, site_.sequence, late);
+      group_.end(Failure::Kind::deadline, sentence, true);
+      throw DeadlineExceeded(late, std::string(name_of(call_.operation)) + ": " + sentence, site_.context());
+    } catch (const std::exception&) {
+      fail(std::current_exception());
+    }
+  }
+
+  /// A rank that has ended its program will not come; what it sent before may still be on its way, though.
+  void look_for_leavers() {
+    MpiBoard& board = group_.world().board();
+    const std::vector<int>& members = group_.channel().world_ranks;
+    const auto has_finished = [&](int rank) { return board.state(rank) == MpiRankState::finished; };
+    std::vector<int> gone;
+    if (std::any_of(members.begin(), members.end(), has_finished))
+      gone = missing();
+    std::erase_if(gone, [&](int rank) { return !has_finished(rank); });
+    const auto now = std::chrono::steady_clock::now();
+    if (gone.empty())
+      leaver_unseen_ = now;
+    else if (now - leaver_unseen_ > std::chrono::milliseconds(200))
+      board.fail_world(gone.front(), Failure::Kind::left,
+                       "its program returned while others of the group went on");
+  }
+
+  MpiGroup& group_;
+  CollectiveCall call_;
+  std::vector<StridedBlock> in_blocks_;
+  std::vector<StridedBlock> out_blocks_;
+  MpiCallSite site_;
+  Stage stage_ = Stage::done;
+  bool in_use_ = false;
+  Header header_{};
+  MpiRequests header_requests_;
+  MpiTransfer transfer_;
+  std::exception_ptr error_;
+  std::chrono::steady_clock::time_point leaver_unseen_{};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The data movement of one call over MPI: nonblocking messages, advanced step by step.
+
+#include <shardwright/comm/broadcast_route.hpp>
+#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/copy_kernels.hpp>
+#include <shardwright/comm/mpi/blocks.hpp>
+#include <shardwright/comm/mpi/requests.hpp>
+#include <shardwright/comm/mpi/scratch.hpp>
+#include <shardwright/comm/validate.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Moves the data of one call after another; its requests are kept between calls.
+///
+/// Every block is cut into segments, and two segments are in flight at a time. An all_reduce exchanges
+/// slices, combines the own slice in the fixed order, and gathers the results: each rank sends 2 (P-1)/P of
+/// its bytes, P ranks.
+class MpiTransfer {
+public:
+  /// Bytes of a block that go in one message. All ranks cut blocks alike, whatever their strides; many ranks
+  /// cut them smaller, so that scratch does not grow with their number.
+  static constexpr std::size_t segment_bytes(int ranks) noexcept {
+    return std::clamp((std::size_t{4} << 20) / static_cast<std::size_t>(ranks), std::size_t{32} << 10,
+                      std::size_t{512} << 10);
+  }
+  /// all_reduce sends everything to everyone up to this many bytes received, as one round is faster than two.
+  static constexpr std::size_t one_round_bytes = std::size_t{16} << 10;
+  /// broadcast runs along a tree up to this many bytes, along a chain above.
+  static constexpr std::size_t tree_bytes = std::size_t{32} << 10;
+
+  /// Begins a call, which stays valid until the end, as does the scratch; `tag` and the next one are free for
+  /// it.
+  void start(const CollectiveCall& call, const MpiChannel& channel, MpiScratch& scratch, int rank, int ranks,
+             int tag, const MpiCallSite& site) {
+    call_ = &call;
+    channel_ = &channel;
+    scratch_ = &scratch;
+    rank_ = rank;
+    ranks_ = ranks;
+    tag_ = tag;
+    site_ = site;
+    element_bytes_ = size_of(call.element);
+    segment_ = segment_bytes(ranks) / element_bytes_;
+    in_ = static_cast<const std::byte*>(call.in);
+    out_ = static_cast<std::byte*>(call.out);
+    step_ = 0;
+    reduced_ = false;
+    plan();
+    post(0);
+    post(1);
+  }
+
+  /// Moves on as far as messages allow. @return whether the call is done.
+  [[nodiscard]] bool advance() {
+    for (; step_ < steps_; ++step_)
+      if (!finish_step())
+        return false;
+    return second_[0].test(site_) && second_[1].test(site_);
+  }
+
+  /// Steps done so far, to tell whether anything has moved.
+  [[nodiscard]] std::size_t steps_done() const noexcept { return step_; }
+
+  /// Adds the ranks of the group that this one waits for.
+  void add_missing(std::vector<bool>& missing) {
+    for (auto* requests : {&first_, &second_})
+      for (MpiRequests& one : *requests)
+        one.add_missing(missing);
+  }
+  void cancel() noexcept {
+    for (auto* requests : {&first_, &second_})
+      for (MpiRequests& one : *requests)
+        one.cancel();
+  }
+
+private:
+  enum class Plan { nothing, reduce, reduce_at_once, exchange, broadcast, send, receive };
+
+  void plan() {
+    steps_ = 0;
+    plan_ = Plan::nothing;
+    if (call_->operation == Operation::send || call_->operation == Operation::receive) {
+      plan_ = call_->operation == Operation::send ? Plan::send : Plan::receive;
+      steps_ = std::max<std::size_t>(1, steps_for(call_->count));
+      return;
+    }
+    if (call_->operation == Operation::broadcast)
+      return plan_broadcast();
+    if (reduces(call_->operation))
+      return plan_reduce();
+    if (call_->operation == Operation::all_gather || call_->operation == Operation::all_to_all)
+      plan_exchange();
+  }
+
+  void plan_reduce() {
+    const bool at_once = call_->operation == Operation::all_reduce && ranks_ > 1 &&
+                         call_->count * element_bytes_ * static_cast<std::size_t>(ranks_) <= one_round_bytes;
+    plan_ = at_once ? Plan::reduce_at_once : Plan::reduce;
+    // Slices start at cache lines of a buffer that does.
+    slice_ = (call_->count + static_cast<std::size_t>(ranks_) - 1) / static_cast<std::size_t>(ranks_);
+    slice_ = (slice_ + line - 1) / line * line;
+    std::size_t largest = 0;
+    bool packed = false;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      largest = std::max(largest, source(rank).count());
+      packed = packed || !source(rank).contiguous();
+    }
+    steps_ = steps_for(largest);
+    scratch_->reserve(std::min(largest, segment_) * element_bytes_, true, packed);
+    runs_.resize(static_cast<std::size_t>(ranks_));
+    scratch_->reduction.begin(call_->element, call_->reduce_op, call_->order);
+  }
+
+  void plan_exchange() {
+    plan_ = Plan::exchange;
+    std::size_t largest = 0;
+    bool packed = false;
+    bool unpacked = false;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      largest = std::max({largest, source(rank).count(), target(rank).count()});
+      packed = packed || !source(rank).contiguous();
+      unpacked = unpacked || !target(rank).contiguous();
+    }
+    if (!in_place(*call_, rank_))
+      copy_block(out_, target(rank_), in_, source(rank_), element_bytes_, false);
+    steps_ = ranks_ == 1 ? 0 : steps_for(largest);
+    scratch_->reserve(std::min(largest, segment_) * element_bytes_, unpacked, packed);
+  }
+
+  void plan_broadcast() {
+    plan_ = Plan::broadcast;
+    const auto bytes = call_->count * element_bytes_;
+    route_ = {rank_, ranks_, call_->root, bytes <= tree_bytes};
+    steps_ = ranks_ == 1 ? 0 : steps_for(call_->count);
+    if (rank_ == call_->root && in_ != out_ && out_ != nullptr && bytes != 0)
+      std::memcpy(out_, in_, bytes);
+  }
+
+  /// Posts the messages of a step that need no earlier step of this call.
+  void post(std::size_t step) {
+    if (step >= steps_)
+      return;
+    MpiRequests& requests = first_[step % 2];
+    switch (plan_) {
+    case Plan::nothing:
+      return;
+    case Plan::reduce:
+      return post_contributions(step, requests);
+    case Plan::reduce_at_once:
+      return post_everything(requests);
+    case Plan::exchange:
+      return post_exchange(step, requests);
+    case Plan::broadcast:
+      if (!route_.begins())
+        receive_part(requests, whole(step), out_, route_.parent(), 0);
+      return;
+    case Plan::send:
+      return send_message(requests, step);
+    case Plan::receive: {
+      const BlockPart part = whole(step);
+      requests.receive(*channel_, out_ + part.begin * element_bytes_, part.count() * element_bytes_,
+                       call_->root, tag_, site_);
+      return;
+    }
+    }
+  }
+
+  /// Ends the current step and starts what depends on it. @return false where messages are still missing.
+  [[nodiscard]] bool finish_step() {
+    MpiRequests& first = first_[step_ % 2];
+    MpiRequests& second = second_[step_ % 2];
+    if (!first.test(site_))
+      return false;
+    switch (plan_) {
+    case Plan::reduce:
+    case Plan::reduce_at_once:
+      if (!reduced_) {
+        reduce();
+        post(step_ + 2);
+        reduced_ = true;
+      }
+      if (plan_ == Plan::reduce && call_->operation == Operation::all_reduce) {
+        if (!second.test(site_))
+          return false;
+        post_results(second);
+      }
+      reduced_ = false;
+      return true;
+    case Plan::broadcast:
+      if (!second.test(site_))
+        return false;
+      pass_on(second);
+      break;
+    case Plan::exchange:
+      unpack_step();
+      break;
+    default:
+      break;
+    }
+    post(step_ + 2);
+    return true;
+  }
+
+  // Reductions.
+
+  /// What a rank contributes to the block of another, or sends to it.
+  [[nodiscard]] StridedBlock source(int to) const noexcept {
+    switch (call_->operation) {
+    case Operation::all_reduce: {
+      if (plan_ == Plan::reduce_at_once)
+        return contiguous_block(0, call_->count);
+      const std::size_t begin = std::min(call_->count, slice_ * static_cast<std::size_t>(to));
+      return contiguous_block(begin, std::min(call_->count, begin + slice_) - begin);
+    }
+    case Operation::all_gather:
+      return contiguous_block(0, call_->count);
+    default:
+      return call_->in_block(to);
+    }
+  }
+  [[nodiscard]] StridedBlock target(int from) const noexcept { return call_->out_block(from); }
+
+  void post_contributions(std::size_t step, MpiRequests& requests) {
+    const std::size_t bytes = part_of(source(rank_), step, segment_).count() * element_bytes_;
+    for (int i = 1; i < ranks_ && bytes != 0; ++i) {
+      const int from = (rank_ + ranks_ - i) % ranks_;
+      requests.receive(*channel_, scratch_->received(step, from), bytes, from, tag_, site_);
+    }
+    for (int i = 1; i < ranks_; ++i)
+      send_source(step, (rank_ + i) % ranks_, requests);
+  }
+
+  void post_everything(MpiRequests& requests) {
+    const std::size_t bytes = call_->count * element_bytes_;
+    for (int i = 1; i < ranks_; ++i) {
+      const int peer = (rank_ + i) % ranks_;
+      requests.receive(*channel_, scratch_->received(0, peer), bytes, peer, tag_, site_);
+      requests.send(*channel_, in_, bytes, peer, tag_, site_);
+    }
+  }
+
+  void reduce() {
+    const BlockPart part = part_of(source(rank_), step_, segment_);
+    if (part.count() == 0 || (ranks_ == 1 && in_ == out_))
+      return;
+    for (int rank = 0; rank < ranks_; ++rank)
+      runs_[static_cast<std::size_t>(rank)] = scratch_->received(step_, rank);
+    std::byte* const own = scratch_->received(step_, rank_);
+    if (part.block.contiguous())
+      runs_[static_cast<std::size_t>(rank_)] = in_ + (part.block.offset + part.begin) * element_bytes_;
+    else
+      pack(in_, part, element_bytes_, own);
+    const std::size_t at = part.begin + (call_->operation == Operation::all_reduce ? part.block.offset : 0);
+    void* const to = out_ + at * element_bytes_;
+    scratch_->reduction.run(runs_.data(), &to, 1, part.count(), false);
+  }
+
+  void post_results(MpiRequests& requests) {
+    for (int i = 1; i < ranks_; ++i) {
+      const int from = (rank_ + ranks_ - i) % ranks_;
+      receive_part(requests, part_of(source(from), step_, segment_), out_, from, 1);
+    }
+    const BlockPart own = part_of(source(rank_), step_, segment_);
+    for (int i = 1; i < ranks_; ++i)
+      send_part(requests, own, out_, (rank_ + i) % ranks_, 1);
+  }
+
+  // Exchanges of blocks.
+
+  void post_exchange(std::size_t step, MpiRequests& requests) {
+    for (int i = 1; i < ranks_; ++i) {
+      const int from = (rank_ + ranks_ - i) % ranks_;
+      const BlockPart part = part_of(target(from), step, segment_);
+      if (part.block.contiguous())
+        receive_part(requests, part, out_, from, 0);
+      else if (part.count() != 0)
+        requests.receive(*channel_, scratch_->received(step, from), part.count() * element_bytes_, from, tag_,
+                         site_);
+    }
+    for (int i = 1; i < ranks_; ++i)
+      send_source(step, (rank_ + i) % ranks_, requests);
+  }
+
+  void unpack_step() {
+    for (int from = 0; from < ranks_; ++from) {
+      const BlockPart part = part_of(target(from), step_, segment_);
+      if (from != rank_ && !part.block.contiguous())
+        unpack(scratch_->received(step_, from), part, element_bytes_, out_);
+    }
+  }
+
+  void send_source(std::size_t step, int to, MpiRequests& requests) {
+    const BlockPart part = part_of(source(to), step, segment_);
+    if (part.block.contiguous() || part.count() == 0)
+      return send_part(requests, part, in_, to, 0);
+    std::byte* const packed = scratch_->packed(step, to);
+    pack(in_, part, element_bytes_, packed);
+    requests.send(*channel_, packed, part.count() * element_bytes_, to, tag_, site_);
+  }
+
+  void pass_on(MpiRequests& requests) {
+    route_.for_each_child(
+        [&](int child) { send_part(requests, whole(step_), route_.begins() ? in_ : out_, child, 0); });
+  }
+
+  // Messages.
+
+  void send_message(MpiRequests& requests, std::size_t step) {
+    const BlockPart part = whole(step);
+    // A send ends when its receive has begun, so that one without a receive is noticed.
+    requests.send(*channel_, in_ == nullptr ? nullptr : in_ + part.begin * element_bytes_,
+                  part.count() * element_bytes_, call_->root, tag_, site_, MpiRequests::Mode::synchronous);
+  }
+
+  [[nodiscard]] BlockPart whole(std::size_t step) const noexcept {
+    return part_of(contiguous_block(0, call_->count), step, segment_);
+  }
+  void send_part(MpiRequests& requests, const BlockPart& part, const std::byte* base, int to, int phase) {
+    if (part.count() != 0)
+      requests.send(*channel_, base + (part.block.offset + part.begin) * element_bytes_,
+                    part.count() * element_bytes_, to, tag_ + phase, site_);
+  }
+  void receive_part(MpiRequests& requests, const BlockPart& part, std::byte* base, int from, int phase) {
+    if (part.count() != 0)
+      requests.receive(*channel_, base + (part.block.offset + part.begin) * element_bytes_,
+                       part.count() * element_bytes_, from, tag_ + phase, site_);
+  }
+
+  [[nodiscard]] std::size_t steps_for(std::size_t count) const noexcept {
+    return (count + segment_ - 1) / segment_;
+  }
+
+  static constexpr std::size_t line = 64;
+
+  const CollectiveCall* call_ = nullptr;
+  const MpiChannel* channel_ = nullptr;
+  MpiScratch* scratch_ = nullptr;
+  int rank_ = 0;
+  int ranks_ = 1;
+  int tag_ = 0;
+  MpiCallSite site_{};
+  const std::byte* in_ = nullptr;
+  std::byte* out_ = nullptr;
+  std::size_t element_bytes_ = 1;
+  std::size_t segment_ = 1; ///< Elements.
+  std::size_t slice_ = 0;   ///< Elements of an all_reduce that one rank combines.
+  Plan plan_ = Plan::nothing;
+  BroadcastRoute route_{};
+  std::size_t step_ = 0;
+  std::size_t steps_ = 0;
+  bool reduced_ = false;
+  std::array<MpiRequests, 2> first_;
+  std::array<MpiRequests, 2> second_;
+  std::vector<const void*> runs_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What all MPI groups of one launch share on a rank: progress, the board of last calls, and failures.
+
+#include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/fingerprint.hpp>
+#include <shardwright/comm/mpi/board.hpp>
+#include <shardwright/comm/mpi/environment.hpp>
+#include <shardwright/comm/mpi/requests.hpp>
+#include <shardwright/comm/waiting.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief How MpiCommunicator waits and checks; equal on all ranks.
+struct MpiOptions {
+  /// The longest time that a call may wait.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);
+  /// Whether the ranks compare the fingerprints of their calls before data moves.
+#if defined(NDEBUG)
+  bool check = false;
+#else
+  bool check = true;
+#endif
+  /// Ranks that share a board of last calls; 0 for all ranks of a node. Others are told of failures by
+  /// messages.
+  int ranks_per_board = 0;
+};
+
+namespace detail {
+
+/// Something that moves on when MPI is polled: a group with calls in flight.
+class MpiEngine {
+public:
+  virtual ~MpiEngine() = default;
+  /// @return whether anything has moved.
+  virtual bool progress() noexcept = 0;
+};
+
+class MpiWorld {
+public:
+  /// Collective over MPI_COMM_WORLD.
+  explicit MpiWorld(const MpiOptions& options) : options_(options) {
+    MpiEnvironment::require("MpiCommunicator");
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+    channel_.comm = duplicate(MPI_COMM_WORLD);
+    control_ = duplicate(MPI_COMM_WORLD);
+    channel_.addresses.resize(static_cast<std::size_t>(size_));
+    for (int rank = 0; rank < size_; ++rank)
+      channel_.addresses[static_cast<std::size_t>(rank)] = rank;
+    channel_.world_ranks = channel_.addresses;
+    read_tag_bound();
+    open_board();
+  }
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+  ~MpiWorld() {
+    if (MpiEnvironment::active() && ended_by() < 0 && news_.empty())
+      MPI_Comm_free(&control_);
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] const MpiOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const MpiChannel& channel() const noexcept { return channel_; }
+  [[nodiscard]] MpiBoard& board() noexcept { return board_; }
+  [[nodiscard]] const MpiBoard& board() const noexcept { return board_; }
+  [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
+  /// Polls that a waiting rank makes before it gives its core away.
+  [[nodiscard]] int polls() const noexcept { return polls_; }
+  /// Tags below this are the user's; the same number above are headers of the user's messages, the rest
+  /// collectives'.
+  [[nodiscard]] int user_tags() const noexcept { return tag_bound_ / 3; }
+
+  void attach(MpiEngine* engine) { engines_.push_back(engine); }
+  void detach(MpiEngine* engine) noexcept { std::erase(engines_, engine); }
+
+  /// Moves every call in flight on this rank, whichever group it is of. @return whether anything has moved.
+  bool progress() noexcept {
+    bool moved = false;
+    // By index: an engine may finish its last call and detach itself meanwhile.
+    for (std::size_t i = 0; i < engines_.size(); ++i)
+      moved = engines_[i]->progress() || moved;
+    return moved;
+  }
+
+  /// Publishes this rank's call as its last; `token` tells which one it is.
+  void publish(const MpiCallRecord& record, const void* token) noexcept {
+    last_ = token;
+    record_ = record;
+    board_.publish(record);
+  }
+  void publish_end(const void* token) noexcept {
+    if (last_ != token)
+      return;
+    record_.stage = MpiCallRecord::Stage::ended;
+    board_.publish(record_);
+  }
+  [[nodiscard]] bool is_last(const void* token) const noexcept { return last_ == token; }
+
+  /// Ends the world: this rank caused it. Others learn it from the board, or by a message.
+  void fail(Failure::Kind kind, const std::string& sentence) noexcept {
+    board_.fail_world(rank_, kind, sentence);
+    tell(0, kind, sentence);
+  }
+  /// Ends one group: this rank caused or found it.
+  void fail_group(std::uint64_t group_id, Failure::Kind kind, const std::string& sentence) noexcept {
+    board_.fail_group(rank_, group_id, kind, sentence);
+    tell(group_id, kind, sentence);
+  }
+  /// The rank that ended the world, or -1.
+  [[nodiscard]] int ended_by() const noexcept { return board_.first_failure(); }
+
+  /// launch() has returned: handles that outlive it are of no use.
+  void finish() noexcept { finished_ = true; }
+  [[nodiscard]] bool finished() const noexcept { return finished_; }
+
+  /// Whether it is time again for the checks that cost more than a poll.
+  [[nodiscard]] bool time_to_look_around() noexcept {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_look_)
+      return false;
+    next_look_ = now + std::chrono::milliseconds(5);
+    return true;
+  }
+  /// Takes in failures that nobody on this board tells of: messages from other nodes, processes that are
+  /// gone.
+  void look_around() noexcept {
+    for (int waiting = remote_.empty() ? 0 : 1; waiting != 0;) {
+      MPI_Status status;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, 0, control_, &waiting, &status) != MPI_SUCCESS || waiting == 0)
+        break;
+      News news{};
+      MPI_Recv(&news, static_cast<int>(sizeof news), MPI_BYTE, status.MPI_SOURCE, 0, control_,
+               MPI_STATUS_IGNORE);
+      news.sentence.back() = '\0';
+      if (news.group_id == 0)
+        board_.fail_world(status.MPI_SOURCE, news.kind, news.sentence.data());
+      else
+        board_.fail_group(status.MPI_SOURCE, news.group_id, news.kind, news.sentence.data());
+    }
+    if (const int gone = board_.vanished_rank(); gone >= 0)
+      board_.fail_world(gone, Failure::Kind::left, "its process ended without a word (killed, or by _exit)");
+  }
+
+  /// One thread of this rank at a time is inside a call.
+  class Inside {
+  public:
+    Inside(MpiWorld& world, const MpiCallSite& site) : world_(world) {
+      if (world_.inside_.exchange(true, std::memory_order_acquire))
+        throw LifecycleError(
+            std::string(name_of(site.operation)) +
+                ": the calls of one MPI rank must come from one thread at a time (make them from one thread)",
+            site.context());
+    }
+    ~Inside() { world_.inside_.store(false, std::memory_order_release); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+  private:
+    MpiWorld& world_;
+  };
+
+  /// A duplicate of an MPI communicator, made within the deadline.
+  MPI_Comm duplicate(MPI_Comm comm) {
+    MPI_Comm copy = MPI_COMM_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Comm_idup(comm, &copy, &request), "MPI_Comm_idup");
+    await(request, "MPI_Comm_idup");
+    check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return copy;
+  }
+
+private:
+  /// A failure as a message to ranks that do not share the board.
+  struct News {
+    std::uint64_t group_id;
+    Failure::Kind kind;
+    std::array<char, 1015> sentence;
+  };
+
+  void tell(std::uint64_t group_id, Failure::Kind kind, const std::string& sentence) noexcept {
+    if (remote_.empty() || !MpiEnvironment::active())
+      return;
+    // Kept for ever: nobody waits for the sends, and failures are few.
+    News* const news = new (std::nothrow) News{group_id, kind, {}};
+    if (news == nullptr)
+      return;
+    sentence.copy(news->sentence.data(), news->sentence.size() - 1);
+    news_.emplace_back(news);
+    for (const int peer : remote_) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Isend(news, static_cast<int>(sizeof *news), MPI_BYTE, peer, 0, control_, &request);
+      if (request != MPI_REQUEST_NULL)
+        MPI_Request_free(&request);
+    }
+  }
+
+  struct Place {
+    std::uint64_t host = 0;
+    std::uint64_t name = 0;
+  };
+
+  void await(MPI_Request& request, const char* function) {
+    Waiting waiting(options_.deadline);
+    for (int done = 0;;) {
+      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), function);
+      if (done != 0)
+        return;
+      progress();
+      waiting.pause();
+      if (waiting.expired())
+        throw DeadlineExceeded({},
+                               std::string(function) + ": every rank must come within the deadline of " +
+                                   time_text(options_.deadline) + " (start all ranks of the job)",
+                               {rank_, "world", "split", 0, {}, {}});
+    }
+  }
+
+  void read_tag_bound() {
+    void* value = nullptr;
+    int found = 0;
+    check_mpi(MPI_Comm_get_attr(channel_.comm, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+    if (found != 0)
+      tag_bound_ = *static_cast<int*>(value);
+  }
+
+  void open_board() {
+    std::uint64_t random = 0;
+    if (::getentropy(&random, sizeof random) != 0)
+      throw TransportError(
+          errno,
+          "MpiCommunicator: the system must give random bytes for the name of a shared-memory segment, but it did not (allow getrandom)");
+    Place own{host_id(), random ^ static_cast<std::uint64_t>(::getpid())};
+    if (options_.ranks_per_board > 0)
+      own.host = mixed(own.host, static_cast<std::uint64_t>(rank_ / options_.ranks_per_board));
+    std::vector<Place> places(static_cast<std::size_t>(size_));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallgather(&own, 2, MPI_UINT64_T, places.data(), 2, MPI_UINT64_T, channel_.comm, &request),
+              "MPI_Iallgather");
+    await(request, "MPI_Iallgather");
+    const auto leader = std::find_if(places.begin(), places.end(),
+                                     [&](const Place& place) { return place.host == own.host; });
+    char name[48];
+    std::snprintf(name, sizeof name, "/shardwright-%016llx", static_cast<unsigned long long>(leader->name));
+    board_ = MpiBoard(name, size_, rank_);
+    check_mpi(MPI_Ibarrier(channel_.comm, &request), "MPI_Ibarrier");
+    await(request, "MPI_Ibarrier");
+    board_.unlink();
+    board_.watch_processes();
+    for (int rank = 0; rank < size_; ++rank)
+      if (board_.state(rank) == MpiRankState::unknown)
+        remote_.push_back(rank);
+    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+    const auto neighbours = static_cast<long>(places.size() - remote_.size());
+    polls_ = neighbours <= cores ? Waiting::many_polls : Waiting::few_polls;
+  }
+
+  static std::uint64_t host_id() {
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    char boot[64] = {};
+    if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
+      if (std::fscanf(file, "%63s", boot) != 1)
+        boot[0] = '\0';
+      std::fclose(file);
+    }
+    std::uint64_t hash = 7;
+    for (const char letter : std::string(host) + boot)
+      hash = mixed(hash, static_cast<unsigned char>(letter));
+    return hash;
+  }
+
+  MpiOptions options_;
+  int rank_ = 0;
+  int size_ = 1;
+  int tag_bound_ = 32767;
+  int polls_ = Waiting::few_polls;
+  MpiChannel channel_;
+  MPI_Comm control_ = MPI_COMM_NULL;
+  MpiBoard board_;
+  std::vector<int> remote_; ///< World ranks that do not share this rank's board.
+  std::vector<MpiEngine*> engines_;
+  std::vector<std::unique_ptr<News>> news_;
+  const void* last_ = nullptr;
+  MpiCallRecord record_{};
+  bool finished_ = false;
+  std::atomic<bool> inside_{false};
+  std::chrono::steady_clock::time_point next_look_{};
+};
+
+} // namespace detail
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

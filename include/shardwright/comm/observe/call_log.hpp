@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The calls that a rank makes to others, written down in their order.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/observe/decorated_transport.hpp>
+#include <shardwright/core/mix.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A call of one rank.
+struct RecordedCall {
+  std::string group;          ///< Its name: the axes of a mesh, such as "dp,tp".
+  std::uint64_t group_id = 0; ///< The same on the ranks of one group, another one for every other group.
+  Operation operation = Operation::barrier;
+  ReduceOp reduce_op = ReduceOp::sum;
+  ElementType element = ElementType::uint8;
+  int peer = -1;         ///< Root of a broadcast, or the other rank of a message, in the world; else none.
+  int tag = 0;           ///< Of a message.
+  std::size_t bytes = 0; ///< Of this rank's larger side.
+  bool started = false;  ///< Whether the rank went on meanwhile.
+  SourceLocation where{};
+
+  /// @brief All but the place in the program.
+  friend bool operator==(const RecordedCall& left, const RecordedCall& right) noexcept {
+    return left.group == right.group && left.group_id == right.group_id &&
+           left.operation == right.operation && left.reduce_op == right.reduce_op &&
+           left.element == right.element && left.peer == right.peer && left.tag == right.tag &&
+           left.bytes == right.bytes && left.started == right.started;
+  }
+};
+
+/// @brief The calls of one rank, on all its groups. Not shared between threads.
+class CallLog {
+public:
+  [[nodiscard]] const std::vector<RecordedCall>& calls() const noexcept { return calls_; }
+  void clear() noexcept { calls_.clear(); }
+
+  /// @brief A group that this rank is in.
+  struct Group {
+    std::uint64_t id;
+    std::string name;
+  };
+  [[nodiscard]] const std::vector<Group>& groups() const noexcept { return known_; }
+
+  /// @brief Adds a group, of these ranks of the world; its id.
+  template <class WorldRank>
+  [[nodiscard]] std::uint64_t add_group(const std::string& name, int size, WorldRank world_rank) {
+    std::uint64_t members = static_cast<std::uint64_t>(size);
+    for (int rank = 0; rank < size; ++rank)
+      members = detail::mixed(members, static_cast<std::uint64_t>(world_rank(rank)));
+    known_.push_back({detail::mixed(members, static_cast<std::uint64_t>(groups_[members]++)), name});
+    return known_.back().id;
+  }
+  /// @param world_rank gives the rank in the world of a rank of the group
+  template <class WorldRank>
+  void add(const CollectiveCall& call, const std::string& group, std::uint64_t group_id, int ranks,
+           WorldRank world_rank, bool started) {
+    const Operation operation = call.operation;
+    const bool reduces = operation == Operation::all_reduce || operation == Operation::reduce_scatter;
+    const bool has_peer =
+        operation == Operation::broadcast || operation == Operation::send || operation == Operation::receive;
+    calls_.push_back({group, group_id, operation, reduces ? call.reduce_op : ReduceOp::sum, call.element,
+                      has_peer ? world_rank(call.root) : -1, call.tag,
+                      larger_side(call, ranks) * size_of(call.element), started, call.where});
+  }
+
+private:
+  [[nodiscard]] static std::size_t larger_side(const CollectiveCall& call, int ranks) {
+    std::size_t in = 0;
+    std::size_t out = 0;
+    switch (call.operation) {
+    case Operation::all_gather:
+    case Operation::reduce_scatter:
+    case Operation::all_to_all:
+      for (int rank = 0; rank < ranks; ++rank) {
+        in += call.operation == Operation::all_gather ? 0 : call.in_block(rank).count();
+        out += call.operation == Operation::reduce_scatter ? 0 : call.out_block(rank).count();
+      }
+      return std::max(in, out);
+    default:
+      return call.count;
+    }
+  }
+
+  std::vector<RecordedCall> calls_;
+  std::vector<Group> known_;
+  std::map<std::uint64_t, int> groups_; // how many have the same ranks
+};
+
+namespace detail {
+
+/// Writes down what passes through it.
+class LoggedTransport final : public DecoratedTransport {
+public:
+  LoggedTransport(HostCommunicator below, std::shared_ptr<CallLog> log)
+      : DecoratedTransport(std::move(below)), log_(std::move(log)), name_(DecoratedTransport::name()),
+        id_(log_->add_group(name_, size(), [this](int rank) { return world_rank(rank); })) {}
+
+  void run(const CollectiveCall& call) override {
+    note(call, false);
+    below().run(call);
+  }
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    note(call, true);
+    return below().start(call);
+  }
+
+protected:
+  [[nodiscard]] std::shared_ptr<HostTransport> around(HostCommunicator part) const override {
+    return std::make_shared<LoggedTransport>(std::move(part), log_);
+  }
+
+private:
+  void note(const CollectiveCall& call, bool started) {
+    log_->add(
+        call, name_, id_, size(), [this](int rank) { return world_rank(rank); }, started);
+  }
+
+  std::shared_ptr<CallLog> log_;
+  std::string name_;
+  std::uint64_t id_;
+};
+
+} // namespace detail
+
+/// @brief The same ranks; their calls, and those of groups that are made of them, are written to `log`.
+[[nodiscard]] inline HostCommunicator logged(HostCommunicator ranks, std::shared_ptr<CallLog> log) {
+  return HostCommunicator(std::static_pointer_cast<HostTransport>(
+      std::make_shared<detail::LoggedTransport>(std::move(ranks), std::move(log))));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

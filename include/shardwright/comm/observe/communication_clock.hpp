@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief How long a rank's communication took, and how much of it the rank had to wait for. Calls on device
+/// memory: device_clock.hpp.
+
+#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/observe/decorated_transport.hpp>
+#include <shardwright/comm/observe/link_cost.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Sums over the calls of one kind on one rank. For device memory, the rank's stream stands for its
+/// thread.
+struct CommunicationTotals {
+  double calls = 0;
+  double bytes = 0;           ///< Over the rank's link, as `link_cost` counts them.
+  double seconds = 0;         ///< While the data moved: CallTimes of all calls.
+  double exposed_seconds = 0; ///< Of these, while the rank's thread waited for the call.
+  double waited_seconds =
+      0; ///< Of the rank's thread in calls and waits: exposed, or for other ranks to come.
+
+  /// @brief While the data moved and the rank's thread did something else.
+  [[nodiscard]] double hidden_seconds() const noexcept { return std::max(0.0, seconds - exposed_seconds); }
+  CommunicationTotals& operator+=(const CommunicationTotals& other) noexcept {
+    calls += other.calls;
+    bytes += other.bytes;
+    seconds += other.seconds;
+    exposed_seconds += other.exposed_seconds;
+    waited_seconds += other.waited_seconds;
+    return *this;
+  }
+};
+
+/// @brief The calls of one operation on the groups of one name, such as all_reduce on "dp".
+struct CommunicationKind {
+  std::string group;
+  Operation operation = Operation::barrier;
+  CommunicationTotals totals{};
+
+  /// @brief "dp all_reduce".
+  [[nodiscard]] std::string name() const { return group + " " + std::string(name_of(operation)); }
+};
+
+/// @brief Adds up one rank's calls on the communicators that `timed` returns; for one thread at a time.
+class CommunicationClock {
+public:
+  /// @brief What counts calls later than they are made.
+  class Late {
+  public:
+    /// @brief Counts what has ended. @throws the device's error.
+    virtual void collect() = 0;
+    /// @brief Counts none of the calls so far.
+    virtual void forget() noexcept = 0;
+
+  protected:
+    ~Late() = default;
+  };
+
+  /// @param counts whether it counts from now on
+  explicit CommunicationClock(bool counts = true) : counts_(counts) {}
+
+  /// @brief The kinds that were used since the last restart, in the order of their first use.
+  [[nodiscard]] std::vector<CommunicationKind> kinds() const {
+    collect();
+    std::vector<CommunicationKind> out;
+    std::copy_if(kinds_.begin(), kinds_.end(), std::back_inserter(out),
+                 [](const CommunicationKind& kind) { return kind.totals.calls > 0; });
+    return out;
+  }
+  /// @brief The sum of all kinds.
+  [[nodiscard]] CommunicationTotals total() const {
+    collect();
+    CommunicationTotals out;
+    for (const CommunicationKind& kind : kinds_)
+      out += kind.totals;
+    return out;
+  }
+  /// @brief Whether calls that end from now on are counted; for device memory, those that begin.
+  void count(bool on) noexcept { counts_ = on; }
+  [[nodiscard]] bool counts() const noexcept { return counts_; }
+  /// @brief Adds a call to a kind.
+  void add(CommunicationKind& kind, const CommunicationTotals& call) noexcept {
+    if (counts_)
+      kind.totals += call;
+  }
+  /// @brief Back to nothing, such as after the first step, which warms up.
+  void restart() noexcept {
+    for (Late* const each : late_)
+      each->forget();
+    for (CommunicationKind& kind : kinds_)
+      kind.totals = {};
+  }
+  /// @brief Where a kind is added up; stays in its place.
+  [[nodiscard]] CommunicationKind& kind(std::string_view group, Operation operation) {
+    for (CommunicationKind& known : kinds_)
+      if (known.operation == operation && known.group == group)
+        return known;
+    return kinds_.emplace_back(CommunicationKind{std::string(group), operation, {}});
+  }
+
+  /// @brief From now on `late` is asked whenever somebody looks, until it leaves.
+  void enter(Late& late) { late_.push_back(&late); }
+  void leave(Late& late) noexcept { std::erase(late_, &late); }
+
+private:
+  void collect() const {
+    for (Late* const each : late_)
+      each->collect();
+  }
+
+  std::deque<CommunicationKind> kinds_;
+  std::vector<Late*> late_;
+  bool counts_;
+};
+
+namespace detail {
+
+class TimedTransport final : public DecoratedTransport, public std::enable_shared_from_this<TimedTransport> {
+  using Clock = CallTimes::Clock;
+
+public:
+  TimedTransport(HostCommunicator below, std::shared_ptr<CommunicationClock> clock, std::string label)
+      : DecoratedTransport(std::move(below)), clock_(std::move(clock)), label_(std::move(label)),
+        alone_(size() == 1) {}
+
+  void run(const CollectiveCall& call) override {
+    if (alone_)
+      return below().run(call);
+    CallTimes times;
+    const auto begin = Clock::now();
+    below().run(with(call, times));
+    add(kind_of(call.operation), bytes_of(call), times, begin, Clock::now(), call.times);
+  }
+
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    if (alone_)
+      return below().start(call);
+    auto started = std::make_shared<Started>(shared_from_this(), call, kind_of(call.operation));
+    started->bytes = bytes_of(call);
+    started->pending = below().start(with(call, started->times));
+    return Pending(std::move(started));
+  }
+  [[nodiscard]] GroupClock clock() const override { return {clock_, label_}; }
+
+private:
+  struct Started final : PendingOperation {
+    Started(std::shared_ptr<TimedTransport> owner, const CollectiveCall& call, CommunicationKind& counted)
+        : transport(std::move(owner)), kind(counted), asked(call.times) {}
+    [[nodiscard]] bool ready() override { return pending.ready(); }
+    void wait() override {
+      const auto begin = Clock::now();
+      pending.wait();
+      transport->add(kind, bytes, times, begin, Clock::now(), asked);
+    }
+    void abandon() noexcept override { pending = Pending(); }
+
+    std::shared_ptr<TimedTransport> transport; // first, for its clock holds the kind
+    CommunicationKind& kind;
+    CallTimes* asked;
+    double bytes = 0;
+    CallTimes times;
+    Pending pending; // last, so that a call that is dropped ends before its times
+  };
+
+  [[nodiscard]] static CollectiveCall with(CollectiveCall call, CallTimes& times) noexcept {
+    call.times = &times;
+    return call;
+  }
+  [[nodiscard]] double bytes_of(const CollectiveCall& call) { return link_cost(call, rank(), size()).bytes; }
+
+  void add(CommunicationKind& kind, double bytes, const CallTimes& times, Clock::time_point begin,
+           Clock::time_point end, CallTimes* asked) noexcept {
+    const auto seconds = [](Clock::time_point from, Clock::time_point to) {
+      return std::max(0.0, std::chrono::duration<double>(to - from).count());
+    };
+    const Clock::time_point moved = times.begun_at(), done = times.ended_at();
+    clock_->add(kind, {1, bytes, seconds(moved, done), seconds(std::max(begin, moved), std::min(end, done)),
+                       seconds(begin, end)});
+    if (asked != nullptr) {
+      asked->begin(moved);
+      asked->end(done);
+    }
+  }
+
+  [[nodiscard]] CommunicationKind& kind_of(Operation operation) {
+    CommunicationKind*& known = kinds_[static_cast<std::size_t>(operation)];
+    if (known == nullptr)
+      known = &clock_->kind(label_, operation);
+    return *known;
+  }
+
+  [[nodiscard]] std::shared_ptr<HostTransport> around(HostCommunicator part) const override {
+    std::string name = part.name();
+    return std::make_shared<TimedTransport>(std::move(part), clock_, std::move(name));
+  }
+
+  std::shared_ptr<CommunicationClock> clock_;
+  std::string label_;
+  bool alone_; ///< A rank communicates with others or not at all.
+  std::array<CommunicationKind*, 1 + static_cast<std::size_t>(Operation::receive)> kinds_{};
+};
+
+/// A kind on its way between ranks.
+struct PackedKind {
+  std::array<char, 48> group{};
+  Operation operation{};
+  CommunicationTotals totals{};
+};
+
+} // namespace detail
+
+/// @brief The communicator with a clock: every call on it, and on the groups that split off, is added to
+/// `clock` under the name of its group.
+///
+/// A call that a rank waits for late is hidden but for the rest; a wait counts for its own call alone. Cost:
+/// a blocking call reads the clock four times, a started one too and allocates one record. A communicator
+/// without it reads no clock. Calls that fail are not counted, nor are those of a group of one. Those on
+/// device memory are where a target has made its communicator of one with a clock (timed_like).
+/// @param label name of this group in the clock, such as the axes of the mesh that it is all of
+[[nodiscard]] inline HostCommunicator
+timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, std::string label = {}) {
+  if (!clock)
+    return communicator;
+  if (label.empty())
+    label = communicator.name();
+  return HostCommunicator(
+      std::make_shared<detail::TimedTransport>(std::move(communicator), std::move(clock), std::move(label)));
+}
+
+/// @brief The kinds of all ranks, each with the mean of its totals over the ranks, on every rank, the ones
+/// with most exposed seconds first. Collective. @throws the communicator's errors.
+[[nodiscard]] inline std::vector<CommunicationKind> mean_communication(const HostCommunicator& ranks,
+                                                                       const CommunicationClock& clock) {
+  std::vector<detail::PackedKind> own;
+  for (const CommunicationKind& kind : clock.kinds()) {
+    detail::PackedKind& packed = own.emplace_back();
+    kind.group.copy(packed.group.data(), packed.group.size() - 1);
+    packed.operation = kind.operation;
+    packed.totals = kind.totals;
+  }
+  CommunicationClock sum;
+  for (const std::vector<detail::PackedKind>& rank : gather_vectors(ranks, own))
+    for (const detail::PackedKind& packed : rank)
+      sum.kind(packed.group.data(), packed.operation).totals += packed.totals;
+  std::vector<CommunicationKind> out = sum.kinds();
+  for (CommunicationKind& kind : out)
+    for (double* number : {&kind.totals.calls, &kind.totals.bytes, &kind.totals.seconds,
+                           &kind.totals.exposed_seconds, &kind.totals.waited_seconds})
+      *number /= ranks.size();
+  std::stable_sort(out.begin(), out.end(), [](const CommunicationKind& a, const CommunicationKind& b) {
+    return a.totals.exposed_seconds > b.totals.exposed_seconds;
+  });
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

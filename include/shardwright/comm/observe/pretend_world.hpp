@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One rank of a world without peers: its calls are written down, and nothing moves.
+
+#include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/observe/call_log.hpp>
+#include <shardwright/core/error.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Far above what any process may map, stacks and libraries included.
+inline constexpr std::uintptr_t pretended_begin = std::uintptr_t{1} << 62;
+inline constexpr std::uintptr_t pretended_bytes = std::uintptr_t{1} << 44;
+
+/// Addresses for `bytes` bytes that no memory has.
+[[nodiscard]] inline void* pretended_memory(std::size_t bytes) noexcept {
+  static std::atomic<std::uintptr_t> next{0};
+  const std::uintptr_t at = next.fetch_add((bytes + 255) / 256 * 256) % pretended_bytes;
+  return reinterpret_cast<void*>(pretended_begin + at); // NOLINT(performance-no-int-to-ptr)
+}
+[[nodiscard]] inline bool is_pretended(const void* data) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  return at >= pretended_begin && at < 2 * pretended_bytes + pretended_begin;
+}
+
+/// What ranks of a pretended group have in common.
+struct PretendedGroup {
+  std::shared_ptr<CallLog> log;
+  std::string name;
+  std::vector<int> members; ///< In the world.
+  int rank = 0;             ///< Whose calls are pretended.
+  std::uint64_t id = 0;
+
+  PretendedGroup(std::shared_ptr<CallLog> calls, std::string called, std::vector<int> ranks, int own)
+      : log(std::move(calls)), name(std::move(called)), members(std::move(ranks)), rank(own),
+        id(log->add_group(name, size(),
+                          [this](int each) { return members[static_cast<std::size_t>(each)]; })) {}
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
+
+  /// Writes a call down. Where its memory is real, this rank's data stand for every rank's.
+  void run(const CollectiveCall& call, bool started) const {
+    log->add(
+        call, name, id, size(), [this](int each) { return members[static_cast<std::size_t>(each)]; },
+        started);
+    if (call.out == nullptr || is_pretended(call.out))
+      return;
+    const std::size_t element = size_of(call.element);
+    const auto copy = [&](const StridedBlock& from, const StridedBlock& to) {
+      const auto* const in = static_cast<const std::byte*>(call.in);
+      auto* const out = static_cast<std::byte*>(call.out);
+      for (std::size_t i = 0; i < std::min(from.count(), to.count()); ++i)
+        std::copy_n(in + place(from, i) * element, element, out + place(to, i) * element);
+    };
+    const StridedBlock whole = contiguous_block(0, call.count);
+    switch (call.operation) {
+    case Operation::all_gather:
+      for (int each = 0; each < size(); ++each)
+        copy(whole, call.out_block(each));
+      return;
+    case Operation::all_to_all:
+      for (int each = 0; each < size(); ++each)
+        copy(call.in_block(each), call.out_block(each));
+      return;
+    case Operation::reduce_scatter:
+      copy(call.in_block(rank), whole);
+      return scale(call);
+    case Operation::all_reduce:
+      if (call.in != call.out)
+        copy(whole, whole);
+      return scale(call);
+    case Operation::broadcast:
+      if (call.in != nullptr && call.in != call.out)
+        copy(whole, whole);
+      return;
+    case Operation::receive:
+      std::fill_n(static_cast<std::byte*>(call.out), call.count * element, std::byte{0});
+      return;
+    default:
+      return;
+    }
+  }
+
+  [[nodiscard]] PretendedGroup part_by(const GroupRule& rule, std::string called) const {
+    const GroupPlace own = rule(rank);
+    std::vector<std::pair<int, int>> found; // key, rank
+    for (int each = 0; own.colour >= 0 && each < size(); ++each)
+      if (const GroupPlace place = rule(each); place.colour == own.colour)
+        found.emplace_back(place.key, each);
+    std::sort(found.begin(), found.end());
+    std::vector<int> ranks;
+    int place = 0;
+    for (const auto& [key, each] : found) {
+      if (each == rank)
+        place = static_cast<int>(ranks.size());
+      ranks.push_back(members[static_cast<std::size_t>(each)]);
+    }
+    return {log, called.empty() ? name + "/" + std::to_string(own.colour) : std::move(called),
+            std::move(ranks), place};
+  }
+
+private:
+  [[nodiscard]] static std::size_t place(const StridedBlock& block, std::size_t i) noexcept {
+    return block.offset + i / block.row_length * block.row_stride + i % block.row_length;
+  }
+  /// A sum over equal ranks.
+  void scale(const CollectiveCall& call) const {
+    if (call.reduce_op != ReduceOp::sum)
+      return;
+    const auto times = [&]<class Number>(Number) {
+      auto* const out = static_cast<Number*>(call.out);
+      for (std::size_t i = 0; i < call.count; ++i)
+        out[i] = static_cast<Number>(out[i] * static_cast<Number>(size()));
+    };
+    switch (call.element) {
+    case ElementType::float64:
+      return times(double{});
+    case ElementType::float32:
+      return times(float{});
+    case ElementType::int64:
+      return times(std::int64_t{});
+    case ElementType::uint64:
+      return times(std::uint64_t{});
+    case ElementType::int32:
+      return times(std::int32_t{});
+    default:
+      return;
+    }
+  }
+};
+
+class PretendedOperation final : public PendingOperation {
+public:
+  [[nodiscard]] bool ready() override { return true; }
+  void wait() override {}
+  void abandon() noexcept override {}
+};
+
+/// A group of which only one rank is there.
+template <class Interface>
+class PretendedTransport final : public Interface {
+public:
+  explicit PretendedTransport(PretendedGroup group) : group_(std::move(group)) {}
+  [[nodiscard]] int rank() const noexcept override { return group_.rank; }
+  [[nodiscard]] int size() const noexcept override { return group_.size(); }
+  [[nodiscard]] int world_rank(int rank) const override {
+    return group_.members.at(static_cast<std::size_t>(rank));
+  }
+  [[nodiscard]] std::string name() const override { return group_.name; }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const override { return std::chrono::minutes(1); }
+  void run(const CollectiveCall& call) override { group_.run(call, false); }
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    group_.run(call, true);
+    return Pending(std::make_shared<PretendedOperation>());
+  }
+  [[nodiscard]] std::shared_ptr<Interface> split(int colour, int, std::string,
+                                                 SourceLocation where) override {
+    if (colour < 0)
+      return nullptr;
+    throw InvalidArgument(
+        "split: a rank without peers must know the place of every rank in a group (use split_by with a rule)",
+        {.group = group_.name, .operation = "split", .where = where});
+  }
+  [[nodiscard]] std::shared_ptr<Interface> split_by(const GroupRule& rule, std::string name,
+                                                    SourceLocation) override {
+    if (rule(group_.rank).colour < 0)
+      return nullptr;
+    return std::make_shared<PretendedTransport>(group_.part_by(rule, std::move(name)));
+  }
+  void abort(const std::string&) override {}
+  void require_alive(const CollectiveCall&) override {}
+
+private:
+  PretendedGroup group_;
+};
+
+/// The ranks of a pretended host group for the memory of a device.
+[[nodiscard]] inline DeviceCommunicator pretended_device_group(const HostCommunicator& group,
+                                                               std::shared_ptr<CallLog> log) {
+  std::vector<int> members(static_cast<std::size_t>(group.size()));
+  for (std::size_t i = 0; i < members.size(); ++i)
+    members[i] = group.world_rank(static_cast<int>(i));
+  return DeviceCommunicator(
+      std::static_pointer_cast<DeviceTransport>(std::make_shared<PretendedTransport<DeviceTransport>>(
+          PretendedGroup(std::move(log), group.name(), std::move(members), group.rank()))));
+}
+
+} // namespace detail
+
+/// @brief Rank `rank` of a world of `ranks` without the others: calls are written to `log` and return at
+/// once.
+///
+/// A rank's own numbers stand for those of all: an all_gather repeats them, a sum multiplies them by the
+/// number of ranks. Sums of narrow elements, bytes and small integers leave them as they are. Memory of a
+/// counting target is not touched.
+/// @throws InvalidArgument for a rank that is not in the world.
+[[nodiscard]] inline HostCommunicator pretend_world(int ranks, int rank, std::shared_ptr<CallLog> log) {
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    throw InvalidArgument(
+        "pretend_world: the rank must be at least 0 and below the number of ranks, but rank " +
+        std::to_string(rank) + " of " + std::to_string(ranks) + " was asked for");
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  return HostCommunicator(
+      std::static_pointer_cast<HostTransport>(std::make_shared<detail::PretendedTransport<HostTransport>>(
+          detail::PretendedGroup(std::move(log), "world", std::move(members), rank))));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A communicator over a simulated link: what a run would cost with a set latency and bandwidth, on
+/// one machine.
+
+#include <shardwright/comm/observe/decorated_transport.hpp>
+#include <shardwright/comm/observe/link_cost.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// When a call was on a link, and what it asks of it.
+struct TimeOnLink {
+  using Clock = CallTimes::Clock;
+
+  CallTimes below{};
+  Clock::duration cost{};
+  bool outward = true;
+  bool inward = true;
+  bool placed = false; ///< The times that follow are known.
+  Clock::time_point begin{};
+  Clock::time_point end{};
+};
+
+/// One rank's link, shared by all of its groups. It serves calls in the order in which all of their ranks had
+/// come, one after the other in each direction.
+class Link {
+public:
+  using Clock = CallTimes::Clock;
+
+  explicit Link(LinkOptions options) : options_(options) {}
+
+  [[nodiscard]] const LinkOptions& options() const noexcept { return options_; }
+
+  void add(TimeOnLink& use) {
+    const std::lock_guard lock(mutex_);
+    uses_.push_back(&use);
+  }
+  void remove(TimeOnLink& use) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase(uses_, &use);
+  }
+
+  /// Gives a use whose ranks have come its time on the link, after those that came before.
+  void place(TimeOnLink& use) {
+    const std::lock_guard lock(mutex_);
+    while (!use.placed) {
+      TimeOnLink* first = &use;
+      for (TimeOnLink* other : uses_)
+        if (!other->placed && other->below.ended() && other->below.begun_at() < first->below.begun_at())
+          first = other;
+      occupy(*first);
+    }
+  }
+
+private:
+  void occupy(TimeOnLink& use) noexcept {
+    use.begin = use.below.begun_at();
+    if (use.outward)
+      use.begin = std::max(use.begin, free_outward_);
+    if (use.inward)
+      use.begin = std::max(use.begin, free_inward_);
+    use.end = use.begin + use.cost;
+    if (use.outward)
+      free_outward_ = use.end;
+    if (use.inward)
+      free_inward_ = use.end;
+    // The machine itself may be slower than the link that it plays.
+    use.end = std::max(use.end, use.below.ended_at());
+    use.placed = true;
+  }
+
+  const LinkOptions options_;
+  std::mutex mutex_;
+  std::vector<TimeOnLink*> uses_; ///< Begun and not waited for yet.
+  Clock::time_point free_outward_{};
+  Clock::time_point free_inward_{};
+};
+
+/// What one call does on a link: passes it below, and ends when its time on the link is over.
+class LinkedCall {
+public:
+  LinkedCall(Link& link, HostCommunicator& below, const CollectiveCall& call)
+      : link_(link), below_(below), call_(call) {
+    const double seconds = link_cost(call, below.rank(), below.size()).seconds(link.options());
+    constexpr double for_ever = 1e8; // years, which a clock can still count
+    use_.cost = std::chrono::duration_cast<TimeOnLink::Clock::duration>(
+        std::chrono::duration<double>(std::min(seconds, for_ever)));
+    use_.outward = call.operation != Operation::receive;
+    use_.inward = call.operation != Operation::send;
+    link_.add(use_);
+  }
+  LinkedCall(const LinkedCall&) = delete;
+  LinkedCall& operator=(const LinkedCall&) = delete;
+  ~LinkedCall() { link_.remove(use_); }
+
+  /// The call to pass below.
+  [[nodiscard]] CollectiveCall passed() noexcept {
+    CollectiveCall call = call_;
+    call.times = &use_.below;
+    return call;
+  }
+
+  /// After the end below: whether the link is done, too.
+  [[nodiscard]] bool over() {
+    link_.place(use_);
+    return TimeOnLink::Clock::now() >= use_.end;
+  }
+
+  /// After the end below: sleeps for what is left of the call's time on the link.
+  void sleep() {
+    link_.place(use_);
+    const auto limit = TimeOnLink::Clock::now() + below_.deadline();
+    std::this_thread::sleep_until(std::min(use_.end, limit));
+    if (use_.end > limit)
+      give_up();
+    if (call_.times != nullptr) {
+      call_.times->begin(use_.begin);
+      call_.times->end(use_.end);
+    }
+  }
+
+  [[nodiscard]] bool ended_below() const noexcept { return use_.below.ended(); }
+
+private:
+  [[noreturn]] void give_up() {
+    const std::string sentence =
+        std::string(name_of(call_.operation)) +
+        ": the simulated link must carry a call within the deadline, but it is busy for longer (give the link more bandwidth, or the communicator a longer deadline)";
+    below_.abort(sentence);
+    throw DeadlineExceeded(
+        {}, sentence,
+        {below_.world_rank(), below_.name(), std::string(name_of(call_.operation)), 0, {}, call_.where});
+  }
+
+  Link& link_;
+  HostCommunicator& below_;
+  CollectiveCall call_; ///< For its kind and place; its blocks may be gone once it has started.
+  TimeOnLink use_{};
+};
+
+class LinkedTransport final : public DecoratedTransport,
+                              public std::enable_shared_from_this<LinkedTransport> {
+public:
+  LinkedTransport(HostCommunicator below, std::shared_ptr<Link> link)
+      : DecoratedTransport(std::move(below)), link_(std::move(link)) {}
+
+  void run(const CollectiveCall& call) override {
+    LinkedCall linked(*link_, below(), call);
+    below().run(linked.passed());
+    linked.sleep();
+  }
+
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    auto started = std::make_shared<Started>(shared_from_this(), call);
+    started->pending = below().start(started->linked.passed());
+    return Pending(std::move(started));
+  }
+
+private:
+  struct Started final : PendingOperation {
+    Started(std::shared_ptr<LinkedTransport> owner, const CollectiveCall& call)
+        : transport(std::move(owner)), linked(*transport->link_, transport->below(), call) {}
+    [[nodiscard]] bool ready() override {
+      return pending.ready() && (!linked.ended_below() || linked.over());
+    }
+    void wait() override {
+      pending.wait();
+      linked.sleep();
+    }
+    void abandon() noexcept override { pending = Pending(); }
+
+    std::shared_ptr<LinkedTransport> transport; // first, for all that follows refers to it
+    LinkedCall linked;
+    Pending pending; // last, so that a call that is dropped ends before its times
+  };
+
+  [[nodiscard]] std::shared_ptr<HostTransport> around(HostCommunicator part) const override {
+    return std::make_shared<LinkedTransport>(std::move(part), link_);
+  }
+
+  std::shared_ptr<Link> link_;
+};
+
+} // namespace detail
+
+/// @brief The communicator behind a link of a set latency and bandwidth: each call ends when a link would
+/// have carried it.
+///
+/// A call occupies the rank's link for the time of `link_cost`, from when all of its ranks have come; calls
+/// queue on the link, whatever their group, a send outward and a receive inward alone. Groups that are split
+/// off share the link. Started calls go on while the rank computes. A rank that waits for its link sleeps. A
+/// queue on one rank's link holds up its peers through what it does next, not in the same call.
+/// @throws as the communicator does; DeadlineExceeded where the link alone takes longer than the deadline.
+[[nodiscard]] inline HostCommunicator slow_link(HostCommunicator communicator, const LinkOptions& options) {
+  if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
+    throw InvalidArgument(
+        "slow_link: latency and bandwidth must not be negative (0 stands for no latency, and for no limit of the bandwidth)");
+  return HostCommunicator(std::make_shared<detail::LinkedTransport>(std::move(communicator),
+                                                                    std::make_shared<detail::Link>(options)));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief How one thread rank moves and combines data while all ranks' buffers are open to it.
+
+#include <shardwright/comm/copy_kernels.hpp>
+#include <shardwright/comm/reduce.hpp>
+#include <shardwright/comm/threads/group.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The ranks' parts in the exchange of data between the two meetings of a collective; any thread may do any
+/// rank's part, once.
+///
+/// Pull: a rank reads from all and writes its own output. Push: a rank combines or holds one slice and writes
+/// it into every output, which is safe in place, because nobody else touches that slice. Both add in the same
+/// order.
+class ThreadExchange {
+public:
+  explicit ThreadExchange(int ranks)
+      : ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
+        outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)) {}
+
+  /// Takes the memory that a part of this call needs, so that a steady sequence of calls allocates nothing on
+  /// whichever thread does the parts.
+  void prepare(const CollectiveCall& call) {
+    if (reduces(call.operation))
+      reduction_.begin(call.element, call.reduce_op, call.order);
+  }
+
+  /// Does the part of `rank`.
+  void run(const ThreadSlot* slots, int rank) {
+    slots_ = slots;
+    rank_ = rank;
+    switch (own().operation) {
+    case Operation::broadcast:
+      broadcast();
+      break;
+    case Operation::all_reduce:
+      all_reduce();
+      break;
+    case Operation::all_gather:
+      all_gather();
+      break;
+    case Operation::reduce_scatter:
+      reduce_scatter();
+      break;
+    case Operation::all_to_all:
+      all_to_all();
+      break;
+    default:
+      break;
+    }
+  }
+
+private:
+  [[nodiscard]] const CollectiveCall& own() const noexcept { return *slots_[rank_].call; }
+  [[nodiscard]] const std::byte* in(int rank) const noexcept {
+    return reinterpret_cast<const std::byte*>(slots_[rank].in.begin);
+  }
+  [[nodiscard]] std::byte* out(int rank) const noexcept {
+    return reinterpret_cast<std::byte*>(slots_[rank].out.begin);
+  }
+  /// Block of a rank's input that goes to this rank; its count is known here, so even blocks need no look at
+  /// its call.
+  [[nodiscard]] StridedBlock sent_by(int rank, std::size_t count) const noexcept {
+    const StridedBlock* const blocks = slots_[rank].in_blocks;
+    return blocks != nullptr ? blocks[rank_] : contiguous_block(index(rank_) * count, count);
+  }
+  /// Block of a rank's output that this rank fills.
+  [[nodiscard]] StridedBlock filled_at(int rank, std::size_t count) const noexcept {
+    const StridedBlock* const blocks = slots_[rank].out_blocks;
+    return blocks != nullptr ? blocks[rank_] : contiguous_block(index(rank_) * count, count);
+  }
+  /// Rank that is `step` after this one: ranks start at different peers, so that they do not all read the
+  /// same one.
+  [[nodiscard]] int after(int step) const noexcept { return (rank_ + step) % ranks_; }
+
+  void broadcast() noexcept {
+    const std::byte* const from = in(own().root);
+    if (out(rank_) != from)
+      copy_run(out(rank_), from, own().count * size_of(own().element), false);
+  }
+
+  void all_reduce() {
+    const std::size_t count = own().count;
+    const std::size_t bytes = count * size_of(own().element);
+    reduction_.begin(own().element, own().reduce_op, own().order);
+    bool shared = false;
+    for (int s = 0; s < ranks_; ++s)
+      shared = shared || in(s) == out(s);
+    const std::size_t line = line_bytes / size_of(own().element);
+    const auto ranks = static_cast<std::size_t>(ranks_);
+    const std::size_t slice = (count + ranks * line - 1) / (ranks * line) * line;
+    const std::size_t begin = std::min(count, slice * static_cast<std::size_t>(rank_));
+    const bool stream = !shared && 2 * ranks * bytes > last_level_cache_bytes();
+    const std::size_t end = std::min(count, begin + slice);
+    for (int s = 0; s < ranks_; ++s) {
+      ins_[index(s)] = in(s) + begin * size_of(own().element);
+      outs_[index(s)] = out(s) + begin * size_of(own().element);
+    }
+    reduction_.run(ins_.data(), outs_.data(), ranks_, end - begin, stream);
+    if (stream)
+      finish_streaming();
+  }
+
+  void reduce_scatter() {
+    reduction_.begin(own().element, own().reduce_op, own().order);
+    const std::size_t bytes = size_of(own().element);
+    for (int s = 0; s < ranks_; ++s)
+      cursors_[index(s)] = Cursor(sent_by(s, own().count));
+    for (std::size_t done = 0; done < own().count;) {
+      std::size_t length = own().count - done;
+      for (const Cursor& cursor : cursors_)
+        length = std::min(length, cursor.left());
+      for (int s = 0; s < ranks_; ++s) {
+        ins_[index(s)] = in(s) + cursors_[index(s)].position() * bytes;
+        cursors_[index(s)].advance(length);
+      }
+      outs_[0] = out(rank_) + done * bytes;
+      reduction_.run(ins_.data(), outs_.data(), 1, length, false);
+      done += length;
+    }
+  }
+
+  void all_gather() {
+    const std::size_t bytes = size_of(own().element);
+    const std::size_t whole = blocks_end(own().out_blocks, own().count, ranks_) * bytes;
+    if (2 * whole * index(ranks_) > last_level_cache_bytes()) {
+      spread(bytes);
+      return;
+    }
+    for (int step = 0; step < ranks_; ++step) {
+      const int peer = after(step);
+      if (peer == rank_ && in_place(own(), rank_))
+        continue;
+      const StridedBlock block = own().out_block(peer);
+      copy_block(out(rank_), block, in(peer), contiguous_block(0, block.count()), bytes, false);
+    }
+  }
+
+  /// Reads the own block once and writes it into every output, past the caches.
+  void spread(std::size_t bytes) {
+    int targets = 0;
+    bool runs = true;
+    for (int s = 0; s < ranks_; ++s) {
+      const StridedBlock block = filled_at(s, own().count);
+      runs = runs && block.contiguous();
+      std::byte* const to = out(s) + block.offset * bytes;
+      if (to != in(rank_))
+        outs_[index(targets++)] = to;
+    }
+    if (runs) {
+      copy_to_all(outs_.data(), targets, in(rank_), own().count * bytes);
+    } else {
+      for (int step = 0; step < ranks_; ++step)
+        copy_block(out(after(step)), filled_at(after(step), own().count), in(rank_),
+                   contiguous_block(0, own().count), bytes, true);
+    }
+    finish_streaming();
+  }
+
+  void all_to_all() noexcept {
+    for (int step = 0; step < ranks_; ++step) {
+      const int peer = after(step);
+      const StridedBlock block = own().out_block(peer);
+      copy_block(out(rank_), block, in(peer), sent_by(peer, block.count()), size_of(own().element), false);
+    }
+  }
+
+  /// A place inside a strided block.
+  class Cursor {
+  public:
+    Cursor() = default;
+    explicit Cursor(const StridedBlock& block) noexcept
+        : row_(block.offset), length_(block.contiguous() ? block.count() : block.row_length),
+          stride_(block.row_stride) {}
+    [[nodiscard]] std::size_t left() const noexcept { return length_ - column_; }
+    [[nodiscard]] std::size_t position() const noexcept { return row_ + column_; }
+    void advance(std::size_t length) noexcept {
+      column_ += length;
+      if (column_ < length_)
+        return;
+      column_ = 0;
+      row_ += stride_;
+    }
+
+  private:
+    std::size_t row_ = 0;
+    std::size_t length_ = 0;
+    std::size_t stride_ = 0;
+    std::size_t column_ = 0;
+  };
+
+  static constexpr std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
+
+  int rank_ = 0;
+  int ranks_;
+  const ThreadSlot* slots_ = nullptr;
+  NestedReduction reduction_;
+  std::vector<const void*> ins_;
+  std::vector<void*> outs_;
+  std::vector<Cursor> cursors_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Messages between thread ranks: whoever comes second copies straight from buffer to buffer.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/fingerprint.hpp>
+#include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/threads/wait_point.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// One side of a message: a send or a receive that has been posted.
+struct ThreadMessage {
+  enum class State : std::uint8_t { posted, taken, done, mismatched };
+  CollectiveCall call{};
+  int rank = 0; ///< Of the side that posts, in its group; the peer is `call.root`.
+  std::uint64_t sequence = 0;
+  FlightRecorder::Ticket ticket = 0;
+  std::string mismatch; ///< Set before the state says so.
+  std::atomic<State> state{State::posted};
+  ThreadMessage* next = nullptr; ///< In its queue.
+
+  [[nodiscard]] bool over() const noexcept {
+    const State now = state.load(std::memory_order_seq_cst);
+    return now == State::done || now == State::mismatched;
+  }
+};
+
+/// Carries a message on the thread of the side that came second.
+struct CopyCarrier {
+  void operator()(const ThreadMessage& send, const ThreadMessage& receive) const {
+    for (CallTimes* times : {send.call.times, receive.call.times})
+      if (times != nullptr)
+        times->begin();
+    if (send.call.count > 0)
+      std::memcpy(receive.call.out, send.call.in, send.call.count * size_of(send.call.element));
+    for (CallTimes* times : {send.call.times, receive.call.times})
+      if (times != nullptr)
+        times->end();
+  }
+};
+
+/// Posted messages of a group that have not met their other side yet. `Carrier` moves the data of a pair; it
+/// does not throw.
+template <class Carrier>
+class BasicThreadMailbox {
+public:
+  explicit BasicThreadMailbox(int ranks, Carrier carrier = {})
+      : ranks_(static_cast<std::size_t>(ranks)), carrier_(std::move(carrier)), waiting_(2 * ranks_ * ranks_),
+        points_(ranks_) {}
+
+  /// Matches a message with the oldest one of the other side under the same tag, and copies; else keeps it.
+  void post(ThreadMessage& message) {
+    ThreadMessage* other = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      other = take(message);
+      if (other == nullptr) {
+        ThreadMessage** end = &queue(message, message.call.operation);
+        while (*end != nullptr)
+          end = &(*end)->next;
+        message.next = nullptr;
+        *end = &message;
+        return;
+      }
+      other->state.store(ThreadMessage::State::taken, std::memory_order_seq_cst);
+    }
+    ThreadMessage& send = message.call.operation == Operation::send ? message : *other;
+    ThreadMessage& receive = message.call.operation == Operation::send ? *other : message;
+    deliver(send, receive);
+  }
+
+  /// Removes a message that nobody has taken; false if its other side is at work on it.
+  [[nodiscard]] bool withdraw(ThreadMessage& message) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (ThreadMessage** at = &queue(message, message.call.operation); *at != nullptr; at = &(*at)->next)
+      if (*at == &message) {
+        *at = message.next;
+        return true;
+      }
+    return false;
+  }
+
+  /// Where a rank waits for its messages.
+  [[nodiscard]] WaitPoint& point(int rank) noexcept { return points_[static_cast<std::size_t>(rank)].point; }
+
+  void wake() noexcept {
+    for (Point& each : points_)
+      each.point.notify();
+  }
+
+  /// Tags that the other side offers, for the report on a message that found no match.
+  [[nodiscard]] std::string offered(const ThreadMessage& message) {
+    const std::lock_guard lock(mutex_);
+    std::string out;
+    for (const ThreadMessage* at = queue(message, opposite(message)); at != nullptr; at = at->next)
+      out += (out.empty() ? "" : "; ") + describe(at->call, at->sequence);
+    return out;
+  }
+
+private:
+  struct alignas(128) Point {
+    WaitPoint point;
+  };
+
+  [[nodiscard]] static Operation opposite(const ThreadMessage& message) noexcept {
+    return message.call.operation == Operation::send ? Operation::receive : Operation::send;
+  }
+
+  /// The queue of one operation on the channel of a message.
+  [[nodiscard]] ThreadMessage*& queue(const ThreadMessage& message, Operation operation) noexcept {
+    const bool sends = message.call.operation == Operation::send;
+    const auto from = static_cast<std::size_t>(sends ? message.rank : message.call.root);
+    const auto to = static_cast<std::size_t>(sends ? message.call.root : message.rank);
+    return waiting_[(from * ranks_ + to) * 2 + (operation == Operation::send ? 0 : 1)];
+  }
+
+  [[nodiscard]] ThreadMessage* take(const ThreadMessage& message) noexcept {
+    for (ThreadMessage** at = &queue(message, opposite(message)); *at != nullptr; at = &(*at)->next)
+      if ((*at)->call.tag == message.call.tag) {
+        ThreadMessage* found = *at;
+        *at = found->next;
+        return found;
+      }
+    return nullptr;
+  }
+
+  void deliver(ThreadMessage& send, ThreadMessage& receive) {
+    // Nothing of a message may be touched after its state is set: its owner may reuse it from then on.
+    const int from = send.rank;
+    const int to = receive.rank;
+    auto state = ThreadMessage::State::done;
+    if (send.call.element != receive.call.element || send.call.count != receive.call.count) {
+      state = ThreadMessage::State::mismatched;
+      const std::string both =
+          std::string("both sides of a message must agree on ") +
+          (send.call.element != receive.call.element ? "the element type" : "the count") + ", but rank " +
+          std::to_string(from) + " issued " + describe(send.call, send.sequence) + " and rank " +
+          std::to_string(to) + " issued " + describe(receive.call, receive.sequence) + " (make them equal)";
+      send.mismatch = both;
+      receive.mismatch = both;
+    } else {
+      carrier_(send, receive);
+    }
+    receive.state.store(state, std::memory_order_seq_cst);
+    send.state.store(state, std::memory_order_seq_cst);
+    point(from).notify();
+    point(to).notify();
+  }
+
+  const std::size_t ranks_;
+  Carrier carrier_;
+  std::mutex mutex_;
+  std::vector<ThreadMessage*> waiting_;
+  std::vector<Point> points_;
+};
+using ThreadMailbox = BasicThreadMailbox<CopyCarrier>;
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The CUDA runtime as the peer transport uses it: streams, events, launches, and its errors as typed
+/// ones.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/device/kernels.hpp>
+#include <shardwright/device/runtime.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Throws what the CUDA runtime says where it is not success. `what` is what failed.
+inline void check_cuda(cudaError_t result, const char* what) {
+  if (result != cudaSuccess)
+    throw TransportError(static_cast<int>(result),
+                         std::string("CUDA: ") + what + " failed: " + cudaGetErrorName(result) + ", " +
+                             cudaGetErrorString(result) +
+                             " (an error of an earlier kernel shows here too: run under compute-sanitizer)");
+}
+
+/// Tiles of a block in turn, for as many blocks of threads as there are.
+template <class Kernel>
+__global__ void __launch_bounds__(peer_lanes)
+    run_peer_kernel(const __grid_constant__ Kernel kernel, std::uint64_t tiles, unsigned groups) {
+  const unsigned block = blockIdx.x / groups;
+  for (std::uint64_t tile = blockIdx.x % groups; tile < tiles; tile += groups)
+    kernel(block, tile, threadIdx.x);
+}
+
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
+};
+struct FreeOnDevice {
+  void operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+};
+struct FreeOnHost {
+  void operator()(std::byte* memory) const noexcept { cudaFreeHost(memory); }
+};
+
+} // namespace detail
+
+/// @brief A PeerRuntime on one CUDA device. Streams do not wait for the default one and have the greatest
+/// priority, so that communication gets its place beside a rank's kernels; most events measure no time. A
+/// device has as many queues for streams as CUDA_DEVICE_MAX_CONNECTIONS says, 8 where it does not: more
+/// streams than that give the same results with less overlap. With NCCL, whose kernels wait for one another,
+/// set it to 32.
+///
+/// @throws TransportError with the CUDA error's number, name and text.
+class CudaRuntime {
+public:
+  static constexpr unsigned lanes = detail::peer_lanes;
+
+  /// @brief A stream that belongs to somebody else, or to its copies.
+  class Stream {
+  public:
+    explicit Stream(cudaStream_t stream, std::shared_ptr<const void> owner = {})
+        : stream_(stream), owner_(std::move(owner)) {}
+    [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
+
+  private:
+    cudaStream_t stream_;
+    std::shared_ptr<const void> owner_;
+  };
+  using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, detail::DestroyEvent>;
+  /// @brief Pinned memory of the host and memory of the device.
+  class Table {
+  public:
+    explicit Table(std::size_t bytes) : bytes_(bytes) {
+      void* memory = nullptr;
+      detail::check_cuda(cudaMallocHost(&memory, bytes), "allocating pinned memory");
+      host_.reset(static_cast<std::byte*>(memory));
+      detail::check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
+      device_.reset(static_cast<std::byte*>(memory));
+    }
+    [[nodiscard]] std::byte* host() noexcept { return host_.get(); }
+    [[nodiscard]] const std::byte* device() const noexcept { return device_.get(); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+  private:
+    friend CudaRuntime;
+    std::size_t bytes_;
+    std::unique_ptr<std::byte, detail::FreeOnHost> host_;
+    std::unique_ptr<std::byte, detail::FreeOnDevice> device_;
+  };
+
+  /// @brief Memory of the device alone.
+  class Memory {
+  public:
+    explicit Memory(std::size_t bytes) : bytes_(bytes) {
+      void* memory = nullptr;
+      detail::check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
+      data_.reset(static_cast<std::byte*>(memory));
+    }
+    [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+  private:
+    std::size_t bytes_;
+    std::unique_ptr<std::byte, detail::FreeOnDevice> data_;
+  };
+
+  explicit CudaRuntime(int device) : device_(device) {
+    detail::check_cuda(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device),
+                       "asking for the number of multiprocessors");
+  }
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+
+  [[nodiscard]] bool reach(int other) const {
+    int can = 0;
+    detail::check_cuda(cudaDeviceCanAccessPeer(&can, device_, other), "asking for peer access");
+    if (can == 0)
+      return false;
+    use_device();
+    const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);
+    if (result == cudaErrorPeerAccessAlreadyEnabled)
+      cudaGetLastError(); // not an error, but kept as the last one
+    else
+      detail::check_cuda(result, "giving peer access");
+    int pools = 0;
+    detail::check_cuda(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, other),
+                       "asking for memory pools");
+    if (pools == 0)
+      return true;
+    // What cudaMallocAsync gives has access rights of its own.
+    cudaMemPool_t pool = nullptr;
+    detail::check_cuda(cudaDeviceGetMemPool(&pool, other), "asking for the memory pool");
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = device_;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    detail::check_cuda(cudaMemPoolSetAccess(pool, &access, 1), "giving access to a memory pool");
+    return true;
+  }
+
+  [[nodiscard]] Stream make_stream() {
+    use_device();
+    int least = 0;
+    int greatest = 0;
+    detail::check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities");
+    cudaStream_t stream = nullptr;
+    detail::check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+                       "creating a stream");
+    return Stream(stream,
+                  std::shared_ptr<const void>(stream, [](cudaStream_t own) { cudaStreamDestroy(own); }));
+  }
+  [[nodiscard]] Event make_event() { return make_event(cudaEventDisableTiming); }
+  [[nodiscard]] Event make_timed_event() { return make_event(cudaEventDefault); }
+  [[nodiscard]] double seconds(Event& from, Event& to) {
+    float milliseconds = 0;
+    detail::check_cuda(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "reading a time");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+  [[nodiscard]] Table make_table(std::size_t bytes) {
+    use_device();
+    return Table(bytes);
+  }
+
+  [[nodiscard]] Memory make_memory(std::size_t bytes) {
+    use_device();
+    return Memory(bytes);
+  }
+
+  void upload(Stream& stream, Table& table, std::size_t bytes) {
+    detail::check_cuda(
+        cudaMemcpyAsync(table.device_.get(), table.host(), bytes, cudaMemcpyHostToDevice, stream.get()),
+        "copying a work list");
+  }
+  void record(Event& event, Stream& stream) {
+    detail::check_cuda(cudaEventRecord(event.get(), stream.get()), "recording an event");
+  }
+  void wait(Stream& stream, Event& event) {
+    detail::check_cuda(cudaStreamWaitEvent(stream.get(), event.get(), 0), "putting a stream behind an event");
+  }
+  [[nodiscard]] bool done(Event& event) {
+    const cudaError_t result = cudaEventQuery(event.get());
+    if (result == cudaErrorNotReady) {
+      cudaGetLastError(); // not an error, but kept as the last one
+      return false;
+    }
+    detail::check_cuda(result, "work on the device");
+    return true;
+  }
+  void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+    detail::check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get()),
+                       "copying a message");
+  }
+  template <class Kernel>
+  void launch(Stream& stream, const Kernel& kernel, unsigned blocks, std::uint64_t tiles) {
+    static_assert(sizeof(Kernel) <= 4000, "peer kernels: the arguments must fit into those of any card");
+    use_device();
+    // Enough to fill the card twice over, so that blocks of threads that end early leave no gap.
+    const auto most = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(processors_) * 16 / blocks);
+    auto groups = static_cast<unsigned>(std::min(tiles, most));
+    Kernel copy = kernel;
+    void* arguments[] = {&copy, &tiles, &groups};
+    detail::check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(&detail::run_peer_kernel<Kernel>),
+                                        dim3(groups * blocks), dim3(lanes), arguments, 0, stream.get()),
+                       "launching a collective");
+  }
+  void call(Stream& stream, void (*function)(void*), void* of) {
+    use_device();
+    detail::check_cuda(cudaLaunchHostFunc(stream.get(), function, of), "noting a time");
+  }
+
+  /// @brief Makes the device the calling thread's, which starts on device 0.
+  void use_device() const { detail::check_cuda(cudaSetDevice(device_), "choosing the device"); }
+
+private:
+  [[nodiscard]] Event make_event(unsigned flags) {
+    use_device();
+    cudaEvent_t event = nullptr;
+    detail::check_cuda(cudaEventCreateWithFlags(&event, flags), "creating an event");
+    return Event(event);
+  }
+
+  int device_;
+  int processors_ = 1;
+};
+
+static_assert(PeerRuntime<CudaRuntime>);
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Strided blocks of device memory to and from one packed run, and memory that is kept for them.
+
+#include <shardwright/core/strided_block.hpp>
+#include <shardwright/device/kernels.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Whether every block is one run.
+[[nodiscard]] inline bool all_contiguous(std::span<const StridedBlock> blocks) noexcept {
+  return std::all_of(blocks.begin(), blocks.end(), [](const auto& block) { return block.contiguous(); });
+}
+
+/// Copies blocks between their places in a strided buffer and one packed run, in their order: one launch for
+/// each 53 blocks, as wide as they are aligned.
+template <class Runtime>
+class BlockCopies {
+public:
+  BlockCopies(Runtime& runtime, typename Runtime::Stream& stream) : runtime_(runtime), stream_(stream) {}
+
+  void pack(const void* strided, void* packed, std::span<const StridedBlock> blocks,
+            std::size_t element_bytes) {
+    copy(const_cast<void*>(strided), packed, blocks, element_bytes, true);
+  }
+  void unpack(const void* packed, void* strided, std::span<const StridedBlock> blocks,
+              std::size_t element_bytes) {
+    copy(strided, const_cast<void*>(packed), blocks, element_bytes, false);
+  }
+
+private:
+  static constexpr unsigned entries_per_block = 3;
+  static constexpr unsigned most_blocks = PeerWork::inline_entries / entries_per_block;
+
+  void copy(void* strided, void* packed, std::span<const StridedBlock> blocks, std::size_t element_bytes,
+            bool packs) {
+    std::uint64_t bits = reinterpret_cast<std::uintptr_t>(strided) | reinterpret_cast<std::uintptr_t>(packed);
+    for (const StridedBlock& block : blocks)
+      if (block.count() > 0)
+        bits |= element_bytes * (block.offset | block.row_length | (block.rows > 1 ? block.row_stride : 0));
+    if (bits % 16 == 0)
+      by_vectors<16>(strided, packed, blocks, element_bytes, packs);
+    else if (bits % 8 == 0)
+      by_vectors<8>(strided, packed, blocks, element_bytes, packs);
+    else if (bits % 4 == 0)
+      by_vectors<4>(strided, packed, blocks, element_bytes, packs);
+    else if (bits % 2 == 0)
+      by_vectors<2>(strided, packed, blocks, element_bytes, packs);
+    else
+      by_vectors<1>(strided, packed, blocks, element_bytes, packs);
+  }
+
+  template <unsigned vector_bytes>
+  void by_vectors(void* strided, void* packed, std::span<const StridedBlock> blocks,
+                  std::size_t element_bytes, bool packs) {
+    using Kernel = PeerCopyKernel<vector_bytes>;
+    constexpr std::uint64_t tile_bytes = std::uint64_t{Kernel::unroll} * peer_lanes * vector_bytes;
+    Kernel kernel{};
+    kernel.work.ins = 1;
+    kernel.work.outs = 1;
+    std::uint64_t tiles = 0;
+    const auto flush = [&] {
+      if (kernel.work.blocks > 0)
+        runtime_.launch(stream_, kernel, kernel.work.blocks, tiles);
+      kernel.work.blocks = 0;
+      tiles = 0;
+    };
+    auto* run = static_cast<std::byte*>(packed);
+    for (const StridedBlock& block : blocks) {
+      const std::uint64_t bytes = block.count() * element_bytes;
+      if (bytes == 0)
+        continue;
+      if (kernel.work.blocks == most_blocks)
+        flush();
+      PeerEntry* const entry = kernel.work.entries + std::size_t{kernel.work.blocks++} * entries_per_block;
+      entry[0].row_length = bytes;
+      PeerEntry& place = entry[packs ? 1 : 2];
+      place.data = static_cast<std::byte*>(strided) + block.offset * element_bytes;
+      if (!block.contiguous()) {
+        place.row_length = block.row_length * element_bytes / vector_bytes;
+        place.row_stride = block.row_stride * element_bytes / vector_bytes;
+      }
+      entry[packs ? 2 : 1].data = run;
+      run += bytes;
+      tiles = std::max(tiles, (bytes + tile_bytes - 1) / tile_bytes);
+    }
+    flush();
+  }
+
+  Runtime& runtime_;
+  typename Runtime::Stream& stream_;
+};
+
+/// Device memory that grows when more is asked for and is kept otherwise. Memory that was handed out stays
+/// until the end, because kernels may be under way on it.
+template <class Runtime>
+class DeviceScratch {
+public:
+  explicit DeviceScratch(Runtime& runtime) : runtime_(runtime) {}
+
+  [[nodiscard]] std::byte* of(std::size_t bytes) {
+    if (kept_.empty() || kept_.back().bytes() < bytes) {
+      const std::size_t half_more = kept_.empty() ? 0 : kept_.back().bytes() + kept_.back().bytes() / 2;
+      kept_.push_back(runtime_.make_memory(std::max({bytes, half_more, std::size_t{256}})));
+    }
+    return kept_.back().data();
+  }
+
+private:
+  Runtime& runtime_;
+  std::vector<typename Runtime::Memory> kept_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Messages of one direction between two ranks over NCCL, matched by tag.
+///
+/// NCCL has no tags, and a send holds up what follows on its communicator until its receive has come. So each
+/// direction of a pair has a communicator and a stream of its own, made at the first message, and every send
+/// tells its tag to the receiver over the host group. NCCL's receives follow the order of the sends: a
+/// message that nobody has asked for yet, but that stands before one that somebody has, goes to memory of the
+/// lane and is copied when its receive comes.
+
+#include <shardwright/comm/call_marks.hpp>
+#include <shardwright/device/nccl/member.hpp>
+#include <shardwright/device/nccl/work.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// One direction between this rank and a peer.
+template <class Api, class Runtime>
+class NcclLane {
+public:
+  using Member = NcclMember<Api>;
+  using Work = NcclWork<Runtime>;
+
+  NcclLane(Member& member, Runtime& runtime, int peer, bool sends)
+      : member_(member), runtime_(runtime), peer_(peer), sends_(sends), channel_(member.new_channel()),
+        stream_(runtime.make_stream()) {}
+
+  [[nodiscard]] bool is(int peer, bool sends) const noexcept { return peer == peer_ && sends == sends_; }
+  [[nodiscard]] NcclChannel<Api>& channel() noexcept { return *channel_; }
+  [[nodiscard]] NcclWatch<Runtime>& watch() noexcept { return watch_; }
+  /// The message that NCCL is putting on the stream, or null.
+  [[nodiscard]] Work* issuing() const noexcept {
+    return queue_.empty() || !queue_.front().issued ? nullptr : queue_.front().work;
+  }
+
+  /// Takes a message in, whose ready event is recorded.
+  void post(Work& work) {
+    if (sends_)
+      announce(work);
+    else
+      unmatched_.push_back(&work);
+  }
+
+  /// Whether the other side has taken a send, so that it may end.
+  [[nodiscard]] bool taken(const Work& work) const {
+    for (std::size_t i = announcements_.size(); i-- > 0;) // the newest: records of calls are used again
+      if (announcements_[i]->work == &work)
+        return announcements_[i]->sent.ready();
+    return true;
+  }
+
+  /// Moves as far as it goes without a wait.
+  void progress() {
+    if (sends_)
+      reap();
+    else
+      read_headers();
+    while (!queue_.empty() && advance(queue_.front()))
+      queue_.erase(queue_.begin());
+  }
+
+  /// " (the other side has sent under tags 3, 4)" for a receive that comes to nothing.
+  [[nodiscard]] std::string offered() const {
+    std::string out;
+    for (const auto& one : diverted_)
+      if (!one->claimed)
+        out += (out.empty() ? "the other side has sent under tag " : ", ") + std::to_string(one->header.tag);
+    return out;
+  }
+
+private:
+  /// What a send tells the receiver.
+  struct Header {
+    std::uint64_t count = 0;
+    std::int32_t tag = 0;
+    ElementType element = ElementType::uint8;
+    typename Api::UniqueId id{}; ///< Of the lane's communicator.
+  };
+  struct Announcement {
+    Header header;
+    Pending sent;
+    const Work* work = nullptr;
+  };
+  /// The way of such a message into memory, watched like a call. Used again.
+  struct Arrival {
+    Arrival(NcclWorkOwner<Runtime>& owner, Runtime& runtime) : work(owner, runtime) {}
+    Work work;
+    bool taken = false;
+  };
+  /// A message that came before its receive.
+  struct Diverted {
+    Header header;
+    typename Runtime::Memory memory;
+    Arrival* arrival;
+    bool claimed = false;
+  };
+  /// A turn on the stream: a message out of a buffer, or into a buffer or the lane's memory; or the copy from
+  /// there.
+  struct Turn {
+    Work* work = nullptr;
+    Diverted* diverted = nullptr; ///< What is copied.
+    bool issued = false;
+  };
+
+  static constexpr int host_tag = 0;
+
+  void announce(Work& work) {
+    if (!begun_) {
+      member_.check(member_.api().unique_id(id_), *channel_, "ncclGetUniqueId", work.call, work.sequence);
+      open(id_, work.call, work.sequence);
+    }
+    std::unique_ptr<Announcement> note;
+    if (spare_.empty()) {
+      note = std::make_unique<Announcement>();
+      spare_.reserve(announcements_.size() + 1);
+    } else {
+      note = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    note->header = {work.call.count, work.call.tag, work.call.element, id_};
+    note->work = &work;
+    note->sent = member_.guarded([&] {
+      return member_.host().send_async(bytes_of(std::as_const(note->header)), peer_, host_tag,
+                                       work.call.where);
+    });
+    announcements_.push_back(std::move(note));
+    queue_.push_back({&work, nullptr, false});
+  }
+
+  /// Announcements that have been taken are used again.
+  void reap() {
+    while (!announcements_.empty() && announcements_.front()->sent.ready()) {
+      member_.guarded([&] { announcements_.front()->sent.wait(); });
+      announcements_.front()->work = nullptr;
+      spare_.push_back(std::move(announcements_.front()));
+      announcements_.erase(announcements_.begin());
+    }
+  }
+
+  void read_headers() {
+    claim_diverted();
+    while (!unmatched_.empty()) {
+      const CollectiveCall& first = unmatched_.front()->call;
+      if (!reading_)
+        pending_header_ = member_.guarded(
+            [&] { return member_.host().receive_async(bytes_of(header_), peer_, host_tag, first.where); });
+      reading_ = true;
+      if (!pending_header_.ready())
+        return;
+      reading_ = false;
+      member_.guarded([&] { pending_header_.wait(); });
+      if (!begun_)
+        open(header_.id, first, unmatched_.front()->sequence);
+      match();
+    }
+  }
+
+  /// Gives messages that came early to the receives that ask for them now.
+  void claim_diverted() {
+    for (auto& one : diverted_) {
+      if (one->claimed)
+        continue;
+      if (Work* const work = take_unmatched(one->header); work != nullptr) {
+        one->claimed = true;
+        queue_.push_back({work, one.get(), false});
+      }
+    }
+  }
+
+  void match() {
+    if (Work* const work = take_unmatched(header_); work != nullptr) {
+      queue_.push_back({work, nullptr, false});
+      return;
+    }
+    auto memory = memory_of(bytes_in(header_));
+    Arrival& arrival = arrival_of(*unmatched_.front(), memory.data());
+    diverted_.push_back(std::make_unique<Diverted>(Diverted{header_, std::move(memory), &arrival, false}));
+    queue_.push_back({&arrival.work, nullptr, false});
+  }
+
+  /// A record for the message that has come, in place of that which `asked` waits for.
+  [[nodiscard]] Arrival& arrival_of(const Work& asked, void* memory) {
+    auto known = std::find_if(arrivals_.begin(), arrivals_.end(),
+                              [](const auto& each) { return !each->taken && !each->work.watched; });
+    if (known == arrivals_.end())
+      known = arrivals_.insert(known, std::make_unique<Arrival>(asked.owner, runtime_));
+    CollectiveCall call = asked.call;
+    call.out = memory;
+    call.times = nullptr;
+    call.tag = header_.tag;
+    call.count = header_.count;
+    call.element = header_.element;
+    (*known)->work.keep(call, asked.sequence);
+    (*known)->taken = true;
+    return **known;
+  }
+
+  /// The first receive of the header's tag, or null. @throws CollectiveMismatch.
+  [[nodiscard]] Work* take_unmatched(const Header& header) {
+    for (std::size_t i = 0; i < unmatched_.size(); ++i) {
+      Work* const work = unmatched_[i];
+      if (work->call.tag != header.tag)
+        continue;
+      if (work->call.count != header.count || work->call.element != header.element) {
+        const std::string sentence =
+            describe(work->call, work->sequence) + " on group " + member_.name() +
+            " must receive what was sent, but the send has " + std::to_string(header.count) + " " +
+            std::string(name_of(header.element)) + " (give both sides the same elements)";
+        member_.end(sentence, true);
+        throw CollectiveMismatch("receive: " + sentence, member_.context(work->call, work->sequence));
+      }
+      unmatched_.erase(unmatched_.begin() + static_cast<std::ptrdiff_t>(i));
+      return work;
+    }
+    return nullptr;
+  }
+
+  void open(const typename Api::UniqueId& id, const CollectiveCall& call, std::uint64_t sequence) {
+    begun_ = true;
+    if constexpr (requires { runtime_.use_device(); })
+      runtime_.use_device(); // NCCL takes the current one
+    std::string name = member_.name() + " " + std::to_string(member_.rank()) + (sends_ ? " to " : " from ") +
+                       std::to_string(peer_);
+    member_.check(channel_->open(id, 2, sends_ ? 0 : 1, std::move(name)), *channel_, "ncclCommInitRankConfig",
+                  call, sequence);
+  }
+
+  /// @return whether the turn is over.
+  [[nodiscard]] bool advance(Turn& turn) {
+    Work& work = *turn.work;
+    const CollectiveCall& call = work.call;
+    const char* const what = sends_ ? "ncclSend" : "ncclRecv";
+    const bool copies = turn.diverted != nullptr;
+    if (!copies) {
+      const NcclResult state = channel_->state();
+      member_.check(state, *channel_, what, call, work.sequence);
+      if (state == NcclResult::in_progress)
+        return false;
+    }
+    if (!turn.issued) {
+      runtime_.wait(stream_, work.ready_event);
+      note_begin(runtime_, stream_, call.times);
+    }
+    if (copies) {
+      if (call.count > 0)
+        runtime_.copy(stream_, call.out, turn.diverted->memory.data(), bytes_in(turn.diverted->header));
+      drop(*turn.diverted); // what uses the memory next is behind the copy on this stream
+    } else if (!turn.issued) {
+      turn.issued = true;
+      work.begun = std::chrono::steady_clock::now();
+      const NcclResult result = issue(call);
+      member_.check(result, *channel_, what, call, work.sequence);
+      if (result == NcclResult::in_progress)
+        return false;
+    }
+    note_end(runtime_, stream_, call.times);
+    runtime_.record(work.done_event, stream_);
+    work.stage = Work::Stage::enqueued;
+    watch_.add(work);
+    return true;
+  }
+
+  [[nodiscard]] NcclResult issue(const CollectiveCall& call) {
+    if (call.count == 0)
+      return NcclResult::success;
+    Api& api = member_.api();
+    auto&& stream = native_stream(stream_);
+    return channel_->issue([&](typename Api::Communicator comm) {
+      return sends_ ? api.send(call.in, call.count, call.element, 1, comm, stream)
+                    : api.receive(call.out, call.count, call.element, 0, comm, stream);
+    });
+  }
+
+  [[nodiscard]] typename Runtime::Memory memory_of(std::size_t bytes) {
+    for (std::size_t i = 0; i < free_memory_.size(); ++i)
+      if (free_memory_[i].bytes() >= bytes) {
+        typename Runtime::Memory out = std::move(free_memory_[i]);
+        free_memory_.erase(free_memory_.begin() + static_cast<std::ptrdiff_t>(i));
+        return out;
+      }
+    return runtime_.make_memory(bytes == 0 ? 1 : bytes);
+  }
+  void drop(Diverted& gone) {
+    gone.arrival->taken = false;
+    free_memory_.push_back(std::move(gone.memory));
+    std::erase_if(diverted_, [&](const auto& one) { return one.get() == &gone; });
+  }
+
+  [[nodiscard]] static std::size_t bytes_in(const Header& header) {
+    return static_cast<std::size_t>(header.count) * size_of(header.element);
+  }
+  [[nodiscard]] static std::span<std::byte> bytes_of(Header& header) {
+    return {reinterpret_cast<std::byte*>(&header), sizeof header};
+  }
+  [[nodiscard]] static std::span<const std::byte> bytes_of(const Header& header) {
+    return {reinterpret_cast<const std::byte*>(&header), sizeof header};
+  }
+
+  Member& member_;
+  Runtime& runtime_;
+  int peer_;
+  bool sends_;
+  std::unique_ptr<NcclChannel<Api>> channel_;
+  typename Runtime::Stream stream_;
+  typename Api::UniqueId id_{};
+  bool begun_ = false;
+  std::vector<Turn> queue_;
+  NcclWatch<Runtime> watch_;
+  std::vector<std::unique_ptr<Announcement>> announcements_;
+  std::vector<std::unique_ptr<Announcement>> spare_;
+  std::vector<Work*> unmatched_;
+  Header header_{};
+  Pending pending_header_;
+  bool reading_ = false;
+  std::vector<std::unique_ptr<Diverted>> diverted_;
+  std::vector<std::unique_ptr<Arrival>> arrivals_;
+  std::vector<typename Runtime::Memory> free_memory_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

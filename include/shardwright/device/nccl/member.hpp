@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One rank of an NCCL group beside its data: the host group by which the ranks know of one another,
+/// the waits with their deadline, and the end of the group with its typed errors.
+
+#include <shardwright/comm/fingerprint.hpp>
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/threads/world.hpp>
+#include <shardwright/comm/validate.hpp>
+#include <shardwright/comm/waiting.hpp>
+#include <shardwright/device/driven_transports.hpp>
+#include <shardwright/device/nccl/channel.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief How NcclCommunicator checks; equal on all ranks.
+struct NcclOptions {
+  /// Whether the ranks compare the fingerprints of their collectives, over the host group, before they are
+  /// enqueued. This costs one small all-gather between hosts for each call (a few microseconds for thread
+  /// ranks, some ten for MPI) and makes the hosts keep step; without it a mismatch ends at the deadline.
+#if defined(NDEBUG)
+  bool check = false;
+#else
+  bool check = true;
+#endif
+};
+
+namespace detail {
+
+template <class Api>
+class NcclMember {
+public:
+  NcclMember(Api api, HostCommunicator host, NcclOptions options)
+      : api_(std::move(api)), host_(std::move(host)), options_(options),
+        siblings_(NcclSiblings<Api>::of_this_rank()), driven_(DrivenTransports::of_this_rank()),
+        name_(host_.name()) {}
+
+  /// What must happen to a call before it is on its stream, for late().
+  static constexpr const char* to_be_issued = "be issued by all its ranks";
+
+  [[nodiscard]] int rank() const { return host_.rank(); }
+  [[nodiscard]] int size() const { return host_.size(); }
+  [[nodiscard]] int world_rank(int rank) const { return host_.world_rank(rank); }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const { return host_.deadline(); }
+  [[nodiscard]] const NcclOptions& options() const noexcept { return options_; }
+  [[nodiscard]] HostCommunicator& host() noexcept { return host_; }
+  [[nodiscard]] Api& api() noexcept { return api_; }
+  [[nodiscard]] std::unique_ptr<NcclChannel<Api>> new_channel() {
+    return std::make_unique<NcclChannel<Api>>(api_, siblings_);
+  }
+  [[nodiscard]] DrivenTransports& driven() noexcept { return *driven_; }
+  [[nodiscard]] bool ended() const noexcept { return !failure_.empty(); }
+
+  [[nodiscard]] ErrorContext context(const CollectiveCall& call, std::uint64_t sequence) const {
+    return {world_rank(rank()), name_, std::string(name_of(call.operation)), sequence, {}, call.where};
+  }
+
+  /// Collective. Two ranks on one GPU would wait for each other for ever, and NCCL refuses them in words of
+  /// its own. @throws ConfigurationMismatch, which names them.
+  void require_own_devices(const CollectiveCall& forming) {
+    using Device = typename Api::Device;
+    const Device own = api_.device();
+    std::vector<unsigned char> all(own.size() * static_cast<std::size_t>(size()));
+    guarded([&] { host_.all_gather(own, all, forming.where); });
+    const auto device = [&](int rank) {
+      return std::span(all).subspan(own.size() * static_cast<std::size_t>(rank), own.size());
+    };
+    for (int a = 0; a < size(); ++a)
+      for (int b = a + 1; b < size(); ++b)
+        if (std::equal(device(a).begin(), device(a).end(), device(b).begin()))
+          throw ConfigurationMismatch(
+              "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
+                  std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
+                  " share one (start at most as many processes as there are GPUs and let each see another one by CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
+              context(forming, 0));
+  }
+
+  /// The checks before a call is taken in. @throws LifecycleError after the group's end; the host group's
+  /// error if that has ended; InvalidArgument.
+  void admit(const CollectiveCall& call, std::uint64_t sequence) {
+    require_open(call, sequence);
+    look(call);
+    validate(call, *this, sequence);
+  }
+
+  /// @throws LifecycleError after the group's end.
+  void require_open(const CollectiveCall& call, std::uint64_t sequence) const {
+    if (ended())
+      throw LifecycleError(
+          std::string(name_of(call.operation)) +
+              ": a communicator must not be used after it has failed (end the program, or launch a new world); it failed because " +
+              failure_,
+          context(call, sequence));
+  }
+
+  /// Learns of the end of other ranks through the host group. @throws its error.
+  void look(const CollectiveCall& call) {
+    guarded([&] { host_.require_alive(call); });
+  }
+
+  /// Learns of the end of other ranks, for a call that waits since a time. One that leaves in order has done
+  /// its part before, which may still be on its way here: the call gets some time from then on.
+  void look_patiently(const CollectiveCall& call, std::chrono::steady_clock::time_point since) {
+    guarded([&] {
+      try {
+        host_.require_alive(call);
+      } catch (const Error&) {
+        const auto now = std::chrono::steady_clock::now();
+        if (!left_)
+          left_ = now;
+        if (world_has_ended() ||
+            now - std::max(*left_, since) > std::min<std::chrono::nanoseconds>(deadline() / 2, grace))
+          throw;
+      }
+    });
+  }
+
+  /// Runs a step that may throw: the group has ended for this rank if it does.
+  template <class Step>
+  decltype(auto) guarded(Step&& step) {
+    try {
+      return step();
+    } catch (const InvalidArgument&) {
+      throw;
+    } catch (const std::exception& error) {
+      end(error.what(), false);
+      throw;
+    }
+  }
+
+  /// Goes on if a result is no failure; otherwise ends the group. @throws the typed error of the result.
+  void check(NcclResult result, const NcclChannel<Api>& channel, const char* what, const CollectiveCall& call,
+             std::uint64_t sequence) {
+    if (!failed(result))
+      return;
+    const std::string text =
+        channel.aborted().empty() ? channel.text(result) : "aborted because " + channel.aborted();
+    end(describe(call, sequence) + ": " + what + " reported \"" + text + "\"", true);
+    throw_nccl(result, what, text, context(call, sequence));
+  }
+
+  /// Polls `done()` until it is true; drives the rank's communicators and looks at the host group meanwhile.
+  /// @throws DeadlineExceeded, whose sentence says that `what` must have happened; whatever `done()`, the
+  /// host group or another communicator throw.
+  template <class Done>
+  void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence) {
+    await(done, what, call, sequence, [] { return std::string(); });
+  }
+  /// The same with a word on what was found instead.
+  template <class Done, class Found>
+  void await(Done&& done, const char* what, const CollectiveCall& call, std::uint64_t sequence,
+             const Found& found) {
+    const auto begin = std::chrono::steady_clock::now();
+    Waiting waiting(deadline() + deadline() / 16); // the host group is late first: it names who is missing
+    while (!done()) {
+      driven_->drive(waiting.slow());
+      waiting.pause();
+      if (waiting.slow())
+        look_patiently(call, begin);
+      if (waiting.expired())
+        late(what, call, sequence, found());
+    }
+  }
+
+  /// Ends the group because something has not happened within the deadline.
+  [[noreturn]] void late(const char* what, const CollectiveCall& call, std::uint64_t sequence,
+                         const std::string& found = {}) {
+    std::vector<int> missing;
+    for (int other = 0; other < size(); ++other)
+      if (other != rank() && (!sends_or_receives(call.operation) || other == call.root))
+        missing.push_back(world_rank(other));
+    const std::string sentence =
+        describe(call, sequence) + " on group " + name_ + " must " + what + " within " +
+        time_text(deadline()) + ", but it did not" +
+        (missing.empty() ? std::string() : ": " + words_of(missing) + " may not have come") +
+        (found.empty() ? "" : "; ") + found +
+        " (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)";
+    end(sentence, true);
+    throw DeadlineExceeded(std::move(missing), std::string(name_of(call.operation)) + ": " + sentence,
+                           context(call, sequence));
+  }
+
+  /// Ends the group for this rank: all its kernels leave, and, if `tell`, the other ranks wake.
+  void end(const std::string& why, bool tell) noexcept {
+    if (ended())
+      return;
+    try {
+      failure_ = why.empty() ? "it was aborted" : why;
+      siblings_->abort(api_, failure_);
+      // An exception that is on its way reaches launch(), and is the first cause.
+      if (tell && std::uncaught_exceptions() == 0)
+        host_.abort(failure_);
+    } catch (...) { // the host group has ended already, or there is no memory left for words
+    }
+  }
+
+private:
+  [[nodiscard]] static std::string words_of(const std::vector<int>& ranks) {
+    std::string out = ranks.size() == 1 ? "rank " : "one of ranks ";
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    return out;
+  }
+
+  [[nodiscard]] bool world_has_ended() const {
+    const auto world = host_.thread_world();
+    return world && world->failure();
+  }
+
+  static constexpr std::chrono::seconds grace{5};
+
+  Api api_;
+  HostCommunicator host_;
+  NcclOptions options_;
+  std::shared_ptr<NcclSiblings<Api>> siblings_;
+  std::shared_ptr<DrivenTransports> driven_;
+  std::string name_;
+  std::string failure_;
+  std::optional<std::chrono::steady_clock::time_point> left_; ///< When it was seen that a rank is gone.
+};
+
+} // namespace detail
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The transport over NCCL: forms the communicator, keeps the order of calls, watches over what is on
+/// the streams, and ends in order or at the deadline.
+
+#include <shardwright/comm/call_marks.hpp>
+#include <shardwright/comm/device_communicator.hpp>
+#include <shardwright/device/nccl/agreement.hpp>
+#include <shardwright/device/nccl/collective.hpp>
+#include <shardwright/device/nccl/lane.hpp>
+#include <shardwright/device/nccl/member.hpp>
+#include <shardwright/device/nccl/work.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A group of ranks with a GPU each.
+///
+/// 1. Every communicator of NCCL is non-blocking. Wherever the host waits for the device (for a communicator
+///    to form, for NCCL to enqueue a call, in Pending::wait, for a stream, at the end) it polls NCCL's state
+///    and the host groups of all communicators of its rank until the deadline; then these are aborted, the
+///    host group is told, and a typed error is thrown. No thread watches beside it: each call and each wait
+///    looks at what is on the streams.
+/// 2. A collective is issued when those before it have been; `start` returns before that where it must wait
+///    for other ranks. Packing, NCCL's kernels and unpacking lie on one stream: the rank's for `run`, one of
+///    the communicator for `start`. All ranks issue the same collectives in one order.
+/// 3. Messages have communicators of their own: see NcclLane.
+/// 4. A group that splits off is formed anew over the host group that splits off. ncclCommSplit would need
+///    every rank of the parent inside NCCL, with nothing else under way there, and a rank that does not come
+///    would cost the parent; here it costs a deadline on the host.
+template <class Api, class Runtime>
+class NcclTransport final : public DeviceTransport,
+                            public NcclWorkOwner<Runtime>,
+                            public std::enable_shared_from_this<NcclTransport<Api, Runtime>> {
+public:
+  using Member = NcclMember<Api>;
+  using Work = NcclWork<Runtime>;
+  using Stream = typename Runtime::Stream;
+
+  /// Collective over `host`, whose ranks form a group of this transport's own. @throws ConfigurationMismatch
+  /// if two ranks have one GPU; DeadlineExceeded, PeerFailed, TransportError.
+  NcclTransport(HostCommunicator host, Api api, Runtime runtime, Stream stream, NcclOptions options)
+      : member_(std::move(api), host.split(0, host.rank(), host.name()), options),
+        runtime_(std::move(runtime)), stream_(std::move(stream)), own_stream_(runtime_.make_stream()),
+        channel_(member_.new_channel()), collective_(member_.api(), runtime_, member_.rank(), member_.size()),
+        stream_event_(runtime_.make_event()) {
+    forming_.operation = Operation::split;
+    forming_.where = {};
+    member_.require_own_devices(forming_);
+    form();
+    member_.driven().enter(*this);
+  }
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
+  ~NcclTransport() override {
+    member_.driven().leave(*this);
+    close();
+  }
+
+  [[nodiscard]] int rank() const noexcept override { return member_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return member_.size(); }
+  [[nodiscard]] int world_rank(int rank) const override { return member_.world_rank(rank); }
+  [[nodiscard]] std::string name() const override { return member_.name(); }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const override { return member_.deadline(); }
+
+  void run(const CollectiveCall& call) override {
+    Work& work = take(call);
+    work.on_own_stream = sends_or_receives(call.operation);
+    enqueue(work);
+    wait(work);
+  }
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    Work& work = take(call);
+    enqueue(work);
+    return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), &work));
+  }
+  [[nodiscard]] std::shared_ptr<DeviceTransport> split(int colour, int key, std::string name,
+                                                       SourceLocation where) override {
+    forming_.where = where;
+    member_.admit(forming_, 0);
+    HostCommunicator part =
+        member_.guarded([&] { return member_.host().split(colour, key, std::move(name), where); });
+    if (!part.valid())
+      return nullptr;
+    return std::make_shared<NcclTransport>(std::move(part), member_.api(), runtime_, stream_,
+                                           member_.options());
+  }
+  void abort(const std::string& reason) override { member_.end(reason, true); }
+  void require_alive(const CollectiveCall& call) override {
+    member_.require_open(call, 0);
+    member_.look(call);
+    watch(true);
+  }
+  [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override {
+    return member_.host().thread_world();
+  }
+
+  void await_stream(SourceLocation where) override {
+    CollectiveCall call;
+    call.where = where;
+    member_.require_open(call, 0);
+    runtime_.record(stream_event_, stream_);
+    static_cast<void>(await_device([&] { return runtime_.done(stream_event_); }));
+  }
+  bool drive(bool closely) override {
+    if (member_.ended())
+      return true;
+    progress();
+    watch(closely);
+    return nothing_on_streams();
+  }
+
+  // Of NcclWorkOwner.
+  [[nodiscard]] bool ready(Work& work) override {
+    if (member_.ended())
+      return true; // wait() throws
+    progress();
+    watch(false);
+    return issued(work) && runtime_.done(work.done_event);
+  }
+  void wait(Work& work) override {
+    const Release release(*this, work);
+    member_.require_open(work.call, work.sequence);
+    if (!issued(work))
+      member_.await(
+          [&] {
+            progress();
+            return issued(work);
+          },
+          Member::to_be_issued, work.call, work.sequence, [&] { return found(work); });
+    watch(false);
+    if (work.on_own_stream)
+      runtime_.wait(stream_, work.done_event);
+  }
+  void abandon(Work& work) noexcept override {
+    const Release release(*this, work);
+    if (!member_.ended())
+      member_.end("Pending: a started call must be waited for, but the handle of " +
+                      describe(work.call, work.sequence) + " was dropped (keep it, and call wait() once)",
+                  true);
+  }
+
+private:
+  /// The handle of a call is gone, by return or by exception.
+  class Release {
+  public:
+    Release(NcclTransport& transport, Work& work) : transport_(transport), work_(work) {}
+    ~Release() {
+      work_.held = false;
+      // A queue still names it where another failure has ended the wait.
+      if (work_.stage == Work::Stage::enqueued)
+        transport_.works_.give_back(work_);
+    }
+    Release(const Release&) = delete;
+    Release& operator=(const Release&) = delete;
+
+  private:
+    NcclTransport& transport_;
+    Work& work_;
+  };
+
+  /// Rank 0 makes the identity of the communicator; all join within the deadline.
+  void form() {
+    typename Api::UniqueId id{};
+    NcclResult made = NcclResult::success;
+    if (rank() == 0)
+      made = member_.api().unique_id(id);
+    // The others must hear of a failure too: it travels with the identity.
+    std::array<std::byte, sizeof(id) + 1> parcel{};
+    std::memcpy(parcel.data(), &id, sizeof id);
+    parcel.back() = static_cast<std::byte>(static_cast<unsigned char>(made));
+    member_.guarded([&] { member_.host().broadcast(parcel, 0, forming_.where); });
+    std::memcpy(&id, parcel.data(), sizeof id);
+    made = static_cast<NcclResult>(static_cast<int>(parcel.back()));
+    member_.check(made, *channel_, "ncclGetUniqueId", forming_, 0);
+    member_.check(channel_->open(id, size(), rank(), member_.name()), *channel_, "ncclCommInitRankConfig",
+                  forming_, 0);
+    member_.await([&] { return settled("ncclCommInitRankConfig", forming_, 0); },
+                  "form its NCCL communicator", forming_, 0);
+  }
+
+  /// Whether NCCL has done on the host what was asked for last.
+  [[nodiscard]] bool settled(const char* what, const CollectiveCall& call, std::uint64_t sequence) {
+    const NcclResult state = channel_->state();
+    member_.check(state, *channel_, what, call, sequence);
+    return state != NcclResult::in_progress;
+  }
+
+  [[nodiscard]] Work& take(const CollectiveCall& call) {
+    const bool message = sends_or_receives(call.operation);
+    std::uint64_t& last = message ? messages_ : collectives_;
+    member_.admit(call, last + 1);
+    progress();
+    watch(false);
+    Work& work = works_.take(*this, runtime_);
+    work.keep(call, ++last);
+    return work;
+  }
+
+  void enqueue(Work& work) {
+    if (work.on_own_stream)
+      runtime_.record(work.ready_event, stream_);
+    if (sends_or_receives(work.call.operation))
+      lane(work.call.root, work.call.operation == Operation::send).post(work);
+    else
+      queue_.push_back(&work);
+    progress();
+  }
+
+  [[nodiscard]] NcclLane<Api, Runtime>& lane(int peer, bool sends) {
+    for (const auto& known : lanes_)
+      if (known->is(peer, sends))
+        return *known;
+    return *lanes_.emplace_back(std::make_unique<NcclLane<Api, Runtime>>(member_, runtime_, peer, sends));
+  }
+
+  /// Whether a call is on its stream, and its peer knows of it.
+  [[nodiscard]] bool issued(const Work& work) {
+    if (work.stage != Work::Stage::enqueued)
+      return false;
+    return work.call.operation != Operation::send || lane(work.call.root, true).taken(work);
+  }
+  [[nodiscard]] std::string found(const Work& work) {
+    return work.call.operation == Operation::receive ? lane(work.call.root, false).offered() : std::string();
+  }
+
+  /// Moves every call as far as it goes without a wait.
+  void progress() {
+    while (!queue_.empty() && advance(*queue_.front()))
+      queue_.erase(queue_.begin());
+    for (const auto& each : lanes_)
+      each->progress();
+  }
+
+  /// @return whether the collective, the first of the queue, is on its stream.
+  [[nodiscard]] bool advance(Work& work) {
+    const char* const what = "a collective of NCCL";
+    Stream& stream = work.on_own_stream ? own_stream_ : stream_;
+    if (work.stage == Work::Stage::waiting) {
+      if (!agreed(work))
+        return false;
+      if (!settled(what, work.call, work.sequence))
+        return false;
+      // The packed copies and NCCL's own buffers are used in the order of the calls.
+      if (work.on_own_stream)
+        runtime_.wait(stream, work.ready_event);
+      else if (watch_.oldest() != nullptr)
+        runtime_.wait(stream, order_event());
+      note_begin(runtime_, stream, work.call.times);
+      collective_.pack(work.call, stream);
+      work.stage = Work::Stage::issuing;
+      work.begun = std::chrono::steady_clock::now();
+      const NcclResult result = channel_->issue(
+          [&](typename Api::Communicator comm) { return collective_.issue(comm, native_stream(stream)); });
+      member_.check(result, *channel_, what, work.call, work.sequence);
+    }
+    if (!settled(what, work.call, work.sequence))
+      return false;
+    collective_.unpack(stream);
+    note_end(runtime_, stream, work.call.times);
+    runtime_.record(work.done_event, stream);
+    work.stage = Work::Stage::enqueued;
+    watch_.add(work);
+    return true;
+  }
+
+  /// What the communicator's own stream holds now.
+  [[nodiscard]] typename Runtime::Event& order_event() {
+    runtime_.record(stream_event_, own_stream_);
+    return stream_event_;
+  }
+
+  /// Whether the ranks have compared this call; true at once where they do not.
+  [[nodiscard]] bool agreed(const Work& work) {
+    if (!member_.options().check || size() == 1)
+      return true;
+    if (agreed_ == work.sequence)
+      return true;
+    if (!agreement_.under_way())
+      member_.guarded([&] { agreement_.begin(member_.host(), work.call, work.sequence); });
+    if (!agreement_.ready())
+      return false;
+    const bool equal = member_.guarded([&] { return agreement_.finish(); });
+    agreed_ = work.sequence;
+    if (equal)
+      return true;
+    const std::string sentence =
+        member_.guarded([&] { return NcclAgreement::explain(member_.host(), work.call, work.sequence); });
+    member_.end(sentence, false); // all ranks have seen it
+    throw CollectiveMismatch(std::string(name_of(work.call.operation)) + ": " + sentence,
+                             member_.context(work.call, work.sequence));
+  }
+
+  /// Looks at the oldest call of each stream. @param closely also asks NCCL and the host group.
+  void watch(bool closely) {
+    watch(watch_, issuing(), *channel_, closely);
+    for (const auto& each : lanes_)
+      watch(each->watch(), each->issuing(), each->channel(), closely);
+  }
+  void watch(NcclWatch<Runtime>& calls, Work* issuing, NcclChannel<Api>& channel, bool closely) {
+    calls.sweep(runtime_, works_);
+    Work* const oldest = calls.oldest() != nullptr ? calls.oldest() : issuing;
+    if (oldest == nullptr)
+      return;
+    member_.check(channel.state(), channel, "NCCL", oldest->call, oldest->sequence);
+    // Whoever waits for what holds it up knows more, and is late first.
+    if (std::chrono::steady_clock::now() - oldest->begun > deadline() + deadline() / 8)
+      member_.late(oldest == issuing ? Member::to_be_issued : "be done on the GPU", oldest->call,
+                   oldest->sequence);
+    if (closely)
+      member_.look_patiently(oldest->call, oldest->begun);
+  }
+  /// The collective that NCCL is putting on its stream, or null.
+  [[nodiscard]] Work* issuing() const noexcept {
+    return queue_.empty() || queue_.front()->stage == Work::Stage::waiting ? nullptr : queue_.front();
+  }
+
+  [[nodiscard]] bool nothing_on_streams() const {
+    return watch_.oldest() == nullptr && issuing() == nullptr &&
+           std::all_of(lanes_.begin(), lanes_.end(), [](const auto& each) {
+             return each->watch().oldest() == nullptr && each->issuing() == nullptr;
+           });
+  }
+
+  /// Ends in order where all is well: finishes what is enqueued, within the deadline; otherwise aborts.
+  void close() noexcept {
+    const bool unwinding = std::uncaught_exceptions() > 0;
+    if (member_.ended() || unwinding) {
+      member_.end("it ended while an error was on its way", false);
+      return;
+    }
+    try {
+      std::vector<NcclChannel<Api>*> channels{channel_.get()};
+      for (const auto& each : lanes_)
+        channels.push_back(&each->channel());
+      member_.await([&] { return all_settled(channels); }, "come to its end", forming_, 0);
+      for (NcclChannel<Api>* channel : channels)
+        member_.check(channel->finalize(), *channel, "ncclCommFinalize", forming_, 0);
+      member_.await([&] { return all_settled(channels); }, "come to its end", forming_, 0);
+      for (NcclChannel<Api>* channel : channels)
+        channel->destroy();
+    } catch (const std::exception& error) { // aborted by now
+      std::fprintf(stderr, "shardwright: an NCCL communicator was aborted at its end: %s\n", error.what());
+    }
+  }
+  [[nodiscard]] bool all_settled(const std::vector<NcclChannel<Api>*>& channels) {
+    for (NcclChannel<Api>* channel : channels) {
+      if (!channel->is_open())
+        continue;
+      const NcclResult state = channel->state();
+      member_.check(state, *channel, "ncclCommFinalize", forming_, 0);
+      if (state == NcclResult::in_progress)
+        return false;
+    }
+    return true;
+  }
+
+  mutable Member member_;
+  Runtime runtime_;
+  Stream stream_;     ///< The rank's.
+  Stream own_stream_; ///< Of started collectives.
+  std::unique_ptr<NcclChannel<Api>> channel_;
+  NcclCollective<Api, Runtime> collective_;
+  typename Runtime::Event stream_event_;
+  CollectiveCall forming_{};
+  NcclWorks<Runtime> works_;
+  std::vector<Work*> queue_; ///< Collectives that are not on a stream yet.
+  NcclWatch<Runtime> watch_;
+  std::vector<std::unique_ptr<NcclLane<Api, Runtime>>> lanes_;
+  NcclAgreement agreement_;
+  std::uint64_t agreed_ = 0; ///< The last collective that the ranks have compared.
+  std::uint64_t collectives_ = 0;
+  std::uint64_t messages_ = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

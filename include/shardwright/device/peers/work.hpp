@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief From the calls of all ranks of a collective to one work list for the device.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/threads/group.hpp>
+#include <shardwright/comm/validate.hpp>
+#include <shardwright/device/kernels.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The part of a collective that one of several devices does: what its own ranks receive, so that data comes
+/// over a link once for each device, or, where all ranks receive the same sums, an even share of the
+/// elements.
+struct PeerShare {
+  const unsigned* device_of = nullptr; ///< By rank; null: one device for all.
+  unsigned device = 0;
+  unsigned devices = 1;
+
+  [[nodiscard]] bool owns(unsigned rank) const noexcept {
+    return device_of == nullptr || device_of[rank] == device;
+  }
+  /// Whole tiles of elements, so that the vectors of all shares are as aligned as those of the whole.
+  [[nodiscard]] StridedBlock of(std::size_t count) const noexcept {
+    constexpr std::size_t grain = 256;
+    const std::size_t most = (count + devices * grain - 1) / (devices * grain) * grain;
+    const std::size_t first = std::min(count, device * most);
+    return contiguous_block(first, std::min(most, count - first));
+  }
+};
+
+/// The work list of one device in one collective; its memory is used again for the next.
+///
+/// Devices combine in the order of the host: one level in rank order, or the levels of the call.
+class PeerWorkList {
+public:
+  /// Makes the list of a call that all ranks agree on; false if nothing has to move.
+  [[nodiscard]] bool build(const ThreadSlot* slots, int ranks, const PeerShare& share = {}) {
+    slots_ = slots;
+    share_ = share;
+    ranks_ = static_cast<unsigned>(ranks);
+    const CollectiveCall& call = *slots[0].call;
+    reduction_ = reduces(call.operation) && ranks > 1;
+    element_ = call.element;
+    bytes_ = size_of(call.element);
+    entries_.clear();
+    addresses_ = 0;
+    largest_ = 0;
+    writes_ = false;
+    unsigned own_ranks = 0;
+    each_own([&](unsigned) { ++own_ranks; });
+    work_.op = call.reduce_op;
+    switch (call.operation) {
+    case Operation::broadcast:
+      shape(1, 1, own_ranks);
+      count(call.count);
+      add(slots[call.root].in, contiguous_block(0, call.count));
+      each_own([&](unsigned r) { add_out(r, contiguous_block(0, call.count)); });
+      break;
+    case Operation::all_reduce: {
+      const StridedBlock part = share.of(call.count);
+      shape(1, ranks_, ranks_);
+      count(part.count());
+      each_rank([&](unsigned r) { add(slots[r].in, part); });
+      each_rank([&](unsigned r) { add_out(r, part); });
+      break;
+    }
+    case Operation::all_gather:
+      shape(ranks_, 1, own_ranks);
+      each_rank([&](unsigned b) {
+        const std::size_t own = slots[b].call->count;
+        count(own);
+        add(slots[b].in, contiguous_block(0, own));
+        each_own([&](unsigned r) { add_out(r, slots[r].call->out_block(static_cast<int>(b))); });
+      });
+      break;
+    case Operation::reduce_scatter:
+      shape(own_ranks, ranks_, 1);
+      each_own([&](unsigned b) {
+        const std::size_t own = slots[b].call->count;
+        count(own);
+        each_rank([&](unsigned r) { add(slots[r].in, in_block(r, b, own)); });
+        add_out(b, contiguous_block(0, own));
+      });
+      break;
+    case Operation::all_to_all:
+      shape(ranks_ * own_ranks, 1, 1);
+      each_rank([&](unsigned from) {
+        each_own([&](unsigned to) {
+          const StridedBlock block = slots[to].call->out_block(static_cast<int>(from));
+          count(block.count());
+          add(slots[from].in, slots[from].call->in_block(static_cast<int>(to)));
+          add_out(to, block);
+        });
+      });
+      break;
+    default:
+      return false;
+    }
+    set_levels(call.order);
+    align();
+    return writes_ && largest_ > 0;
+  }
+
+  /// Entries of the list, which are launched from the arguments of the kernel if there is room.
+  [[nodiscard]] const std::vector<PeerEntry>& entries() const noexcept { return entries_; }
+  [[nodiscard]] bool fits() const noexcept { return entries_.size() <= PeerWork::inline_entries; }
+  /// The entries of the longest list, an all-to-all's, of a device with so many of the ranks.
+  [[nodiscard]] static constexpr std::size_t most_entries(std::size_t ranks, std::size_t own) noexcept {
+    return 3 * ranks * own;
+  }
+
+  /// Calls `launch(kernel, blocks, tiles)` once with the kernel that the call needs; `table` holds the
+  /// entries that do not fit.
+  template <class Launch>
+  void launch(const std::byte* table, Launch launch) {
+    work_.table = reinterpret_cast<const PeerEntry*>(table);
+    if (table == nullptr)
+      std::copy(entries_.begin(), entries_.end(), work_.entries);
+    if (!reduction_)
+      return launch_copy(launch);
+    switch (element_) {
+    case ElementType::uint8:
+      return launch_reduction<std::uint8_t>(launch);
+    case ElementType::int32:
+      return launch_reduction<std::int32_t>(launch);
+    case ElementType::int64:
+      return launch_reduction<std::int64_t>(launch);
+    case ElementType::uint32:
+      return launch_reduction<std::uint32_t>(launch);
+    case ElementType::uint64:
+      return launch_reduction<std::uint64_t>(launch);
+    case ElementType::float32:
+      return launch_reduction<float>(launch);
+    case ElementType::float64:
+      return launch_reduction<double>(launch);
+    case ElementType::bfloat16:
+      return launch_reduction<bfloat16>(launch);
+    case ElementType::float16:
+      return launch_reduction<float16>(launch);
+    }
+  }
+
+private:
+  template <class Add>
+  void each_rank(Add add) {
+    for (unsigned r = 0; r < ranks_; ++r)
+      add(r);
+  }
+  template <class Add>
+  void each_own(Add add) {
+    each_rank([&](unsigned r) {
+      if (share_.owns(r))
+        add(r);
+    });
+  }
+  void shape(unsigned blocks, unsigned ins, unsigned outs) {
+    work_.blocks = blocks;
+    work_.ins = reduction_ ? ins : 1;
+    work_.outs = outs;
+  }
+  void count(std::size_t elements) {
+    entries_.push_back({nullptr, elements, 0});
+    largest_ = std::max(largest_, elements);
+  }
+  [[nodiscard]] StridedBlock in_block(unsigned r, unsigned b, std::size_t own) const {
+    const StridedBlock* const blocks = slots_[r].in_blocks;
+    return blocks != nullptr ? blocks[b] : contiguous_block(b * own, own);
+  }
+  void add(const ByteRange& buffer, const StridedBlock& block) {
+    PeerEntry entry;
+    entry.data = reinterpret_cast<std::byte*>(buffer.begin) + block.offset * bytes_;
+    if (block.count() > 0)
+      addresses_ |= buffer.begin + block.offset * bytes_;
+    if (block.count() > 0 && !block.contiguous()) {
+      entry.row_length = block.row_length;
+      entry.row_stride = block.row_stride;
+      addresses_ |= (block.row_length | block.row_stride) * bytes_;
+    }
+    input_ = entry.data;
+    entries_.push_back(entry);
+  }
+  /// A copy onto itself is left out.
+  void add_out(unsigned r, const StridedBlock& block) {
+    const std::byte* const input = input_;
+    add(slots_[r].out, block);
+    input_ = input;
+    if (!reduction_ && entries_.back().data == input)
+      entries_.back().data = nullptr;
+    else
+      writes_ = true;
+  }
+
+  void set_levels(const ReductionOrder& order) {
+    work_.depth = 0;
+    if (!reduction_)
+      return;
+    for (int level = 0; level < order.count; ++level) {
+      const auto [extent, stride] = order.levels[static_cast<std::size_t>(level)];
+      if (extent > 1)
+        work_.levels[work_.depth++] = {extent, stride};
+    }
+    if (work_.depth <= 1)
+      work_.depth = 0;
+    if (work_.depth == 0 && !sums())
+      work_.levels[work_.depth++] = {static_cast<int>(ranks_), 1};
+  }
+  [[nodiscard]] bool sums() const noexcept {
+    return work_.op == ReduceOp::sum || work_.op == ReduceOp::average;
+  }
+  /// What merged axes of gradients come to.
+  [[nodiscard]] bool sums_in_two_levels() const noexcept {
+    const bool real = element_ == ElementType::float32 || element_ == ElementType::float64 ||
+                      element_ == ElementType::bfloat16 || element_ == ElementType::float16;
+    return work_.depth == 2 && sums() && real;
+  }
+
+  /// Rows in units of the vectors that all sides allow.
+  void align() {
+    vector_bytes_ = 16;
+    while (addresses_ % vector_bytes_ != 0)
+      vector_bytes_ /= 2;
+    if (reduction_ && (vector_bytes_ != 16 || (work_.depth > 0 && !sums_in_two_levels())))
+      vector_bytes_ = bytes_;
+    const std::size_t sides = work_.ins + work_.outs;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      PeerEntry& entry = entries_[i];
+      if (i % (1 + sides) == 0) {
+        entry.row_length *= reduction_ ? 1 : bytes_;
+      } else {
+        entry.row_length = entry.row_length * bytes_ / vector_bytes_;
+        entry.row_stride = entry.row_stride * bytes_ / vector_bytes_;
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint64_t tiles(std::size_t per_tile, std::size_t counted) const noexcept {
+    return (largest_ * counted + per_tile - 1) / per_tile;
+  }
+  template <class Kernel, class Launch>
+  void launch_kernel(Launch& launch, std::size_t vector, std::size_t counted) {
+    launch(Kernel{work_}, work_.blocks, tiles(vector * peer_lanes * Kernel::unroll, counted));
+  }
+  template <class Launch>
+  void launch_copy(Launch& launch) {
+    switch (vector_bytes_) {
+    case 16:
+      return launch_kernel<PeerCopyKernel<16>>(launch, 16, bytes_);
+    case 8:
+      return launch_kernel<PeerCopyKernel<8>>(launch, 8, bytes_);
+    case 4:
+      return launch_kernel<PeerCopyKernel<4>>(launch, 4, bytes_);
+    case 2:
+      return launch_kernel<PeerCopyKernel<2>>(launch, 2, bytes_);
+    default:
+      return launch_kernel<PeerCopyKernel<1>>(launch, 1, bytes_);
+    }
+  }
+  template <class Element, class Launch>
+  void launch_reduction(Launch& launch) {
+    constexpr unsigned width = 16 / sizeof(Element);
+    if constexpr (RealElement<Element>)
+      if (sums_in_two_levels() && vector_bytes_ == 16)
+        return launch_kernel<PeerSumKernel<Element, width, true>>(launch, width, 1);
+    if (work_.depth > 0)
+      return launch_kernel<PeerReduceKernel<Element>>(launch, 1, 1);
+    if (vector_bytes_ == 16)
+      return launch_kernel<PeerSumKernel<Element, width>>(launch, width, 1);
+    return launch_kernel<PeerSumKernel<Element, 1>>(launch, 1, 1);
+  }
+
+  const ThreadSlot* slots_ = nullptr;
+  PeerShare share_;
+  unsigned ranks_ = 0;
+  bool reduction_ = false;
+  bool writes_ = false;
+  ElementType element_ = ElementType::uint8;
+  std::size_t bytes_ = 1;
+  std::size_t vector_bytes_ = 16;
+  std::size_t largest_ = 0;      // elements of the largest block
+  std::uintptr_t addresses_ = 0; // the bits of all addresses, rows and strides, in bytes
+  const std::byte* input_ = nullptr;
+  std::vector<PeerEntry> entries_;
+  PeerWork work_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
