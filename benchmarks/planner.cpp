@@ -12,13 +12,13 @@
 
 #include "timing.hpp"
 
-#include <shardwright/plan/catalogue_chips.hpp>
-#include <shardwright/plan/catalogue_models.hpp>
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/evaluate.hpp>
-#include <shardwright/plan/plan_text.hpp>
-#include <shardwright/plan/search.hpp>
-#include <shardwright/plan/simulate_step.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/simulate/simulate_step.hpp>
+#include <shardwright/plan/spec/catalogue_chips.hpp>
+#include <shardwright/plan/spec/catalogue_models.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <sys/resource.h>
 

@@ -2,9 +2,9 @@
 // Fits the constants of the planner to published runs, and says how well it predicts sources it has not seen.
 // scripts/fit_planner compiles and runs it; the evaluator that is fitted is the one that the library has.
 
-#include <shardwright/plan/evaluate.hpp>
-#include <shardwright/plan/run_case.hpp>
-#include <shardwright/plan/run_validation.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/published/case.hpp>
+#include <shardwright/plan/published/validation.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a step of a published run costs, evaluated by the compiler; prints the parts.
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/evaluate.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <cstdio>
 

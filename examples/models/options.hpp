@@ -5,7 +5,7 @@
 /// @brief The command line of train_models as a value.
 
 #include <command_line/mesh.hpp>
-#include <shardwright/plan/recompute.hpp>
+#include <shardwright/plan/spec/recompute.hpp>
 #include <shardwright/train/recompute.hpp>
 
 #include <cstdint>

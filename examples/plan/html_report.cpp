@@ -9,8 +9,8 @@
 #include "html_style.hpp"
 #include "study_json.hpp"
 
-#include <shardwright/plan/plan_text.hpp>
-#include <shardwright/plan/plan_timetable.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/cost/timetable.hpp>
 #include <shardwright/schedule/svg_drawing.hpp>
 
 #include <algorithm>

@@ -9,9 +9,9 @@
 #include "simulation.hpp"
 
 #include <shardwright/io/write_text.hpp>
-#include <shardwright/plan/plan_text.hpp>
-#include <shardwright/plan/plan_timetable.hpp>
-#include <shardwright/plan/search.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/cost/timetable.hpp>
+#include <shardwright/plan/search/search.hpp>
 #include <shardwright/schedule/number_text.hpp>
 #include <shardwright/schedule/svg_drawing.hpp>
 

@@ -11,7 +11,7 @@
 #include <command_line/checks.hpp>
 #include <command_line/words.hpp>
 
-#include <shardwright/plan/plan_text.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -4,12 +4,12 @@
 /// @file
 /// @brief The command line of plan as a value.
 
-#include <shardwright/plan/cluster_spec.hpp>
-#include <shardwright/plan/model_spec.hpp>
-#include <shardwright/plan/run_spec.hpp>
-#include <shardwright/plan/search_space.hpp>
-#include <shardwright/plan/situation.hpp>
-#include <shardwright/plan/step_simulation.hpp>
+#include <shardwright/plan/search/situation.hpp>
+#include <shardwright/plan/search/space.hpp>
+#include <shardwright/plan/simulate/simulation.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
 
 #include <filesystem>
 #include <optional>

@@ -4,8 +4,8 @@
 /// @file
 /// @brief The parts of a plan's time and memory by name, and amounts in the units that people use.
 
-#include <shardwright/plan/situation.hpp>
-#include <shardwright/plan/step_cost.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/search/situation.hpp>
 
 #include <string>
 #include <utility>

@@ -8,9 +8,9 @@
 #include "parts.hpp"
 #include "specifications.hpp"
 
-#include <shardwright/plan/plan_text.hpp>
-#include <shardwright/plan/published_run.hpp>
-#include <shardwright/plan/run_validation.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/published/run.hpp>
+#include <shardwright/plan/published/validation.hpp>
 #include <shardwright/schedule/number_text.hpp>
 
 #include <map>

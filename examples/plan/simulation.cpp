@@ -9,10 +9,10 @@
 #include <command_line/words.hpp>
 
 #include <shardwright/io/write_text.hpp>
-#include <shardwright/plan/plan_text.hpp>
-#include <shardwright/plan/simulate_step.hpp>
-#include <shardwright/plan/step_drawing.hpp>
-#include <shardwright/plan/step_trace.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/simulate/drawing.hpp>
+#include <shardwright/plan/simulate/simulate_step.hpp>
+#include <shardwright/plan/simulate/trace.hpp>
 #include <shardwright/schedule/number_text.hpp>
 
 #include <nlohmann/json.hpp>

@@ -6,8 +6,8 @@
 
 #include "options.hpp"
 
-#include <shardwright/plan/search.hpp>
-#include <shardwright/plan/step_simulation.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/simulate/simulation.hpp>
 
 #include <string>
 #include <vector>

@@ -8,9 +8,9 @@
 #include <command_line/words.hpp>
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/cluster_name.hpp>
-#include <shardwright/plan/situation.hpp>
+#include <shardwright/plan/search/situation.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
+#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -4,8 +4,8 @@
 /// @file
 /// @brief Models and clusters by name, or out of JSON files.
 
-#include <shardwright/plan/cluster_spec.hpp>
-#include <shardwright/plan/model_spec.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/model.hpp>
 
 #include <cstdint>
 #include <string>

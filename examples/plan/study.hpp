@@ -6,9 +6,9 @@
 
 #include "options.hpp"
 
-#include <shardwright/plan/explanation.hpp>
-#include <shardwright/plan/search.hpp>
-#include <shardwright/plan/sweep.hpp>
+#include <shardwright/plan/search/explanation.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/search/sweep.hpp>
 
 #include <array>
 #include <cstdint>

@@ -8,9 +8,9 @@
 #include "parts.hpp"
 #include "report.hpp"
 
-#include <shardwright/plan/model_size.hpp>
-#include <shardwright/plan/plan_text.hpp>
-#include <shardwright/plan/plan_timetable.hpp>
+#include <shardwright/plan/cost/model_size.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/cost/timetable.hpp>
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 #include "parts.hpp"
 #include "report.hpp"
 
-#include <shardwright/plan/plan_text.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/schedule/number_text.hpp>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_chips.hpp>
-#include <shardwright/plan/collective_time.hpp>
+#include <shardwright/plan/cost/collective_time.hpp>
+#include <shardwright/plan/spec/catalogue_chips.hpp>
 
 using namespace shardwright;
 using shardwright_test::Approx;

@@ -4,7 +4,7 @@
 /// @file
 /// @brief A small decoder to plan for.
 
-#include <shardwright/plan/model_spec.hpp>
+#include <shardwright/plan/spec/model.hpp>
 
 namespace plan_test {
 

@@ -3,8 +3,8 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/evaluate.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <cmath>
 #include <string>

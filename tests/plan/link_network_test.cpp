@@ -3,7 +3,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/link_network.hpp>
+#include <shardwright/plan/simulate/link_network.hpp>
 
 #include <map>
 #include <vector>

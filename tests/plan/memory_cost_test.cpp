@@ -3,9 +3,9 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/evaluate.hpp>
-#include <shardwright/plan/memory_cost.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/memory.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <string>
 

@@ -3,8 +3,8 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/model_size.hpp>
+#include <shardwright/plan/cost/model_size.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <string>
 

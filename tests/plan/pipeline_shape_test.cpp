@@ -3,7 +3,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/pipeline_shape.hpp>
+#include <shardwright/plan/cost/pipeline_shape.hpp>
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/pipeline_schedule.hpp>

@@ -2,10 +2,10 @@
 
 #include "support/catch.hpp"
 
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/cluster_name.hpp>
-#include <shardwright/plan/plan_timetable.hpp>
-#include <shardwright/plan/search.hpp>
+#include <shardwright/plan/cost/timetable.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
+#include <shardwright/plan/spec/cluster_name.hpp>
 
 using namespace shardwright;
 

@@ -3,7 +3,7 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/run_validation.hpp>
+#include <shardwright/plan/published/validation.hpp>
 
 #include <filesystem>
 #include <fstream>

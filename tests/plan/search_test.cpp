@@ -3,12 +3,12 @@
 #include "plan/dense_model.hpp"
 #include "support/catch.hpp"
 
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/cluster_name.hpp>
-#include <shardwright/plan/explanation.hpp>
-#include <shardwright/plan/plan_text.hpp>
-#include <shardwright/plan/search.hpp>
-#include <shardwright/plan/static_plan.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/search/explanation.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/search/static_plan.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
+#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <cstdint>
 #include <limits>

@@ -3,12 +3,12 @@
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
 
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/evaluate.hpp>
-#include <shardwright/plan/plan_timetable.hpp>
-#include <shardwright/plan/simulate_step.hpp>
-#include <shardwright/plan/step_drawing.hpp>
-#include <shardwright/plan/step_trace.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/timetable.hpp>
+#include <shardwright/plan/simulate/drawing.hpp>
+#include <shardwright/plan/simulate/simulate_step.hpp>
+#include <shardwright/plan/simulate/trace.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <algorithm>
 #include <array>

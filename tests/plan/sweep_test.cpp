@@ -3,10 +3,10 @@
 #include "plan/dense_model.hpp"
 #include "support/catch.hpp"
 
-#include <shardwright/plan/catalogue_names.hpp>
-#include <shardwright/plan/cluster_name.hpp>
-#include <shardwright/plan/explanation.hpp>
-#include <shardwright/plan/sweep.hpp>
+#include <shardwright/plan/search/explanation.hpp>
+#include <shardwright/plan/search/sweep.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
+#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <algorithm>
 #include <vector>

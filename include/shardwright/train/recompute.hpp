@@ -4,7 +4,7 @@
 /// @file
 /// @brief Which values backward passes compute again instead of keeping them.
 
-#include <shardwright/plan/recompute.hpp>
+#include <shardwright/plan/spec/recompute.hpp>
 #include <shardwright/train/tape_core.hpp>
 
 #include <cstdint>

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Time of a collective over one mesh axis that lies across the domains of a cluster.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The root of a number from 1, by Newton's method from the next power of two.
+template <int degree>
+[[nodiscard]] constexpr double root(double number) noexcept {
+  double guess = 1;
+  while ((degree == 2 ? guess * guess : guess * guess * guess) < number)
+    guess *= 2;
+  for (int step = 0; step < 8; ++step) {
+    const double next =
+        degree == 2 ? (guess + number / guess) / 2 : (2 * guess + number / (guess * guess)) / 3;
+    if (!(next < guess * (1 - 1e-12)))
+      break;
+    guess = next;
+  }
+  return guess;
+}
+
+} // namespace detail
+
+/// @brief Ranks along one axis: `extent` of them, `stride` ranks apart.
+struct AxisGroup {
+  double extent = 1;
+  double stride = 1;
+};
+
+/// @brief A group of ranks over up to three axes, inner ones first.
+using AxisGroups = std::array<AxisGroup, 3>;
+
+/// @brief Share of a domain's bandwidth that collectives reach, inside the innermost domain and outside.
+struct LinkEfficiency {
+  double scale_up = 1;
+  double scale_out = 1;
+};
+
+/// @brief How a group lies in the domains and what a rank can send in each; all that its collectives need.
+///
+/// Members of a group in one domain are assumed to be as many as its size allows. Hierarchical collectives
+/// over D_i domains at level i, whose members below send together, take B max_i (D_i - 1) / (D_i W_i): each
+/// rank carries a part of the bytes that leave its domain (planner formulas of NCCL's rings).
+struct GroupLinks {
+  double per_byte = 0;                                           ///< max_i (D_i - 1) / (D_i W_i).
+  double latency_seconds = 0;                                    ///< Sum of (D_i - 1) latencies.
+  std::array<double, ClusterSpec::most_domains> members{};       ///< D_i.
+  std::array<double, ClusterSpec::most_domains> bandwidth{};     ///< Bytes/s of a rank at level i.
+  std::array<double, ClusterSpec::most_domains> part{};          ///< Of a chip's links in the domain, used.
+  std::array<int, ClusterSpec::most_domains> torus_dimensions{}; ///< That it lies along; 0 at a switch.
+  std::array<int, ClusterSpec::most_domains> domain{};           ///< Of the cluster, that level i is.
+  int levels = 0;
+};
+
+/// @brief Share of a chip's bandwidth in every domain of a cluster that a transfer takes while it runs alone.
+using LinkShares = std::array<double, ClusterSpec::most_domains>;
+
+/// @brief How an axis lies on a torus of equal sides, whose dimensions fill one after the other.
+struct TorusSpan {
+  int dimensions = 0; ///< That the axis lies along, whole or in part.
+  double lines = 0;   ///< Of their links, what one group has.
+};
+
+/// @brief Lays an axis over a torus of `chips`.
+///
+/// In the dimension where it begins, inside of which other axes may lie, neighbours are several chips apart,
+/// and as many groups share the links between them ("How To Scale Your Model", section 3).
+[[nodiscard]] constexpr TorusSpan torus_span(const AxisGroup& axis, double chips, int dimensions) noexcept {
+  const double side = dimensions < 2    ? chips
+                      : dimensions == 2 ? detail::root<2>(chips)
+                                        : detail::root<3>(chips);
+  constexpr double more = 1 + 1e-9, less = 1 - 1e-9; // roots are not exact
+  double begin = 1;
+  int first = 0;
+  for (; first + 1 < dimensions && begin * side <= axis.stride * more; ++first)
+    begin *= side;
+  int last = first + 1;
+  for (double end = begin * side; last < dimensions && end < axis.stride * axis.extent * less; ++last)
+    end *= side;
+  return {last - first, last - first - 1 + std::min(1.0, begin / axis.stride)};
+}
+
+namespace detail {
+
+/// The same group over as few axes as can be: one continues another where it begins at its end.
+[[nodiscard]] constexpr AxisGroups merged(const AxisGroups& group) noexcept {
+  AxisGroups out{};
+  std::size_t count = 0;
+  for (const AxisGroup& axis : group) {
+    if (axis.extent <= 1)
+      continue;
+    if (count > 0 && out[count - 1].stride * out[count - 1].extent == axis.stride)
+      out[count - 1].extent *= axis.extent;
+    else
+      out[count++] = axis;
+  }
+  return out;
+}
+
+} // namespace detail
+
+/// @brief Lays a group over the domains of a cluster.
+[[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, const AxisGroups& axes,
+                                            const LinkEfficiency& efficiency) noexcept {
+  GroupLinks links;
+  const AxisGroups group = detail::merged(axes);
+  double inside = 1; // members in one domain of the level below
+  const double all = group[0].extent * group[1].extent * group[2].extent;
+  for (int level = 0; level < cluster.domain_count && inside < all; ++level) {
+    const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
+    const auto chips = static_cast<double>(domain.chips);
+    const bool outermost = level + 1 == cluster.domain_count;
+    double held = 1;
+    TorusSpan span;
+    for (const AxisGroup& axis : group) {
+      if (axis.extent <= 1)
+        break;
+      const double part = outermost ? axis.extent : std::clamp(chips / axis.stride, 1.0, axis.extent);
+      held *= part;
+      if (domain.torus_dimensions > 0 && part > 1) {
+        const TorusSpan of_axis = torus_span({part, axis.stride}, chips, domain.torus_dimensions);
+        span.dimensions += of_axis.dimensions;
+        span.lines += of_axis.lines;
+      }
+    }
+    held = std::max(held, inside);
+    const double parts = held / inside;
+    if (parts <= 1)
+      continue;
+    const auto at = static_cast<std::size_t>(links.levels++);
+    double rate = domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out);
+    links.part[at] = 1;
+    links.domain[at] = level;
+    if (const int torus = domain.torus_dimensions; torus > 0) {
+      links.part[at] = std::min(1.0, span.lines / torus);
+      rate *= links.part[at];
+      links.torus_dimensions[at] = std::min(torus, span.dimensions);
+    }
+    links.members[at] = parts;
+    links.bandwidth[at] = rate;
+    links.per_byte = std::max(links.per_byte, (parts - 1) / (parts * inside * rate));
+    links.latency_seconds += (parts - 1) * domain.latency_seconds;
+    inside = held;
+  }
+  return links;
+}
+[[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, const AxisGroup& group,
+                                            const LinkEfficiency& efficiency) noexcept {
+  return links_of(cluster, AxisGroups{group}, efficiency);
+}
+
+/// @brief Seconds of an all-gather or a reduce-scatter of `bytes` in all; an all-reduce takes twice that.
+[[nodiscard]] constexpr double gather_seconds(const GroupLinks& links, double bytes) noexcept {
+  return bytes * links.per_byte + links.latency_seconds;
+}
+
+namespace detail {
+
+/// Seconds per byte that an all-to-all keeps the links of one level busy.
+[[nodiscard]] constexpr double all_to_all_per_byte_at(const GroupLinks& links, std::size_t level,
+                                                      int copies) noexcept {
+  const double parts = links.members[level];
+  double sent = (parts - 1) / parts;
+  if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
+    double absent = 1;
+    for (int copy = 0; copy < copies; ++copy)
+      absent *= 1 - 1 / parts;
+    sent *= parts * (1 - absent) / copies;
+  }
+  if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
+    double side = 1;
+    while ((dimensions == 1 ? side : dimensions == 2 ? side * side : side * side * side) < parts)
+      ++side;
+    sent *= std::max(1.0, dimensions * side / 4);
+  }
+  return sent / links.bandwidth[level];
+}
+
+/// What every level of a group takes of a chip's links, where the slowest level is busy all the time.
+template <class SecondsAt>
+[[nodiscard]] constexpr LinkShares shares_of(const GroupLinks& links, const SecondsAt& seconds_at) noexcept {
+  double slowest = 0;
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    slowest = std::max(slowest, seconds_at(level));
+  LinkShares shares{};
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    shares[static_cast<std::size_t>(links.domain[level])] = seconds_at(level) / slowest * links.part[level];
+  return shares;
+}
+
+} // namespace detail
+
+/// @brief Seconds per byte, latencies aside, of an all-to-all where each rank holds bytes for all ranks
+/// together.
+/// @param copies a rank's bytes go to at most so many domains of each level (tokens with so many experts).
+///
+/// Behind a switch (D - 1) / D of the bytes leave each rank; on a torus each byte passes a quarter of every
+/// line that the group lies along ("How To Scale Your Model", section 3).
+[[nodiscard]] constexpr double all_to_all_per_byte(const GroupLinks& links, int copies) noexcept {
+  double seconds = 0;
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    seconds = std::max(seconds, detail::all_to_all_per_byte_at(links, level, copies));
+  return seconds;
+}
+
+/// @brief Seconds of an all-to-all of `bytes` per rank.
+[[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
+                                                  int copies) noexcept {
+  return bytes * all_to_all_per_byte(links, copies) + links.latency_seconds;
+}
+
+/// @brief What an all-gather or a reduce-scatter takes of a chip's links.
+[[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
+  double inside = 1;
+  std::array<double, ClusterSpec::most_domains> seconds{};
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
+    const double parts = links.members[level];
+    seconds[level] = (parts - 1) / (parts * inside * links.bandwidth[level]);
+    inside *= parts;
+  }
+  return detail::shares_of(links, [&](std::size_t level) { return seconds[level]; });
+}
+
+/// @brief What an all-to-all takes of a chip's links.
+[[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links, int copies) noexcept {
+  return detail::shares_of(
+      links, [&](std::size_t level) { return detail::all_to_all_per_byte_at(links, level, copies); });
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

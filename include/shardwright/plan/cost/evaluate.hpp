@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What one step of a configuration costs: memory, time and its parts, in well under a microsecond.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
+#include <shardwright/plan/cost/compute_time.hpp>
+#include <shardwright/plan/cost/links.hpp>
+#include <shardwright/plan/cost/memory.hpp>
+#include <shardwright/plan/cost/model_size.hpp>
+#include <shardwright/plan/cost/problem.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/cost/step_times.hpp>
+#include <shardwright/plan/cost/traffic.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// What recomputation adds to the operations of a step. A full one is a forward pass of the layers; a
+/// selective one counts the scores' 12 s h per token and layer again, as arXiv 2205.05198, appendix A, does,
+/// although it computes a third of that.
+[[nodiscard]] constexpr double recomputed_flops(const ModelSpec& model, const RunSpec& run, Recompute how,
+                                                double flops, FlopsConvention convention) noexcept {
+  const double tokens = static_cast<double>(run.tokens());
+  if (how == Recompute::none)
+    return 0;
+  if (how == Recompute::full)
+    return flops / 3 - tokens * 2 * model.hidden * model.vocabulary;
+  return 3 * tokens * model.layers * attention_flops_per_pair(model) *
+         attended_tokens(model, static_cast<double>(run.sequence_length), convention);
+}
+
+} // namespace detail
+
+/// @brief Cost of one step.
+///
+/// Time is what `add_times` sums up; docs/explanation/planner.md derives every term. Nothing is allocated.
+[[nodiscard]] constexpr StepCost evaluate(const ModelSpec& model, const ClusterSpec& cluster,
+                                          const RunSpec& run, const PlanConfiguration& plan,
+                                          const Calibration& calibration) {
+  StepCost cost;
+  cost.problem = problem_of(model, cluster, run, plan);
+  if (cost.problem == PlanProblem::empty_input)
+    return cost;
+  const SharedCalibration& shared = calibration.shared;
+  const ModelSize size = size_of(model);
+  const PlanLinks links = plan_links(cluster, plan, model.experts.active, shared);
+  add_times(
+      cost, model, run, plan, shared, rank_computation(model, cluster, run, plan, calibration),
+      layer_traffic(model, cluster, run, plan, links, shared),
+      [&](const PassCosts& passes, const StageSeconds& stages) {
+        return schedule_time(model, run, plan, links, shared, passes, stages);
+      },
+      [&](double pass_seconds) {
+        return sharding_time(cluster, run, plan, rank_parameters(model, size, plan), links, shared,
+                             pass_seconds);
+      });
+  cost.least_seconds = cost.step_seconds * calibration.least_ratio;
+  cost.most_seconds = cost.step_seconds * calibration.most_ratio;
+
+  cost.memory = memory_cost(model, size, run, plan, kept_microbatches(run, plan));
+  if (cost.problem == PlanProblem::none && cost.memory.total() > cluster.chip.memory_bytes)
+    cost.problem = PlanProblem::out_of_memory;
+
+  cost.tokens = static_cast<double>(run.tokens());
+  const auto flops = [&](FlopsConvention convention) {
+    return cost.tokens * flops_per_token(model, size, static_cast<double>(run.sequence_length), convention);
+  };
+  cost.causal_flops = flops(FlopsConvention::causal);
+  cost.non_causal_flops = flops(FlopsConvention::non_causal);
+  cost.causal_recomputed =
+      detail::recomputed_flops(model, run, plan.recomputation, cost.causal_flops, FlopsConvention::causal);
+  cost.non_causal_recomputed = detail::recomputed_flops(model, run, plan.recomputation, cost.non_causal_flops,
+                                                        FlopsConvention::non_causal);
+  cost.peak_flops = cluster.chip.peak(run.precision);
+  return cost;
+}
+
+/// @brief Cost of one step, with the constants of the cluster's chips.
+[[nodiscard]] constexpr StepCost evaluate(const ModelSpec& model, const ClusterSpec& cluster,
+                                          const RunSpec& run, const PlanConfiguration& plan) {
+  return evaluate(model, cluster, run, plan, calibration_of(cluster.chip.generation));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

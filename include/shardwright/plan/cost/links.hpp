@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the groups of a plan pay per byte where the plan's order places them in a cluster.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
+#include <shardwright/plan/cost/collective_time.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Time of a kind of message on its links: `seconds(bytes)`.
+struct MessageTime {
+  double per_byte = 0; ///< Seconds.
+  double latency_seconds = 0;
+
+  [[nodiscard]] constexpr double seconds(double bytes) const noexcept {
+    return bytes * per_byte + latency_seconds;
+  }
+  [[nodiscard]] constexpr bool no_worse_than(const MessageTime& other) const noexcept {
+    return per_byte <= other.per_byte * (1 + 1e-12) && latency_seconds <= other.latency_seconds * (1 + 1e-12);
+  }
+};
+
+/// @brief The links of every kind of traffic that a plan has.
+struct PlanLinks {
+  MessageTime tensor{};      ///< Gathers over tp.
+  MessageTime context{};     ///< Gathers over cp.
+  MessageTime expert{};      ///< All-to-alls over ep.
+  MessageTime pipeline{};    ///< A send to the next stage, in the mean over stages.
+  MessageTime data{};        ///< Gathers over dp and cp, of all but the experts.
+  MessageTime expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
+
+  [[nodiscard]] constexpr bool no_worse_than(const PlanLinks& other) const noexcept {
+    return tensor.no_worse_than(other.tensor) && context.no_worse_than(other.context) &&
+           expert.no_worse_than(other.expert) && pipeline.no_worse_than(other.pipeline) &&
+           data.no_worse_than(other.data) && expert_data.no_worse_than(other.expert_data);
+  }
+};
+
+namespace detail {
+
+/// The ranks of a stage as two groups: `inner` of them, neighbours first, and how often these repeat.
+struct SplitGroups {
+  AxisGroups inner{}, outer{};
+};
+[[nodiscard]] constexpr SplitGroups split_stage(const PlanConfiguration& plan, double inner) noexcept {
+  SplitGroups out;
+  double stride = 1;
+  std::size_t at = 0;
+  for (const PlanAxis axis : axes_of(plan.order)) {
+    const double extent = plan.extent(axis);
+    if (axis != PlanAxis::pp) {
+      const double taken = std::min(extent, inner);
+      out.inner[at] = {taken, stride};
+      out.outer[at++] = {extent / taken, stride * taken};
+      inner /= taken;
+    }
+    stride *= extent;
+  }
+  return out;
+}
+
+/// Calls `function(level, share)` with the share of an axis's hops between neighbours that pass each domain:
+/// of p ranks, k of which lie in a domain, p / k - 1 leave it.
+template <class Function>
+constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
+                            const Function& function) noexcept {
+  double inside = 1;
+  for (int level = 0; level < cluster.domain_count && inside < axis.extent; ++level) {
+    const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
+    const double held =
+        level + 1 == cluster.domain_count
+            ? axis.extent
+            : std::clamp(static_cast<double>(domain.chips) / axis.stride, inside, axis.extent);
+    function(level, (axis.extent / inside - axis.extent / held) / (axis.extent - 1));
+    inside = held;
+  }
+}
+
+/// A hop between neighbours, in the mean over all.
+[[nodiscard]] constexpr MessageTime mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
+                                             const LinkEfficiency& efficiency) noexcept {
+  MessageTime out;
+  for_each_hop(cluster, axis, [&](int level, double share) {
+    const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
+    out.per_byte += share / (domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out));
+    out.latency_seconds += share * domain.latency_seconds;
+  });
+  return out;
+}
+
+/// Makes something of every group of a plan: `gather` and `all_to_all` of ranks over axes, `hop` of an axis.
+template <class Out, class Gather, class AllToAll, class Hop>
+[[nodiscard]] constexpr Out of_plan_groups(const PlanConfiguration& plan, int copies, const Gather& gather,
+                                           const AllToAll& all_to_all, const Hop& hop) noexcept {
+  const auto along = [&plan](PlanAxis axis) {
+    return AxisGroup{static_cast<double>(plan.extent(axis)), plan.stride(axis)};
+  };
+  Out out;
+  if (plan.tp > 1)
+    out.tensor = gather({along(PlanAxis::tp)});
+  if (plan.cp > 1)
+    out.context = gather({along(PlanAxis::cp)});
+  if (plan.pp > 1)
+    out.pipeline = hop(along(PlanAxis::pp));
+  if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1)
+    out.data = plan.stride(PlanAxis::cp) < plan.stride(PlanAxis::dp)
+                   ? gather({along(PlanAxis::cp), along(PlanAxis::dp)})
+                   : gather({along(PlanAxis::dp), along(PlanAxis::cp)});
+  if (copies > 0) {
+    const auto copies_of_expert = static_cast<double>(plan.expert_dp());
+    const SplitGroups split = split_stage(plan, plan.experts_outside ? copies_of_expert : plan.ep);
+    if (plan.ep > 1)
+      out.expert = all_to_all(plan.experts_outside ? split.outer : split.inner);
+    if (copies_of_expert > 1)
+      out.expert_data = gather(plan.experts_outside ? split.inner : split.outer);
+  }
+  return out;
+}
+
+} // namespace detail
+
+/// @brief The links of a plan.
+/// @param copies of a token that go to experts.
+[[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                             int copies, const SharedCalibration& shared) noexcept {
+  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
+  return detail::of_plan_groups<PlanLinks>(
+      plan, copies,
+      [&](const AxisGroups& group) {
+        const GroupLinks links = links_of(cluster, group, efficiency);
+        return MessageTime{links.per_byte, links.latency_seconds};
+      },
+      [&](const AxisGroups& group) {
+        const GroupLinks links = links_of(cluster, group, efficiency);
+        return MessageTime{all_to_all_per_byte(links, copies), links.latency_seconds};
+      },
+      [&](const AxisGroup& axis) { return detail::mean_hop(cluster, axis, efficiency); });
+}
+
+/// @brief What every kind of traffic of a plan takes of a chip's links.
+struct PlanShares {
+  LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, expert_data{};
+};
+[[nodiscard]] constexpr PlanShares plan_shares(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                               int copies, const SharedCalibration& shared) noexcept {
+  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
+  return detail::of_plan_groups<PlanShares>(
+      plan, copies,
+      [&](const AxisGroups& group) { return gather_shares(links_of(cluster, group, efficiency)); },
+      [&](const AxisGroups& group) {
+        return all_to_all_shares(links_of(cluster, group, efficiency), copies);
+      },
+      [&](const AxisGroup& axis) {
+        const double mean = detail::mean_hop(cluster, axis, efficiency).per_byte;
+        LinkShares out{};
+        detail::for_each_hop(cluster, axis, [&](int level, double share) {
+          const auto at = static_cast<std::size_t>(level);
+          out[at] = share / mean / cluster.domains[at].bandwidth /
+                    (level == 0 ? efficiency.scale_up : efficiency.scale_out);
+        });
+        return out;
+      });
+}
+
+/// @brief Links that no order of a plan's axes can better.
+///
+/// Whatever lies where, a gather among N takes per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i at each level,
+/// with M_i members in each of D_i domains; the mean of these weighted by W_i telescopes to (N - 1) / N over
+/// the sum of all bandwidths. Of an all-to-all some level has N^(1 / levels) members or more, each of which
+/// sends at least one copy of a token away from itself.
+[[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                              int copies, const SharedCalibration& shared) noexcept {
+  double sum = 0, fastest = 0;
+  for (int level = 0; level < cluster.domain_count; ++level) {
+    const double bandwidth = cluster.domains[static_cast<std::size_t>(level)].bandwidth *
+                             (level == 0 ? shared.scale_up : shared.scale_out);
+    sum += bandwidth;
+    fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies));
+  }
+  const auto gather = [sum](double members) { // of a search's bound there may be fewer ranks than experts
+    return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0};
+  };
+  PlanLinks out{gather(plan.tp), gather(plan.cp), {}, {}, gather(static_cast<double>(plan.dp) * plan.cp), {}};
+  if (copies > 0) {
+    const double ep = plan.ep; // more levels than two are left at nothing
+    const double members = cluster.domain_count == 1   ? ep
+                           : cluster.domain_count == 2 ? detail::root<2>(ep)
+                                                       : 1;
+    out.expert.per_byte = (1 - 1 / members) * (1 - 1e-9) / fastest;
+    out.expert_data = gather(static_cast<double>(plan.expert_dp()));
+  }
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Memory of the rank that needs most: states by ZeRO stage, activations by what is kept.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/model_size.hpp>
+#include <shardwright/plan/cost/pipeline_shape.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Bytes per parameter on a rank of `data_ranks`, by ZeRO stage: arXiv 1910.02054, section 5.
+struct StateBytes {
+  double parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;
+
+  [[nodiscard]] constexpr double total() const noexcept { return parameters + gradients + optimizer; }
+};
+[[nodiscard]] constexpr StateBytes state_bytes(const OptimizerSpec& optimizer, int zero_stage,
+                                               double data_ranks) noexcept {
+  return {optimizer.parameter_bytes / (zero_stage >= 3 ? data_ranks : 1),
+          optimizer.gradient_bytes / (zero_stage >= 2 ? data_ranks : 1),
+          optimizer.state_bytes / (zero_stage >= 1 ? data_ranks : 1)};
+}
+
+/// @brief Tokens of a microbatch on one rank.
+[[nodiscard]] constexpr double rank_tokens(const RunSpec& run, const PlanConfiguration& plan) noexcept {
+  return static_cast<double>(plan.microbatch) * static_cast<double>(run.sequence_length) / plan.cp;
+}
+
+/// @brief Bytes that one layer keeps of one microbatch, on one of tp * cp ranks.
+///
+/// The GPT form is arXiv 2205.05198, table 2: s b h (34 + 5 a s / h) without recomputation or parallelism,
+/// (10 + 24/t + 5 a s / (h t)) with tensor parallelism, all of it over t with sequence parallelism; the last
+/// term goes with selective recomputation, and 2 s b h is left of a full one. Since fused attention, the
+/// scores are never kept, nor the masks of a dropout; a selective recomputation then runs norms, every other
+/// product and latent attention's up-projections again (arXiv 2412.19437, section 3.2.3). Other layers keep
+/// the inputs of their own matrices: queries, keys and values, every branch of the feed-forward, with experts
+/// each copy of a token. The vendors' kernels keep what goes into a product in its own narrow format.
+[[nodiscard]] constexpr double activation_bytes_per_layer(const ModelSpec& model, const RunSpec& run,
+                                                          const PlanConfiguration& plan) noexcept {
+  const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;
+  const double tokens = rank_tokens(run, plan);
+  if (plan.recomputation == Recompute::full)
+    return 2 * tokens * h / split;
+  const bool selective = plan.recomputation == Recompute::selective;
+  const bool narrow =
+      run.stack == KernelStack::tuned && (run.precision == Precision::fp8 || run.precision == Precision::fp4);
+  const double input = narrow ? 1 : 2; // bytes of an element that a product reads
+  const double outside = !run.fused_attention ? 10 : selective ? 4 + input : 4 + 2 * input;
+  const bool again = run.fused_attention && selective; // norms, latents' products and activations
+  const LatentAttention& latent = model.latent;
+  const double width = latent.used() ? latent.plain_width + latent.rotary_width : model.width_per_head();
+  const double value_width = latent.used() ? latent.value_width : width;
+  const double attention = latent.used() && again
+                               ? input * (latent.query_rank + latent.key_value_rank + latent.rotary_width +
+                                          model.heads * value_width)
+                               : 2.0 * (model.heads + model.key_value_heads) * (width + value_width);
+  const double branches = model.gated ? 2 : 1; // what the activation function reads
+  const double kept = again ? 2 : 2 * branches + input;
+  double feed_forward = kept * model.feed_forward;
+  if (model.experts.used()) {
+    const double expert = kept * model.experts.width + (again ? input : 2 + input) * h;
+    const double share = static_cast<double>(model.expert_layers()) / model.layers;
+    feed_forward =
+        share * (model.experts.active * run.expert_capacity * expert + kept * model.shared_expert_width()) +
+        (1 - share) * feed_forward;
+  }
+  const bool keeps_scores = !run.fused_attention && !selective;
+  const double scores = keeps_scores ? 5.0 * model.heads * static_cast<double>(run.sequence_length) : 0;
+  return tokens * (outside * h / split + (attention + feed_forward + scores) / t);
+}
+
+/// @brief Stages that a rank holds of the same part of the model: DualPipe's two directions, on two ranks
+/// each.
+[[nodiscard]] constexpr double parameter_copies(const PlanConfiguration& plan) noexcept {
+  return plan.schedule == PlanSchedule::dual_pipe && plan.pp > 1 ? 2 : 1;
+}
+
+/// @brief Parameters on a rank, before data-parallel sharding.
+struct RankParameters {
+  double dense = 0;   ///< Over tp and pp.
+  double experts = 0; ///< Over ep and pp.
+
+  [[nodiscard]] constexpr double total() const noexcept { return dense + experts; }
+};
+
+/// @brief What a rank of the pipeline holds.
+struct StageShare {
+  int layers = 0;
+  bool ends = true; ///< The embedding or the output matrix; both where there is one stage.
+};
+
+/// @brief The stages that need most: those at the ends, and those between them.
+///
+/// Where the layers do not divide, the stages at the ends, which hold the embedding and the output matrix,
+/// are among those with a layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2; two must be.
+[[nodiscard]] constexpr std::array<StageShare, 2> fullest_stages(const ModelSpec& model,
+                                                                 const PlanConfiguration& plan) noexcept {
+  const int less = model.layers / plan.pp, missing = plan.pp - model.layers % plan.pp;
+  const int more = model.layers % plan.pp == 0 ? less : less + 1;
+  return {{{missing >= 2 ? less : more, true}, {plan.pp > 2 ? more : 0, false}}};
+}
+
+[[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
+                                                       const PlanConfiguration& plan,
+                                                       const StageShare& stage) noexcept {
+  const double t = plan.tp, layers = stage.layers;
+  const double expert_layers = std::min(layers, static_cast<double>(model.expert_layers()));
+  const double dense_layers = std::max(0.0, layers - expert_layers);
+  const double ends = !stage.ends   ? 0
+                      : plan.pp > 1 ? std::max(size.embedding, size.head)
+                                    : size.embedding + size.head;
+  const double layer = size.attention_per_layer / t + size.vectors_per_layer;
+  const double copies = parameter_copies(plan);
+  return {copies * (layers * layer + expert_layers * size.shared_per_layer / t +
+                    dense_layers * size.dense_per_layer / t + ends / t),
+          copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
+}
+/// @brief Of the rank that has most.
+[[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
+                                                       const PlanConfiguration& plan) noexcept {
+  const auto stages = fullest_stages(model, plan);
+  const RankParameters first = rank_parameters(model, size, plan, stages[0]);
+  const RankParameters other = rank_parameters(model, size, plan, stages[1]);
+  return other.total() > first.total() ? other : first;
+}
+
+/// @brief Memory of a configuration; `kept` microbatches are in flight on the fullest rank.
+///
+/// Beside what is kept: the layer that computes, with the whole sequence that tensor parallelism gathers and
+/// the partial results of context parallelism; logits in 8 bytes with the vendors' fused loss, in 14 with a
+/// framework's own (bf16 and fp32 copies, their gradients); ZeRO-3 gathers a layer ahead, and under a
+/// pipeline keeps all parameters and gradients of the step whole; 1.5 GB of runtime and communication
+/// buffers.
+[[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
+                                               const RunSpec& run, const PlanConfiguration& plan, double kept,
+                                               const StageShare& stage) noexcept {
+  const RankParameters held = rank_parameters(model, size, plan, stage);
+  const StateBytes dense =
+      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
+  const StateBytes expert =
+      state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.expert_dp()));
+  MemoryCost memory;
+  memory.parameters = held.dense * dense.parameters + held.experts * expert.parameters;
+  memory.gradients = held.dense * dense.gradients + held.experts * expert.gradients;
+  memory.optimizer = held.dense * dense.optimizer + held.experts * expert.optimizer;
+  if (plan.zero_stage >= 1) // both ranks that hold a stage share its states
+    memory.optimizer /= parameter_copies(plan);
+  const double layer_parameters =
+      (size.attention_per_layer + std::max(size.dense_per_layer, size.shared_per_layer)) / plan.tp +
+      model.experts.count * size.one_expert / plan.ep;
+  if (plan.zero_stage >= 3 && plan.pp > 1) {
+    memory.parameters += run.optimizer.parameter_bytes * (held.dense + held.experts);
+    memory.gradients += run.optimizer.gradient_bytes * (held.dense + held.experts);
+  } else if (plan.zero_stage >= 3) {
+    memory.parameters += 2 * run.optimizer.parameter_bytes * layer_parameters;
+  }
+  const int most_layers = (model.layers + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
+  memory.activations = kept * most_layers * activation_bytes_per_layer(model, run, plan);
+  const double tokens = rank_tokens(run, plan), h = model.hidden;
+  memory.logits =
+      !stage.ends ? 0 : (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
+  PlanConfiguration once = plan;
+  once.recomputation = Recompute::none;
+  double working = plan.recomputation == Recompute::full ? activation_bytes_per_layer(model, run, once) : 0;
+  if (plan.tp > 1)
+    working += 12 * tokens * h;
+  if (plan.cp > 1)
+    working += 6 * plan.cp * tokens * h / plan.tp;
+  memory.buffers =
+      1.5e9 + working + (plan.zero_stage >= 2 ? run.optimizer.gradient_bytes * layer_parameters : 0);
+  return memory;
+}
+/// @brief Of the rank that needs most.
+[[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
+                                               const RunSpec& run, const PlanConfiguration& plan,
+                                               double kept) noexcept {
+  const auto stages = fullest_stages(model, plan);
+  const MemoryCost first = memory_cost(model, size, run, plan, kept, stages[0]);
+  if (stages[1].layers <= stages[0].layers)
+    return first;
+  const MemoryCost other = memory_cost(model, size, run, plan, kept, stages[1]);
+  return other.total() > first.total() ? other : first;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Parameters of a model and floating-point operations of a token, from its dimensions.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/spec/model.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Numbers of parameters, by what shards them.
+struct ModelSize {
+  double attention_per_layer = 0; ///< Matrices of attention.
+  double dense_per_layer = 0;     ///< Feed-forward matrices of a layer without experts.
+  double one_expert = 0;          ///< Matrices of one routed expert.
+  double shared_per_layer = 0;    ///< Shared experts and the router of a layer with experts.
+  double vectors_per_layer = 0;   ///< Norms and biases.
+  double embedding = 0;           ///< Token table and learned positions.
+  double head = 0;                ///< Output matrix; 0 where it is the token table.
+  double routed = 0;              ///< All routed experts of all layers.
+  double total = 0;
+  double active = 0; ///< Of these, what one token passes: embedding and head included.
+
+  /// @brief Everything but the routed experts.
+  [[nodiscard]] constexpr double dense() const noexcept { return total - routed; }
+};
+
+/// @brief Counts the parameters of a model.
+///
+/// GPT: 12 L h^2 (1 + 13/(12 h)) + (v + s) h, arXiv 2104.04473, equation 2; the other forms count the
+/// matrices of the papers that the catalogue names.
+[[nodiscard]] constexpr ModelSize size_of(const ModelSpec& model) noexcept {
+  const double h = model.hidden, a = model.heads, d = model.width_per_head();
+  const double kv = model.key_value_heads, matrices = model.gated ? 3 : 2;
+  ModelSize size;
+  const double norms = model.biases ? 4 * h : 2 * h; // two norms, of gain and bias
+  if (const LatentAttention& latent = model.latent; latent.used()) {
+    const double query_width = latent.plain_width + latent.rotary_width;
+    size.attention_per_layer =
+        (latent.query_rank > 0 ? latent.query_rank * (h + a * query_width) : h * a * query_width) +
+        h * (latent.key_value_rank + latent.rotary_width) +
+        latent.key_value_rank * a * (latent.plain_width + latent.value_width) + a * latent.value_width * h;
+    size.vectors_per_layer = norms + latent.query_rank + latent.key_value_rank;
+  } else {
+    size.attention_per_layer = h * d * (2 * a + 2 * kv);
+    size.vectors_per_layer = norms + (model.biases ? d * (a + 2 * kv) + h : 0);
+  }
+  size.dense_per_layer = matrices * h * model.feed_forward;
+  const double biases_of_feed_forward = model.biases ? (matrices - 1) * model.feed_forward + h : 0;
+  const ExpertSpec& experts = model.experts;
+  const double expert_layers = model.expert_layers(), dense_layers = model.layers - expert_layers;
+  if (experts.used()) {
+    size.one_expert = matrices * h * experts.width + (model.biases ? (matrices - 1) * experts.width + h : 0);
+    size.shared_per_layer = matrices * h * model.shared_expert_width() + h * experts.count;
+  }
+  size.embedding = h * (model.vocabulary + model.position_rows);
+  size.head = model.tied_embeddings ? 0 : h * model.vocabulary;
+  size.routed = expert_layers * experts.count * size.one_expert;
+  const double outside = model.layers * (size.attention_per_layer + size.vectors_per_layer) +
+                         dense_layers * (size.dense_per_layer + biases_of_feed_forward) +
+                         expert_layers * size.shared_per_layer + size.embedding + size.head +
+                         (model.biases ? 2 * h : h);
+  size.total = outside + size.routed;
+  size.active = outside + expert_layers * experts.active * size.one_expert;
+  return size;
+}
+
+/// @brief Tokens that a token attends to in a layer, on average over the layers: all of the sequence, or half
+/// of it where only the past counts; no more than the window where there is one.
+[[nodiscard]] constexpr double attended_tokens(const ModelSpec& model, double sequence,
+                                               FlopsConvention convention) noexcept {
+  const double share = convention == FlopsConvention::causal ? 0.5 : 1.0;
+  const double window = model.window > 0 && model.window < sequence ? model.window : sequence;
+  // A window w over s tokens holds w s - w^2/2 pairs of the past; counted without the mask it is w wide.
+  const double windowed =
+      convention == FlopsConvention::causal ? window * (1 - 0.5 * window / sequence) : window;
+  const double full_layers = model.layers - model.window_layers;
+  return (full_layers * share * sequence + model.window_layers * windowed) / model.layers;
+}
+
+/// @brief Operations of one token's forward pass in the scores of one layer and in what they weigh, per
+/// attended token.
+[[nodiscard]] constexpr double attention_flops_per_pair(const ModelSpec& model) noexcept {
+  const double a = model.heads;
+  return model.latent.used()
+             ? 2 * a * (model.latent.plain_width + model.latent.rotary_width + model.latent.value_width)
+             : 4 * a * model.width_per_head();
+}
+
+/// @brief Operations of one token in a training step without recomputation: three times the forward pass.
+///
+/// 6 (active matrices + v h) + 12 L a d s, arXiv 2205.05198, appendix A, in its general form; the causal
+/// convention takes half of the last term.
+[[nodiscard]] constexpr double flops_per_token(const ModelSpec& model, const ModelSize& size, double sequence,
+                                               FlopsConvention convention) noexcept {
+  const double expert_layers = model.expert_layers(), dense_layers = model.layers - expert_layers;
+  const double h = model.hidden;
+  const double matrices =
+      model.layers * size.attention_per_layer + dense_layers * size.dense_per_layer +
+      expert_layers *
+          (size.shared_per_layer + (model.gated ? 3 : 2) * h * model.experts.width * model.experts.active) +
+      h * model.vocabulary;
+  return 6 * matrices +
+         3 * model.layers * attention_flops_per_pair(model) * attended_tokens(model, sequence, convention);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

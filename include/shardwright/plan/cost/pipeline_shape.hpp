@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Bubble, memory and exposed sends of every schedule in closed form, as its proof gives them.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/schedule/dual_pipe.hpp>
+#include <shardwright/schedule/dual_pipe_v.hpp>
+#include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/pass_costs.hpp>
+#include <shardwright/schedule/schedule_rule.hpp>
+
+#include <algorithm>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a schedule adds to the passes of its ranks.
+struct PipelineShape {
+  double bubble = 0; ///< In the unit of the costs, of the rank that idles most, sends taking no time.
+  double kept = 1;   ///< Microbatches whose activations the fullest rank keeps, of all its layers.
+  double hops = 0;   ///< Sends that the makespan waits for; at least as many as the proof has.
+};
+
+/// @brief Stages per rank; the schedules in a V and those in both directions have two.
+[[nodiscard]] constexpr int chunks_of(PlanSchedule schedule, int chunks) noexcept {
+  return schedule == PlanSchedule::interleaved                                     ? chunks
+         : schedule == PlanSchedule::zb_v || schedule == PlanSchedule::dual_pipe_v ? 2
+                                                                                   : 1;
+}
+
+/// @brief The rule of the schedule that the numbers break, if any.
+[[nodiscard]] constexpr ScheduleRule rule_of(PlanSchedule schedule, int ranks, int microbatches) {
+  switch (schedule) {
+  case PlanSchedule::interleaved:
+    return schedule_rule<Interleaved<2>>(ranks, microbatches);
+  case PlanSchedule::dual_pipe:
+    return schedule_rule<DualPipe>(ranks, microbatches);
+  case PlanSchedule::dual_pipe_v:
+    return schedule_rule<DualPipeV>(ranks, microbatches);
+  default:
+    return {};
+  }
+}
+
+/// @brief What `prove` says of a schedule, in a few operations instead of a simulation.
+///
+/// The forms were read off proofs; the tests prove every schedule again over its numbers of ranks and
+/// microbatches. They are exact for input_gradient >= forward >= weight_gradient, which recomputation and
+/// attention (it has no weights) ensure, without sends; `hops` bounds what a send of a fraction of a pass
+/// adds.
+/// @param costs of one microbatch through all layers of a rank, whatever the number of chunks.
+[[nodiscard]] constexpr PipelineShape pipeline_shape(PlanSchedule schedule, int ranks, int microbatches,
+                                                     int chunks, const PassCosts& costs) noexcept {
+  if (ranks <= 1)
+    return {};
+  const double p = ranks, m = microbatches, around = p - 1;
+  const double f = costs.forward, i = costs.input_gradient, w = costs.weight_gradient;
+  switch (schedule) {
+  case PlanSchedule::gpipe:
+    return {around * (f + i + w), m, 2 * around};
+  case PlanSchedule::one_f_one_b:
+    return {around * (f + i + w), std::min(p, m), std::max(2 * around, 2 * around * m / p + 2 * (p - 1))};
+  case PlanSchedule::interleaved: {
+    const double v = chunks;
+    const double group = microbatches / std::max(1, microbatches / ranks);
+    const double short_of_ranks = std::max(0.0, p - m);
+    return {(around + (v - 1) * short_of_ranks) * (f + i + w) / v,
+            std::min(2 * around + (v - 1) * group + 1, m * v) / v, 2 * (p * v - 1)};
+  }
+  case PlanSchedule::zb_h1:
+    return {around * (f + i) - (std::min(p, m) - 1) * w, std::min(p, m), 4 * around};
+  case PlanSchedule::zb_h2: {
+    const int counted = std::min(microbatches, 2 * ranks - 1);
+    return {around * (f + i) - counted / 2 * w - (counted - 1) / 2 * std::min(i - w, w),
+            static_cast<double>(counted), 2 * around};
+  }
+  case PlanSchedule::zb_v: { // f, i, w of a rank are those of two chunks
+    const double kept = std::min(p, m);
+    if (m <= p)
+      return {around * (f + i) - f * (m - 1), kept, 5 * around};
+    const double missing = std::max(0.0, 2 * p - 1 - m);
+    return {std::max((around * i + missing * (i - w)) / 2, around * (i - w) + missing * w), kept, 5 * around};
+  }
+  case PlanSchedule::dual_pipe: {
+    const double half = p / 2;
+    return {(half - 1) * (2 * f + i - w) + std::max(0.0, (i - f) * half - i), p + 1, around * m / p + 2 * p};
+  }
+  case PlanSchedule::dual_pipe_v:
+    return {(around * (2 * f + i - w) + std::max(0.0, (i - f) * p - i)) / 2, p + 0.5,
+            2 * around * m / p + 4 * p};
+  }
+  return {};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

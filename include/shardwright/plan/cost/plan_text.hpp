@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Plans and what is wrong with them, in words.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/order.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The name of a schedule as `make_schedule` takes it.
+[[nodiscard]] constexpr std::string_view schedule_name(PlanSchedule schedule) noexcept {
+  constexpr std::array<std::string_view, 8> names{"gpipe", "1f1b", "interleaved", "zbh1",
+                                                  "zbh2",  "zbv",  "dualpipe",    "dualpipev"};
+  return names[static_cast<std::size_t>(schedule)];
+}
+
+/// @brief What has to change where there is no plan.
+[[nodiscard]] constexpr std::string_view problem_text(PlanProblem problem) noexcept {
+  constexpr std::array<std::string_view, 10> texts{
+      "it can run",
+      "a dimension, the batch, an extent or a bandwidth is not positive",
+      "tp * cp * pp * dp must be the number of chips",
+      "the sequences of a step must divide into dp * microbatch for some extents that divide heads, sequence and chips",
+      "tp must divide the heads",
+      "cp, and tp with sequence parallelism, must divide the sequence",
+      "there must be a layer for every stage of the pipeline",
+      "ep must divide the experts and the ranks of a stage",
+      "the schedule must allow the numbers of ranks and microbatches",
+      "a chip has too little memory"};
+  return texts[static_cast<std::size_t>(problem)];
+}
+
+/// @brief The axes of more than one rank, from inner to outer: "pp,tp,dp".
+[[nodiscard]] inline std::string order_text(const PlanConfiguration& plan) {
+  constexpr std::array<std::string_view, 4> names{"tp", "cp", "dp", "pp"};
+  std::string out;
+  for (const PlanAxis axis : axes_of(plan.order))
+    if (plan.extent(axis) > 1)
+      out += (out.empty() ? "" : ",") + std::string(names[static_cast<std::size_t>(axis)]);
+  return out;
+}
+
+/// @brief "tp=8 pp=16 (1f1b) dp=64 ZeRO-1 microbatch=1", without axes of extent 1; where the order of the
+/// axes is not the usual one, "order=pp,tp,dp" follows, from inner to outer.
+[[nodiscard]] inline std::string plan_text(const PlanConfiguration& plan) {
+  std::string out;
+  const auto axis = [&out](const char* name, int extent) {
+    if (extent > 1)
+      out += name + ("=" + std::to_string(extent)) + " ";
+  };
+  axis("tp", plan.tp);
+  axis("cp", plan.cp);
+  axis("pp", plan.pp);
+  if (plan.pp > 1)
+    out += "(" + std::string(schedule_name(plan.schedule)) +
+           (plan.chunks > 1 ? ", " + std::to_string(plan.chunks) + " chunks) " : ") ");
+  axis("ep", plan.ep);
+  axis("dp", plan.dp);
+  out += (plan.zero_stage > 0 ? "ZeRO-" + std::to_string(plan.zero_stage) + " " : std::string()) +
+         "microbatch=" + std::to_string(plan.microbatch);
+  if (plan.recomputation != Recompute::none)
+    out += " recomputation=" + std::string(name_of(plan.recomputation));
+  if (plan.order != PlanOrder::usual)
+    out += " order=" + order_text(plan);
+  if (plan.experts_outside)
+    out += " experts=outside";
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

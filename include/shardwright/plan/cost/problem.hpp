@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The rules that a configuration must keep, and the first one that it breaks.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/pipeline_shape.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The first rule that a configuration breaks, memory aside; `none` where it may run.
+[[nodiscard]] constexpr PlanProblem problem_of(const ModelSpec& model, const ClusterSpec& cluster,
+                                               const RunSpec& run, const PlanConfiguration& plan) {
+  const bool extents = plan.tp > 0 && plan.cp > 0 && plan.pp > 0 && plan.ep > 0 && plan.dp > 0 &&
+                       plan.microbatch > 0 && plan.chunks > 0;
+  const bool dimensions = model.layers > 0 && model.hidden > 0 && model.heads > 0 && model.vocabulary > 0 &&
+                          model.key_value_heads > 0 && cluster.chips() > 0 && cluster.chip.peak_bf16 > 0 &&
+                          cluster.chip.memory_bandwidth > 0 && run.sequences > 0 && run.sequence_length > 0;
+  if (!extents || !dimensions)
+    return PlanProblem::empty_input;
+  if (plan.chips() != cluster.chips())
+    return PlanProblem::chips_differ;
+  const std::int64_t at_once = static_cast<std::int64_t>(plan.dp) * plan.microbatch;
+  if (run.sequences % at_once != 0)
+    return PlanProblem::batch_not_divisible;
+  if (model.heads % plan.tp != 0)
+    return PlanProblem::heads_not_divisible;
+  if (run.sequence_length % (static_cast<std::int64_t>(plan.cp) * (plan.sequence_parallel ? plan.tp : 1)) !=
+      0)
+    return PlanProblem::sequence_not_divisible;
+  if (model.layers < plan.pp * chunks_of(plan.schedule, plan.chunks))
+    return PlanProblem::layers_too_few;
+  if (plan.ep > 1 && (!model.experts.used() || model.experts.count % plan.ep != 0 ||
+                      (static_cast<std::int64_t>(plan.tp) * plan.cp * plan.dp) % plan.ep != 0))
+    return PlanProblem::experts_not_divisible;
+  if (!rule_of(plan.schedule, plan.pp, static_cast<int>(run.sequences / at_once)).holds())
+    return PlanProblem::schedule_rule;
+  return PlanProblem::none;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The schedule of a plan, with the times that its cost gives every pass.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/pipeline_shape.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/run.hpp>
+#include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/schedule/timetable.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The schedule that a plan names, for the microbatches of a run.
+/// @throws InvalidArgument where the schedule does not allow their number.
+[[nodiscard]] inline Schedule schedule_of(const PlanConfiguration& plan, const RunSpec& run) {
+  const auto microbatches =
+      static_cast<int>(run.sequences / (static_cast<std::int64_t>(plan.dp) * plan.microbatch));
+  return make_schedule(schedule_name(plan.schedule), plan.pp, microbatches,
+                       plan.schedule == PlanSchedule::interleaved ? plan.chunks : 2);
+}
+
+/// @brief When every rank of one pipeline does what, in seconds; all stages take the mean stage's time, and
+/// sends none.
+///
+/// The makespan is the time of the passes and the bubble of the cost, as long as input gradients take at
+/// least as long as forwards and forwards as weight gradients.
+[[nodiscard]] inline Timetable plan_timetable(const PlanConfiguration& plan, const RunSpec& run,
+                                              const StepCost& cost) {
+  const double chunks = chunks_of(plan.schedule, plan.chunks);
+  return planned_timetable(schedule_of(plan, run),
+                           {cost.passes.forward / chunks, cost.passes.input_gradient / chunks,
+                            cost.passes.weight_gradient / chunks});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

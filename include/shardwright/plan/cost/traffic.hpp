@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Communication of a step by its purpose: of a layer, of pipeline sends, of data parallelism.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
+#include <shardwright/plan/cost/links.hpp>
+#include <shardwright/plan/cost/memory.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
+
+#include <algorithm>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Bytes that a rank sends and seconds on the wire, of the forward pass of one microbatch through one
+/// layer or several.
+struct LayerTraffic {
+  TrafficCost tensor{}, context{}, expert{};
+
+  [[nodiscard]] constexpr double exposed_seconds() const noexcept {
+    return tensor.exposed_seconds + context.exposed_seconds + expert.exposed_seconds;
+  }
+  [[nodiscard]] constexpr double hidden_seconds() const noexcept {
+    return tensor.hidden_seconds() + context.hidden_seconds() + expert.hidden_seconds();
+  }
+};
+
+/// @brief Whether the schedule runs a forward beside a backward, which hides the traffic of experts.
+[[nodiscard]] constexpr bool pairs_passes(const PlanConfiguration& plan) noexcept {
+  return plan.pp > 1 &&
+         (plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v);
+}
+
+/// @brief The traffic of a layer, and how much of it nothing hides; a backward pass has as much, a recomputed
+/// forward pass too.
+///
+/// Tensor parallelism gathers and scatters the tokens around attention and around the feed-forward (4 (t-1)/t
+/// 2 b s h bytes, as many as two all-reduces); XLA splits products on a torus to overlap them. Context
+/// parallelism gathers keys and values. Experts receive and return each copy of a token, which DualPipe was
+/// made to hide (arXiv 2412.19437, section 3.2.1).
+/// @param links of the plan in the cluster.
+[[nodiscard]] constexpr LayerTraffic layer_traffic(const ModelSpec& model, const ClusterSpec& cluster,
+                                                   const RunSpec& run, const PlanConfiguration& plan,
+                                                   const PlanLinks& links,
+                                                   const SharedCalibration& shared) noexcept {
+  const double t = plan.tp, residual = 2 * rank_tokens(run, plan) * model.hidden;
+  LayerTraffic traffic;
+  if (plan.tp > 1) {
+    traffic.tensor.bytes = 4 * residual * (t - 1) / t;
+    traffic.tensor.seconds = 4 * links.tensor.seconds(residual);
+    const bool torus = cluster.domains[0].torus_dimensions > 0;
+    traffic.tensor.exposed_seconds =
+        traffic.tensor.seconds * (torus ? shared.torus_exposed : shared.tensor_exposed);
+  }
+  if (plan.cp > 1) {
+    const double width = model.latent.used() ? model.latent.key_value_rank + model.latent.rotary_width
+                                             : 2.0 * model.key_value_heads * model.width_per_head() / t;
+    const double gathered = 2 * rank_tokens(run, plan) * plan.cp * width;
+    traffic.context.bytes = gathered * (plan.cp - 1) / plan.cp;
+    traffic.context.seconds = links.context.seconds(gathered);
+    traffic.context.exposed_seconds = traffic.context.seconds * shared.context_exposed;
+  }
+  if (plan.ep > 1) {
+    const double routed = residual / t * model.experts.active;
+    traffic.expert.bytes = 2 * routed * (plan.ep - 1) / plan.ep;
+    traffic.expert.seconds = 2 * links.expert.seconds(routed);
+    traffic.expert.exposed_seconds = traffic.expert.seconds *
+                                     (pairs_passes(plan) ? shared.paired_exposed : shared.expert_exposed) *
+                                     (run.captured_experts ? shared.captured_share : 1);
+  }
+  return traffic;
+}
+
+/// @brief Sends of activations and gradients between stages.
+/// @param hops sends that the makespan waits for, of `pipeline_shape`.
+[[nodiscard]] constexpr TrafficCost send_traffic(const ModelSpec& model, const RunSpec& run,
+                                                 const PlanConfiguration& plan, const PlanLinks& links,
+                                                 const SharedCalibration& shared, double microbatches,
+                                                 int chunks, double hops) noexcept {
+  if (plan.pp <= 1)
+    return {};
+  const double bytes = 2 * rank_tokens(run, plan) * model.hidden / (plan.sequence_parallel ? plan.tp : 1);
+  const double one = links.pipeline.seconds(bytes), sends = 2 * microbatches * chunks;
+  return {sends * bytes, sends * one, std::min(sends, hops * shared.send_exposed) * one};
+}
+
+/// @brief Bytes per parameter that data parallelism moves: a reduction and two gathers under ZeRO-3 (1 + 2),
+/// a reduction and a gather under ZeRO-1 and 2, an all-reduce otherwise: arXiv 1910.02054, section 7.
+struct DataBytes {
+  double reduced = 0;
+  double gathered = 0;
+};
+[[nodiscard]] constexpr DataBytes data_bytes(const RunSpec& run, const PlanConfiguration& plan,
+                                             const SharedCalibration& shared) noexcept {
+  const double parameter = run.optimizer.parameter_bytes, gradient = shared.gradient_bytes;
+  return plan.zero_stage >= 3   ? DataBytes{gradient, 2 * parameter}
+         : plan.zero_stage >= 1 ? DataBytes{gradient, parameter}
+                                : DataBytes{2 * gradient, 0};
+}
+
+/// @brief Whether parameters are gathered and gradients reduced with every microbatch: ZeRO-3 without a
+/// pipeline. Else they are once a step.
+[[nodiscard]] constexpr bool data_each_microbatch(const PlanConfiguration& plan) noexcept {
+  return plan.zero_stage >= 3 && plan.pp == 1;
+}
+/// @brief Part of a microbatch's passes that data-parallel traffic may run beside. Backward passes are two
+/// thirds of a microbatch, and the first buckets must be filled.
+[[nodiscard]] constexpr double data_beside(const PlanConfiguration& plan) noexcept {
+  return data_each_microbatch(plan) ? 1 : 0.7;
+}
+
+/// @brief Seconds of what data parallelism moves at a time, of what is dense and of experts.
+struct DataSeconds {
+  double dense = 0;
+  double experts = 0;
+};
+[[nodiscard]] constexpr DataSeconds data_seconds(const PlanConfiguration& plan, const RankParameters& held,
+                                                 const PlanLinks& links, double per_parameter) noexcept {
+  const bool dense = static_cast<double>(plan.dp) * plan.cp > 1 && held.dense > 0;
+  const bool experts = plan.expert_dp() > 1 && held.experts > 0;
+  return {dense ? links.data.seconds(per_parameter * held.dense) : 0,
+          experts ? links.expert_data.seconds(per_parameter * held.experts) : 0};
+}
+
+/// @brief Gradients reduced and parameters gathered.
+/// @param pass_seconds of one microbatch on a rank: it hides what runs beside it.
+[[nodiscard]] constexpr TrafficCost data_traffic(const RunSpec& run, const PlanConfiguration& plan,
+                                                 const RankParameters& held, const PlanLinks& links,
+                                                 const SharedCalibration& shared, double microbatches,
+                                                 double pass_seconds) noexcept {
+  const DataBytes each = data_bytes(run, plan, shared);
+  const double per_parameter = each.reduced + each.gathered;
+  const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 0; };
+  const double bytes = per_parameter * (held.dense * others(static_cast<double>(plan.dp) * plan.cp) +
+                                        held.experts * others(static_cast<double>(plan.expert_dp())));
+  const DataSeconds parts = data_seconds(plan, held, links, per_parameter);
+  const double seconds = parts.dense + parts.experts;
+  const double beside = data_beside(plan) * pass_seconds;
+  const double times = data_each_microbatch(plan) ? microbatches : 1;
+  return {times * bytes, times * seconds, times * std::max(seconds * shared.data_exposed, seconds - beside)};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Predicted against measured step times of published runs, row by row and summed up.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/published/case.hpp>
+#include <shardwright/plan/published/run.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief One published run beside what the planner says of it.
+struct RunOutcome {
+  std::string id{};
+  std::string source{};
+  RunCase run{};      ///< `run.not_handled` says why there is no cost.
+  StepCost cost{};    ///< Only where the row is handled.
+  bool timed = false; ///< Whether its source gives a step time or tokens/s.
+
+  [[nodiscard]] bool handled() const noexcept { return run.not_handled.empty(); }
+  /// @brief Predicted over measured time, less one; only where handled and timed.
+  [[nodiscard]] double error() const noexcept { return cost.step_seconds / run.measured_seconds - 1; }
+};
+
+/// @brief Evaluates every row.
+/// @throws DataError naming line and field where a cell is not what it must be.
+[[nodiscard]] inline std::vector<RunOutcome> evaluate_runs(std::span<const PublishedRun> rows) {
+  std::vector<RunOutcome> outcomes;
+  outcomes.reserve(rows.size());
+  for (const PublishedRun& row : rows) {
+    RunOutcome& one = outcomes.emplace_back();
+    one.id = row.text("id");
+    one.source = row.text("source");
+    one.run = read_run_case(row);
+    one.timed = !row.text("step_time_s").empty() || !row.text("tokens_per_s_per_chip").empty();
+    if (one.handled())
+      one.cost = evaluate(one.run.model, one.run.cluster, one.run.run, one.run.plan);
+  }
+  return outcomes;
+}
+
+/// @brief The value that `share` of the values do not exceed, by rounding to the nearest of them.
+[[nodiscard]] inline double quantile(std::span<const double> all, double share) {
+  if (all.empty())
+    return 0;
+  std::vector<double> values(all.begin(), all.end());
+  const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+/// @brief Errors of a group of runs.
+struct ErrorSummary {
+  std::size_t rows = 0;
+  double bias = 0;      ///< Median of the signed errors.
+  double median = 0;    ///< Of their sizes.
+  double ninetieth = 0; ///< Ninetieth percentile of their sizes.
+};
+[[nodiscard]] inline ErrorSummary summary_of(std::span<const double> errors) {
+  std::vector<double> sizes;
+  for (const double error : errors)
+    sizes.push_back(std::fabs(error));
+  return {errors.size(), quantile(errors, 0.5), quantile(sizes, 0.5), quantile(sizes, 0.9)};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

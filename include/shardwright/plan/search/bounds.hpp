@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The time of a plan that a search tries, and times that none of several plans can beat.
+///
+/// Both are timed by `add_times`: a bound with the least that its open choices may add, part by part, so that
+/// whatever the cost model says of a choice holds for the bound.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
+#include <shardwright/plan/cost/compute_time.hpp>
+#include <shardwright/plan/cost/links.hpp>
+#include <shardwright/plan/cost/memory.hpp>
+#include <shardwright/plan/cost/model_size.hpp>
+#include <shardwright/plan/cost/stage_pass.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/cost/step_times.hpp>
+#include <shardwright/plan/cost/traffic.hpp>
+#include <shardwright/plan/search/orders.hpp>
+#include <shardwright/plan/search/schedules.hpp>
+#include <shardwright/plan/search/space.hpp>
+#include <shardwright/plan/search/state.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// What is planned for, and what follows from it for all plans.
+struct SearchInput {
+  const ModelSpec& model;
+  const ClusterSpec& cluster;
+  const RunSpec& run;
+  SearchSpace space;
+  ModelSize size;
+  Calibration calibration;
+
+  constexpr SearchInput(const ModelSpec& of_model, const ClusterSpec& on, const RunSpec& of_run,
+                        const SearchSpace& within)
+      : model(of_model), cluster(on), run(of_run), space(within),
+        size(model.heads > 0 ? size_of(model) : ModelSize{}),
+        calibration(calibration_of(cluster.chip.generation)) {}
+};
+
+/// What the plans with the same extents share, and those with the same microbatch.
+struct SearchBranch {
+  PlanConfiguration plan{};
+  PlanLinks least{}; ///< That no order betters.
+  SearchOrders orders{};
+  SearchSchedules schedules{};               ///< That are allowed with these numbers.
+  std::array<int, Divisors::most> batches{}; ///< That divide a rank's sequences, in ascending order.
+  int batch_count = 0;
+  RankComputation computed{};
+};
+
+/// How a pipeline fills where a bound is for several microbatches: as with the smallest of them.
+struct PipelineFilling {
+  PlanConfiguration plan{};
+  PassCosts passes{};
+  bool own = true; ///< The microbatch is that of the branch.
+};
+
+[[nodiscard]] constexpr RankComputation computation_of(const SearchInput& in, const PlanConfiguration& plan) {
+  return rank_computation(in.model, in.cluster, in.run, plan, in.calibration);
+}
+[[nodiscard]] constexpr double memory_of(const SearchInput& in, const PlanConfiguration& plan) {
+  return memory_cost(in.model, in.size, in.run, plan, kept_microbatches(in.run, plan)).total();
+}
+
+/// Seconds of a step with an order's links.
+[[nodiscard]] constexpr double step_seconds_of(const SearchInput& in, const SearchBranch& branch,
+                                               const PlanConfiguration& plan, const PlanLinks& links) {
+  const SharedCalibration& shared = in.calibration.shared;
+  StepCost cost;
+  add_times(
+      cost, in.model, in.run, plan, shared, branch.computed,
+      layer_traffic(in.model, in.cluster, in.run, plan, links, shared),
+      [&](const PassCosts& passes, const StageSeconds& stages) {
+        return schedule_time(in.model, in.run, plan, links, shared, passes, stages);
+      },
+      [&](double pass_seconds) {
+        return sharding_time(in.cluster, in.run, plan, rank_parameters(in.model, in.size, plan), links,
+                             shared, pass_seconds);
+      });
+  return cost.step_seconds;
+}
+
+/// The least of each part of two.
+[[nodiscard]] constexpr TrafficCost least_of(const TrafficCost& left, const TrafficCost& right) {
+  return {std::min(left.bytes, right.bytes), std::min(left.seconds, right.seconds),
+          std::min(left.exposed_seconds, right.exposed_seconds)};
+}
+[[nodiscard]] constexpr LayerTraffic least_of(const LayerTraffic& left, const LayerTraffic& right) {
+  return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),
+          least_of(left.expert, right.expert)};
+}
+[[nodiscard]] constexpr ScheduleTime least_of(const ScheduleTime& left, const ScheduleTime& right) {
+  return {std::min(left.bubble_seconds, right.bubble_seconds),
+          std::min(left.imbalance_seconds, right.imbalance_seconds), least_of(left.sends, right.sends)};
+}
+[[nodiscard]] constexpr ShardingTime least_of(const ShardingTime& left, const ShardingTime& right) {
+  return {least_of(left.data, right.data), std::min(left.optimizer_seconds, right.optimizer_seconds)};
+}
+
+/// What a layer sends at least, in whatever order and with whatever schedule.
+[[nodiscard]] constexpr LayerTraffic least_traffic(const SearchInput& in, PlanConfiguration plan) {
+  const SharedCalibration& shared = in.calibration.shared;
+  const PlanLinks links = least_links(in.cluster, plan, in.model.experts.active, shared);
+  LayerTraffic least = layer_traffic(in.model, in.cluster, in.run, plan, links, shared);
+  plan.pp = 2; // stages enough for every schedule
+  for (const PlanSchedule schedule : {PlanSchedule::dual_pipe, PlanSchedule::one_f_one_b}) {
+    plan.schedule = schedule;
+    const LayerTraffic other = layer_traffic(in.model, in.cluster, in.run, plan, links, shared);
+    least = least_of(least, other);
+  }
+  return least;
+}
+
+/// Rounding alone must not lift a bound over what it bounds.
+[[nodiscard]] constexpr double below(double seconds) noexcept { return seconds * (1 - 1e-12); }
+
+/// Time of what the layers compute and send in themselves, whatever the other ranks are divided into: dp and
+/// pp share out layers and sequences.
+[[nodiscard]] constexpr double layers_floor(const SearchInput& in, const PlanConfiguration& plan,
+                                            const RankComputation& computed, const LayerTraffic& traffic) {
+  const SharedCalibration& shared = in.calibration.shared;
+  const double expert = in.model.expert_layers();
+  const StagePass all = stage_pass({in.model.layers - expert, expert, 1}, computed, traffic,
+                                   repeats_of(Recompute::none), shared);
+  const auto chips = static_cast<double>(in.cluster.chips());
+  const double passes = static_cast<double>(in.run.sequences) * plan.tp * plan.cp / (chips * plan.microbatch);
+  return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(chips)));
+}
+
+/// The passes of a stage of average size, with the least traffic.
+[[nodiscard]] constexpr StagePass least_pass(const SearchInput& in, const PlanConfiguration& plan) {
+  const double expert = static_cast<double>(in.model.expert_layers()) / plan.pp;
+  return stage_pass({static_cast<double>(in.model.layers) / plan.pp - expert, expert, 1.0 / plan.pp},
+                    computation_of(in, plan), least_traffic(in, plan), repeats_of(plan.recomputation),
+                    in.calibration.shared);
+}
+
+/// What a layer sends with the branch's schedules of a kind at least; nothing where it has none.
+[[nodiscard]] constexpr std::optional<LayerTraffic>
+least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks& links, ScheduleKind kind) {
+  std::optional<LayerTraffic> least;
+  int kinds = 0; // that were seen: one that does not pair, one that does
+  branch.schedules.for_each(branch.plan, kind, [&](const PlanConfiguration& one) {
+    const int bit = pairs_passes(one) ? 2 : 1;
+    if ((kinds & bit) != 0)
+      return;
+    const LayerTraffic other = layer_traffic(in.model, in.cluster, in.run, one, links, in.calibration.shared);
+    least = least ? least_of(*least, other) : other;
+    kinds |= bit;
+  });
+  return least;
+}
+
+/// What the schedules of a kind add at least.
+[[nodiscard]] constexpr ScheduleTime least_schedule_time(const SearchInput& in, const SearchBranch& branch,
+                                                         const PlanLinks& links, ScheduleKind kind,
+                                                         const PipelineFilling& filling,
+                                                         const PassCosts& passes,
+                                                         const StageSeconds& stages) {
+  PlanLinks at_once = links; // a larger microbatch has fewer sends
+  if (!filling.own)
+    at_once.pipeline.latency_seconds = 0;
+  ScheduleTime least;
+  bool first = true;
+  branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
+    const double waiting = imbalance_seconds(in.run, one, stages);
+    if (!filling.own)
+      one.microbatch = filling.plan.microbatch;
+    ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,
+                                      filling.own ? passes : filling.passes, stages);
+    time.imbalance_seconds = waiting;
+    least = first ? time : least_of(least, time);
+    first = false;
+  });
+  return least;
+}
+
+/// What a plan's stage of ZeRO, or a higher one, adds at least.
+[[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, PlanConfiguration plan,
+                                                         const PlanLinks& links, double pass_seconds) {
+  const RankParameters held = rank_parameters(in.model, in.size, plan);
+  ShardingTime least;
+  bool first = true;
+  for (; plan.zero_stage <= 3; ++plan.zero_stage) {
+    if (!allows(in.space.zero_stage, plan.zero_stage))
+      continue;
+    const ShardingTime time =
+        sharding_time(in.cluster, in.run, plan, held, links, in.calibration.shared, pass_seconds);
+    least = first ? time : least_of(least, time);
+    first = false;
+  }
+  return least;
+}
+
+/// Seconds of a step that no plan of the branch with schedules of a kind can beat; infinite where there is no
+/// such schedule. Counts the times that it computes.
+[[nodiscard]] constexpr double least_seconds(const SearchInput& in, const SearchBranch& branch,
+                                             const PlanLinks& links, ScheduleKind kind,
+                                             const PipelineFilling& filling, std::int64_t& evaluations) {
+  if (kind == ScheduleKind::paired && branch.plan.pp == 1)
+    return std::numeric_limits<double>::infinity();
+  const std::optional<LayerTraffic> traffic = least_traffic(in, branch, links, kind);
+  if (!traffic)
+    return std::numeric_limits<double>::infinity();
+  PlanConfiguration plan = branch.plan;
+  plan.schedule = PlanSchedule::one_f_one_b; // each stage on one rank, which is the least
+  StepCost cost;
+  ++evaluations;
+  add_times(
+      cost, in.model, in.run, plan, in.calibration.shared, branch.computed, *traffic,
+      [&](const PassCosts& passes, const StageSeconds& stages) {
+        return least_schedule_time(in, branch, links, kind, filling, passes, stages);
+      },
+      [&](double pass_seconds) { return least_sharding_time(in, plan, links, pass_seconds); });
+  return below(cost.step_seconds);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Why a plan is the best: what binds it, what the usual recipe gives, and where the pipeline ends.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/search/situation.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The resources that may bind: all but the number of chips, of which more are faster anyway.
+inline constexpr std::size_t binding_resources = 6;
+
+/// @brief Time per token that the best plan saves with twice of each resource, as a share of its time.
+///
+/// What saves most binds; what saves nothing has slack. Costs one search for each resource.
+[[nodiscard]] inline std::array<double, binding_resources> gains(const ModelSpec& model,
+                                                                 const ClusterSpec& cluster,
+                                                                 const RunSpec& run, const Plan& best,
+                                                                 SearchSpace space = {}) {
+  space.tolerance = 0;
+  std::array<double, binding_resources> out{};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
+    if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
+      out[i] = 1 - plan.cost.step_seconds / plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens);
+  }
+  return out;
+}
+
+/// @brief The plan of the usual recipe: tensor parallel over the scale-up domain, as few 1F1B stages as fit
+/// with any sharding of states, data parallel over the rest, experts inside the domain.
+[[nodiscard]] inline Plan recipe(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run) {
+  const auto largest = [&](std::int64_t of) {
+    int out = 1;
+    for (int extent = 1; extent <= of && extent <= cluster.domains[0].chips; ++extent)
+      if (of % extent == 0 && cluster.chips() % extent == 0)
+        out = extent;
+    return out;
+  };
+  SearchSpace space{.tp = largest(model.heads), .cp = 1, .schedule = PlanSchedule::one_f_one_b};
+  space.ep = model.experts.used() ? largest(model.experts.count) : 1;
+  Plan last;
+  last.problem = PlanProblem::out_of_memory;
+  for (int stages = 1; stages <= model.layers; ++stages) {
+    space.pp = stages;
+    if (const Plan plan = search(model, cluster, run, space); plan.found())
+      return plan;
+    else if (plan.problem == PlanProblem::out_of_memory)
+      last = plan;
+  }
+  return last;
+}
+
+/// @brief The least factor of a resource at which the best plan has no pipeline, as `least_factor` finds it.
+///
+/// The best plan of `space` is taken, with its tolerance: a pipeline ends where none is faster by more.
+[[nodiscard]] inline std::optional<double> pipeline_ends(const ModelSpec& model, const ClusterSpec& cluster,
+                                                         const RunSpec& run, Resource resource,
+                                                         double most = 256, const SearchSpace& space = {}) {
+  return least_factor(cluster, run, resource, most, [&](const Situation& at) {
+    const Plan plan = search(model, at.cluster, at.run, space);
+    return plan.found() && plan.configuration.pp == 1;
+  });
+}
+
+/// @brief The least factor of a resource at which there is a plan at all, as `least_factor` finds it.
+[[nodiscard]] inline std::optional<double> plan_begins(const ModelSpec& model, const ClusterSpec& cluster,
+                                                       const RunSpec& run, Resource resource,
+                                                       double most = 256, const SearchSpace& space = {}) {
+  return least_factor(cluster, run, resource, most,
+                      [&](const Situation& at) { return search(model, at.cluster, at.run, space).found(); });
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The orders of a mesh's axes that can matter to a plan: those that are better than others at
+/// something.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
+#include <shardwright/plan/cost/links.hpp>
+#include <shardwright/plan/search/space.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/order.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Orders with their links, of a plan's extents; the simpler ones come first.
+struct SearchOrders {
+  static constexpr std::size_t most = 2 * plan_order_count;
+  std::array<PlanLinks, most> links{};
+  std::array<PlanOrder, most> orders{};
+  std::array<bool, most> experts_outside{};
+  PlanLinks least{}; ///< Of each kind the best of all orders.
+  int count = 0;
+
+  constexpr void settle(PlanConfiguration& plan, std::size_t index) const {
+    plan.order = orders[index];
+    plan.experts_outside = experts_outside[index];
+  }
+
+  /// Fills an empty list. What lies over one chip has no place, so that orders which differ in it alone are
+  /// one; of the others those stay that no order before them equals or betters in all of their links.
+  constexpr void find(const ClusterSpec& cluster, PlanConfiguration plan, int copies,
+                      const SharedCalibration& shared, const SearchSpace& space) {
+    if (count > 0)
+      return;
+    std::array<int, plan_order_count> seen{};
+    int distinct = 0;
+    const bool splits = plan.ep > 1 && plan.expert_dp() > 1;
+    for (int number = 0; number < plan_order_count; ++number) {
+      plan.order = static_cast<PlanOrder>(number);
+      if (space.order && *space.order != plan.order)
+        continue;
+      int placed = 1; // the axes that have a place, as digits
+      for (const PlanAxis axis : axes_of(plan.order))
+        if (plan.extent(axis) > 1)
+          placed = 4 * placed + static_cast<int>(axis);
+      bool again = false;
+      for (int i = 0; i < distinct; ++i)
+        again = again || seen[static_cast<std::size_t>(i)] == placed;
+      if (again)
+        continue;
+      seen[static_cast<std::size_t>(distinct++)] = placed;
+      for (const bool outside : {false, true}) {
+        plan.experts_outside = outside;
+        if (space.experts_outside ? *space.experts_outside != outside : outside && !splits)
+          continue;
+        add(plan, plan_links(cluster, plan, copies, shared));
+      }
+    }
+  }
+
+private:
+  [[nodiscard]] static constexpr MessageTime least_of(const MessageTime& left, const MessageTime& right) {
+    return {std::min(left.per_byte, right.per_byte), std::min(left.latency_seconds, right.latency_seconds)};
+  }
+  [[nodiscard]] static constexpr PlanLinks least_of(const PlanLinks& left, const PlanLinks& right) {
+    return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),
+            least_of(left.expert, right.expert), least_of(left.pipeline, right.pipeline),
+            least_of(left.data, right.data),     least_of(left.expert_data, right.expert_data)};
+  }
+
+  constexpr void add(const PlanConfiguration& plan, const PlanLinks& found) {
+    for (int i = 0; i < count; ++i)
+      if (links[static_cast<std::size_t>(i)].no_worse_than(found))
+        return;
+    least = count == 0 ? found : least_of(least, found);
+    const auto at = static_cast<std::size_t>(count++);
+    links[at] = found;
+    orders[at] = plan.order;
+    experts_outside[at] = plan.experts_outside;
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The schedules that a search may choose from.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/pipeline_shape.hpp>
+#include <shardwright/plan/cost/step_times.hpp>
+#include <shardwright/plan/cost/traffic.hpp>
+#include <shardwright/plan/search/space.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Schedules that a bound is for: whether they run a forward beside a backward.
+enum class ScheduleKind : std::uint8_t { unpaired, paired, any };
+
+/// Schedules with their numbers of chunks.
+struct SearchSchedules {
+  struct One {
+    PlanSchedule schedule = PlanSchedule::one_f_one_b;
+    int chunks = 1;
+  };
+  std::array<One, 8 + most_chunks> plans{};
+  int count = 0;
+
+  /// Those that are not ruled out by a space and, where `of_plan`, by the numbers of a plan.
+  constexpr void find(const ModelSpec& model, const RunSpec& run, const SearchSpace& space,
+                      PlanConfiguration plan, bool of_plan) {
+    count = 0;
+    if (plan.pp == 1) {
+      plans[static_cast<std::size_t>(count++)] = {PlanSchedule::one_f_one_b, 1};
+      return;
+    }
+    const auto microbatches = static_cast<int>(microbatches_of(run, plan));
+    for (int number = 0; number < 8; ++number) {
+      plan.schedule = static_cast<PlanSchedule>(number);
+      const bool interleaved = plan.schedule == PlanSchedule::interleaved;
+      if ((space.schedule && *space.schedule != plan.schedule) ||
+          (of_plan && !rule_of(plan.schedule, plan.pp, microbatches).holds()))
+        continue;
+      for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most_chunks : 1); ++chunks)
+        if ((!interleaved || !space.chunks || *space.chunks == chunks) &&
+            model.layers >= plan.pp * chunks_of(plan.schedule, chunks))
+          plans[static_cast<std::size_t>(count++)] = {plan.schedule, chunks};
+    }
+  }
+
+  /// Calls `function(plan)` with each of a kind.
+  template <class Function>
+  constexpr void for_each(PlanConfiguration plan, ScheduleKind kind, const Function& function) const {
+    for (int i = 0; i < count; ++i) {
+      plan.schedule = plans[static_cast<std::size_t>(i)].schedule;
+      plan.chunks = plans[static_cast<std::size_t>(i)].chunks;
+      if (kind == ScheduleKind::any || pairs_passes(plan) == (kind == ScheduleKind::paired))
+        function(plan);
+    }
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

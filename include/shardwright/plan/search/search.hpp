@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Finds the fastest plan that fits, over all legal ones, at compile time or at run time.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/links.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
+#include <shardwright/plan/search/bounds.hpp>
+#include <shardwright/plan/search/orders.hpp>
+#include <shardwright/plan/search/schedules.hpp>
+#include <shardwright/plan/search/space.hpp>
+#include <shardwright/plan/search/state.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a search found.
+struct Plan {
+  PlanProblem problem = PlanProblem::none; ///< Why there is no plan; `none` where there is one.
+  PlanConfiguration configuration{};       ///< The plan, or the legal one that needs least memory.
+  StepCost cost{};                         ///< Of the configuration.
+  std::int64_t evaluations = 0;            ///< Times that were computed, of plans and of bounds.
+
+  [[nodiscard]] constexpr bool found() const noexcept { return problem == PlanProblem::none; }
+};
+
+namespace detail {
+
+/// The search of one model, cluster and run.
+///
+/// Branch and bound over tp and cp, then ep, stages, microbatches: branches that nothing within the
+/// tolerance, or nothing simpler, can come from are left out.
+class PlanSearch {
+public:
+  constexpr PlanSearch(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+                       const SearchSpace& space)
+      : in_(model, cluster, run, space) {}
+
+  /// The groups of tp and cp, those first that could have the fastest plan.
+  [[nodiscard]] constexpr SearchTables tables() const {
+    SearchTables out;
+    if (problem_of(in_.model, in_.cluster, in_.run, {}) == PlanProblem::empty_input)
+      return out;
+    const std::int64_t chips = in_.cluster.chips();
+    out.stages = divisors_of(chips);
+    out.experts = divisors_of(std::max(1, in_.model.experts.count));
+    out.batches = divisors_of(in_.run.sequences);
+    const Divisors heads = divisors_of(in_.model.heads), slices = divisors_of(in_.run.sequence_length);
+    for (int i = 0; i < heads.count; ++i)
+      for (int j = 0; j < slices.count; ++j) {
+        const std::int64_t tp = heads[i], cp = slices[j];
+        if (chips % (tp * cp) != 0 || !allows(in_.space.tp, tp) || !allows(in_.space.cp, cp) ||
+            out.group_count == static_cast<int>(SearchTables::most_groups))
+          continue;
+        SearchGroup group{0, static_cast<int>(tp), static_cast<int>(cp)};
+        PlanConfiguration plan = base(group); // the largest microbatch and ep that anything allows
+        plan.microbatch = static_cast<int>(in_.run.sequences);
+        plan.ep = std::max(1, in_.model.experts.count);
+        LayerTraffic traffic = least_traffic(in_, plan);
+        traffic.expert = {}; // there may be none
+        group.floor_seconds = layers_floor(in_, plan, computation_of(in_, plan), traffic);
+        ++out.evaluations;
+        // Inserted in its place: std::sort takes more operations than compilers allow.
+        int at = out.group_count++;
+        for (; at > 0 && out.groups[static_cast<std::size_t>(at - 1)].floor_seconds > group.floor_seconds;
+             --at)
+          out.groups[static_cast<std::size_t>(at)] = out.groups[static_cast<std::size_t>(at - 1)];
+        out.groups[static_cast<std::size_t>(at)] = group;
+      }
+    return out;
+  }
+
+  /// Goes on for about so many evaluations.
+  constexpr void advance(const SearchTables& tables, SearchState& state, std::int64_t evaluations) const {
+    const std::int64_t until = evaluations > std::numeric_limits<std::int64_t>::max() - state.evaluations
+                                   ? evaluations
+                                   : state.evaluations + evaluations;
+    while (!state.done && state.evaluations < until) {
+      if (state.group == tables.group_count ||
+          tables.groups[static_cast<std::size_t>(state.group)].floor_seconds > limit(state)) {
+        state.done = true;
+        return;
+      }
+      visit(tables, state);
+      if (++state.stage == tables.stages.count) {
+        state.stage = 0;
+        if (++state.expert == tables.experts.count) {
+          state.expert = 0;
+          ++state.group;
+        }
+      }
+    }
+  }
+
+  /// The simplest of the plans within the tolerance of the best time, of these the fastest.
+  [[nodiscard]] constexpr Plan result(const SearchTables& tables, const SearchState& state) const {
+    Plan out;
+    out.evaluations = tables.evaluations + state.evaluations;
+    if (tables.group_count == 0 &&
+        problem_of(in_.model, in_.cluster, in_.run, {}) == PlanProblem::empty_input) {
+      out.problem = PlanProblem::empty_input;
+      return out;
+    }
+    for (const SearchCandidate& candidate : state.fastest)
+      if (candidate.measure > 0 && candidate.measure <= limit(state)) {
+        out.configuration = candidate.plan;
+        out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration);
+        return out;
+      }
+    out.problem = PlanProblem::batch_not_divisible; // no extents divide what they must
+    if (state.smallest.measure > 0) {
+      out.configuration = state.smallest.plan;
+      out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration);
+      out.problem = PlanProblem::out_of_memory;
+    }
+    return out;
+  }
+
+private:
+  [[nodiscard]] constexpr double limit(const SearchState& state) const {
+    return state.best_seconds * (1 + in_.space.tolerance);
+  }
+  /// What a plan of this complexity must not exceed to be of use: there may be a simpler one within the
+  /// limit.
+  [[nodiscard]] constexpr double limit(const SearchState& state, int complexity) const {
+    double least = limit(state);
+    for (int i = 0; i <= complexity; ++i)
+      if (const double measure = state.fastest[static_cast<std::size_t>(i)].measure; measure > 0)
+        least = std::min(least, measure);
+    return least;
+  }
+
+  [[nodiscard]] constexpr PlanConfiguration base(const SearchGroup& group) const {
+    PlanConfiguration plan;
+    plan.tp = group.tp;
+    plan.cp = group.cp;
+    plan.dp = static_cast<int>(in_.cluster.chips() / (static_cast<std::int64_t>(plan.tp) * plan.cp));
+    plan.sequence_parallel = in_.run.sequence_length % (static_cast<std::int64_t>(plan.tp) * plan.cp) == 0;
+    return plan;
+  }
+
+  /// Tries all plans with one tp, cp, ep and number of stages.
+  constexpr void visit(const SearchTables& tables, SearchState& state) const {
+    PlanConfiguration plan = base(tables.groups[static_cast<std::size_t>(state.group)]);
+    const std::int64_t others = plan.dp, ep = tables.experts[state.expert], pp = tables.stages[state.stage];
+    if (pp > in_.model.layers || others % pp != 0 || in_.run.sequences % (others / pp) != 0 ||
+        in_.cluster.chips() / pp % ep != 0 || !allows(in_.space.pp, pp) ||
+        !allows(in_.space.dp, others / pp) || !allows(in_.space.ep, ep))
+      return;
+    plan.ep = static_cast<int>(ep);
+    plan.pp = static_cast<int>(pp);
+    plan.dp = static_cast<int>(others / pp);
+    plan.recomputation = in_.space.recomputation.value_or(Recompute::none);
+    const std::int64_t each = in_.run.sequences / plan.dp;
+    SearchBranch branch;
+    for (int i = 0; i < tables.batches.count && tables.batches[i] <= each; ++i)
+      if (each % tables.batches[i] == 0 && allows(in_.space.microbatch, tables.batches[i]))
+        branch.batches[static_cast<std::size_t>(branch.batch_count++)] = static_cast<int>(tables.batches[i]);
+    if (branch.batch_count == 0)
+      return;
+    branch.plan = plan;
+    branch.least = least_links(in_.cluster, plan, in_.model.experts.active, in_.calibration.shared);
+    if (rules_out(branch, 0, branch.batch_count, state))
+      return;
+    branch.plan.microbatch = branch.batches[0];
+    if (settle_least(branch.plan, state))
+      try_batches(branch, 0, branch.batch_count, state);
+  }
+
+  /// Tries the microbatches from one to another; false where one does not fit, and so none above it.
+  constexpr bool try_batches(SearchBranch& branch, int from, int to, SearchState& state) const {
+    if (rules_out(branch, from, to, state))
+      return true;
+    if (to - from == 1)
+      return try_branch(branch, state);
+    const int middle = (from + to) / 2;
+    return try_batches(branch, from, middle, state) && try_batches(branch, middle, to, state);
+  }
+
+  /// Whether no plan with these microbatches can be of use; computes for the largest of them.
+  ///
+  /// A larger microbatch takes less time for all of a step's layers, a smaller one for a pipeline to fill.
+  constexpr bool rules_out(SearchBranch& branch, int from, int to, SearchState& state) const {
+    PlanConfiguration& plan = branch.plan;
+    plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
+    const bool one = to - from == 1;
+    branch.schedules.find(in_.model, in_.run, in_.space, plan, one);
+    PipelineFilling filling{plan, {}, one};
+    if (!one) {
+      if (plan.pp > 1)
+        filling.passes = least_pass(in_, plan).passes;
+      plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
+    }
+    branch.computed = computation_of(in_, plan);
+    const double most = limit(state, complexity(plan));
+    return layers_floor(in_, plan, branch.computed, least_traffic(in_, plan)) > most ||
+           least_seconds(in_, branch, branch.least, ScheduleKind::any, filling, state.evaluations) > most;
+  }
+
+  /// Tries all plans of a branch; false where none fits, and so none with a larger microbatch.
+  constexpr bool try_branch(SearchBranch& branch, SearchState& state) const {
+    if (!settle_least(branch.plan, state))
+      return false;
+    branch.orders.find(in_.cluster, branch.plan, in_.model.experts.active, in_.calibration.shared, in_.space);
+    const auto limit_now = [&] { return limit(state, complexity(branch.plan)); };
+    for (const ScheduleKind kind : {ScheduleKind::unpaired, ScheduleKind::paired}) {
+      if (least_seconds(in_, branch, branch.orders.least, kind, {}, state.evaluations) > limit_now())
+        continue;
+      std::array<double, SearchOrders::most> bounds{};
+      for (std::size_t i = 0; i < static_cast<std::size_t>(branch.orders.count); ++i)
+        bounds[i] = least_seconds(in_, branch, branch.orders.links[i], kind, {}, state.evaluations);
+      try_schedules(branch, bounds, kind, state);
+    }
+    return true;
+  }
+
+  /// Finds out what fits: the least recomputation, and the least stage of ZeRO, that any plan of the branch
+  /// has; false where none fits. Keeps what needs least as long as nothing has fitted. No schedule needs less
+  /// than 1F1B does.
+  constexpr bool settle_least(PlanConfiguration& settled, SearchState& state) const {
+    const bool none = state.best_seconds == std::numeric_limits<double>::infinity();
+    PlanConfiguration plan = settled;
+    SearchSchedules legal;
+    if (none)
+      legal.find(in_.model, in_.run, in_.space, plan, true);
+    int recomputation = 3, stage = 4;
+    for (int kind = 0; kind < 3; ++kind)
+      for (int zero = 0; zero <= 3; ++zero) {
+        plan.recomputation = static_cast<Recompute>(kind);
+        plan.zero_stage = zero;
+        if (!allows(in_.space.recomputation, plan.recomputation) || !allows(in_.space.zero_stage, zero))
+          continue;
+        if (!none && zero >= stage && recomputation <= kind)
+          continue;
+        if (memory_of(in_, plan) <= in_.cluster.chip.memory_bytes) {
+          recomputation = std::min(recomputation, kind);
+          stage = std::min(stage, zero);
+        }
+        if (none)
+          legal.for_each(plan, ScheduleKind::any, [&](const PlanConfiguration& scheduled) {
+            keep(state.smallest, memory_of(in_, scheduled), scheduled);
+          });
+      }
+    if (stage == 4)
+      return false;
+    settled.recomputation = static_cast<Recompute>(recomputation);
+    settled.zero_stage = stage;
+    return true;
+  }
+
+  /// Tries the schedules and shardings of a branch. Recomputation takes time and saves memory: with each of
+  /// these the first that fits is the fastest.
+  constexpr void try_schedules(const SearchBranch& branch,
+                               const std::array<double, SearchOrders::most>& bounds, ScheduleKind kind,
+                               SearchState& state) const {
+    const SearchOrders& orders = branch.orders;
+    branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration plan) {
+      for (; plan.zero_stage <= 3; ++plan.zero_stage) {
+        if (!allows(in_.space.zero_stage, plan.zero_stage))
+          continue;
+        bool fitting = false; // found out when first needed
+        for (std::size_t i = 0; i < static_cast<std::size_t>(orders.count); ++i) {
+          orders.settle(plan, i);
+          if (bounds[i] > limit(state, complexity(plan)))
+            continue;
+          if (!fitting && !settle_recomputation(plan))
+            break;
+          fitting = true;
+          if (bounds[i] > limit(state, complexity(plan)))
+            continue;
+          const double seconds = step_seconds_of(in_, branch, plan, orders.links[i]);
+          ++state.evaluations;
+          keep(state.fastest[static_cast<std::size_t>(complexity(plan))], seconds, plan);
+          state.best_seconds = std::min(state.best_seconds, seconds);
+        }
+        plan.recomputation = branch.plan.recomputation;
+      }
+    });
+  }
+
+  /// Chooses the least recomputation that fits, if any does.
+  [[nodiscard]] constexpr bool settle_recomputation(PlanConfiguration& plan) const {
+    for (int kind = static_cast<int>(plan.recomputation); kind < 3; ++kind) {
+      plan.recomputation = static_cast<Recompute>(kind);
+      if (allows(in_.space.recomputation, plan.recomputation) &&
+          memory_of(in_, plan) <= in_.cluster.chip.memory_bytes)
+        return true;
+    }
+    return false;
+  }
+
+  static constexpr void keep(SearchCandidate& kept, double measure, const PlanConfiguration& plan) {
+    if (kept.measure == 0 || measure < kept.measure ||
+        (measure == kept.measure && comes_first(plan, kept.plan)))
+      kept = {measure, plan};
+  }
+
+  SearchInput in_;
+};
+
+} // namespace detail
+
+/// @brief The best plan for a run of a model on a cluster: of all legal plans that fit into memory and are at
+/// most `space.tolerance` slower than the fastest one, the simplest.
+///
+/// Legal is what `problem_of` allows, in any order of the mesh's axes over the cluster's domains.
+[[nodiscard]] constexpr Plan search(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+                                    const SearchSpace& space = {}) {
+  const detail::PlanSearch search(model, cluster, run, space);
+  const detail::SearchTables tables = search.tables();
+  detail::SearchState state;
+  search.advance(tables, state, std::numeric_limits<std::int64_t>::max());
+  return search.result(tables, state);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a search may choose from, and which of two plans is the simpler one.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What is settled before a search; what is left empty is searched.
+struct SearchSpace {
+  std::optional<int> tp{};
+  std::optional<int> cp{};
+  std::optional<int> pp{};
+  std::optional<int> ep{};
+  std::optional<int> dp{};
+  std::optional<int> chunks{}; ///< Of the interleaved schedule.
+  std::optional<int> microbatch{};
+  std::optional<int> zero_stage{};
+  std::optional<PlanSchedule> schedule{};
+  std::optional<Recompute> recomputation{};
+  std::optional<PlanOrder> order{};
+  std::optional<bool> experts_outside{};
+  double tolerance = 0.01; ///< Plans that are slower by no more count as equal: the model cannot tell them.
+};
+
+/// @brief Most stages per rank that an interleaved schedule of the library has.
+inline constexpr int most_chunks = 4;
+
+/// @brief How much there is to understand in a plan: one for each axis and for recomputation, two for a
+/// pipeline, one to three for a schedule beyond GPipe and 1F1B, the stage of ZeRO, and one for an order of
+/// the mesh that is not the usual one.
+[[nodiscard]] constexpr int complexity(const PlanConfiguration& plan) noexcept {
+  constexpr std::array<int, 8> of_schedule{0, 0, 1, 1, 1, 2, 3, 2};
+  const int pipeline = plan.pp > 1 ? 2 + of_schedule[static_cast<std::size_t>(plan.schedule)] : 0;
+  return (plan.tp > 1 ? 1 : 0) + (plan.cp > 1 ? 1 : 0) + (plan.ep > 1 ? 1 : 0) + pipeline + plan.zero_stage +
+         (plan.recomputation != Recompute::none ? 1 : 0) +
+         (plan.order != PlanOrder::usual || plan.experts_outside ? 1 : 0);
+}
+/// @brief The highest complexity that there is.
+inline constexpr int most_complexity = 13;
+
+/// @brief Whether the first of two plans of one complexity and time comes first: lower extents, inner axes
+/// before outer ones.
+[[nodiscard]] constexpr bool comes_first(const PlanConfiguration& left, const PlanConfiguration& right) {
+  const auto key = [](const PlanConfiguration& plan) {
+    return std::array<std::int64_t, 11>{plan.pp,
+                                        plan.cp,
+                                        plan.tp,
+                                        plan.ep,
+                                        plan.zero_stage,
+                                        static_cast<int>(plan.recomputation),
+                                        static_cast<int>(plan.schedule),
+                                        plan.chunks,
+                                        plan.microbatch,
+                                        plan.experts_outside ? 1 : 0,
+                                        static_cast<int>(plan.order)};
+  };
+  return key(left) < key(right);
+}
+
+/// @brief The divisors of a number in ascending order; 256 at most, which is more than any number below two
+/// million has.
+struct Divisors {
+  static constexpr std::size_t most = 256;
+  std::array<std::int64_t, most> values{};
+  int count = 0;
+
+  [[nodiscard]] constexpr std::int64_t operator[](int index) const {
+    return values[static_cast<std::size_t>(index)];
+  }
+};
+[[nodiscard]] constexpr Divisors divisors_of(std::int64_t number) {
+  Divisors out;
+  const auto push = [&out](std::int64_t value) {
+    if (out.count < static_cast<int>(out.values.size()))
+      out.values[static_cast<std::size_t>(out.count++)] = value;
+  };
+  std::int64_t root = 0;
+  for (std::int64_t value = 1; value * value <= number; root = value++)
+    if (number % value == 0)
+      push(value);
+  for (std::int64_t value = root; value > 0; --value)
+    if (number % value == 0 && number / value != value)
+      push(number / value);
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a search knows before it begins, and where it stands.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/search/space.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Extents of tp and cp, and a time that no plan with them can beat.
+struct SearchGroup {
+  double floor_seconds = 0;
+  int tp = 1;
+  int cp = 1;
+};
+
+/// What a search knows before it begins: the values that extents may have, and the groups, fastest first.
+struct SearchTables {
+  static constexpr std::size_t most_groups = 512;
+  Divisors stages{}, experts{}, batches{};
+  std::array<SearchGroup, most_groups> groups{};
+  int group_count = 0;
+  std::int64_t evaluations = 0;
+};
+
+/// The least of something so far. None is 0, because g++ 12 loses other initial values of arrays once
+/// constants have been made from them.
+struct SearchCandidate {
+  double measure = 0;
+  PlanConfiguration plan{};
+};
+
+/// Where a search stands. It may stop between two numbers of stages and go on later, so that a compiler can
+/// spread it over constants, each with a limit of its own on the operations that it takes.
+struct SearchState {
+  int group = 0, expert = 0, stage = 0;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  std::array<SearchCandidate, most_complexity + 1> fastest{}; ///< By complexity.
+  SearchCandidate smallest{};                                 ///< In bytes, until anything fits.
+  std::int64_t evaluations = 0;
+  bool done = false;
+};
+
+/// Whether a value is open, or settled to be this one.
+template <class Settled, class Value>
+[[nodiscard]] constexpr bool allows(const std::optional<Settled>& settled, Value value) {
+  return !settled || *settled == value;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

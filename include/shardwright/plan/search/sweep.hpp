@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Best plans over a range of a resource: utilisation, and the pipeline that each amount needs.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/search/situation.hpp>
+#include <shardwright/plan/spec/model.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The best plans with one amount of what a sweep varies.
+struct SweepPoint {
+  double factor = 1; ///< Of what the cluster and the run have.
+  Situation at{};
+  Plan best{};
+  Plan without_pipeline{}; ///< The best with pp = 1.
+};
+
+/// @brief The points of a sweep, the least amount first.
+struct Sweep {
+  Resource resource{};
+  std::vector<SweepPoint> points;
+  /// The factor from which on no best plan has a pipeline; nothing where the last has, or where none has.
+  std::optional<double> pipeline_ends{};
+
+  [[nodiscard]] double amount(const SweepPoint& point) const { return amount_of(point.at, resource); }
+};
+
+/// @brief Factors of a resource at which a sweep is worth while, in ascending order, 1 among them.
+///
+/// An eighth to 64 times of what is continuous, in `per_doubling` steps for each factor of two; of a domain
+/// two chips and more by powers of two that divide the cluster, and all of it; of tokens and chips a
+/// sixteenth to 16 times in whole numbers, chips in whole domains.
+/// @throws InvalidArgument where there is nothing of the resource, such as a network between domains.
+[[nodiscard]] inline std::vector<double> sweep_factors(const Situation& now, Resource resource,
+                                                       int per_doubling = 1) {
+  const double amount = amount_of(now, resource);
+  if (!(amount > 0))
+    throw InvalidArgument("Sweep: there must be some of what it varies, but the cluster has no " +
+                          std::string(resource_names[static_cast<std::size_t>(resource)]) +
+                          " (vary the bandwidth inside a domain)");
+  std::vector<double> out;
+  if (is_continuous(resource)) {
+    for (int step = -3 * per_doubling; step <= 6 * per_doubling; ++step)
+      out.push_back(std::exp2(static_cast<double>(step) / per_doubling));
+    return out;
+  }
+  const auto whole = [](double value) { return value >= 1 && value == std::floor(value); };
+  const std::int64_t chips = now.cluster.chips(), domain = now.cluster.domains[0].chips;
+  const int powers = resource == Resource::domain ? 40 : 4;
+  for (int power = -powers; power <= powers; ++power) {
+    const double factor = std::exp2(power), value = amount * factor;
+    const double sequences = static_cast<double>(now.run.sequences) * factor;
+    const bool possible =
+        resource == Resource::tokens ? whole(sequences)
+        : resource == Resource::domain
+            ? value > 1 && value < static_cast<double>(chips) && whole(static_cast<double>(chips) / value)
+            : value <= static_cast<double>(domain) || whole(value / static_cast<double>(domain));
+    if (whole(resource == Resource::tokens ? sequences : value) && possible)
+      out.push_back(factor);
+  }
+  if (resource == Resource::domain)
+    out.push_back(static_cast<double>(chips) / amount);
+  return out;
+}
+
+/// @brief The best plans at each factor of a resource, in ascending order, and from where on they have no
+/// pipeline: to 2% where the resource is continuous, else one of the factors.
+///
+/// Costs two searches for each factor and six for the end of the pipeline.
+[[nodiscard]] inline Sweep sweep(const ModelSpec& model, const Situation& now, Resource resource,
+                                 const std::vector<double>& factors, const SearchSpace& space = {}) {
+  SearchSpace flat = space;
+  flat.pp = 1;
+  const auto point_at = [&](double factor) {
+    SweepPoint point{factor, with_more(now.cluster, now.run, resource, factor), {}, {}};
+    point.best = search(model, point.at.cluster, point.at.run, space);
+    point.without_pipeline = point.best.found() && point.best.configuration.pp == 1
+                                 ? point.best
+                                 : search(model, point.at.cluster, point.at.run, flat);
+    return point;
+  };
+  const auto no_pipeline = [](const Plan& plan) { return plan.found() && plan.configuration.pp == 1; };
+  Sweep out{resource, {}, {}};
+  for (const double factor : factors)
+    out.points.push_back(point_at(factor));
+  std::size_t flat_from = out.points.size();
+  while (flat_from > 0 && no_pipeline(out.points[flat_from - 1].best))
+    --flat_from;
+  if (flat_from == 0 || flat_from == out.points.size())
+    return out;
+  out.pipeline_ends = factors[flat_from];
+  if (is_continuous(resource))
+    out.pipeline_ends = begins_to_hold(factors[flat_from - 1], factors[flat_from], [&](double factor) {
+      const Situation at = with_more(now.cluster, now.run, resource, factor);
+      return no_pipeline(search(model, at.cluster, at.run, space));
+    });
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

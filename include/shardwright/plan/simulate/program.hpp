@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What every rank of a pipeline does in one step, as operations in order, with the times of the cost
+/// model.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
+#include <shardwright/plan/cost/collective_time.hpp>
+#include <shardwright/plan/cost/compute_time.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/links.hpp>
+#include <shardwright/plan/cost/memory.hpp>
+#include <shardwright/plan/cost/model_size.hpp>
+#include <shardwright/plan/cost/stage_pass.hpp>
+#include <shardwright/plan/cost/timetable.hpp>
+#include <shardwright/plan/cost/traffic.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/schedule/schedule.hpp>
+#include <shardwright/schedule/stage_message.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief What a rank spends time on.
+enum class Activity : std::uint8_t {
+  compute,   ///< Passes of the schedule.
+  optimizer, ///< The update, and what hidden traffic took from computation.
+  tensor,    ///< Collectives of layers.
+  context,
+  expert,
+  pipeline, ///< Messages between stages, on their way.
+  data,     ///< Gathers of parameters and reductions of gradients.
+  wait_input,
+  wait_send,
+  wait_peers, ///< For other replicas, to begin a collective.
+};
+inline constexpr std::array<std::string_view, 10> activity_names{
+    "compute", "optimizer", "tensor",         "context",      "expert",
+    "message", "data",      "wait for input", "wait to send", "wait for replicas"};
+
+/// @brief One thing that a rank does; those after it wait where it does.
+struct StepOperation {
+  enum class Kind : std::uint8_t {
+    receive, ///< Waits for what step `index` needs.
+    compute, ///< Of step `index`; -1 where it belongs to none.
+    hide,    ///< Begins traffic beside what follows.
+    settle,  ///< Waits for that traffic.
+    move,    ///< Traffic that nothing hides.
+    send,    ///< What action `index` % 2 of step `index` / 2 made, once its channel has room.
+    join,    ///< Says that it is ready for collective `index` of its stage.
+    await    ///< Waits for that collective, which begins once all replicas have joined it.
+  };
+  Kind kind = Kind::compute;
+  Activity activity = Activity::compute;
+  int index = 0;
+  double seconds = 0;   ///< Alone, on a healthy chip and link.
+  std::size_t link = 0; ///< Of its traffic, in StepProgram::shares.
+};
+
+/// @brief A collective that one stage's ranks of all replicas run together.
+struct StageCollective {
+  double seconds = 0;
+  std::size_t link = 0;
+};
+
+/// @brief The operations of every rank of a pipeline, the same for each replica.
+struct StepProgram {
+  Schedule schedule;
+  std::vector<std::vector<StepOperation>> ranks{};
+  std::vector<StageCollective> collectives{}; ///< Of each rank.
+  std::vector<LinkShares> shares{};           ///< What traffic takes of links.
+  double send_seconds = 0;                    ///< Of a message, once both ends are ready.
+  std::size_t send_link = 0;
+};
+
+namespace detail {
+
+/// Makes the program of a plan out of the terms of `evaluate`.
+class StepProgramMaker {
+public:
+  StepProgramMaker(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+                   const PlanConfiguration& plan, const Calibration& calibration, bool even_stages)
+      : plan_(plan), shared_(calibration.shared), repeats_(repeats_of(plan.recomputation)),
+        cost_(evaluate(model, cluster, run, plan, calibration)), out_{simulated_schedule(plan, run)} {
+    const PlanLinks links = plan_links(cluster, plan, model.experts.active, shared_);
+    const PlanShares shares = plan_shares(cluster, plan, model.experts.active, shared_);
+    const LayerTraffic traffic = layer_traffic(model, cluster, run, plan, links, shared_);
+    const RankComputation computed = rank_computation(model, cluster, run, plan, calibration);
+    links_ = {shares.tensor, shares.context, shares.expert};
+    const double experts = static_cast<double>(model.expert_layers()) / model.layers;
+    const StagePlacement& placement = out_.schedule.placement();
+    const int parts = placement.stages() / placement.ranks; // of a rank's layers
+    for (int stage = 0; stage < placement.stages(); ++stage) {
+      const double layers = (even_stages ? static_cast<double>(model.layers) / placement.ranks
+                                         : layers_of(model.layers, placement.rank_of(stage, 0))) /
+                            parts;
+      const double head = even_stages ? 1.0 / placement.stages() : stage + 1 == placement.stages() ? 1 : 0;
+      stages_.push_back(
+          stage_pass({layers * (1 - experts), layers * experts, head}, computed, traffic, repeats_, shared_));
+    }
+    const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;
+    message_seconds_ = cost_.of(Traffic::pipeline).seconds / sends;
+    out_.send_seconds = message_seconds_ * shared_.send_exposed;
+    out_.send_link = link(shares.pipeline);
+    const DataBytes bytes = data_bytes(run, plan, shared_);
+    reduced_ = bytes.reduced / (bytes.reduced + bytes.gathered);
+    const DataSeconds data = data_seconds(plan, rank_parameters(model, size_of(model), plan), links,
+                                          bytes.reduced + bytes.gathered);
+    data_seconds_ = data.dense + data.experts;
+    if (data_seconds_ > 0) {
+      LinkShares data_links{};
+      add(data_links, shares.data, data.dense / data_seconds_);
+      add(data_links, shares.expert_data, data.experts / data_seconds_);
+      data_link_ = link(data_links);
+    }
+    plan_collectives();
+  }
+
+  [[nodiscard]] StepProgram make() {
+    for (int rank = 0; rank < out_.schedule.ranks(); ++rank) {
+      operations_.clear();
+      const std::span<const Step> steps = out_.schedule.steps(rank);
+      for (std::size_t i = 0; i < steps.size(); ++i)
+        add_step(steps[i], static_cast<int>(i));
+      add_ending();
+      out_.ranks.push_back(operations_);
+    }
+    return std::move(out_);
+  }
+
+private:
+  using Kind = StepOperation::Kind;
+
+  /// One rank has no pipeline, whatever schedule the plan names.
+  [[nodiscard]] static Schedule simulated_schedule(PlanConfiguration plan, const RunSpec& run) {
+    if (plan.pp == 1)
+      plan.schedule = PlanSchedule::one_f_one_b;
+    return schedule_of(plan, run);
+  }
+
+  /// As evenly as whole layers allow; the ranks with the embedding and the head are the last to have one
+  /// more.
+  [[nodiscard]] double layers_of(int layers, int rank) const {
+    const StagePlacement& placement = out_.schedule.placement();
+    const int head = placement.rank_of(placement.stages() - 1, 0), ranks = placement.ranks;
+    const int turn = rank == head ? ranks - 1 : rank == 0 ? ranks - 2 : rank - 1;
+    return layers / ranks + (turn < layers % ranks ? 1 : 0);
+  }
+
+  [[nodiscard]] std::size_t link(const LinkShares& shares) {
+    const auto found = std::find(out_.shares.begin(), out_.shares.end(), shares);
+    if (found != out_.shares.end())
+      return static_cast<std::size_t>(found - out_.shares.begin());
+    out_.shares.push_back(shares);
+    return out_.shares.size() - 1;
+  }
+  static void add(LinkShares& sum, const LinkShares& shares, double times) {
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      sum[i] += times * shares[i];
+  }
+  void add(Kind kind, Activity activity, int index, double seconds = 0, std::size_t on = 0) {
+    operations_.push_back({kind, activity, index, seconds, on});
+  }
+
+  /// What the passes of a step take and send, one or two of them.
+  void add_step(const Step& step, int number) {
+    double compute = 0, hidden = 0, sent_before = 0;
+    LinkShares hidden_links{};
+    std::array<double, 3> exposed{};
+    std::array<bool, 2> sends{};
+    bool first = true, last = true; // of the microbatch, where there is no pipeline
+    for (int i = 0; i < step.size(); ++i) {
+      const Action& action = step[i];
+      const StagePass& stage = stages_[static_cast<std::size_t>(action.stage)];
+      const bool forward = action.pass == Pass::forward;
+      const double forwards = forward ? 1 : action.pass == Pass::weight_gradient ? 0 : 1 + repeats_.layer;
+      compute += stage.passes.of(action.pass) - forwards * stage.traffic.exposed_seconds();
+      const std::array<TrafficCost, 3> traffic{stage.traffic.tensor, stage.traffic.context,
+                                               stage.traffic.expert};
+      for (std::size_t kind = 0; kind < traffic.size(); ++kind) {
+        exposed[kind] += forwards * traffic[kind].exposed_seconds;
+        hidden += forwards * traffic[kind].hidden_seconds();
+        add(hidden_links, links_[kind], forwards * traffic[kind].hidden_seconds());
+      }
+      const std::optional<StageMessage> made = output_of(out_.schedule.placement(), action);
+      sends[static_cast<std::size_t>(i)] = made && made->is_sent();
+      if (made && made->is_sent())
+        sent_before += message_seconds_ - out_.send_seconds;
+      first = first && forward;
+      last = last && makes_weight_gradient(action.pass);
+    }
+    const bool data = data_each_microbatch(plan_) && data_seconds_ > 0;
+    add(Kind::receive, Activity::wait_input, number);
+    if (data && first)
+      add(Kind::join, Activity::data, 2 * step.first.microbatch);
+    if (hidden > 0) {
+      for (double& share : hidden_links)
+        share /= hidden;
+      add(Kind::hide, hiding(), number, hidden, link(hidden_links));
+    }
+    // What a pass sends before its end, it sends last.
+    add(Kind::compute, Activity::compute, number, std::max(0.0, compute - sent_before));
+    if (sent_before > 0) {
+      add(Kind::hide, Activity::pipeline, number, sent_before, out_.send_link);
+      add(Kind::compute, Activity::compute, number, std::min(compute, sent_before));
+    }
+    if (hidden > 0 || sent_before > 0)
+      add(Kind::settle, hidden > 0 ? hiding() : Activity::pipeline, number);
+    for (std::size_t kind = 0; kind < exposed.size(); ++kind)
+      if (exposed[kind] > 0)
+        add(Kind::move,
+            kind == 0   ? Activity::tensor
+            : kind == 1 ? Activity::context
+                        : Activity::expert,
+            number, exposed[kind], link(links_[kind]));
+    for (int i = 0; i < step.size(); ++i)
+      if (sends[static_cast<std::size_t>(i)])
+        add(Kind::send, Activity::wait_send, 2 * number + i);
+    if (data && last) {
+      add(Kind::await, Activity::data, 2 * step.first.microbatch);
+      run_together(2 * step.first.microbatch + 1);
+    }
+  }
+  [[nodiscard]] Activity hiding() const {
+    return plan_.ep > 1 ? Activity::expert : plan_.tp > 1 ? Activity::tensor : Activity::context;
+  }
+
+  /// The collectives of data parallelism: what runs beside passes, and the rest after it, in turn.
+  void plan_collectives() {
+    if (data_seconds_ <= 0)
+      return;
+    const auto add_pair = [this](double seconds) {
+      out_.collectives.push_back({(1 - shared_.data_exposed) * seconds, data_link_});
+      out_.collectives.push_back({shared_.data_exposed * seconds, data_link_});
+    };
+    if (data_each_microbatch(plan_))
+      for (int microbatch = 0; microbatch < out_.schedule.microbatches(); ++microbatch)
+        add_pair(data_seconds_);
+    else
+      for (const double part : {reduced_, 1 - reduced_})
+        if (part > 0)
+          add_pair(part * data_seconds_);
+  }
+  void run_together(int collective) {
+    add(Kind::join, Activity::data, collective);
+    add(Kind::await, Activity::data, collective);
+  }
+
+  /// Gradients are reduced beside the last passes of a rank and parameters gathered beside its first, as far
+  /// as `data_beside` allows; what is left comes after the passes and after the optimizer.
+  void add_ending() {
+    const bool once = data_seconds_ > 0 && !data_each_microbatch(plan_);
+    const PassCosts& passes = cost_.passes;
+    const double beside =
+        data_beside(plan_) * (passes.forward + passes.input_gradient + passes.weight_gradient);
+    const bool gathers = once && reduced_ < 1;
+    if (once) {
+      double all = 0;
+      for (const StepOperation& operation : operations_)
+        all += lasts(operation);
+      insert(std::max(0.0, all - reduced_ * beside), {Kind::join, Activity::data, 0});
+    }
+    if (gathers) {
+      insert((1 - reduced_) * beside, {Kind::await, Activity::data, 2});
+      insert(0, {Kind::join, Activity::data, 2});
+    }
+    if (once)
+      add(Kind::await, Activity::data, 0);
+    add(Kind::compute, Activity::optimizer, -1,
+        shared_.contention *
+            (cost_.of(Traffic::data).hidden_seconds() + cost_.of(Traffic::pipeline).hidden_seconds()));
+    if (once)
+      run_together(1);
+    add(Kind::compute, Activity::optimizer, -1, cost_.optimizer_seconds);
+    if (gathers)
+      run_together(3);
+  }
+
+  [[nodiscard]] static double lasts(const StepOperation& operation) {
+    return operation.kind == Kind::compute || operation.kind == Kind::move ? operation.seconds : 0;
+  }
+  /// Inserts an operation so many seconds of work after the beginning, within another where need be.
+  void insert(double offset, const StepOperation& operation) {
+    std::size_t at = 0;
+    for (; at < operations_.size() && offset > 0 && lasts(operations_[at]) <= offset; ++at)
+      offset -= lasts(operations_[at]);
+    const auto place = operations_.begin() + static_cast<std::ptrdiff_t>(at);
+    if (at == operations_.size() || lasts(*place) == 0 || offset <= 0) {
+      operations_.insert(place, operation);
+      return;
+    }
+    StepOperation rest = *place;
+    rest.seconds -= offset;
+    place->seconds = offset;
+    operations_.insert(place + 1, {operation, rest});
+  }
+
+  PlanConfiguration plan_;
+  SharedCalibration shared_;
+  Repeats repeats_;
+  StepCost cost_;
+  StepProgram out_;
+  std::array<LinkShares, 3> links_{}; // of tensor, context and expert parallelism
+  std::vector<StagePass> stages_;
+  std::vector<StepOperation> operations_; // of the rank that is being made
+  double message_seconds_ = 0;
+  double data_seconds_ = 0; // once, or with every microbatch
+  double reduced_ = 1;      // part of it that reduces gradients
+  std::size_t data_link_ = 0;
+};
+
+} // namespace detail
+
+/// @brief The operations of a plan's ranks.
+/// @param even_stages whether every stage has the mean stage's layers and part of the head, else the stages
+/// that whole layers make.
+/// @throws InvalidArgument where the schedule does not allow its numbers.
+[[nodiscard]] inline StepProgram step_program(const ModelSpec& model, const ClusterSpec& cluster,
+                                              const RunSpec& run, const PlanConfiguration& plan,
+                                              const Calibration& calibration, bool even_stages = false) {
+  return detail::StepProgramMaker(model, cluster, run, plan, calibration, even_stages).make();
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

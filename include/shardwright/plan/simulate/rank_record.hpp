@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Where the time of a simulated rank goes: sums by activity, and its timeline where it is asked for.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/simulate/program.hpp>
+#include <shardwright/plan/simulate/simulation.hpp>
+#include <shardwright/schedule/action.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Notes what one rank of a class spends its time on. It works or waits from `begin` or `wait` to `pass`.
+class RankRecord {
+public:
+  /// @param timeline whether spans are kept, not only their sums
+  RankRecord(const RankClass& of, bool timeline) : result_(of), timeline_(timeline) {}
+
+  /// It works from now on.
+  void begin(double now) { since_ = now; }
+  /// It waits, from now on or since before.
+  void wait(double now) { since_ = since_ < 0 ? now : since_; }
+
+  /// Notes what it did or waited for since then, if it did, as belonging to a step or to none.
+  void pass(Activity activity, double now, const Step* step) {
+    if (since_ >= 0)
+      spend(activity, since_, now, step);
+    since_ = -1;
+  }
+  /// As `pass`, where it waited for peers until something began at `begun`, which it takes part in.
+  void pass_after_peers(Activity activity, double begun, double now) {
+    if (since_ >= 0) {
+      const double joined = std::clamp(begun, since_, now);
+      spend(Activity::wait_peers, since_, joined, nullptr);
+      since_ = joined;
+    }
+    pass(activity, now, nullptr);
+  }
+
+  /// Notes what ran beside it: in its timeline alone.
+  void pass_beside(Activity activity, double begin, double end, const Step* step) {
+    if (timeline_ && end > begin)
+      result_.timeline.push_back(span_of(activity, begin, end, step, true));
+  }
+
+  void end(double now) { result_.end = now; }
+  [[nodiscard]] const RankClass& result() const { return result_; }
+  [[nodiscard]] RankClass take() { return std::move(result_); }
+
+private:
+  [[nodiscard]] static ActivitySpan span_of(Activity activity, double begin, double end, const Step* step,
+                                            bool beside) {
+    return {activity, step != nullptr ? *step : Step{}, step != nullptr, beside, begin, end};
+  }
+
+  void spend(Activity activity, double begin, double end, const Step* step) {
+    if (end <= begin)
+      return;
+    result_.seconds[static_cast<std::size_t>(activity)] += end - begin;
+    if (!timeline_)
+      return;
+    std::vector<ActivitySpan>& spans = result_.timeline;
+    const ActivitySpan span = span_of(activity, begin, end, step, false);
+    // A pass may be noted in parts, with what runs beside it in between.
+    ActivitySpan* const last = last_ < spans.size() ? &spans[last_] : nullptr;
+    if (last != nullptr && last->activity == activity && last->end == begin &&
+        last->has_step == span.has_step && last->step == span.step) {
+      last->end = end;
+      return;
+    }
+    last_ = spans.size();
+    spans.push_back(span);
+  }
+
+  RankClass result_;
+  bool timeline_;
+  double since_ = -1;           ///< Negative where it neither works nor waits.
+  std::size_t last_ = SIZE_MAX; ///< The last span of what it did itself.
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

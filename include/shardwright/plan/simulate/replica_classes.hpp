@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Replicas of a pipeline that behave alike, so that one of each kind is simulated.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/plan/simulate/simulation.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/configuration.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief How the ranks of a mesh make replicas.
+///
+/// A replica is a pipeline of cells, one per stage. A cell is the ranks of a stage that step together layer
+/// by layer: those of tp, of cp, and of the data ranks over which experts lie. A block is replicas that have
+/// chips in one innermost domain; domains are taken to hold whole cells, or cells whole domains.
+struct ReplicaShape {
+  std::int64_t stages = 1;
+  std::int64_t replicas = 1;
+  std::int64_t cell_chips = 1;
+  std::int64_t block = 1;             ///< Replicas with chips in one domain.
+  std::int64_t stages_per_domain = 1; ///< Stages with chips in one domain.
+  std::int64_t stage_stride = 1;      ///< Ranks from one stage to the next.
+  std::int64_t data_stride = 1;       ///< Ranks from one data rank to the next.
+  std::int64_t data_ranks = 1;
+  std::int64_t each = 1;  ///< Data ranks of a replica: neighbours,
+  bool scattered = false; ///< or else as far apart as there are replicas.
+
+  [[nodiscard]] std::int64_t chips() const noexcept { return stages * replicas * cell_chips; }
+  [[nodiscard]] std::int64_t stage_of(std::int64_t rank) const noexcept {
+    return rank / stage_stride % stages;
+  }
+  [[nodiscard]] std::int64_t replica_of(std::int64_t rank) const noexcept {
+    const std::int64_t data_rank = rank / data_stride % data_ranks;
+    return scattered ? data_rank % replicas : data_rank / each;
+  }
+  [[nodiscard]] std::int64_t first_rank(std::int64_t replica, std::int64_t stage) const noexcept {
+    return stage * stage_stride + (scattered ? replica : replica * each) * data_stride;
+  }
+};
+
+[[nodiscard]] inline ReplicaShape replica_shape(const ClusterSpec& cluster, const PlanConfiguration& plan) {
+  ReplicaShape out;
+  out.stages = plan.pp;
+  out.stage_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::pp));
+  out.data_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::dp));
+  out.data_ranks = plan.dp;
+  // Experts, or their copies, lie over the innermost ranks of a stage: a part of them over data ranks.
+  std::int64_t inner = plan.experts_outside ? plan.expert_dp() : plan.ep, taken = 1;
+  for (const PlanAxis axis : axes_of(plan.order))
+    if (axis != PlanAxis::pp) {
+      const std::int64_t part = std::gcd<std::int64_t>(inner, plan.extent(axis));
+      taken = axis == PlanAxis::dp ? part : taken;
+      inner /= part;
+    }
+  out.scattered = plan.experts_outside && plan.ep > 1;
+  out.replicas = plan.ep == 1 ? plan.dp : out.scattered ? taken : plan.dp / taken;
+  out.each = plan.dp / out.replicas;
+  out.cell_chips = static_cast<std::int64_t>(plan.tp) * plan.cp * out.each;
+  const std::int64_t domain = cluster.domains[0].chips;
+  const std::int64_t near = std::clamp<std::int64_t>(domain / out.data_stride, 1, plan.dp);
+  out.block = out.scattered ? std::min(near, out.replicas) : std::max<std::int64_t>(1, near / out.each);
+  out.stages_per_domain = std::clamp<std::int64_t>(domain / out.stage_stride, 1, plan.pp);
+  return out;
+}
+
+/// @brief What is slow in the cells of a replica; empty where nothing is.
+struct SlowCell {
+  std::int64_t stage = 0;
+  double factor = 1;
+  double link = 1;
+
+  friend auto operator<=>(const SlowCell&, const SlowCell&) = default;
+};
+using SlowCells = std::vector<SlowCell>;
+
+/// @brief Replicas that behave alike.
+struct ReplicaClass {
+  std::int64_t first = 0; ///< Replica that stands for them.
+  std::int64_t count = 0;
+  int block = 0;             ///< Number of its kind of block.
+  std::int64_t in_block = 1; ///< How many of them share a block.
+  SlowCells slow{};
+};
+
+/// @brief Finds the classes of replicas. Replicas are alike where the same stages are slow in them, and, with
+/// `blocks`, in those that share their domain's egress. What collectives and messages join is then alike too:
+/// a collective joins all replicas of a stage, a message two stages of one.
+/// @throws InvalidArgument naming a straggler that does not exist.
+[[nodiscard]] inline std::vector<ReplicaClass>
+replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& stragglers, bool fold, bool blocks) {
+  std::map<std::int64_t, std::map<std::int64_t, SlowCell>> slow; // by replica and stage
+  const std::int64_t chips = shape.chips();
+  for (const Straggler& one : stragglers) {
+    if (one.rank < 0 || one.rank >= chips)
+      throw InvalidArgument("Straggler: the rank must be one of 0 to " + std::to_string(chips - 1) +
+                            ", but it is " + std::to_string(one.rank));
+    if (!(one.factor >= 1) || !(one.link >= 1) || one.factor > 1e6 || one.link > 1e6)
+      throw InvalidArgument("Straggler: a factor must be from 1 to a million (2 is half as fast)");
+    const std::int64_t stage = shape.stage_of(one.rank);
+    SlowCell& cell = slow[shape.replica_of(one.rank)][stage];
+    cell = {stage, std::max(cell.factor, one.factor), std::max(cell.link, one.link)};
+  }
+  const auto slow_of = [&slow](std::int64_t replica) {
+    SlowCells out;
+    if (const auto found = slow.find(replica); found != slow.end())
+      for (const auto& [stage, cell] : found->second)
+        out.push_back(cell);
+    return out;
+  };
+  const std::int64_t block = blocks ? shape.block : 1;
+  std::vector<ReplicaClass> out;
+  if (!fold) {
+    for (std::int64_t replica = 0; replica < shape.replicas; ++replica)
+      out.push_back({replica, 1, static_cast<int>(replica / block), 1, slow_of(replica)});
+    return out;
+  }
+  std::map<std::vector<SlowCells>, std::vector<std::int64_t>> kinds; // of blocks, by what is slow in them
+  std::int64_t healthy = -1, healthy_count = 0;
+  for (std::int64_t first = 0; first < shape.replicas; first += block) {
+    const std::int64_t size = std::min(block, shape.replicas - first);
+    const auto next = slow.lower_bound(first);
+    if ((next == slow.end() || next->first >= first + size) && size == block) {
+      healthy = healthy < 0 ? first : healthy;
+      ++healthy_count;
+      continue;
+    }
+    std::vector<SlowCells> kind;
+    for (std::int64_t replica = first; replica < first + size; ++replica)
+      kind.push_back(slow_of(replica));
+    std::sort(kind.begin(), kind.end());
+    kinds[kind].push_back(first);
+  }
+  if (healthy >= 0)
+    out.push_back({healthy, healthy_count * block, 0, block, {}});
+  int number = 1;
+  for (const auto& [kind, firsts] : kinds) {
+    std::map<SlowCells, ReplicaClass> members;
+    for (std::int64_t replica = firsts.front();
+         replica < firsts.front() + static_cast<std::int64_t>(kind.size()); ++replica) {
+      const SlowCells own = slow_of(replica);
+      const auto [at, added] = members.try_emplace(own, ReplicaClass{replica, 0, number, 0, own});
+      at->second.count += static_cast<std::int64_t>(firsts.size());
+      ++at->second.in_block;
+    }
+    for (const auto& [own, one] : members)
+      out.push_back(one);
+    ++number;
+  }
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

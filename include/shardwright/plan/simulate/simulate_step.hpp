@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One training step as events: passes in the order of the schedule, messages, collectives, links.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/cost/problem.hpp>
+#include <shardwright/plan/simulate/engine.hpp>
+#include <shardwright/plan/simulate/program.hpp>
+#include <shardwright/plan/simulate/replica_classes.hpp>
+#include <shardwright/plan/simulate/simulation.hpp>
+
+#include <string>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Simulates one step of a plan.
+///
+/// Every rank carries out its program (step_program.hpp): passes in the order of its schedule with the
+/// exposed part of their traffic after them and the hidden part beside them, messages, gathers and reductions
+/// beside the first and last passes, the optimizer. A cell of ranks that step together layer by layer takes
+/// the time of its slowest chip. Without contention, stragglers and jitter the step takes what `evaluate`
+/// says without its own jitter; docs/explanation/planner.md says how nearly.
+///
+/// Time: some microseconds for each pass of each class of replicas, which are one or two unless there is
+/// jitter or `fold` is off.
+/// @throws InvalidArgument where the plan can not run (memory aside), or an option is out of its range.
+[[nodiscard]] inline StepSimulation simulate_step(const ModelSpec& model, const ClusterSpec& cluster,
+                                                  const RunSpec& run, const PlanConfiguration& plan,
+                                                  const SimulationOptions& options,
+                                                  const Calibration& calibration) {
+  if (const PlanProblem problem = problem_of(model, cluster, run, plan); problem != PlanProblem::none)
+    throw InvalidArgument("Simulation: " + std::string(problem_text(problem)));
+  if (!(options.oversubscription >= 1) || !(options.oversubscription <= 1e6))
+    throw InvalidArgument(
+        "Simulation: the oversubscription must be from 1 to a million (2 halves what leaves a domain)");
+  if (!(options.jitter >= 0) || !(options.jitter <= 10))
+    throw InvalidArgument("Simulation: the jitter must be from 0 to 10 (0.01 is a hundredth of a pass)");
+  const StepProgram program = step_program(model, cluster, run, plan, calibration, options.even_stages);
+  const ReplicaShape shape = replica_shape(cluster, plan);
+  const bool shared_egress = options.contention && options.oversubscription > 1;
+  return detail::StepSimulator(
+             program, shape,
+             replica_classes(shape, options.stragglers, options.fold && options.jitter == 0, shared_egress),
+             cluster.domain_count, options)
+      .run();
+}
+[[nodiscard]] inline StepSimulation simulate_step(const ModelSpec& model, const ClusterSpec& cluster,
+                                                  const RunSpec& run, const PlanConfiguration& plan,
+                                                  const SimulationOptions& options = {}) {
+  return simulate_step(model, cluster, run, plan, options, calibration_of(cluster.chip.generation));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a simulation of one step is asked for, and what it says.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/simulate/program.hpp>
+#include <shardwright/schedule/action.hpp>
+#include <shardwright/schedule/stage_placement.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A chip that is slower than the others.
+struct Straggler {
+  std::int64_t rank = 0; ///< Of the mesh, inner to outer tp, cp, dp, pp.
+  double factor = 1;     ///< At least 1: what its computation takes, over what it takes elsewhere.
+  double link = 1;       ///< The same of its links.
+};
+
+/// @brief What happens in a step beside the plan.
+struct SimulationOptions {
+  bool contention = true;      ///< Whether transfers share links; else each has them for itself.
+  double oversubscription = 1; ///< At least 1: what the chips of a domain can send out, over what leaves it.
+  std::vector<Straggler> stragglers{};
+  double jitter = 0; ///< Mean of an exponential that lengthens every pass of every chip, as a share of it.
+  std::uint64_t seed = 0;   ///< Of the jitter.
+  bool even_stages = false; ///< Whether all stages take the mean stage's time.
+  bool fold = true;         ///< Whether ranks that behave alike are simulated once.
+  int timelines = 0;        ///< Replicas, at most, whose timelines are kept.
+};
+
+/// @brief One span of a rank's time.
+struct ActivitySpan {
+  Activity activity = Activity::compute;
+  Step step{}; ///< That it belongs to, where `has_step`.
+  bool has_step = false;
+  bool beside = false; ///< Whether it runs beside what the rank does, in the background.
+  double begin = 0;
+  double end = 0;
+};
+
+/// @brief Ranks that behave alike: one stage's ranks of replicas that do.
+struct RankClass {
+  int pipeline_rank = 0;
+  std::int64_t rank = 0;  ///< Of the mesh, the first of them.
+  std::int64_t count = 0; ///< How many they are.
+  double slowest = 1;     ///< Factor of the slowest chip among those that step together layer by layer.
+  std::array<double, activity_names.size()> seconds{}; ///< By Activity, of what other things do not hide.
+  double end = 0;                                      ///< When it has ended its step.
+  std::vector<ActivitySpan> timeline{};                ///< Empty where it was not asked for.
+
+  [[nodiscard]] double of(Activity activity) const { return seconds[static_cast<std::size_t>(activity)]; }
+  /// @brief Time that it waits for others, until all have ended.
+  [[nodiscard]] double waiting(double step_seconds) const {
+    return of(Activity::wait_input) + of(Activity::wait_send) + of(Activity::wait_peers) + step_seconds - end;
+  }
+};
+
+/// @brief One step, simulated.
+struct StepSimulation {
+  double step_seconds = 0;
+  StagePlacement placement{};
+  int microbatches = 0;
+  std::vector<RankClass> classes{}; ///< Replica by replica, the ranks of each pipeline in turn.
+  std::int64_t chips = 0;
+  std::uint64_t events = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

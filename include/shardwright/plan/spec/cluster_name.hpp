@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Clusters by names such as "h800x2048", and chips by their first word.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/spec/catalogue_chips.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A chip of the catalogue by its whole name or the first word of it, such as "h100" or "v5p"; where
+/// there are several, the one of 80 GB, or else the first.
+[[nodiscard]] constexpr std::optional<ChipSpec> chip_of_word(std::string_view name) {
+  std::optional<ChipSpec> found;
+  for (const ChipSpec& chip : chip_catalogue) {
+    std::string_view word = chip.name.substr(0, chip.name.find_first_of("- "));
+    if (detail::same_name(chip.name, name))
+      return chip;
+    const bool tpu = word.starts_with("TPU") && detail::same_name(word.substr(3), name);
+    if ((tpu || detail::same_name(word, name)) && (!found || chip.memory_bytes == 80e9))
+      found = chip;
+  }
+  return found;
+}
+
+/// @brief A cluster of the catalogue, or "<chip>x<number>" in the chip's usual domains.
+[[nodiscard]] constexpr std::optional<ClusterSpec> cluster_of_name(std::string_view name) {
+  if (const ClusterSpec* known = find_cluster(name))
+    return *known;
+  const std::size_t times = name.find_last_of("xX");
+  if (times == std::string_view::npos || times + 1 == name.size() || name.size() - times > 10)
+    return {};
+  std::int64_t chips = 0;
+  for (const char digit : name.substr(times + 1)) {
+    if (digit < '0' || digit > '9')
+      return {};
+    chips = 10 * chips + (digit - '0');
+  }
+  const std::optional<ChipSpec> chip = chip_of_word(name.substr(0, times));
+  if (!chip || chips == 0)
+    return {};
+  ClusterSpec cluster = cluster_of(*chip, chips);
+  cluster.name = name;
+  return cluster;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One plan: the extents of the mesh, the schedule, what is sharded and what is recomputed.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/spec/order.hpp>
+#include <shardwright/plan/spec/recompute.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The schedules of `schedule/` that a plan may name.
+enum class PlanSchedule : std::uint8_t {
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  zb_h1,
+  zb_h2,
+  zb_v,
+  dual_pipe,
+  dual_pipe_v
+};
+
+/// @brief How a run is spread over chips: the extents of the mesh, and the order in which its axes lie over
+/// the domains of the cluster.
+///
+/// Experts lie over `ep` of the tp * cp * dp ranks of a stage, the innermost ones first unless
+/// `experts_outside`; what is left of these ranks shards or replicates the experts as data parallelism.
+struct PlanConfiguration {
+  int tp = 1;
+  int cp = 1;
+  int pp = 1;
+  int chunks = 1; ///< Stages per pipeline rank, for the interleaved schedule.
+  PlanSchedule schedule = PlanSchedule::one_f_one_b;
+  int ep = 1;
+  int dp = 1;
+  int zero_stage = 0; ///< 0 to 3: what data-parallel ranks shard.
+  int microbatch = 1; ///< Sequences per microbatch and data-parallel rank.
+  Recompute recomputation = Recompute::none;
+  bool sequence_parallel = true; ///< Norms and residuals are sharded over tp.
+  PlanOrder order = PlanOrder::usual;
+  bool experts_outside = false; ///< Copies of an expert are neighbours, rather than different experts.
+
+  [[nodiscard]] constexpr int extent(PlanAxis axis) const noexcept {
+    return axis == PlanAxis::tp ? tp : axis == PlanAxis::cp ? cp : axis == PlanAxis::dp ? dp : pp;
+  }
+  /// @brief Ranks between neighbours of an axis.
+  [[nodiscard]] constexpr double stride(PlanAxis axis) const noexcept {
+    double apart = 1;
+    for (const PlanAxis inner : axes_of(order)) {
+      if (inner == axis)
+        break;
+      apart *= extent(inner);
+    }
+    return apart;
+  }
+  /// @brief Chips that it takes.
+  [[nodiscard]] constexpr std::int64_t chips() const noexcept {
+    return static_cast<std::int64_t>(tp) * cp * pp * dp;
+  }
+  /// @brief Ranks that hold copies of an expert.
+  [[nodiscard]] constexpr std::int64_t expert_dp() const noexcept {
+    return static_cast<std::int64_t>(tp) * cp * dp / ep;
+  }
+  friend constexpr bool operator==(const PlanConfiguration&, const PlanConfiguration&) = default;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

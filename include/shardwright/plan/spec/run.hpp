@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What a training run computes per step, whatever the plan: batch, sequence, precision, optimizer.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/spec/cluster.hpp>
+
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Bytes per parameter of what Adam keeps; definitions of ZeRO, arXiv 1910.02054, section 3.1.
+struct OptimizerSpec {
+  double parameter_bytes = 2; ///< Of the copy that computes.
+  double gradient_bytes = 4;  ///< Of the accumulated gradient.
+  double state_bytes = 12;    ///< fp32 parameter and both moments.
+};
+
+/// @brief Who wrote the kernels between the matrix products.
+enum class KernelStack : std::uint8_t {
+  tuned, ///< The vendor's fused kernels (Megatron-LM with Transformer Engine, XLA).
+  plain  ///< A framework's own operators, fused little or not (PyTorch FSDP).
+};
+
+/// @brief One training step as the user asks for it.
+struct RunSpec {
+  std::int64_t sequences = 0; ///< Of the global batch.
+  std::int64_t sequence_length = 0;
+  Precision precision = Precision::bf16;
+  OptimizerSpec optimizer{};
+  double expert_capacity = 1; ///< Rows per expert over the mean load: 1 without padding, 1.25 is usual with.
+  KernelStack stack = KernelStack::tuned;
+  bool captured_experts = false; ///< Layers with experts run from captured graphs, without the host.
+  bool fused_attention = true;   ///< Scores never leave the chip's registers; false for runs before 2022.
+
+  [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return sequences * sequence_length; }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
