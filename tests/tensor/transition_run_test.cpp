@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,13 +68,11 @@ public:
     const std::vector<double> wanted = reference.block(to, shape);
     const std::vector<Element> in(source.begin(), source.end());
     std::vector<Element> out(wanted.size(), Element(77));
-    const std::vector<TransitionStep> steps = compile_time_steps(from, to);
+    const std::vector<TransitionStep>& steps = kept_.emplace_back(compile_time_steps(from, to));
     detail::BoundTransition bound{binding_, steps, 0, nullptr};
-    std::vector<TransitionStep> narrowed;
     detail::count_steps(bound);
     if (bound.effective > 1 && bound.has_trivial_axis) {
-      narrowed = detail::steps_at(binding_, from, to);
-      bound.use(narrowed);
+      bound.use(kept_.emplace_back(detail::steps_at(binding_, from, to)));
     }
     if (bound.trivial()) {
       findings_.expect(is_trivial(from, to, binding_.extents), text_of(from), " to ", text_of(to),
@@ -101,6 +100,7 @@ private:
   Table table_;
   detail::AxisBinding binding_;
   Findings& findings_;
+  std::deque<std::vector<TransitionStep>> kept_; // the mesh knows its calls by the address of their step
   std::uint64_t seed_ = 0;
 };
 

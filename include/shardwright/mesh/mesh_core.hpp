@@ -7,10 +7,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/transition_step.hpp>
+#include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
-#include <shardwright/mesh/prepared_call.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <algorithm>
@@ -126,14 +125,19 @@ public:
     background_calls_.clear();
     records_background_ = active;
   }
-  /// Notes a call that is about to start; where its times go.
-  [[nodiscard]] CallTimes* note_background(Background purpose, std::size_t bytes) {
-    if (!records_background_)
-      return nullptr;
-    BackgroundCall& call = background_calls_.emplace_back();
-    call.purpose = purpose;
-    call.bytes = bytes;
-    return &call.times;
+  /// Starts a call beside the passes, and notes it if asked to.
+  template <class Where>
+  [[nodiscard]] Pending start_background(unsigned mask, Background purpose, CollectiveCall call) {
+    CommunicatorOf<Where>& ranks = background<Where>(mask, purpose);
+    if (records_background_) {
+      BackgroundCall& note = background_calls_.emplace_back();
+      note.purpose = purpose;
+      note.bytes = call.count * size_of(call.element);
+      if (call.operation != Operation::all_reduce)
+        note.bytes *= static_cast<std::size_t>(ranks.size());
+      call.times = &note.times;
+    }
+    return ranks.start(call);
   }
   [[nodiscard]] const std::deque<BackgroundCall>& background_calls() const noexcept {
     return background_calls_;
@@ -164,18 +168,7 @@ public:
   [[nodiscard]] CallSubject::Made& made_tensors() noexcept { return made_tensors_; }
 
   /// Collectives of transitions that ran before.
-  [[nodiscard]] PreparedCalls& prepared_calls() noexcept { return prepared_; }
-
-  /// Block lists for collectives, recycled so that a steady state allocates nothing.
-  [[nodiscard]] std::vector<StridedBlock> take_blocks() {
-    if (spare_blocks_.empty())
-      return {};
-    std::vector<StridedBlock> blocks = std::move(spare_blocks_.back());
-    spare_blocks_.pop_back();
-    blocks.clear();
-    return blocks;
-  }
-  void give_back_blocks(std::vector<StridedBlock>&& blocks) { spare_blocks_.push_back(std::move(blocks)); }
+  [[nodiscard]] BoundCalls& bound_calls() noexcept { return bound_calls_; }
 
 private:
   friend void retain(MeshCore&) noexcept;
@@ -286,9 +279,8 @@ private:
   bool records_background_ = false;
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;
-  PreparedCalls prepared_;
+  BoundCalls bound_calls_;
   CallSubject::Made made_tensors_;
-  std::vector<std::vector<StridedBlock>> spare_blocks_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };
 

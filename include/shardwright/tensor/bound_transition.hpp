@@ -7,7 +7,9 @@
 #include <shardwright/layout/transition_runtime.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/local_extents.hpp>
+#include <shardwright/tensor/step_geometry.hpp>
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,8 @@ struct BoundTransition {
 
   /// Whether the transition does nothing here, so that the memory may be shared.
   [[nodiscard]] bool trivial() const noexcept { return effective == 0; }
+  /// Whether it is one collective.
+  [[nodiscard]] bool is_one_call() const noexcept { return effective == 1 && is_collective(first->kind); }
   /// Whether it is one all_reduce, which may write over its input.
   [[nodiscard]] bool is_all_reduce() const noexcept {
     return effective == 1 && first->kind == StepKind::all_reduce;
@@ -92,6 +96,20 @@ inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &St
 template <class Steps>
 [[nodiscard]] BoundTransition bind_transition(MeshCore& core) {
   return bind_transition(core, transition_steps<Steps>);
+}
+
+/// The call of a transition that is one collective on this mesh, to be kept; nothing for any other.
+/// @param where the line of the program that the calls are for
+[[nodiscard]] inline std::optional<BoundCall> single_call(MeshCore& core, const TransitionSteps& table,
+                                                          std::span<const std::int64_t> shape,
+                                                          SourceLocation where) {
+  const BoundTransition bound = bind_transition(core, table);
+  std::optional<BoundCall> out;
+  if (bound.is_one_call()) {
+    StepGeometry(*bound.first, bound.binding, shape).bind(out.emplace());
+    out->call.where = where;
+  }
+  return out;
 }
 
 /// Elements of this rank's block of a tensor of `shape` in a layout of the table.

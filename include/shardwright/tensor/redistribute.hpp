@@ -24,24 +24,6 @@ using TensorIn = ShardedTensor<To, typename From::value_type, typename From::tar
 template <class To, class From>
 using HandleIn = ShardedTensor<To, const typename From::value_type, typename From::target>;
 
-/// The call of a transition of one collective; it is worked out once for each shape.
-inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, const Extents& shape) {
-  PreparedCall& place = core.prepared_calls().place(bound.first, shape);
-  if (place.step == bound.first && place.shape == shape)
-    return place;
-  const StepGeometry geometry(*bound.first, bound.binding, shape);
-  const auto blocks = [&place]() -> std::vector<StridedBlock>& {
-    place.blocks.clear();
-    return place.blocks;
-  };
-  place.step = nullptr; // in case that the blocks find no memory
-  place.call = geometry.call(ElementType{}, nullptr, nullptr, blocks, SourceLocation{});
-  place.mask = geometry.mask();
-  place.shape = shape;
-  place.step = bound.first;
-  return place;
-}
-
 /// What ranks compare of a transition of a tensor in `memory`.
 [[nodiscard]] inline CallSubject subject_of(MeshCore& core, const BufferHandle& memory,
                                             std::span<const std::int64_t> shape) noexcept {
@@ -54,18 +36,6 @@ inline PreparedCall& prepare_call(MeshCore& core, const BoundTransition& bound, 
 template <class Element, class Place>
 void run_steps(TargetResources<Place>& resources, const BoundTransition& bound, const Extents& shape,
                const Element* in, Element* out, const CallSubject& subject, SourceLocation where) {
-  if (bound.effective == 1 && is_collective(bound.first->kind)) {
-    const PreparedCall& ready = prepare_call(resources.core(), bound, shape);
-    CollectiveCall call = ready.call;
-    call.element = element_type_of<Element>();
-    call.in = in;
-    call.out = out;
-    call.subject = subject;
-    call.where = where;
-    order_call_after<Place>(resources.execution());
-    resources.core().template communicator<Place>(ready.mask).run(call);
-    return;
-  }
   TransitionRun<Element, Place>(resources, bound, shape, in, out, subject, where).run();
 }
 template <class From, class Destination>
@@ -228,7 +198,7 @@ redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where 
   }
   ShardedTensor<To, Element, Where> to(from.resources(), from.shape(), where);
   pending.run_ = std::make_unique<detail::TransitionRun<Element, Where>>(
-      from.resources(), bound, from.shape(), from.data(), to.mutable_data(),
+      from.resources(), bound, detail::extents_of(from.shape()), from.data(), to.mutable_data(),
       detail::subject_of(from.core(), detail::TensorAccess::buffer(from), from.shape()), where);
   pending.source_ = detail::TensorAccess::buffer(from);
   pending.result_.emplace(detail::TensorAccess::take<Handle>(std::move(to)));

@@ -5,10 +5,10 @@
 /// @brief What one step of a transition means on this rank: its group, the blocks of its ranks, and the call
 /// to make.
 
-#include <shardwright/comm/call.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/transition_plan.hpp>
 #include <shardwright/layout/transition_runtime.hpp>
+#include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
@@ -47,8 +47,6 @@ public:
   }
 
   [[nodiscard]] const TransitionStep& step() const noexcept { return *step_; }
-  /// Whether the step does nothing on this mesh.
-  [[nodiscard]] bool trivial() const noexcept { return axes_.empty(); }
   /// Mesh axes that the group spans.
   [[nodiscard]] unsigned mask() const noexcept { return mask_; }
   [[nodiscard]] std::size_t count_before() const noexcept { return product(before_); }
@@ -69,57 +67,51 @@ public:
     return strided(before_, step_->dimension, {own.offset - base.offset, own.size});
   }
 
-  /// The call of a collective step; `take_blocks()` gives the empty vector that receives what the call refers
-  /// to, if it needs any.
-  template <class TakeBlocks>
-  [[nodiscard]] CollectiveCall call(ElementType element, const void* in, void* out, TakeBlocks take_blocks,
-                                    SourceLocation where) const {
-    CollectiveCall call;
-    call.element = element;
+  /// The call of a collective step, which refers to the blocks of `bound`.
+  void bind(BoundCall& bound) const {
+    bound.mask = mask_;
+    bound.count_before = count_before();
+    bound.count_after = count_after();
+    bound.call = {};
+    bound.blocks.clear();
+    CollectiveCall& call = bound.call;
+    std::vector<StridedBlock>& blocks = bound.blocks;
     call.reduce_op = step_->op;
-    call.in = in;
-    call.out = out;
-    call.where = where;
     const auto group = static_cast<std::size_t>(group_size_);
     switch (step_->kind) {
     case StepKind::all_reduce:
       call.operation = Operation::all_reduce;
-      call.count = count_before();
+      call.count = bound.count_before;
       call.order = order();
       break;
     case StepKind::all_gather:
       call.operation = Operation::all_gather;
-      call.count = count_before();
+      call.count = bound.count_before;
       if (!even(after_, step_->dimension, step_->after)) {
-        std::vector<StridedBlock>& blocks = take_blocks();
         append_blocks(blocks, after_, step_->dimension, step_->after);
         call.out_blocks = blocks;
       }
       break;
     case StepKind::reduce_scatter:
       call.operation = Operation::reduce_scatter;
-      call.count = count_after();
+      call.count = bound.count_after;
       call.order = order();
       if (!even(before_, step_->dimension, step_->before)) {
-        std::vector<StridedBlock>& blocks = take_blocks();
         append_blocks(blocks, before_, step_->dimension, step_->before);
         call.in_blocks = blocks;
       }
       break;
-    case StepKind::all_to_all: {
-      std::vector<StridedBlock>& blocks = take_blocks();
+    case StepKind::all_to_all:
       call.operation = Operation::all_to_all;
       append_blocks(blocks, before_, step_->dimension, step_->before);
       append_blocks(blocks, after_, step_->from_dimension, step_->after);
       call.in_blocks = std::span<const StridedBlock>(blocks).first(group);
       call.out_blocks = std::span<const StridedBlock>(blocks).last(group);
       break;
-    }
     case StepKind::slice:
     case StepKind::keep_on_first:
       break;
     }
-    return call;
   }
 
 private:
@@ -195,5 +187,12 @@ private:
   Extents before_{};
   Extents after_{};
 };
+
+/// The call of a collective step; worked out once for each shape. Valid until the mesh's next one.
+[[nodiscard]] inline const BoundCall& bound_call(MeshCore& core, const TransitionStep& step,
+                                                 const AxisBinding& binding, const Extents& shape) {
+  return core.bound_calls().find(&step, shape,
+                                 [&](BoundCall& call) { StepGeometry(step, binding, shape).bind(call); });
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

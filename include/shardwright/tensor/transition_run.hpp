@@ -11,14 +11,10 @@
 #include <shardwright/tensor/bound_transition.hpp>
 #include <shardwright/tensor/step_geometry.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -29,45 +25,29 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class Element, class Target>
 class TransitionRun {
 public:
-  template <std::size_t rank>
-  TransitionRun(TargetResources<Target>& resources, const BoundTransition& bound,
-                const std::array<std::int64_t, rank>& shape, const Element* in, Element* out,
-                const CallSubject& subject, SourceLocation where)
-      : resources_(&resources), binding_(bound.binding), next_(bound.steps), in_(in), out_(out),
-        subject_(subject), where_(where), remaining_(bound.effective) {
-    std::copy(shape.begin(), shape.end(), shape_.begin());
-  }
+  TransitionRun(TargetResources<Target>& resources, const BoundTransition& bound, const Extents& shape,
+                const Element* in, Element* out, const CallSubject& subject, SourceLocation where)
+      : resources_(&resources), binding_(bound.binding), shape_(shape), next_(bound.steps), in_(in),
+        out_(out), subject_(subject), where_(where), remaining_(bound.effective) {}
   TransitionRun(const TransitionRun&) = delete;
   TransitionRun& operator=(const TransitionRun&) = delete;
-  ~TransitionRun() { recycle_blocks(); }
+  ~TransitionRun() = default;
 
   /// Runs all steps that are left.
   void run() {
-    while (remaining_ > 0) {
-      const Stage stage = prepare();
-      if (is_collective(stage.geometry.step().kind)) {
-        order_call_after<Target>(resources_->execution());
-        group_of(stage).run(call(stage));
-      } else {
-        run_local(stage);
-      }
-      finish(stage);
-    }
+    run_until([this](auto& group, const CollectiveCall& call) {
+      group.run(call);
+      finish();
+      return false;
+    });
   }
 
   /// Runs local steps until a collective, and starts that; `complete` does the rest.
   void start() {
-    while (remaining_ > 0) {
-      const Stage stage = prepare();
-      if (is_collective(stage.geometry.step().kind)) {
-        order_call_after<Target>(resources_->execution());
-        pending_.emplace(group_of(stage).start(call(stage)));
-        started_ = stage;
-        return;
-      }
-      run_local(stage);
-      finish(stage);
-    }
+    run_until([this](auto& group, const CollectiveCall& call) {
+      pending_.emplace(group.start(call));
+      return true;
+    });
   }
 
   [[nodiscard]] bool ready() const { return !pending_ || (remaining_ <= 1 && pending_->ready()); }
@@ -77,94 +57,80 @@ public:
     if (pending_) {
       pending_->wait();
       pending_.reset();
-      finish(*started_);
+      finish();
     }
     run();
   }
 
 private:
-  struct Stage {
-    StepGeometry geometry;
-    Element* destination = nullptr;
-    BufferHandle memory{};
-  };
-
-  Stage prepare() {
-    while (!does_something(next_.front(), binding_))
+  /// Runs the steps that are left; `issue(group, call)` a collective, and says whether to stop there.
+  template <class Issue>
+  void run_until(Issue issue) {
+    while (remaining_ > 0) {
+      while (!does_something(next_.front(), binding_))
+        next_ = next_.subspan(1);
+      const TransitionStep& step = next_.front();
       next_ = next_.subspan(1);
-    Stage stage{StepGeometry(next_.front(), binding_, shape_)};
-    next_ = next_.subspan(1);
-    const bool in_place = stage.geometry.step().kind == StepKind::all_reduce && temporary_;
-    if (remaining_ == 1) {
-      stage.destination = out_;
-    } else if (in_place) {
-      stage.destination = static_cast<Element*>(temporary_.data());
-      stage.memory = temporary_;
-    } else {
-      stage.memory = BufferHandle(resources_->take(stage.geometry.count_after() * sizeof(Element)));
-      stage.destination = static_cast<Element*>(stage.memory.data());
-    }
-    return stage;
-  }
-
-  [[nodiscard]] CommunicatorOf<Target>& group_of(const Stage& stage) {
-    return resources_->core().template communicator<Target>(stage.geometry.mask());
-  }
-  CollectiveCall call(const Stage& stage) {
-    const auto take_blocks = [this]() -> std::vector<StridedBlock>& {
-      if (!blocks_)
-        blocks_.emplace(resources_->core().take_blocks());
-      blocks_->clear();
-      return *blocks_;
-    };
-    CollectiveCall out =
-        stage.geometry.call(element_type_of<Element>(), in_, stage.destination, take_blocks, where_);
-    out.subject = subject_;
-    return out;
-  }
-
-  void finish(const Stage& stage) {
-    in_ = stage.destination;
-    temporary_ = stage.memory;
-    --remaining_;
-    if (remaining_ == 0) {
-      temporary_ = BufferHandle();
-      started_.reset();
-      recycle_blocks();
+      if (!is_collective(step.kind)) {
+        run_local(step);
+        continue;
+      }
+      const BoundCall& bound = bound_call(resources_->core(), step, binding_, shape_);
+      prepare(bound.count_after, step.kind == StepKind::all_reduce);
+      CollectiveCall call = bound.with(in_, destination_, where_);
+      call.subject = subject_;
+      order_call_after<Target>(resources_->execution());
+      if (issue(resources_->core().template communicator<Target>(bound.mask), call))
+        return;
     }
   }
 
-  void run_local(const Stage& stage) {
-    const StepGeometry& geometry = stage.geometry;
-    if (geometry.step().kind == StepKind::slice) {
-      copy_block<Target>(resources_->execution(), in_, geometry.slice_block(), stage.destination);
+  void run_local(const TransitionStep& step) {
+    const StepGeometry geometry(step, binding_, shape_);
+    prepare(geometry.count_after(), false);
+    if (step.kind == StepKind::slice) {
+      copy_block<Target>(resources_->execution(), in_, geometry.slice_block(), destination_);
     } else if (geometry.first()) {
       copy_block<Target>(resources_->execution(), in_, contiguous_block(0, geometry.count_before()),
-                         stage.destination);
+                         destination_);
     } else {
-      fill_zero<Target>(resources_->execution(), stage.destination, geometry.count_after());
+      fill_zero<Target>(resources_->execution(), destination_, geometry.count_after());
     }
+    finish();
   }
 
-  void recycle_blocks() {
-    if (!blocks_)
+  /// Finds the memory that a step writes: the result's for the last one.
+  void prepare(std::size_t elements, bool in_place) {
+    if (remaining_ == 1) {
+      destination_ = out_;
       return;
-    resources_->core().give_back_blocks(std::move(*blocks_));
-    blocks_.reset();
+    }
+    if (!in_place || !temporary_)
+      written_ = BufferHandle(resources_->take(elements * sizeof(Element)));
+    else
+      written_ = temporary_;
+    destination_ = static_cast<Element*>(written_.data());
+  }
+
+  /// The step's result is the next one's input.
+  void finish() {
+    in_ = destination_;
+    temporary_ = std::exchange(written_, BufferHandle());
+    --remaining_;
   }
 
   TargetResources<Target>* resources_;
   AxisBinding binding_;
-  Extents shape_{};
+  Extents shape_;
   std::span<const TransitionStep> next_;
   const Element* in_;
   Element* out_;
   CallSubject subject_;
   SourceLocation where_;
   int remaining_;
-  BufferHandle temporary_;
-  std::optional<std::vector<StridedBlock>> blocks_;
-  std::optional<Stage> started_;
+  Element* destination_ = nullptr; // of the step under way
+  BufferHandle temporary_;         // of `in_`, unless that is the input
+  BufferHandle written_;           // of `destination_`, unless that is the result
   std::optional<Pending> pending_;
 };
 

@@ -5,9 +5,9 @@
 /// @brief Weights in the layout in which products read them, while they are in use.
 
 #include <shardwright/comm/pending.hpp>
+#include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/bucket_collective.hpp>
 
 #include <optional>
 #include <utility>
@@ -28,19 +28,18 @@ public:
     if (uses_++ > 0)
       return;
     const MemoryFor memory(MemoryKind::gathered_weights);
-    gather_.bind(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>,
-                 stored.shape(), Background::gathers, where);
-    if (gather_.kind != BucketCollective::Kind::one) {
+    if (!std::exchange(bound_, true))
+      gather_ = single_call(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>,
+                            stored.shape(), where);
+    if (!gather_) {
       weight_.emplace(redistribute<Compute>(stored, where));
       return;
     }
     gathered_.emplace(stored.resources(), stored.shape());
-    CollectiveCall call = gather_.call;
-    call.element = element_type_of<element>();
-    call.in = stored.data();
-    call.out = gathered_->mutable_data();
+    const CollectiveCall call = gather_->with(stored.data(), gathered_->mutable_data(), where);
     order_call_after<target>(stored.execution());
-    arriving_.emplace(gather_.template start<target>(call));
+    arriving_.emplace(
+        stored.core().template start_background<target>(gather_->mask, Background::gathers, call));
   }
   /// Waits for the weights.
   void finish() {
@@ -64,7 +63,8 @@ public:
   [[nodiscard]] const std::optional<Tensor>& tensor() const noexcept { return weight_; }
 
 private:
-  BucketCollective gather_;
+  bool bound_ = false;
+  std::optional<BoundCall> gather_; // nothing where it is not one collective
   std::optional<Tensor> weight_;
   std::optional<ShardedTensor<Compute, element, target>> gathered_;
   std::optional<Pending> arriving_; // after the memory that it writes

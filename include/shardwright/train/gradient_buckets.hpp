@@ -5,9 +5,9 @@
 /// @brief Gradients on their way through one collective after another, several small ones in each.
 
 #include <shardwright/comm/pending.hpp>
+#include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/block_copy.hpp>
-#include <shardwright/train/bucket_collective.hpp>
 
 #include <array>
 #include <cstddef>
@@ -51,16 +51,15 @@ public:
   BucketQueue(TargetResources<Target>& resources, int phase) : resources_(&resources), phase_(phase) {}
 
   /// Takes a gradient for the collective; whoever holds the member's `take` must call finish() in time.
-  void add(Member& member, const BucketCollective& collective, BufferHandle memory,
-           std::size_t bucket_bytes) {
-    const std::size_t bytes = collective.count_before() * sizeof(Element);
+  void add(Member& member, const BoundCall& collective, BufferHandle memory, std::size_t bucket_bytes) {
+    const std::size_t bytes = collective.count_before * sizeof(Element);
     if (bytes >= bucket_bytes) {
       std::unique_ptr<Bucket> alone = take_bucket();
       alone->entries.push_back({&member, &collective, std::move(memory)});
       start(std::move(alone));
       return;
     }
-    if (open_ && !open_->entries.front().collective->shares_call(collective))
+    if (open_ && !open_->entries.front().collective->joins(collective))
       flush();
     if (!open_)
       open_ = take_bucket();
@@ -86,7 +85,7 @@ public:
 private:
   struct Entry {
     Member* member;
-    const BucketCollective* collective;
+    const BoundCall* collective;
     BufferHandle memory;
   };
   struct Bucket {
@@ -110,7 +109,7 @@ private:
 
   void start(std::unique_ptr<Bucket> bucket) {
     const MemoryFor purpose(MemoryKind::gradients);
-    const BucketCollective& collective = *bucket->entries.front().collective;
+    const BoundCall& collective = *bucket->entries.front().collective;
     CollectiveCall call = collective.call;
     call.element = element_type_of<Element>();
     if (bucket->entries.size() == 1)
@@ -121,7 +120,8 @@ private:
     call.in = bucket->in.data();
     call.out = bucket->out.data();
     order_call_after<Target>(resources_->execution());
-    bucket->pending.emplace(collective.start<Target>(call));
+    bucket->pending.emplace(
+        resources_->core().template start_background<Target>(collective.mask, Background::reductions, call));
     started_.push_back(std::move(bucket));
     while (started_.size() - first_ > most_buckets_under_way)
       hand_back();
@@ -132,8 +132,8 @@ private:
     std::size_t before = 0;
     std::size_t after = 0;
     for (const Entry& entry : bucket.entries) {
-      before += entry.collective->count_before();
-      after += entry.collective->count_after();
+      before += entry.collective->count_before;
+      after += entry.collective->count_after;
     }
     bucket.in = memory_of(before);
     call.count = after;
@@ -146,10 +146,12 @@ private:
     };
     if (call.operation == Operation::all_reduce) {
       for (Entry& entry : bucket.entries)
-        append(entry, contiguous_block(0, entry.collective->count_before()));
+        append(entry, contiguous_block(0, entry.collective->count_before));
     } else {
       bucket.blocks.clear();
-      for (int rank = 0; rank < bucket.entries.front().collective->ranks(); ++rank) {
+      const unsigned mask = bucket.entries.front().collective->mask;
+      const int ranks = resources_->core().background(mask, Background::reductions).size();
+      for (int rank = 0; rank < ranks; ++rank) {
         const std::size_t begin = at;
         for (Entry& entry : bucket.entries)
           append(entry, entry.collective->call.in_block(rank));
@@ -176,7 +178,7 @@ private:
     const auto* at = static_cast<const Element*>(bucket->out.data());
     for (const Entry& entry : bucket->entries) {
       entry.member->take(phase_, alone ? std::move(bucket->out) : bucket->out, at, alone);
-      at += entry.collective->count_after();
+      at += entry.collective->count_after;
     }
     bucket->out = BufferHandle();
     bucket->entries.clear();
@@ -218,8 +220,8 @@ public:
   void set_bucket_bytes(std::size_t bytes) noexcept override { bucket_bytes_ = bytes; }
 
   /// @brief Adds a gradient to the open bucket of a phase.
-  void add(int phase, detail::BucketMember<Element, Target>& member,
-           const detail::BucketCollective& collective, detail::BufferHandle memory) {
+  void add(int phase, detail::BucketMember<Element, Target>& member, const detail::BoundCall& collective,
+           detail::BufferHandle memory) {
     phases_[static_cast<std::size_t>(phase)].add(member, collective, std::move(memory), bucket_bytes_);
   }
   /// @brief Sends off what has come together.

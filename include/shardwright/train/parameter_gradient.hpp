@@ -149,9 +149,9 @@ private:
       if (watched_)
         raw_non_finite_ += non_finite_elements<Number, Target>(resources_, raw_block());
       // Bind both now: phase two starts inside a bucket's completion.
-      for (std::size_t phase = 0; phase < 2; ++phase)
-        reductions_[phase].bind(resources_.core(), *steps_[phase], shape_, Background::reductions,
-                                this->parameter().where());
+      for (std::size_t phase = 0; phase < 2 && !bound_; ++phase)
+        calls_[phase] = single_call(resources_.core(), *steps_[phase], shape_, this->parameter().where());
+      bound_ = true;
       ++under_way_;
       send(0, take_raw());
     }
@@ -166,9 +166,8 @@ private:
   }
 
   void send(std::size_t phase, BufferHandle memory) {
-    BucketCollective& collective = reductions_[phase];
-    if (collective.kind == BucketCollective::Kind::one)
-      return buckets_.add(static_cast<int>(phase), *this, collective, std::move(memory));
+    if (calls_[phase])
+      return buckets_.add(static_cast<int>(phase), *this, *calls_[phase], std::move(memory));
     memory = memory_after<Number>(resources_, *steps_[phase], shape_, std::move(memory),
                                   this->parameter().where());
     const auto* const at = static_cast<const Number*>(memory.data());
@@ -213,12 +212,13 @@ private:
   GradientGroup& group_;
   GradientBuckets<Number, Target>& buckets_;
   TargetResources<Target>& resources_;
-  std::span<const std::int64_t> shape_;         // of the parameter
-  std::array<const TransitionSteps*, 2> steps_; // by phase
-  std::array<BucketCollective, 2> reductions_;
-  std::array<BufferHandle, 2> sums_;      // what came out of each
-  CommunicatorOf<Target> reached_copies_; // those of the parameter, for the memory of gradients
+  std::span<const std::int64_t> shape_;           // of the parameter
+  std::array<const TransitionSteps*, 2> steps_;   // by phase
+  std::array<std::optional<BoundCall>, 2> calls_; // by phase; for transitions of one collective
+  std::array<BufferHandle, 2> sums_;              // what came out of each
+  CommunicatorOf<Target> reached_copies_;         // those of the parameter, for the memory of gradients
   bool each_pass_;
+  bool bound_ = false; // the calls, at the first gradient
   bool watched_ = false;
   bool complete_ = false;
   int under_way_ = 0; // gradients in buckets

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Collectives bound to the ranks and blocks of a mesh, and the mesh's cache of them.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/core/strided_block.hpp>
+#include <shardwright/layout/layout_value.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// One collective step of a transition, for tensors of one shape on one mesh. Buffers, element and location
+/// vary from use to use.
+struct BoundCall {
+  BoundCall() = default;
+  BoundCall(const BoundCall&) = delete;
+  BoundCall& operator=(const BoundCall&) = delete;
+  BoundCall(BoundCall&&) = default;
+  BoundCall& operator=(BoundCall&&) = default;
+  ~BoundCall() = default;
+
+  /// The call for these buffers. It refers to the blocks until it has run or started.
+  template <class Element>
+  [[nodiscard]] CollectiveCall with(const Element* in, Element* out, SourceLocation where) const {
+    CollectiveCall ready = call;
+    ready.element = element_type_of<Element>();
+    ready.in = in;
+    ready.out = out;
+    ready.where = where;
+    return ready;
+  }
+
+  /// Whether one call may carry blocks of both.
+  [[nodiscard]] bool joins(const BoundCall& other) const {
+    return mask == other.mask && call.operation == other.call.operation &&
+           call.reduce_op == other.call.reduce_op && call.order == other.call.order;
+  }
+
+  unsigned mask = 0;            ///< Axes of its group.
+  std::size_t count_before = 0; ///< Elements of this rank's block before the step.
+  std::size_t count_after = 0;  ///< And after it.
+  CollectiveCall call{};
+  std::vector<StridedBlock> blocks{}; ///< What the call refers to.
+};
+
+/// Calls by step and shape, the newer of two that fall into one place. A hit makes a transition of a small
+/// tensor cost a few nanoseconds beside its collective.
+class BoundCalls {
+public:
+  using Shape = std::array<std::int64_t, max_tensor_rank>;
+
+  /// The call of a step for a shape; `bind(call)` fills it in where it is not there. Valid until the next
+  /// one.
+  template <class Bind>
+  [[nodiscard]] const BoundCall& find(const void* step, const Shape& shape, Bind bind) {
+    if (places_.empty())
+      places_.resize(std::size_t{1} << place_bits);
+    auto hash = reinterpret_cast<std::uintptr_t>(step);
+    for (const std::int64_t extent : shape)
+      hash = hash * 31 + static_cast<std::uintptr_t>(extent);
+    Place& place = places_[(hash * 0x9e3779b97f4a7c15u) >> (64 - place_bits)];
+    if (place.step != step || place.shape != shape) {
+      place.step = nullptr; // in case that the blocks find no memory
+      bind(place.call);
+      place.shape = shape;
+      place.step = step;
+    }
+    return place.call;
+  }
+
+private:
+  struct Place {
+    const void* step = nullptr; ///< Null for an empty place.
+    Shape shape{};
+    BoundCall call;
+  };
+
+  static constexpr int place_bits = 7;
+  static_assert(sizeof(std::uintptr_t) == 8);
+
+  std::vector<Place> places_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
