@@ -8,11 +8,11 @@
 #include <command_line/checks.hpp>
 #include <command_line/words.hpp>
 
+#include <shardwright/io/step_trace.hpp>
 #include <shardwright/io/write_text.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/simulate/drawing.hpp>
 #include <shardwright/plan/simulate/simulate_step.hpp>
-#include <shardwright/plan/simulate/trace.hpp>
 #include <shardwright/schedule/number_text.hpp>
 
 #include <nlohmann/json.hpp>

@@ -7,7 +7,6 @@
 #include <shardwright/plan/cost/timetable.hpp>
 #include <shardwright/plan/simulate/drawing.hpp>
 #include <shardwright/plan/simulate/simulate_step.hpp>
-#include <shardwright/plan/simulate/trace.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <algorithm>
@@ -280,11 +279,6 @@ TEST_CASE("timelines become a trace and a drawing", "[simulate_step]") {
       seconds += one_kind;
     CHECK(seconds == Approx(one.end));
   }
-  const std::string trace = step_trace(simulation);
-  CHECK_THAT(trace, ContainsSubstring("\"name\":\"F0 s0\"") && ContainsSubstring("\"cat\":\"tensor\"") &&
-                        ContainsSubstring("\"cat\":\"wait for replicas\"") &&
-                        ContainsSubstring("replica of rank 2"));
-  CHECK(std::count(trace.begin(), trace.end(), '{') == std::count(trace.begin(), trace.end(), '}'));
   const std::string svg = draw_step(simulation, {"a < b", "s", "s"});
   CHECK_THAT(svg, ContainsSubstring("a &lt; b") && ContainsSubstring("class=\"wait-peers\"") &&
                       ContainsSubstring("class=\"tensor\"") && ContainsSubstring("class=\"F0\"") &&

@@ -4,13 +4,12 @@
 /// @file
 /// @brief The timelines of pipelines as a trace that Perfetto and Chrome open.
 
+#include <shardwright/io/trace_events.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 #include <shardwright/schedule/timetable.hpp>
 #include <shardwright/train/measured_timetable.hpp>
 #include <shardwright/train/pipeline_timeline.hpp>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -33,8 +32,6 @@ struct PipelineTrace {
 
 namespace detail {
 
-[[nodiscard]] inline double microseconds(double seconds) { return seconds * 1e6; }
-
 [[nodiscard]] inline bool is_background(PipelineWork work) {
   return work == PipelineWork::reduction || work == PipelineWork::gather;
 }
@@ -45,21 +42,8 @@ namespace detail {
   return ranks + 2 * rank + (work == PipelineWork::gather ? 1 : 0);
 }
 
-[[nodiscard]] inline nlohmann::json background_slice(const PipelineTrace& trace, const PipelineEvent& event,
-                                                     int process, int rank) {
-  const bool gather = event.work == PipelineWork::gather;
-  return {{"ph", "X"},
-          {"pid", process},
-          {"tid", background_track(trace, event.work, rank)},
-          {"ts", microseconds(event.begin_seconds)},
-          {"dur", microseconds(event.end_seconds - event.begin_seconds)},
-          {"cat", gather ? "gather" : "reduction"},
-          {"name", (gather ? "gather " : "reduce ") + std::to_string(event.bytes / 1024) + " KiB"},
-          {"args", {{"bytes", event.bytes}}}};
-}
-
 /// The slices of one rank, named "F3 s1" for the forward of microbatch 3 through stage 1.
-inline void add_slices(nlohmann::json& out, const PipelineTrace& trace, int process, int rank) {
+inline void add_slices(TraceEvents& out, const PipelineTrace& trace, int process, int rank) {
   static constexpr const char* works[] = {"", "wait for ", "send wait "};
   static constexpr const char* kinds[] = {"compute", "wait_input", "wait_send"};
   static constexpr const char* colours[] = {"thread_state_running", "thread_state_iowait",
@@ -67,41 +51,34 @@ inline void add_slices(nlohmann::json& out, const PipelineTrace& trace, int proc
   for (const PipelineEvent& event : trace.ranks[static_cast<std::size_t>(rank)]) {
     const Action& action = event.action;
     if (is_background(event.work)) {
-      out.push_back(background_slice(trace, event, process, rank));
+      const bool gather = event.work == PipelineWork::gather;
+      out.slice(process, background_track(trace, event.work, rank), event.begin_seconds, event.end_seconds,
+                gather ? "gather" : "reduction",
+                (gather ? "gather " : "reduce ") + std::to_string(event.bytes / 1024) + " KiB",
+                {{"bytes", event.bytes}});
       continue;
     }
     const auto work = static_cast<std::size_t>(event.work);
-    nlohmann::json slice{{"ph", "X"},
-                         {"pid", process},
-                         {"tid", rank},
-                         {"ts", microseconds(event.begin_seconds)},
-                         {"dur", microseconds(event.end_seconds - event.begin_seconds)},
-                         {"cat", kinds[work]},
-                         {"name", works[work] + std::string(1, letter_of(action.pass)) +
-                                      std::to_string(action.microbatch) + " s" +
-                                      std::to_string(action.stage)},
-                         {"args",
-                          {{"pass", std::string(1, letter_of(action.pass))},
-                           {"stage", action.stage},
-                           {"microbatch", action.microbatch},
-                           {"chunk", trace.placement.chunk_of(action.stage, action.microbatch)}}}};
-    slice["cname"] = work == 0 ? colours[static_cast<std::size_t>(action.pass)] : "grey";
-    out.push_back(std::move(slice));
+    const std::string pass(1, letter_of(action.pass));
+    out.slice(process, rank, event.begin_seconds, event.end_seconds, kinds[work],
+              works[work] + pass + std::to_string(action.microbatch) + " s" + std::to_string(action.stage),
+              {{"pass", pass},
+               {"stage", action.stage},
+               {"microbatch", action.microbatch},
+               {"chunk", trace.placement.chunk_of(action.stage, action.microbatch)}},
+              work == 0 ? colours[static_cast<std::size_t>(action.pass)] : "grey");
   }
 }
 
 /// How many microbatches a rank keeps, as a track of its own.
-inline void add_kept(nlohmann::json& out, const Timetable& table, double origin, int process, int rank) {
+inline void add_kept(TraceEvents& out, const Timetable& table, double origin, int process, int rank) {
   for (const KeptFrom& point : table.kept(rank))
-    out.push_back({{"ph", "C"},
-                   {"pid", process},
-                   {"ts", microseconds(origin + point.time)},
-                   {"name", "in flight, rank " + std::to_string(rank)},
-                   {"args", {{"microbatches", point.count}}}});
+    out.counter(process, origin + point.time, "in flight, rank " + std::to_string(rank), "microbatches",
+                point.count);
 }
 
 /// Arrows from the pass that made a message to the one that another rank needed it for.
-inline void add_arrows(nlohmann::json& out, const PipelineTrace& trace, int process) {
+inline void add_arrows(TraceEvents& out, const PipelineTrace& trace, int process) {
   struct End {
     int rank = 0;
     double begin_seconds = 0;
@@ -124,20 +101,9 @@ inline void add_arrows(nlohmann::json& out, const PipelineTrace& trace, int proc
     if (to == passes.end() || to->second.rank == from.rank)
       continue;
     // An arrow belongs to the slice around its time, so it starts just before the end of one.
-    const double start = std::max(from.begin_seconds, from.end_seconds - 1e-9);
-    nlohmann::json arrow{{"cat", "message"},
-                         {"name", made.second ? "activation" : "gradient"},
-                         {"id", ++number},
-                         {"pid", process},
-                         {"ph", "s"},
-                         {"tid", from.rank},
-                         {"ts", microseconds(start)}};
-    out.push_back(arrow);
-    arrow["ph"] = "f";
-    arrow["bp"] = "e";
-    arrow["tid"] = to->second.rank;
-    arrow["ts"] = microseconds(to->second.begin_seconds);
-    out.push_back(std::move(arrow));
+    out.arrow(process, ++number, "message", made.second ? "activation" : "gradient", from.rank,
+              std::max(from.begin_seconds, from.end_seconds - 1e-9), to->second.rank,
+              to->second.begin_seconds);
   }
 }
 
@@ -149,34 +115,30 @@ inline void add_arrows(nlohmann::json& out, const PipelineTrace& trace, int proc
 /// keep; reductions and gathers that ran beside the passes have tracks of their own. Open it at
 /// ui.perfetto.dev or chrome://tracing. Every pipeline's times count from its own start.
 [[nodiscard]] inline std::string trace_events(std::span<const PipelineTrace> pipelines) {
-  nlohmann::json events = nlohmann::json::array();
+  detail::TraceEvents events;
   for (std::size_t i = 0; i < pipelines.size(); ++i) {
     const PipelineTrace& trace = pipelines[i];
     const int process = static_cast<int>(i);
-    const auto name = [&](const char* what, int rank, const std::string& text) {
-      events.push_back(
-          {{"ph", "M"}, {"pid", process}, {"tid", rank}, {"name", what}, {"args", {{"name", text}}}});
-    };
-    name("process_name", 0, trace.name);
+    events.name_process(process, trace.name);
     const Timetable table = measured_timetable(trace.ranks, trace.placement, trace.microbatches);
     for (int rank = 0; rank < static_cast<int>(trace.ranks.size()); ++rank) {
       std::string stages;
       for (int chunk = 0; chunk < trace.placement.chunks; ++chunk)
         stages += (chunk == 0 ? "" : ", ") + std::to_string(trace.placement.stage_of(rank, chunk));
-      name("thread_name", rank, "rank " + std::to_string(rank) + ", stage " + stages);
+      const std::string rank_text = "rank " + std::to_string(rank);
+      events.name_track(process, rank, rank_text + ", stage " + stages);
       for (const PipelineWork work : {PipelineWork::reduction, PipelineWork::gather}) {
         const auto& own = trace.ranks[static_cast<std::size_t>(rank)];
         if (std::any_of(own.begin(), own.end(), [work](const auto& event) { return event.work == work; }))
-          name("thread_name", detail::background_track(trace, work, rank),
-               "rank " + std::to_string(rank) +
-                   (work == PipelineWork::gather ? ", gathers" : ", reductions"));
+          events.name_track(process, detail::background_track(trace, work, rank),
+                            rank_text + (work == PipelineWork::gather ? ", gathers" : ", reductions"));
       }
       detail::add_slices(events, trace, process, rank);
       detail::add_kept(events, table, first_pass_seconds(trace.ranks), process, rank);
     }
     detail::add_arrows(events, trace, process);
   }
-  return nlohmann::json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
+  return events.text();
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -7,7 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
-#include <shardwright/plan/simulate/trace.hpp>
+#include <shardwright/plan/simulate/span_text.hpp>
 #include <shardwright/schedule/number_text.hpp>
 #include <shardwright/schedule/svg_drawing.hpp>
 #include <shardwright/schedule/svg_palette.hpp>
