@@ -30,8 +30,8 @@
 /// @brief The library; everything public lives here.
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Whether the program is built with SHARDWRIGHT_CHECKED: new tensors are filled with NaN, and data
-/// that come to a tape are compared between ranks in every step.
+/// @brief True in a program built with SHARDWRIGHT_CHECKED: new tensors are filled with NaN, and every step
+/// compares the data that enter its tapes between ranks.
 inline constexpr bool always_checked =
 #if defined(SHARDWRIGHT_CHECKED)
     true;

@@ -28,7 +28,8 @@ enum class ElementType : std::uint8_t {
   float16
 };
 
-/// @brief How a reduction combines elements; `average` is a sum divided once by the number of ranks.
+/// @brief The operation that a reduction combines elements with. `average` is a sum, divided once by the
+/// number of ranks.
 enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
 
 /// @brief Bytes of one element.
@@ -93,7 +94,7 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
   return "unknown";
 }
 
-/// @brief Whether numbers of this type are stored in two bytes and computed with as floats.
+/// @brief True for types that are stored in two bytes and computed with as floats.
 template <class Element>
 inline constexpr bool is_narrow =
     std::is_same_v<std::remove_cv_t<Element>, bfloat16> || std::is_same_v<std::remove_cv_t<Element>, float16>;

@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Who failed, in what, and where it was called; members that do not apply stay at their defaults.
+/// @brief The rank, call and place of a failure. Members that do not apply keep their defaults.
 struct ErrorContext {
   int rank = -1;              ///< Rank that throws, in its world.
   std::string group{};        ///< Communicator, such as "world" or the axes "dp,tp".

@@ -11,7 +11,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Which stream of random numbers: the run's seed and the tensor's number in it.
+/// @brief The key of a stream of random numbers: the run's seed and the tensor's number in it.
 ///
 /// A use that needs fresh numbers at every step (dropout) mixes the step into `tensor`.
 struct RandomKey {

@@ -10,7 +10,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Where a call was written; taken as a defaulted last argument: `SourceLocation where =
+/// @brief The place of a call in the source, taken as a defaulted last argument: `SourceLocation where =
 /// SourceLocation::current()`.
 struct SourceLocation {
   const char* file = "";

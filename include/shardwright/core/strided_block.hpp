@@ -24,7 +24,7 @@ struct StridedBlock {
 
   /// @brief Elements in the block.
   [[nodiscard]] constexpr std::size_t count() const noexcept { return rows * row_length; }
-  /// @brief Whether the block is one run.
+  /// @brief Returns whether the block is one run.
   [[nodiscard]] constexpr bool contiguous() const noexcept { return rows <= 1 || row_length == row_stride; }
   /// @brief One past the last element touched; 0 for an empty block.
   [[nodiscard]] constexpr std::size_t end() const noexcept {

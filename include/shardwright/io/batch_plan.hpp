@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How the sequences of a step's batch divide over data ranks, microbatches and accumulation.
+/// @brief The division of a step's batch of sequences over data ranks, microbatches and accumulation.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>

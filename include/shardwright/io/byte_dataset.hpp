@@ -22,7 +22,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What ByteDataset reads and how it cuts it.
+/// @brief The files that a ByteDataset reads, and how it cuts them into samples.
 struct ByteDatasetOptions {
   std::vector<std::filesystem::path> paths; ///< Files and directories, in this order.
   std::size_t sequence = 256;               ///< Tokens of one sample.
@@ -80,7 +80,7 @@ public:
   /// @brief Identity of the bytes, for comparing ranks that read their own copy.
   [[nodiscard]] std::uint64_t hash() const noexcept { return detail::fnv1a(text_.bytes); }
 
-  /// @brief Whether the byte at `position` is held out.
+  /// @brief Returns whether the byte at `position` is held out.
   [[nodiscard]] bool held_out(std::size_t position) const noexcept {
     const auto after =
         std::upper_bound(validation_.segments.begin(), validation_.segments.end(), position,

@@ -47,7 +47,7 @@ public:
       give_up("can not be opened, " + std::generic_category().message(errno));
   }
 
-  /// @brief Whether bytes still reach the file.
+  /// @brief Returns whether bytes still reach the file.
   [[nodiscard]] bool active() const noexcept { return file_ != nullptr; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 

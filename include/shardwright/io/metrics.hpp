@@ -35,7 +35,7 @@ public:
                          const LogWarning& warning = warn_on_standard_error)
       : lines_(std::move(lines), "ab", "metrics", warning), events_(std::move(events), {}, warning) {}
 
-  /// @brief Whether records still reach a file.
+  /// @brief Returns whether records still reach a file.
   [[nodiscard]] bool active() const noexcept { return lines_.active() || events_.active(); }
 
   /// @brief Appends one record as a line, and its numbers as scalars of its "step".

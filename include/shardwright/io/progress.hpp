@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a progress line is told once.
+/// @brief The facts of a run that its progress line is told once.
 struct ProgressOptions {
   std::int64_t steps = 0;     ///< Steps of the whole run.
   double tokens_per_step = 0; ///< Tokens of all ranks in a step.
@@ -74,7 +74,7 @@ inline std::string printed(const char* format, double value) {
   return detail::printed("%.2fG", value / 1e9);
 }
 
-/// @brief Whether a stream of the C library goes to a person.
+/// @brief Returns whether a stream of the C library is a terminal.
 [[nodiscard]] inline bool is_terminal(std::FILE* stream) noexcept { return ::isatty(::fileno(stream)) == 1; }
 
 /// @brief Writes progress to a stream: one line that rewrites itself on a terminal, else plain lines at

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a training run amounted to: speed, communication, memory and loss, as text and as a record.
+/// @brief The summary of a training run: speed, communication, memory and loss, as text and as a record.
 
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/core/config.hpp>

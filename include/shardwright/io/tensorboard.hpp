@@ -38,7 +38,7 @@ struct Scalar {
   double value = 0; ///< Kept in single precision.
 };
 
-/// @brief Whether this program can write event files.
+/// @brief True where this program can write event files.
 #if __has_include(<boost/crc.hpp>)
 inline constexpr bool has_tensorboard = true;
 #else
@@ -130,7 +130,7 @@ inline void append_bytes(std::string& out, unsigned field, std::string_view byte
 
 } // namespace detail
 
-/// @brief How an event file is written.
+/// @brief The options of a TensorBoardWriter.
 struct TensorBoardOptions {
   double flush_seconds = 0; ///< Least time between flushes; 0: after each write, so that nothing is lost.
 };
@@ -160,7 +160,7 @@ public:
     file_.flush();
   }
 
-  /// @brief Whether scalars still reach the file.
+  /// @brief Returns whether scalars still reach the file.
   [[nodiscard]] bool active() const noexcept { return file_.active(); }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return file_.path(); }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which keys a query of attention sees, by the positions of both: masks as types.
+/// @brief Attention masks as types: the keys that a query sees, by the positions of both.
 
 #include <shardwright/core/config.hpp>
 
@@ -49,7 +49,7 @@ private:
   }
 };
 
-/// @brief What a query of attention sees, as a type whose `window` says it.
+/// @brief A type whose `window` gives the keys that a query of attention sees.
 template <class Type>
 concept AttentionMask = std::copyable<Type> && requires {
   { Type::window } -> std::convertible_to<KeyWindow>;

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Which block of a tensor a rank owns: the ceil-chunk rule, nested for several axes on one dimension.
+/// @brief The block of a tensor that a rank owns: the ceil-chunk rule, nested for several axes on one
+/// dimension.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/integers.hpp>

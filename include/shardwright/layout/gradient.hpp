@@ -108,7 +108,7 @@ using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
 template <LayoutType First, LayoutType Second>
 using TiedLayouts = typename detail::Tied<First, Second>::type;
 
-/// @brief Whether a mesh (an AxisList in any order) has all axes of a layout; an error names the missing
+/// @brief True where a mesh (an AxisList in any order) has every axis of a layout. An error names the missing
 /// axis.
 template <LayoutType Placed, class MeshAxes>
 inline constexpr bool fits_mesh = detail::MeshHasAll<typename Placed::axis_list, MeshAxes>::value;

@@ -35,7 +35,7 @@ struct TensorLayout {
   /// @brief Dimension that an axis shards, or -1.
   template <Axis A>
   static constexpr int shard_dimension = index_of<A> < 0 ? -1 : value.dimension_of(index_of<A>);
-  /// @brief Whether the tensor is an unfinished reduction over an axis.
+  /// @brief True where the tensor is an unfinished reduction over the axis.
   template <Axis A>
   static constexpr bool is_partial = index_of<A> >= 0 && value.is_partial(index_of<A> < 0 ? 0 : index_of<A>);
 };

@@ -42,7 +42,7 @@ struct AxisSequence {
   friend constexpr bool operator==(const AxisSequence&, const AxisSequence&) = default;
 };
 
-/// @brief Which axes shard each dimension, and over which axes the tensor is an unfinished reduction.
+/// @brief The axes that shard each dimension, and those over which the tensor is an unfinished reduction.
 ///
 /// Axes are indices into a table of names that stands beside the value. An axis that is neither in a shard
 /// list nor partial is replicated.
@@ -61,7 +61,7 @@ struct LayoutValue {
   [[nodiscard]] constexpr bool is_partial(int axis) const { return partial[static_cast<std::size_t>(axis)]; }
   /// @brief Operation of a partial axis.
   [[nodiscard]] constexpr ReduceOp op(int axis) const { return ops[static_cast<std::size_t>(axis)]; }
-  /// @brief Whether any axis is partial.
+  /// @brief Returns whether any axis is partial.
   [[nodiscard]] constexpr bool has_partial() const {
     for (const bool is : partial)
       if (is)

@@ -12,8 +12,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Which dimensions a matrix product contracts. "M..." and "N..." stand for any number of dimensions;
-/// M are usually the tokens, N one dimension or heads and their width.
+/// @brief The dimensions that a matrix product contracts. "M..." and "N..." stand for any number of
+/// dimensions; M are usually the tokens, N one dimension or heads and their width.
 enum class MatmulForm : std::uint8_t {
   plain,            ///< [M..., k] x [k, N...] -> [M..., N...]
   right_transposed, ///< [M..., N...] x [k, N...] -> [M..., k]: the gradient of the left operand

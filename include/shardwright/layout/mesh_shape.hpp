@@ -81,7 +81,7 @@ public:
     check_extents(axes, wide);
   }
 
-  /// @brief Whether the mesh has an axis.
+  /// @brief True where the mesh has the axis.
   template <Axis A>
   static constexpr bool has = axis_index(axes, A::name) >= 0;
 

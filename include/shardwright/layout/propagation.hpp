@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How layouts pass through products, sums and reductions: plain functions over layout values.
+/// @brief The passage of layouts through products, sums and reductions: plain functions of layout values.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -47,7 +47,8 @@ struct PropagatedLayout {
   }
 };
 
-/// @brief Where an operand's dimensions go: a dimension of the result (>= 0), or contraction c as -1 - c.
+/// @brief The target of each dimension of an operand: a dimension of the result (>= 0), or contraction c as
+/// -1 - c.
 using DimensionMap = std::array<int, max_tensor_rank>;
 
 /// @brief Map entry of contraction number `index`.

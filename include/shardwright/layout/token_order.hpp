@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which positions of a sequence a rank's rows have where the sequence is sharded: the order is a
-/// type.
+/// @brief Orders of a sharded sequence, as types: the positions that belong to the rows of each rank.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/block.hpp>
@@ -54,7 +53,7 @@ private:
 struct NaturalOrder {
   static constexpr std::string_view name = "NaturalOrder";
 
-  /// @brief What the sequence must be a multiple of.
+  /// @brief The number that the sequence must be a multiple of.
   [[nodiscard]] static constexpr std::int64_t divisor(int) noexcept { return 1; }
   [[nodiscard]] static constexpr TokenRuns runs(std::int64_t sequence, int ranks, int rank) {
     const DimensionBlock block = chunk_of({0, sequence}, ranks, rank);

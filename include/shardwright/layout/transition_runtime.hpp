@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a runner needs of a transition at run-time extents: trivial axes dropped, reduction orders,
-/// bytes.
+/// @brief Run-time facts of a transition, for its runner: trivial axes dropped, reduction orders, bytes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/strided_block.hpp>
@@ -41,7 +40,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return out;
 }
 
-/// @brief Whether a transition does nothing at these extents: the storage may be aliased.
+/// @brief Returns whether a transition does nothing at these extents, so that the storage may be aliased.
 [[nodiscard]] constexpr bool is_trivial(const LayoutValue& from, const LayoutValue& to,
                                         std::span<const int> extents) {
   return without_trivial_axes(from, extents) == without_trivial_axes(to, extents);

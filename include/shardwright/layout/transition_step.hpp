@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a step does. `slice` and `keep_on_first` move no bytes between ranks.
+/// @brief The kinds of step in a transition. `slice` and `keep_on_first` move no bytes between ranks.
 enum class StepKind : std::uint8_t {
   slice,
   keep_on_first,
@@ -44,7 +44,7 @@ enum class StepKind : std::uint8_t {
   return "unknown";
 }
 
-/// @brief Whether a step of the kind communicates.
+/// @brief Returns whether steps of a kind communicate.
 [[nodiscard]] constexpr bool is_collective(StepKind kind) noexcept {
   return kind != StepKind::slice && kind != StepKind::keep_on_first;
 }

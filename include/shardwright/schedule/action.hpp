@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What a rank of a pipeline does: passes of one microbatch through one stage, alone or overlapped.
+/// @brief The actions of a pipeline's ranks: passes of one microbatch through one stage, single or
+/// overlapped.
 
 #include <shardwright/core/config.hpp>
 
@@ -21,12 +22,13 @@ enum class Pass : std::uint8_t {
 /// @brief Letter of a pass: F, B, I or W.
 [[nodiscard]] constexpr char letter_of(Pass pass) noexcept { return "FBIW"[static_cast<int>(pass)]; }
 
-/// @brief Whether a pass hands an input gradient to the stage before.
+/// @brief Returns whether a pass hands an input gradient to the stage before.
 [[nodiscard]] constexpr bool makes_input_gradient(Pass pass) noexcept {
   return pass == Pass::backward || pass == Pass::input_gradient;
 }
 
-/// @brief Whether a pass adds to the gradients of the stage's parameters, and so ends the microbatch's stay.
+/// @brief Returns whether a pass adds to the gradients of the stage's parameters, and so ends the
+/// microbatch's stay.
 [[nodiscard]] constexpr bool makes_weight_gradient(Pass pass) noexcept {
   return pass == Pass::backward || pass == Pass::weight_gradient;
 }
@@ -40,7 +42,7 @@ struct Action {
   friend constexpr bool operator==(const Action&, const Action&) = default;
 };
 
-/// @brief What a rank does at one place of its order: one action, or two whose work is overlapped.
+/// @brief One place in a rank's order: an action, or two whose work is overlapped.
 struct Step {
   Action first{};
   Action second{};         ///< Counts only where `overlapped`.
@@ -58,7 +60,7 @@ struct Step {
   }
 };
 
-/// @brief Whether an order, given by `bool next(Step&)`, has no forward after or beside a backward.
+/// @brief Returns whether an order, given by `bool next(Step&)`, has no forward after or beside a backward.
 template <class Cursor>
 [[nodiscard]] constexpr bool forwards_come_first(Cursor cursor) {
   bool backward = false;

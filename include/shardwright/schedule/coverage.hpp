@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Whether every microbatch stands once in every stage of a schedule, whatever the order.
+/// @brief A check that every microbatch passes once through every stage of a schedule, whatever the order.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>

@@ -30,7 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
          "_" + letter_of(step.second.pass);
 }
 
-/// @brief What a cell of the text holds.
+/// @brief The content of one cell of the text.
 struct CsvCell {
   enum class Kind : std::uint8_t { step, idle, malformed };
   Kind kind = Kind::malformed;
@@ -135,7 +135,7 @@ private:
   bool at_end_ = false;
 };
 
-/// @brief What a text says of the schedule as a whole.
+/// @brief The extents of a schedule, as its text gives them.
 struct CsvShape {
   int ranks = 0;
   int stages = 0;       ///< One more than the highest stage that is named.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which layers of a model each stage holds, as a value or as a type.
+/// @brief The layers of a model that each stage holds, as a value or as a type.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What passes and sends cost, and how far a runner works ahead with its messages.
+/// @brief The costs of passes and sends, and the window in which a runner works ahead with its messages.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -30,7 +30,8 @@ struct PassCosts {
   }
 };
 
-/// @brief How a pipeline runner issues its messages; a proof holds for the window it was made with.
+/// @brief The limits within which a pipeline runner issues its messages. A proof holds for the window it was
+/// made with.
 ///
 /// Before a step a rank starts the receives of the steps up to `receive_ahead` later. Sends to one rank and
 /// of one kind (activations or gradients) are asynchronous, and send n begins after send n -

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a proof says of a schedule: whether it holds, what it keeps and how long it takes.
+/// @brief The result of a proof of a schedule: whether it holds, what it keeps and how long it takes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -11,7 +11,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What is wrong with a schedule, the first thing found.
+/// @brief The first fault that is found in a schedule.
 enum class ScheduleFault : std::uint8_t {
   none,
   unknown,      ///< An action names a stage or microbatch that does not exist.
@@ -31,7 +31,7 @@ struct ScheduleFailure {
   Action needed{}; ///< What it has to wait for, where it waits.
 };
 
-/// @brief What one rank keeps and how long it works; times are in the unit of the PassCosts.
+/// @brief The microbatches that one rank keeps and the time it works, in the unit of the PassCosts.
 struct RankProof {
   int peak_in_flight = 0;            ///< As Proof::peak_in_flight, on this rank.
   int peak_until_input_gradient = 0; ///< As Proof::peak_until_input_gradient, on this rank.
@@ -55,7 +55,7 @@ struct Proof {
   double stall = 0;                  ///< Idle time inside its span, of the rank that has most.
   ScheduleFailure failure{};         ///< What is wrong where it does not hold.
 
-  /// @brief Whether the schedule may be run.
+  /// @brief Returns whether the schedule may be run.
   [[nodiscard]] constexpr bool holds() const noexcept { return complete && ordered && deadlock_free; }
 };
 

@@ -55,7 +55,7 @@ public:
   /// @brief Order of one rank, 0 <= rank < ranks().
   [[nodiscard]] std::span<const Step> steps(int rank) const { return steps_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] Cursor cursor(int rank) const { return Cursor(steps(rank)); }
-  /// @brief How a runner has to issue its messages; `prove` assumes the same.
+  /// @brief The window in which a runner must issue its messages; `prove` assumes the same one.
   [[nodiscard]] const MessageWindow& window() const noexcept { return window_; }
 
 private:
@@ -66,7 +66,7 @@ private:
   MessageWindow window_;
 };
 
-/// @brief Whether on every rank all forwards precede all backwards.
+/// @brief Returns whether all forwards precede all backwards on every rank.
 [[nodiscard]] inline bool forwards_first(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank)
     if (!forwards_come_first(schedule.cursor(rank)))

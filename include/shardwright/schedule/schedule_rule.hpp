@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which numbers of ranks and microbatches a policy allows, and the nearest ones where it does not.
+/// @brief The numbers of ranks and microbatches that a policy allows, and the nearest ones where it does not.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -17,7 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The number that a rule of a policy is about.
 enum class ScheduleExtent : std::uint8_t { ranks, microbatches };
 
-/// @brief What a policy says of numbers of ranks and microbatches: nothing, or the rule that they break.
+/// @brief The rule of a policy that numbers of ranks and microbatches break, if any.
 struct ScheduleRule {
   std::string_view broken{}; ///< Such as "the number of microbatches must be even"; empty where all is well.
   ScheduleExtent about = ScheduleExtent::microbatches; ///< The number that has to change.

@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a rank that cannot go on waits for.
+/// @brief The step and message that a blocked rank waits for.
 struct RankWait {
   int step = -1;          ///< Place in its order; -1 where it waits for nothing.
   Action action{};        ///< What it is to do there; where it sends, what is on its way.
@@ -66,7 +66,7 @@ public:
   [[nodiscard]] constexpr const ScheduleFailure& failure() const noexcept { return failure_; }
   [[nodiscard]] constexpr const RankProof& proof_of(int rank) const { return ranks_.items[rank].proof; }
 
-  /// @brief What a rank waits for once `run` has returned.
+  /// @brief Returns what a rank waits for once `run` has returned.
   [[nodiscard]] constexpr RankWait wait_of(int rank) const {
     const Rank& me = ranks_.items[rank];
     const Planned& planned = planned_.items[rank * kept_ + me.current % kept_];

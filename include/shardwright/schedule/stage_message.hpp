@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What an action sends to the next stage and what it receives from the one before.
+/// @brief The messages that an action sends to the next stage and receives from the one before.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -12,8 +12,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What one stage hands to its neighbour for a microbatch: an activation onwards, or an input gradient
-/// back.
+/// @brief The message of one stage to its neighbour for a microbatch: an activation onwards, or an input
+/// gradient back.
 ///
 /// Stage, direction and microbatch name it: messages are matched by them, never by order.
 struct StageMessage {
@@ -25,7 +25,7 @@ struct StageMessage {
 
   /// @brief Stage that takes it.
   [[nodiscard]] constexpr int to_stage() const noexcept { return stage + (gradient ? -1 : 1); }
-  /// @brief Whether it is sent at all: stages on one rank hand over without a message.
+  /// @brief Returns whether it is sent at all. Stages on one rank hand over without a message.
   [[nodiscard]] constexpr bool is_sent() const noexcept { return from_rank != to_rank; }
 
   friend constexpr bool operator==(const StageMessage&, const StageMessage&) = default;
@@ -47,7 +47,8 @@ struct StageMessage {
   return {message.gradient ? Pass::input_gradient : Pass::forward, message.stage, message.microbatch};
 }
 
-/// @brief What an action makes for the neighbour of its stage: nothing for a W and at the ends of the model.
+/// @brief Returns the message that an action makes for a neighbouring stage; none for a W or at the ends of
+/// the model.
 [[nodiscard]] constexpr std::optional<StageMessage> output_of(const StagePlacement& placement,
                                                               const Action& action) {
   if (action.pass == Pass::weight_gradient)
@@ -55,7 +56,8 @@ struct StageMessage {
   return stage_message(placement, action.stage, action.microbatch, action.pass != Pass::forward);
 }
 
-/// @brief What an action takes from the neighbour of its stage: nothing for a W and at the ends of the model.
+/// @brief Returns the message that an action takes from a neighbouring stage; none for a W or at the ends of
+/// the model.
 [[nodiscard]] constexpr std::optional<StageMessage> input_of(const StagePlacement& placement,
                                                              const Action& action) {
   if (action.pass == Pass::weight_gradient)

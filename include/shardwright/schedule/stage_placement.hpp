@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Which rank of a pipeline holds which stage: in a loop, in a V, or in both directions at once.
+/// @brief The placement of stages on the ranks of a pipeline: in a loop, in a V, or in both directions at
+/// once.
 
 #include <shardwright/core/config.hpp>
 
@@ -11,7 +12,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How the stages run over the ranks.
+/// @brief The order in which stages run over the ranks.
 enum class StageOrder : std::uint8_t {
   loop,          ///< Every chunk runs from the first rank to the last.
   v_shape,       ///< Chunks run there and back in turn: with two, a rank holds stages s and 2p - 1 - s.
@@ -23,7 +24,7 @@ enum class StageOrder : std::uint8_t {
   return order == StageOrder::loop ? "loop" : order == StageOrder::v_shape ? "V" : "bidirectional";
 }
 
-/// @brief Which rank holds which stage; a plain value.
+/// @brief The rank that holds each stage, as a plain value.
 ///
 /// A rank holds `chunks` stages, one per chunk. Where the order is bidirectional a chunk is a direction, and
 /// which of the two ranks of a stage runs a microbatch depends on the microbatch.
@@ -67,7 +68,7 @@ struct StagePlacement {
     return (order == StageOrder::bidirectional ? 0 : chunk * ranks) +
            (runs_back(chunk) ? ranks - 1 - rank : rank);
   }
-  /// @brief Whether a chunk runs from the last rank to the first.
+  /// @brief Returns whether a chunk runs from the last rank to the first.
   [[nodiscard]] constexpr bool runs_back(int chunk) const noexcept {
     return order != StageOrder::loop && chunk % 2 == 1;
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief When every rank of a pipeline does what, planned by the proof or measured in a run.
+/// @brief The times of all passes on every rank of a pipeline, planned by the proof or measured in a run.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -26,7 +26,7 @@ struct TimedStep {
   double end = 0;
 };
 
-/// @brief How many microbatches (of a chunk) a rank keeps from a moment on.
+/// @brief The number of microbatches (of a chunk) that a rank keeps from a moment on.
 struct KeptFrom {
   double time = 0;
   int count = 0;
@@ -64,8 +64,8 @@ struct Timetable {
     return ranks[static_cast<std::size_t>(rank)];
   }
 
-  /// @brief What a rank keeps over time, from 0 on; a microbatch counts from the start of F to the end of B
-  /// or W.
+  /// @brief Returns the microbatches that a rank keeps over time, from 0 on. Each counts from the start of
+  /// its F to the end of its B or W.
   [[nodiscard]] std::vector<KeptFrom> kept(int rank) const {
     std::vector<KeptFrom> curve{{0, 0}}; // one point for every time at which the count changes
     const auto change = [&curve](double time, int by) {

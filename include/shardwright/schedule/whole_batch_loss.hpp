@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which losses a schedule can carry: one that needs the whole batch needs all forwards first.
+/// @brief The losses that a schedule can carry: one that needs the whole batch needs all forwards first.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -53,7 +53,7 @@ struct LossUnder {
 
 } // namespace detail
 
-/// @brief Whether the type of a schedule says that all its forwards precede all its backwards.
+/// @brief True where the type of a schedule says that all its forwards precede all its backwards.
 template <class Schedule>
 inline constexpr bool all_forwards_first = detail::AllForwardsFirst<std::remove_cvref_t<Schedule>>::value;
 

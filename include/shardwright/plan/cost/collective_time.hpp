@@ -48,7 +48,8 @@ struct LinkEfficiency {
   double scale_out = 1;
 };
 
-/// @brief How a group lies in the domains and what a rank can send in each; all that its collectives need.
+/// @brief The placement of a group in the domains, and the rate at which a rank sends in each: all that its
+/// collectives need.
 ///
 /// Members of a group in one domain are assumed to be as many as its size allows. Hierarchical collectives
 /// over D_i domains at level i, whose members below send together, take B max_i (D_i - 1) / (D_i W_i): each
@@ -67,7 +68,7 @@ struct GroupLinks {
 /// @brief Share of a chip's bandwidth in every domain of a cluster that a transfer takes while it runs alone.
 using LinkShares = std::array<double, ClusterSpec::most_domains>;
 
-/// @brief How an axis lies on a torus of equal sides, whose dimensions fill one after the other.
+/// @brief The placement of an axis on a torus of equal sides, whose dimensions fill one after the other.
 struct TorusSpan {
   int dimensions = 0; ///< That the axis lies along, whole or in part.
   double lines = 0;   ///< Of their links, what one group has.
@@ -221,7 +222,7 @@ template <class SecondsAt>
   return bytes * all_to_all_per_byte(links, copies) + links.latency_seconds;
 }
 
-/// @brief What an all-gather or a reduce-scatter takes of a chip's links.
+/// @brief Returns the shares of a chip's links that an all-gather or a reduce-scatter takes.
 [[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
   double inside = 1;
   std::array<double, ClusterSpec::most_domains> seconds{};
@@ -233,7 +234,7 @@ template <class SecondsAt>
   return detail::shares_of(links, [&](std::size_t level) { return seconds[level]; });
 }
 
-/// @brief What an all-to-all takes of a chip's links.
+/// @brief Returns the shares of a chip's links that an all-to-all takes.
 [[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links, int copies) noexcept {
   return detail::shares_of(
       links, [&](std::size_t level) { return detail::all_to_all_per_byte_at(links, level, copies); });

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What one step of a configuration costs: memory, time and its parts, in well under a microsecond.
+/// @brief The cost of one step of a configuration: memory, time and its parts, in well under a microsecond.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>

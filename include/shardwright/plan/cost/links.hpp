@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the groups of a plan pay per byte where the plan's order places them in a cluster.
+/// @brief The cost per byte in the groups of a plan, which follows from where the plan's order places them in
+/// a cluster.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -146,7 +147,7 @@ template <class Out, class Gather, class AllToAll, class Hop>
       [&](const AxisGroup& axis) { return detail::mean_hop(cluster, axis, efficiency); });
 }
 
-/// @brief What every kind of traffic of a plan takes of a chip's links.
+/// @brief The shares of a chip's links that every kind of traffic of a plan takes.
 struct PlanShares {
   LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, expert_data{};
 };

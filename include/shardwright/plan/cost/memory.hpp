@@ -95,7 +95,7 @@ struct RankParameters {
   [[nodiscard]] constexpr double total() const noexcept { return dense + experts; }
 };
 
-/// @brief What a rank of the pipeline holds.
+/// @brief The part of the model that a rank of the pipeline holds.
 struct StageShare {
   int layers = 0;
   bool ends = true; ///< The embedding or the output matrix; both where there is one stage.

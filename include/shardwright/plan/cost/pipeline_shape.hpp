@@ -16,7 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a schedule adds to the passes of its ranks.
+/// @brief The idle time, activations and sends that a schedule adds to the passes of its ranks.
 struct PipelineShape {
   double bubble = 0; ///< In the unit of the costs, of the rank that idles most, sends taking no time.
   double kept = 1;   ///< Microbatches whose activations the fullest rank keeps, of all its layers.
@@ -44,7 +44,7 @@ struct PipelineShape {
   }
 }
 
-/// @brief What `prove` says of a schedule, in a few operations instead of a simulation.
+/// @brief The findings of `prove` for a schedule, in a few operations instead of a simulation.
 ///
 /// The forms were read off proofs; the tests prove every schedule again over its numbers of ranks and
 /// microbatches. They are exact for input_gradient >= forward >= weight_gradient, which recomputation and

@@ -23,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return names[static_cast<std::size_t>(schedule)];
 }
 
-/// @brief What has to change where there is no plan.
+/// @brief Returns what has to change where there is no plan.
 [[nodiscard]] constexpr std::string_view problem_text(PlanProblem problem) noexcept {
   constexpr std::array<std::string_view, 10> texts{
       "it can run",

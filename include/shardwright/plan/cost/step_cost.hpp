@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What one step costs: memory, computation, communication, bubble, and the rates that follow.
+/// @brief The cost of one step: memory, computation, communication, bubble, and the rates that follow.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
@@ -27,7 +27,7 @@ struct MemoryCost {
   }
 };
 
-/// @brief What a collective is for.
+/// @brief The purposes of collectives.
 enum class Traffic : std::uint8_t { tensor, context, expert, pipeline, data };
 
 /// @brief One kind of traffic over one step, of the busiest rank.
@@ -42,7 +42,7 @@ struct TrafficCost {
   }
 };
 
-/// @brief How floating-point operations are counted.
+/// @brief The conventions for counting floating-point operations.
 enum class FlopsConvention : std::uint8_t {
   causal,    ///< Half of the scores: what a causal model needs.
   non_causal ///< All of the scores, as most published utilisations count.

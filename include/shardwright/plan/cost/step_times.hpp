@@ -53,7 +53,7 @@ struct StageSeconds {
   return (microbatches_of(run, plan) - 1) * (std::max({stages.mean, stages.fullest, last}) - stages.mean);
 }
 
-/// @brief What a schedule adds to the passes of its ranks.
+/// @brief The time that a schedule adds to the passes of its ranks.
 struct ScheduleTime {
   double bubble_seconds = 0;
   double imbalance_seconds = 0;
@@ -71,7 +71,8 @@ struct ScheduleTime {
           send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
 }
 
-/// @brief What data parallelism adds: gathers and reductions, and the optimizer on what a rank updates.
+/// @brief The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters
+/// that a rank updates.
 struct ShardingTime {
   TrafficCost data{};
   double optimizer_seconds = 0;

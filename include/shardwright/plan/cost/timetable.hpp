@@ -26,8 +26,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
                        plan.schedule == PlanSchedule::interleaved ? plan.chunks : 2);
 }
 
-/// @brief When every rank of one pipeline does what, in seconds; all stages take the mean stage's time, and
-/// sends none.
+/// @brief Returns the timetable of one pipeline in seconds. All stages take the mean stage's time, and sends
+/// take none.
 ///
 /// The makespan is the time of the passes and the bubble of the cost, as long as input gradients take at
 /// least as long as forwards and forwards as weight gradients.

@@ -31,7 +31,7 @@ struct LayerTraffic {
   }
 };
 
-/// @brief Whether the schedule runs a forward beside a backward, which hides the traffic of experts.
+/// @brief Returns whether the schedule runs a forward beside a backward, which hides the traffic of experts.
 [[nodiscard]] constexpr bool pairs_passes(const PlanConfiguration& plan) noexcept {
   return plan.pp > 1 &&
          (plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v);
@@ -104,8 +104,8 @@ struct DataBytes {
                                 : DataBytes{2 * gradient, 0};
 }
 
-/// @brief Whether parameters are gathered and gradients reduced with every microbatch: ZeRO-3 without a
-/// pipeline. Else they are once a step.
+/// @brief Returns whether parameters are gathered and gradients reduced with every microbatch, as in ZeRO-3
+/// without a pipeline, rather than once a step.
 [[nodiscard]] constexpr bool data_each_microbatch(const PlanConfiguration& plan) noexcept {
   return plan.zero_stage >= 3 && plan.pp == 1;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a published run says, as the specifications that the planner evaluates.
+/// @brief Published runs as the specifications that the planner evaluates.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/model_size.hpp>

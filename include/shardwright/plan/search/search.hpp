@@ -26,7 +26,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a search found.
+/// @brief The result of a search.
 struct Plan {
   PlanProblem problem = PlanProblem::none; ///< Why there is no plan; `none` where there is one.
   PlanConfiguration configuration{};       ///< The plan, or the legal one that needs least memory.

@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a cluster or a run may have more of.
+/// @brief The resources that a cluster or a run may have more of.
 enum class Resource : std::uint8_t {
   memory,
   scale_up_bandwidth,
@@ -68,8 +68,8 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief How much there is of a resource: bytes, bytes/s per chip and one way, FLOP/s in bf16, tokens or
-/// chips; 0 of bandwidth between domains where there is one domain alone.
+/// @brief Returns the amount of a resource: bytes, bytes/s per chip and one way, FLOP/s in bf16, tokens or
+/// chips. Bandwidth between domains is 0 where there is only one.
 [[nodiscard]] constexpr double amount_of(const Situation& situation, Resource resource) noexcept {
   const ClusterSpec& cluster = situation.cluster;
   switch (resource) {
@@ -134,7 +134,7 @@ namespace detail {
   return out;
 }
 
-/// @brief Whether a resource takes any value, rather than whole numbers that others must divide into.
+/// @brief Returns whether a resource takes any value, rather than whole numbers that others must divide into.
 [[nodiscard]] constexpr bool is_continuous(Resource resource) noexcept {
   return resource != Resource::tokens && resource != Resource::domain && resource != Resource::chips;
 }

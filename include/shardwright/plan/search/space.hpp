@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a search may choose from, and which of two plans is the simpler one.
+/// @brief The choices that a search has, and the simpler one of two plans.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What is settled before a search; what is left empty is searched.
+/// @brief The values that are fixed before a search. A search fills in those that are left empty.
 struct SearchSpace {
   std::optional<int> tp{};
   std::optional<int> cp{};
@@ -34,9 +34,9 @@ struct SearchSpace {
 /// @brief Most stages per rank that an interleaved schedule of the library has.
 inline constexpr int most_chunks = 4;
 
-/// @brief How much there is to understand in a plan: one for each axis and for recomputation, two for a
-/// pipeline, one to three for a schedule beyond GPipe and 1F1B, the stage of ZeRO, and one for an order of
-/// the mesh that is not the usual one.
+/// @brief The complexity of a plan to a reader: one for each axis and for recomputation, two for a pipeline,
+/// one to three for a schedule beyond GPipe and 1F1B, the stage of ZeRO, and one for an order of the mesh
+/// that is not the usual one.
 [[nodiscard]] constexpr int complexity(const PlanConfiguration& plan) noexcept {
   constexpr std::array<int, 8> of_schedule{0, 0, 1, 1, 1, 2, 3, 2};
   const int pipeline = plan.pp > 1 ? 2 + of_schedule[static_cast<std::size_t>(plan.schedule)] : 0;
@@ -47,8 +47,8 @@ inline constexpr int most_chunks = 4;
 /// @brief The highest complexity that there is.
 inline constexpr int most_complexity = 13;
 
-/// @brief Whether the first of two plans of one complexity and time comes first: lower extents, inner axes
-/// before outer ones.
+/// @brief Returns whether the first of two plans of equal complexity and time comes first: lower extents,
+/// inner axes before outer ones.
 [[nodiscard]] constexpr bool comes_first(const PlanConfiguration& left, const PlanConfiguration& right) {
   const auto key = [](const PlanConfiguration& plan) {
     return std::array<std::int64_t, 11>{plan.pp,

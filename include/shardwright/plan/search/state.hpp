@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a search knows before it begins, and where it stands.
+/// @brief The facts that a search starts from, and its progress.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/search/space.hpp>

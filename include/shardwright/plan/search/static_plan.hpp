@@ -64,8 +64,7 @@ template <const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run
 
 } // namespace detail
 
-/// @brief What `plan` searches unless told otherwise: everything but the order of the axes, which is the
-/// usual one.
+/// @brief The default search space of `plan`: everything but the order of the axes, which is the usual one.
 inline constexpr SearchSpace usual_order{.order = PlanOrder::usual, .experts_outside = false};
 
 /// @brief The plan that `search` finds, as a constant: `constexpr Plan best = plan<model, cluster, run>();`.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What is to happen in a simulation, in order of time.
+/// @brief The coming events of a simulation, in order of time.
 
 #include <shardwright/core/config.hpp>
 

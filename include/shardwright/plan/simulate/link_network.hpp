@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a transfer takes of a link while it runs at full speed.
+/// @brief The share of a link that a transfer takes while it runs at full speed.
 struct LinkUse {
   int link = 0;
   double share = 0; ///< Of the link's nominal bandwidth, above 0.
@@ -67,8 +67,8 @@ public:
     return number;
   }
 
-  /// @brief Whether an event is the end of its transfer, which is then gone: predictions that came to nothing
-  /// are left in the queue.
+  /// @brief Ends the transfer of an event, and returns whether it did. Predictions that have been replaced
+  /// stay in the queue and end nothing.
   bool end(const SimulationEvent& event) {
     Transfer& one = transfers_[static_cast<std::size_t>(event.subject)];
     if (one.version != event.version)

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What every rank of a pipeline does in one step, as operations in order, with the times of the cost
-/// model.
+/// @brief The program of every rank of a pipeline in one step: operations in order, with the times of the
+/// cost model.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
@@ -32,7 +32,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a rank spends time on.
+/// @brief The activities that a rank spends time on.
 enum class Activity : std::uint8_t {
   compute,   ///< Passes of the schedule.
   optimizer, ///< The update, and what hidden traffic took from computation.

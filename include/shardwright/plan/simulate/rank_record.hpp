@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Where the time of a simulated rank goes: sums by activity, and its timeline where it is asked for.
+/// @brief The time of a simulated rank: sums by activity, and its timeline on request.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/simulate/program.hpp>

@@ -21,7 +21,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How the ranks of a mesh make replicas.
+/// @brief The division of a mesh's ranks into replicas.
 ///
 /// A replica is a pipeline of cells, one per stage. A cell is the ranks of a stage that step together layer
 /// by layer: those of tp, of cp, and of the data ranks over which experts lie. A block is replicas that have
@@ -76,7 +76,7 @@ struct ReplicaShape {
   return out;
 }
 
-/// @brief What is slow in the cells of a replica; empty where nothing is.
+/// @brief The slow parts in the cells of a replica; empty where nothing is.
 struct SlowCell {
   std::int64_t stage = 0;
   double factor = 1;

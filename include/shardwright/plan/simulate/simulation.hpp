@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a simulation of one step is asked for, and what it says.
+/// @brief The options and the results of a simulation of one step.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/simulate/program.hpp>
@@ -23,7 +23,7 @@ struct Straggler {
   double link = 1;       ///< The same of its links.
 };
 
-/// @brief What happens in a step beside the plan.
+/// @brief The events of a step beyond the plan: shared links, slow chips and the like.
 struct SimulationOptions {
   bool contention = true;      ///< Whether transfers share links; else each has them for itself.
   double oversubscription = 1; ///< At least 1: what the chips of a domain can send out, over what leaves it.

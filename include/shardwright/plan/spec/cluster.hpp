@@ -13,13 +13,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Which fitted constants a chip takes; `generic` has those of no measured chip.
+/// @brief The set of fitted constants that a chip takes.
 enum class ChipGeneration : std::uint8_t { ampere, hopper, blackwell, tpu, generic };
 
 /// @brief Number format of the matrix products.
 enum class Precision : std::uint8_t { bf16, fp16, fp8, fp4 };
 
-/// @brief What launches a chip's kernels; layers of many small experts wait for it.
+/// @brief The host that launches a chip's kernels; layers of many small experts wait for it.
 enum class HostKind : std::uint8_t {
   separate, ///< A CPU behind PCI Express, as in nodes of eight GPUs.
   coupled,  ///< A CPU on the board that shares memory with the chip (Grace).

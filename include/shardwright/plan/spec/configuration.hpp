@@ -24,7 +24,7 @@ enum class PlanSchedule : std::uint8_t {
   dual_pipe_v
 };
 
-/// @brief How a run is spread over chips: the extents of the mesh, and the order in which its axes lie over
+/// @brief The spread of a run over chips: the extents of the mesh, and the order in which its axes lie over
 /// the domains of the cluster.
 ///
 /// Experts lie over `ep` of the tp * cp * dp ranks of a stage, the innermost ones first unless

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a backward pass computes again instead of keeping it.
+/// @brief The values that a backward pass computes again instead of keeping them.
 
 #include <shardwright/core/config.hpp>
 
@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a layer computes again before its input gradient, instead of keeping it.
+/// @brief The values that a layer computes again before its input gradient, instead of keeping them.
 ///
 /// Chen et al., arXiv 1604.06174 (full), and Korthikanti et al., arXiv 2205.05198, section 5 (selective).
 enum class Recompute : std::uint8_t {

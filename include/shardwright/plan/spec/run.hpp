@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a training run computes per step, whatever the plan: batch, sequence, precision, optimizer.
+/// @brief The work of a training run per step, whatever the plan: batch, sequence, precision, optimizer.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
@@ -18,7 +18,7 @@ struct OptimizerSpec {
   double state_bytes = 12;    ///< fp32 parameter and both moments.
 };
 
-/// @brief Who wrote the kernels between the matrix products.
+/// @brief The origin of the kernels between the matrix products.
 enum class KernelStack : std::uint8_t {
   tuned, ///< The vendor's fused kernels (Megatron-LM with Transformer Engine, XLA).
   plain  ///< A framework's own operators, fused little or not (PyTorch FSDP).
