@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What programs of models need: tapes, parameters, modules, optimizers, training steps, and the
-/// decoder.
+/// @brief Everything that programs of models include: tapes, parameters, modules, optimizers, training steps,
+/// and the decoder.
 
 #include <shardwright/shardwright.hpp>
 

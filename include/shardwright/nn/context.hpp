@@ -27,7 +27,7 @@ struct HeadsForSequence {
 
 } // namespace detail
 
-/// @brief What context ranks need to divide evenly.
+/// @brief The extents that context ranks must divide evenly.
 struct ContextExtents {
   std::int64_t ranks = 1;
   std::int64_t sequence_divisor = 1; ///< The sequence must be a multiple of it.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Where a decoder's tensors live on a mesh with data, context and tensor parallel axes.
+/// @brief The layouts of a decoder's tensors on a mesh with data, context and tensor parallel axes.
 
 #include <shardwright/layout/axis.hpp>
 #include <shardwright/layout/layout.hpp>

@@ -21,7 +21,7 @@ struct TokenBatch {
   std::optional<BatchOrigin>
       origin{}; ///< What dropout is keyed by; one of 0 would drop the same elements in every step.
 
-  /// @brief Where this rank's rows stand in their sequences.
+  /// @brief Returns the places of this rank's rows in their sequences.
   [[nodiscard]] TokenRuns runs() const { return ids.positions().runs(); }
 };
 

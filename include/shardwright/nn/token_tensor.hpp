@@ -16,7 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Which positions the ranks along the axis of a sequence hold, in an order that is a type.
+/// @brief The positions that ranks along the axis of a sequence hold, in an order that is a type.
 template <TokenOrder Order>
 class TokenPositions {
 public:

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How many elements of a rank's block are infinite or NaN.
+/// @brief The number of infinite or NaN elements in a rank's block.
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>

@@ -149,7 +149,7 @@ template <class To, class Element, class Where>
 class [[nodiscard(
     "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, and call wait() once)")]] PendingTensor {
 public:
-  /// @brief Whether wait() would return without waiting for another rank.
+  /// @brief Returns whether wait() would return without waiting for another rank.
   [[nodiscard]] bool ready() const { return !run_ || run_->ready(); }
 
   /// @brief The tensor in its new layout. @throws LifecycleError on a second wait, else the collective's own

@@ -164,7 +164,7 @@ public:
   [[nodiscard]] const Shape& shape() const noexcept { return global_; }
   /// @brief Extents of this rank's block.
   [[nodiscard]] const Shape& local_shape() const noexcept { return local_; }
-  /// @brief Where this rank's block starts; an empty block starts at the end.
+  /// @brief Returns the start of this rank's block in the tensor; an empty block starts at the end.
   [[nodiscard]] Shape local_offset() const { return detail::local_offset_of<LayoutType>(core(), global_); }
   /// @brief Elements of the whole tensor.
   [[nodiscard]] std::size_t size() const noexcept { return detail::product(global_); }
@@ -215,7 +215,7 @@ public:
     return copy;
   }
 
-  /// @brief Whether the tensor has memory; a moved-from one has none.
+  /// @brief Returns whether the tensor has memory; a moved-from one has none.
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(buffer_); }
   /// @brief The execution instance on which its kernels run.
   [[nodiscard]] const typename Target::execution_space& execution() const { return resources().execution(); }

@@ -82,7 +82,7 @@ public:
   /// @param elements the most of one half
   explicit Uploads(std::size_t elements) : size_(elements), memory_(2 * elements) {}
 
-  /// @brief Where the host writes until the next flip.
+  /// @brief Returns the half that the host writes until the next flip.
   [[nodiscard]] std::span<Element> half() const { return {memory_.data() + (second_ ? size_ : 0), size_}; }
   /// @brief Fills the block of `to` from the elements of this half that begin at `offset`, in the order of
   /// the stream.

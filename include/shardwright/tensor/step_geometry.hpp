@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What one step of a transition means on this rank: its group, the blocks of its ranks, and the call
-/// to make.
+/// @brief One step of a transition as this rank carries it out: its group, the blocks of its ranks, and the
+/// call to make.
 
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/transition_plan.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Where a microbatch stands in a training run.
+/// @brief The place of a microbatch in a training run.
 
 #include <shardwright/core/config.hpp>
 
@@ -10,7 +10,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Where a microbatch stands in a training run: what its random numbers are keyed by.
+/// @brief The place of a microbatch in a training run, by which its random numbers are keyed.
 struct BatchOrigin {
   std::uint64_t step = 0;           ///< Optimizer step.
   std::uint64_t first_sequence = 0; ///< Place of its first sequence in the step's global batch.

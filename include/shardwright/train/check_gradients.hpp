@@ -36,7 +36,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How check_gradients looks.
+/// @brief The options of check_gradients.
 struct GradientCheck {
   double step = 1e-5;      ///< Of the central differences.
   double tolerance = 1e-6; ///< Of a slope, relative to the norm of its input's gradient.

@@ -68,7 +68,7 @@ public:
   }
 };
 
-/// @brief Where the loss of a target's kernels is: on the host, or in the device's memory.
+/// @brief The loss of a target's kernels: a number of the host, or one in the device's memory.
 template <LayoutType L, class Target>
 using CountedLossOn =
     std::conditional_t<bool(Target::host_accessible), CountedLoss<L>, DeviceLoss<L, Target>>;

@@ -71,7 +71,7 @@ struct ScaleAndNarrow {
 
 } // namespace detail
 
-/// @brief What a model on a device multiplies its gradients with: a LossScale of the host, or one that a
+/// @brief The loss scale of a model on a device: a LossScale of the host, or one that a
 /// DynamicDeviceLossScale changes in the device's memory. Copies name the same one.
 template <class Target>
 class DeviceLossScale {
@@ -81,11 +81,11 @@ public:
   explicit DeviceLossScale(std::shared_ptr<detail::DeviceValue<detail::LossScaleState, Target>> state)
       : state_(std::move(state)) {}
 
-  /// @brief Where kernels read it.
+  /// @brief Returns the exponent for kernels to read.
   [[nodiscard]] detail::LossExponent exponent() const {
     return {state_ ? state_->get() : nullptr, fixed_.exponent()};
   }
-  /// @brief Whether the device changes it.
+  /// @brief Returns whether the device changes it.
   [[nodiscard]] bool dynamic() const noexcept { return state_ != nullptr; }
   /// @brief That of the host; 1 where the device changes it.
   [[nodiscard]] LossScale fixed() const noexcept { return fixed_; }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a program takes and does on one rank of any world, found without the world.
+/// @brief The memory and the work of a program on one rank of any world, found without the world.
 
 #include <shardwright/comm/observe/pretend_world.hpp>
 #include <shardwright/mesh/counting_target.hpp>
@@ -23,7 +23,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What one rank of a program would take and do.
+/// @brief The memory and the work of a program on one rank.
 struct DryRun {
   int rank = 0;
   MemoryTable memory;                 ///< Of its pools, when they have most in use.
@@ -116,8 +116,8 @@ template <class Same>
 
 } // namespace detail
 
-/// @brief Where ranks of one world would not make the same calls in the same order, a sentence for each group
-/// of them.
+/// @brief Finds where the ranks of a world would not make the same calls in the same order, and returns a
+/// sentence for each such group of ranks.
 ///
 /// Collectives are compared on every group that several of the ranks are in, messages where both sides are
 /// among the ranks. Empty for a program whose calls agree: for these ranks, and for the numbers that a dry

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which weights of a stage are gathered ahead of their use.
+/// @brief The weights of a stage that are gathered ahead of their use.
 
 #include <shardwright/schedule/action.hpp>
 

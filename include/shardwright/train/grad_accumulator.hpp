@@ -72,7 +72,7 @@ class GradAccumulator {
   static constexpr bool on_host = Target::host_accessible;
 
 public:
-  /// @brief What finish() gives.
+  /// @brief The result of finish().
   using Summary = std::conditional_t<on_host, GradientSummary, DeviceSummary<Target>>;
 
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; those of the

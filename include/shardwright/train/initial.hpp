@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How a parameter's first values are drawn.
+/// @brief The distributions from which a parameter's first values are drawn.
 
 #include <shardwright/core/config.hpp>
 

@@ -33,8 +33,8 @@ private:
   int exponent_ = 0;
 };
 
-/// @brief What turns gradients of the scaled, summed loss into those of the mean loss, clipped: one factor,
-/// which the optimizer applies once.
+/// @brief The factor that turns gradients of the scaled, summed loss into those of the mean loss, clipped.
+/// The optimizer applies it once.
 class GradientScale {
 public:
   /// @brief 1 / (tokens * loss scale).

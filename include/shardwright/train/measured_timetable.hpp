@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What a pipeline did, as a timetable to compare with the planned one, and the costs to plan it with.
+/// @brief The measured timetable of a pipeline, to compare with the planned one, and the costs to plan it
+/// with.
 
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/stage_placement.hpp>

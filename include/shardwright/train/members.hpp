@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What a module consists of: its members by name, from which parameters, names, initial values and
-/// counts follow.
+/// @brief The members of a module by name, from which its parameters, names, initial values and counts
+/// follow.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>

@@ -39,7 +39,7 @@ class Repeat;
 template <class Part, auto count>
 class Repeat<Part, count> {};
 
-/// @brief Where a part is made: its mesh, what it shares with others of its rank, its number.
+/// @brief The place at which a part is made: its mesh, what it shares with others of its rank, its number.
 template <class Mesh>
 struct ModelPlace {
   const Mesh& mesh;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What to do with a step that is not finite, as a value that command lines hold.
+/// @brief The treatment of a step that is not finite, as a value that command lines hold.
 
 #include <shardwright/core/config.hpp>
 
@@ -10,7 +10,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What to do with a step whose loss or gradients are infinite or NaN.
+/// @brief The treatment of a step whose loss or gradients are infinite or NaN.
 enum class NonFinite : std::uint8_t {
   stop, ///< Throw on every rank.
   skip  ///< Leave parameters and optimizer as they are and go on.

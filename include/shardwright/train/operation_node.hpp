@@ -325,7 +325,7 @@ struct Identity {
 
 } // namespace operation
 
-/// @brief What an operation reads as a Var of its own: a Var itself, or the value in the layout in which it
+/// @brief Returns an operand of an operation as a Var: a Var itself, or the value in the layout in which it
 /// is read.
 template <LayoutType L, class Element, class Target>
 [[nodiscard]] Var<L, Element, Target> as_var(Var<L, Element, Target> value,

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What optimizers share: a rule of elements, carried out over a model's parameters with clipping by
-/// the global norm fused into the update.
+/// @brief The common part of the optimizers: a rule for each element, applied to a model's parameters, with
+/// clipping by the global norm fused into the update.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/device_value.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What optimizers keep for each parameter, and which settings apply to it.
+/// @brief The state that optimizers keep for each parameter, and the settings that apply to it.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/fill.hpp>
@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a group is chosen by.
+/// @brief The facts by which a parameter is assigned to a group.
 struct ParameterInfo {
   std::string_view name; ///< Its path, such as "layers.3.down".
   int tensor_rank = 0;

@@ -64,23 +64,23 @@ protected:
   ~NamedPart() = default;
 };
 
-/// @brief What a parameter does in its operation, whatever its shape: the bias of a product into heads is no
-/// vector.
+/// @brief The role of a parameter in its operation, which its shape does not tell: the bias of a product into
+/// heads is no vector.
 enum class ParameterRole : std::uint8_t {
   weight, ///< A matrix of a product, or a table.
   gain,   ///< A value is multiplied with it, element by element.
   bias    ///< It is added to a value.
 };
 
-/// @brief What does not depend on a parameter's type.
+/// @brief The part of a parameter that does not depend on its type.
 class ParameterBase : public NamedPart {
 public:
   /// @brief Its path in the model, such as "layers.3.down".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// @brief Where it was made.
+  /// @brief The place in the source where it was made.
   [[nodiscard]] SourceLocation where() const noexcept { return where_; }
 
-  /// @brief What copies of it must have in common: layouts, element and shape.
+  /// @brief Returns the text that all copies of it must have in common: layouts, element and shape.
   [[nodiscard]] virtual std::string type_text() const = 0;
 
   /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
@@ -92,7 +92,8 @@ public:
   /// @brief Ends a use; with the last one the gathered memory returns to the pool.
   virtual void release() = 0;
 
-  /// @brief Whether this is its first use on a recording of a tape: in the backward pass, that is the last.
+  /// @brief Returns whether this is its first use on a recording of a tape: in the backward pass, that is the
+  /// last.
   [[nodiscard]] bool first_use(std::uint64_t recording) noexcept {
     return std::exchange(recording_, recording) != recording;
   }
@@ -104,10 +105,10 @@ public:
   void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
   /// @brief Those ranks; without a group where there are none.
   [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
-  /// @brief Whether this rank's copy is the one that stands for all.
+  /// @brief Returns whether this rank's copy stands for all copies.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
 
-  /// @brief What it does in its operation.
+  /// @brief Its role in its operation.
   [[nodiscard]] ParameterRole role() const noexcept { return role_; }
   /// @brief A number that no other parameter of this process has or had; it goes with the parameter where
   /// that is moved.
@@ -204,9 +205,9 @@ public:
   using Shape = typename Stored::Shape;
 
   static constexpr int tensor_rank = Compute::tensor_rank;
-  /// @brief Whether each microbatch's gradient is reduced, instead of their sum.
+  /// @brief True where each microbatch's gradient is reduced, instead of their sum.
   static constexpr bool reduces_each_microbatch = !std::is_same_v<accumulator_layout, Raw>;
-  /// @brief Whether there are weights of another element beside the stored ones.
+  /// @brief True where there are weights of another element beside the stored ones.
   static constexpr bool has_master = !std::is_same_v<main_element, Element>;
 
   static_assert(
@@ -216,7 +217,7 @@ public:
       !reduces_each_microbatch || std::is_same_v<accumulator_layout, reduced_layout>,
       "Parameter: the accumulator must have the layout of the raw gradient, or that of the optimizer state as far as the gradient is reduced (use ReducedGradient<Raw, State, axes>)");
 
-  /// @brief Where a raw gradient goes: `tensor = beta * tensor + gradient`.
+  /// @brief The destination of a raw gradient: `tensor = beta * tensor + gradient`.
   struct Slot {
     RawTensor& tensor;
     main_element beta;
@@ -319,7 +320,7 @@ public:
     stay(gradient != nullptr);
   }
 
-  /// @brief Whether this rank is the one among all that hold a block whose squares count in the norm.
+  /// @brief Returns whether, of all ranks that hold the same block, this one counts its squares in the norm.
   [[nodiscard]] bool counts_once() const {
     return first_copy() && detail::counts_once<gradient_layout>(resources_->core());
   }

@@ -31,7 +31,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a runner does beside its work.
+/// @brief The options of a pipeline runner.
 struct PipelineOptions {
   bool record = false; ///< Keep a timeline: two readings of a clock for each action and wait.
 };

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a pipeline runner asks of a stage.
+/// @brief The requirements of a pipeline runner on a stage.
 
 #include <shardwright/tensor/sharded_tensor.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What the ranks of a pipeline did in one run, and when.
+/// @brief The timeline of a pipeline's ranks in one run.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a rank spends time on.
+/// @brief The kinds of work that a rank spends time on.
 enum class PipelineWork : std::uint8_t {
   compute,    ///< The action itself.
   wait_input, ///< Waiting for what the action needs of another rank.

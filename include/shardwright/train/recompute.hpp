@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which values backward passes compute again instead of keeping them.
+/// @brief The values that backward passes compute again instead of keeping them.
 
 #include <shardwright/plan/spec/recompute.hpp>
 #include <shardwright/train/tape_core.hpp>

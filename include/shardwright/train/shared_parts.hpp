@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What parts of a model on one rank share: tied parameters, and constants such as tables of angles.
+/// @brief The things that parts of a model on one rank share: tied parameters, and constants such as tables
+/// of angles.
 
 #include <shardwright/train/parameter.hpp>
 
@@ -31,7 +32,7 @@ public:
   [[nodiscard]] P& operator*() const noexcept { return *parameter_; }
   [[nodiscard]] P* operator->() const noexcept { return parameter_.get(); }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// @brief Whether this part stands for all of its rank, where each parameter counts once.
+  /// @brief Returns whether this part stands for all of its rank, where each parameter counts once.
   [[nodiscard]] bool owns() const noexcept { return owns_; }
 
 private:

@@ -12,7 +12,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What counts as a spike; both conditions must hold.
+/// @brief The conditions of a spike; both must hold.
 struct SpikeOptions {
   double deviations = 6;    ///< Above the mean of the recent values, in their standard deviations.
   double ratio = 1.2;       ///< Times that mean.
@@ -44,7 +44,7 @@ public:
 
   /// @brief Mean of the recent values.
   [[nodiscard]] double mean() const noexcept { return mean_; }
-  /// @brief What a value must exceed to be a spike.
+  /// @brief Returns the threshold that a value must exceed to be a spike.
   [[nodiscard]] double threshold() const {
     return std::max(mean_ + options_.deviations * std::sqrt(variance_),
                     mean_ + (options_.ratio - 1) * std::abs(mean_));

@@ -114,7 +114,8 @@ public:
   using Loss = std::remove_cvref_t<decltype(detail::call_part(std::declval<Last&>(), std::declval<Stream>(),
                                                               std::declval<const Batch&>()))>;
 
-  /// @brief What a microbatch keeps between its passes; its memory returns to the pool with the last one.
+  /// @brief The values that a microbatch keeps between its passes. Their memory returns to the pool with the
+  /// last one.
   struct Saved {
     Tape<target> tape;
     detail::Slot<typename Stream::layout, typename Stream::element, target>* in = nullptr;
@@ -167,7 +168,7 @@ public:
   [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return loss_scale_; }
   void set_loss_scale(LossScaleOn<target> scale) { loss_scale_ = std::move(scale); }
 
-  /// @brief Whether data of the coming passes are compared between ranks, see require_equal_inputs().
+  /// @brief Chooses whether data of the coming passes are compared between ranks, see require_equal_inputs().
   void check_inputs(bool on) noexcept { checks_inputs_ = on; }
 
   /// @brief Memory for what another stage hands over of a microbatch.
@@ -205,7 +206,7 @@ public:
     saved.tape.restart();
     return out;
   }
-  /// @brief What the last part's `predict(stream, batch)` gives, a tensor; of a last stage.
+  /// @brief Returns the tensor that the last part's `predict(stream, batch)` gives; for a last stage.
   [[nodiscard]] auto predict(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     std::optional<decltype(std::declval<Last&>().predict(std::declval<Stream>(), batch))> out;
     static_cast<void>(run(Recording::evaluation, std::move(in), batch, saved, [&](auto& last, Stream stream) {
@@ -220,10 +221,10 @@ public:
   void for_each_parameter(Visitor&& visit) {
     each_part([&](auto, auto& part, std::size_t) { shardwright::for_each_parameter(part, visit); });
   }
-  /// @brief What its units hold, tied parameters of other stages of the rank among them.
+  /// @brief The parts of its units, tied parameters of other stages of the rank among them.
   [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
 
-  /// @brief Where its gradients are reduced; GradAccumulator says so, and when that ends.
+  /// @brief Sets the group that reduces its gradients; called by GradAccumulator, which undoes it at its end.
   void set_gradients(GradientGroup& gradients) noexcept { gradients_ = &gradients; }
   void forget_gradients(const GradientGroup& gradients) noexcept {
     if (gradients_ == &gradients)

@@ -21,7 +21,7 @@ public:
   using Error::Error;
 };
 
-/// @brief What captures and replays the work of a stream: CudaGraphs (mesh/cuda_graphs.hpp).
+/// @brief The interface that captures and replays the work of a stream: CudaGraphs (mesh/cuda_graphs.hpp).
 ///
 /// Between `begin` and `end` what is enqueued does not run. `end` gives nothing where the capture is of no
 /// use; `update` puts newly captured work into what is replayed, where both have one shape.
@@ -36,7 +36,7 @@ concept StepCapture = requires(Type& capture, typename Type::Captured captured,
   capture.launch(replayable);
 };
 
-/// @brief How a step was carried out.
+/// @brief The ways in which a step is carried out.
 enum class StepMode : std::uint8_t {
   plain,    ///< Its work was enqueued, call by call.
   captured, ///< It was captured, and replayed for the first time.

@@ -66,8 +66,8 @@ private:
   const GradAccumulator<Model>& gradients_;
 };
 
-/// @brief Where a finished step is not finite, the loss first and then parameters in the order of the ranks:
-/// for use after a summary that is not finite(). Collective over `ranks`, all that hold a part of the model.
+/// @brief Finds where a finished step is not finite, the loss first and then parameters in the order of the
+/// ranks. Collective over `ranks`, all that hold a part of the model.
 ///
 /// Gradients are looked at as the reductions left them, and a sum over data ranks shows on all of these
 /// ranks; or else, in a step under WatchRawGradients, before the sums. A loss that is not finite shows on the
@@ -146,7 +146,7 @@ public:
   StepGuard(NonFinite choice, HostCommunicator ranks, std::int64_t most_in_a_row = 10)
       : choice_(choice), ranks_(std::move(ranks)), most_in_a_row_(most_in_a_row) {}
 
-  /// @brief Whether the optimizer may take the step; where not, restart the accumulator and go on.
+  /// @brief Returns whether the optimizer may take the step; where not, restart the accumulator and go on.
   ///
   /// Collective where the summary is not finite, nothing elsewhere. Call it between finish() and restart() of
   /// the accumulator.
@@ -195,8 +195,8 @@ public:
                         places_, {ranks_.world_rank(), ranks_.name(), "non-finite check"});
   }
 
-  /// @brief What was not finite in a step, in words: the loss, and then the parameters that the backward pass
-  /// comes to first, for what is wrong there spreads to those before them. The same on every rank.
+  /// @brief Returns in words what was not finite in a step: the loss, and then the parameters that the
+  /// backward pass comes to first, for an error there spreads to those before them. The same on every rank.
   [[nodiscard]] std::string sentence() const {
     constexpr std::size_t shown = 3;
     std::string out = std::string("loss and gradients must be finite, but not finite ") +
@@ -210,7 +210,7 @@ public:
   }
   /// @brief Steps that were not admitted, on the host.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
-  /// @brief Where the last of them was not finite.
+  /// @brief The places that were not finite in the last of these steps.
   [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
 
 private:

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a finished step knows: as numbers of the host, or as a record in a device's memory that
+/// @brief The results of a finished step: as numbers of the host, or as a record in a device's memory that
 /// kernels read.
 
 #include <shardwright/tensor/device_value.hpp>
@@ -29,14 +29,14 @@ struct StepRecord {
   std::int64_t skipped = 0;       ///< Steps in a row that a StepGuard has not let pass, up to this one.
 };
 
-/// @brief What a finished step knows; the same on every rank.
+/// @brief The results of a finished step, the same on every rank.
 struct GradientSummary {
   MeanLoss loss;            ///< Sum of token losses over the global number of tokens.
   std::int64_t tokens = 0;  ///< Valid tokens of the global batch.
   double gradient_norm = 0; ///< Norm of the gradient of the mean loss, every element counted once.
   GradientScale scale{1}; ///< The gradients are those of the scaled, summed loss; this makes them the mean's.
 
-  /// @brief Whether loss and gradients are numbers.
+  /// @brief Returns whether loss and gradients are finite numbers.
   [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
   /// @brief Itself: what DeviceSummary::read gives where the step is a device's.
   [[nodiscard]] const GradientSummary& read() const noexcept { return *this; }
@@ -63,7 +63,7 @@ inline void require_tokens(double tokens) {
 
 } // namespace detail
 
-/// @brief What a finished step on a device knows, as a handle of its StepRecord, which kernels of later
+/// @brief The results of a finished step on a device: a handle of its StepRecord, which kernels of later
 /// operations read. The accumulator's next step writes over it, in the order of the stream.
 template <class Target>
 class DeviceSummary {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a step of training did.
+/// @brief The report of a training step.
 
 #include <shardwright/core/config.hpp>
 
@@ -11,7 +11,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What one step did; the same on every rank.
+/// @brief The report of one step, the same on every rank.
 struct StepReport {
   std::int64_t step = 0; ///< From 1.
   double loss = 0;       ///< Mean over the tokens.

@@ -82,7 +82,7 @@ public:
 
   /// @brief Reports that were appended and not taken.
   [[nodiscard]] std::size_t pending() const noexcept { return static_cast<std::size_t>(appended_ - taken_); }
-  /// @brief Whether take() would return at once.
+  /// @brief Returns whether take() would return at once.
   [[nodiscard]] bool ready() const { return pending() > 0 && arrived(); }
 
   /// @brief The oldest report; waits for it, and for nothing that the stream got after it.

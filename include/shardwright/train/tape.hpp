@@ -75,12 +75,12 @@ public:
                const TokenRuns& runs = {}) {
     core_->restart(recording, origin, runs);
   }
-  /// @brief Whether data that come to the tape, such as inputs, token ids and targets, are compared between
-  /// ranks, see require_equal_inputs(). Training does so in its first step.
+  /// @brief Chooses whether ranks compare the data that come to the tape, such as inputs, token ids and
+  /// targets; see require_equal_inputs(). Training does so in its first step.
   void check_inputs(bool on) { core_->check_inputs(on); }
-  /// @brief What counters ask for: nothing in an evaluation, and nothing once backward passes run.
+  /// @brief Returns the pass that counters ask for: none in an evaluation, and none once backward passes run.
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept { return core_->first_pass(); }
-  /// @brief What the gradients of losses are multiplied with.
+  /// @brief Sets the factor that the gradients of losses are multiplied with.
   void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
 
   /// @brief A tensor of which no gradient is asked: data. It shares the tensor's memory, which must not be

@@ -24,7 +24,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a tape keeps of the operations that run on it.
+/// @brief The purpose of a recording, which decides what a tape keeps of the operations that run on it.
 enum class Recording : std::uint8_t {
   evaluation, ///< Nothing: no gradients follow, and dropout drops nothing.
   training    ///< What the gradients need.

@@ -30,7 +30,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How steps are carried out.
+/// @brief The options of training steps.
 struct TrainingOptions {
   NonFinite non_finite = NonFinite::stop; ///< What becomes of steps whose loss or gradients are not numbers.
   std::int64_t most_skipped =
@@ -209,7 +209,7 @@ public:
   /// @throws ReplicaMismatch naming parameters and ranks.
   void require_equal_replicas() { shardwright::require_equal_replicas(model_, optimizer_, world_, steps_); }
 
-  /// @brief What runs the microbatches: a PipelineRunner where the model is in stages.
+  /// @brief The runner of the microbatches: a PipelineRunner where the model is in stages.
   [[nodiscard]] Runner& runner() noexcept { return runner_; }
   [[nodiscard]] GradAccumulator<Model>& accumulator() noexcept { return accumulator_; }
   [[nodiscard]] Optimizer& optimizer() noexcept { return optimizer_; }

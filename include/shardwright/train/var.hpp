@@ -56,8 +56,8 @@ public:
   /// @brief The value as a read-only handle; a sum that was not needed so far is computed.
   [[nodiscard]] ShardedTensor<L, const Element, Target> value() const { return slot().value(); }
 
-  /// @brief How the next operation reads the value: in layout `To`, brought there by `Transition<L, To>`; its
-  /// gradient comes back by the transition from whatever layout that operation gives it in.
+  /// @brief Returns the value for the next operation to read in layout `To`: `Transition<L, To>` brings it
+  /// there, and its gradient comes back by the transition from whatever layout that operation gives it in.
   ///
   /// Read twice in one layout, the value is brought there once.
   template <LayoutType To>
@@ -78,7 +78,8 @@ public:
   }
   /// @brief Pool and execution instance of the value.
   [[nodiscard]] detail::TargetResources<Target>& resources() const { return slot().resources(); }
-  /// @brief Whether its microbatch is seen for the first time and trained on; see PassCounter.
+  /// @brief Returns the pass of its microbatch if that is seen for the first time and trained on; see
+  /// PassCounter.
   [[nodiscard]] std::optional<FirstPass> first_pass() const { return tape().first_pass(); }
   /// @brief The tape that it is on; for operations.
   [[nodiscard]] detail::TapeCore& tape() const { return slot().tape(); }

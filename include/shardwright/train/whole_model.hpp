@@ -58,7 +58,7 @@ public:
     static_cast<void>(stage_.evaluate(std::nullopt, batch, saved_, loss));
     return loss;
   }
-  /// @brief What the model's last part predicts, such as the scores of the next token.
+  /// @brief Returns the prediction of the model's last part, such as the scores of the next token.
   [[nodiscard]] auto predict(const Batch& batch) { return stage_.predict(std::nullopt, batch, saved_); }
 
   template <class Visitor>

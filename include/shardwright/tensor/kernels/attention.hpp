@@ -362,8 +362,8 @@ void attention_backward(const Execution& execution, const Qkv& qkv, const Out& o
                      AttentionBlock::whole(shape.sequence), scale, workspace);
 }
 
-/// @brief What a block of other tokens' keys and values adds to the queries' part of `d_qkv`, and the
-/// gradients of these keys and values from the queries.
+/// @brief Adds the gradient from a block of other tokens' keys and values to the queries' part of `d_qkv`,
+/// and writes the gradients of these keys and values.
 ///
 /// @param out, log_sum_exp     of all blocks
 /// @param d_qkv, d_key_values  MainElement, as qkv and key_values; all of d_key_values is written

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a launch of attention works on: which keys each query sees, and where keys and values lie.
+/// @brief The work of one launch of attention: the keys that each query sees, and where keys and values lie.
 
 #include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -47,12 +47,12 @@ struct RowRange {
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t size() const { return empty() ? 0 : end - begin; }
 };
 
-/// @brief Which keys the queries of a launch see.
+/// @brief The keys that the queries of a launch see.
 struct KeyMask {
   KeyWindow window{};
   const std::int32_t* lengths = nullptr; ///< Of each sequence: keys from there on are hidden. Or nothing.
 
-  /// @brief Whether a CausalBlock says it.
+  /// @brief Returns whether a CausalBlock can express the mask.
   [[nodiscard]] constexpr bool has_causal_form() const {
     return lengths == nullptr && window.before == KeyWindow::unlimited &&
            (window.after == 0 || window.after == KeyWindow::unlimited);
@@ -110,7 +110,7 @@ struct AttentionBlock {
       return second_run;
     return second_run.empty() ? first_run : RowRange{first_run.begin, second_run.end};
   }
-  /// @brief Whether no query sees any key, whatever the lengths.
+  /// @brief Returns whether no query sees any key, whatever the lengths.
   [[nodiscard]] constexpr bool hides_all_keys() const {
     return AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
   }

@@ -30,7 +30,7 @@ void bli_thread_set_num_threads(long) __attribute__((weak));
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Whether this build multiplies host matrices with a BLAS.
+/// @brief True where this build multiplies host matrices with a BLAS.
 inline constexpr bool has_blas = SHARDWRIGHT_WITH_BLAS != 0;
 
 /// @brief Makes the BLAS use one thread per calling rank; ranks are the parallelism here.

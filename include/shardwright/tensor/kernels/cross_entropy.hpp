@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Which targets count, and how much of each goes to all words alike.
+/// @brief The targets that count, and the share of each that is spread over all words.
 struct TargetRule {
   std::int32_t ignored = -1; ///< Targets of this id do not count, nor do negative ones.
   double smoothing = 0;      ///< In [0, 1).

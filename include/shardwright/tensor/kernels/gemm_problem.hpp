@@ -26,8 +26,8 @@ inline std::atomic<bool>& tf32_choice() {
 
 } // namespace detail
 
-/// @brief Whether products of floats on an NVIDIA GPU round their factors to the 11 digits of TF32, which is
-/// several times faster. Off at first; a choice of the process.
+/// @brief Chooses whether products of floats on an NVIDIA GPU round their factors to the 11 digits of TF32,
+/// which is several times faster. Off by default. Holds for the whole process.
 inline void use_tf32(bool chosen) { detail::tf32_choice().store(chosen, std::memory_order_relaxed); }
 
 namespace detail {

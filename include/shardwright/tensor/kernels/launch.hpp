@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What every kernel shares: views as plain spans, argument checks, and the launch on an execution
-/// instance.
+/// @brief The common parts of all kernels: views as plain spans, argument checks, and the launch on an
+/// execution instance.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/target.hpp>

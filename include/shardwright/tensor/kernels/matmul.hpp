@@ -19,7 +19,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Whether a factor of a matrix product is taken as it is or transposed.
+/// @brief The form in which a matrix product takes a factor: as it is, or transposed.
 enum class Transpose : bool { no, yes };
 
 namespace detail {

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the kernels of optimizers share: steps of which learning rate, clipping and verdict lie in the
-/// device's memory, for many parameters in one launch.
+/// @brief The common parts of the optimizers' kernels: many parameters in one launch, with learning rate,
+/// clipping and verdict read from the device's memory.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/parts.hpp>
@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief What changes from step to step, in the memory of the kernels.
+/// @brief The values that change from step to step, in the memory of the kernels.
 struct OptimizerDeviceStep {
   double learning_rate = 0;
   std::int64_t step = 0; ///< Updates so far.

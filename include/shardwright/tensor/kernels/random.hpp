@@ -17,8 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Where a local block of up to four dimensions lies in its global tensor; unused dimensions stay at
-/// the end.
+/// @brief The place of a local block of up to four dimensions in its global tensor.
 struct BlockPosition {
   std::array<std::size_t, 4> offset{0, 0, 0,
                                     0}; ///< Global index of the block's first element, per dimension.

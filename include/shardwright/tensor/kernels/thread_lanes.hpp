@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What one thread of a warp holds of a register as wide as the warp: the lanes of kernel bodies on a
-/// device.
+/// @brief The lanes of kernel bodies on a device: one thread's part of a register as wide as the warp.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
