@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the examples' command lines share beyond CLI11: checks that end in a sentence, and the help's
-/// form.
+/// @brief The common parts of the examples' command lines, beyond CLI11: checks that end in a sentence, and
+/// the form of the help.
 
 #include <command_line/words.hpp>
 

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the models learn: samples by stated formulas, from a seed and the number of the sample.
+/// @brief The data that the models learn from: samples by stated formulas, from a seed and the number of the
+/// sample.
 
 #include <cstdint>
 #include <string_view>

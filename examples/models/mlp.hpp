@@ -24,8 +24,8 @@ struct MlpConfig {
   sw::Recomputation recompute{};
 };
 
-/// @brief Where its tensors live: rows over data ranks, and over tensor ranks wherever no product needs them
-/// together.
+/// @brief The layouts of its tensors: rows over data ranks, and over tensor ranks wherever no product needs
+/// them together.
 struct MlpLayouts {
   using Tokens = sw::Layout<2, sw::Shard<0, sw::axis::dpr, sw::axis::dp>>;
   using Residual = sw::Layout<2, sw::Shard<0, sw::axis::dpr, sw::axis::dp, sw::axis::tp>>;

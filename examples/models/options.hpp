@@ -17,7 +17,7 @@
 
 namespace models {
 
-/// @brief What is trained, and how it is spread out.
+/// @brief The model to train, and its spread over ranks.
 struct Options {
   std::string model = "mlp";
   std::vector<command_line::MeshAxis> mesh;

@@ -29,7 +29,7 @@ namespace models {
 
 namespace sw = shardwright;
 
-/// @brief Which rows of the run's samples a microbatch has.
+/// @brief The rows of the run's samples that a microbatch has.
 struct Rows {
   std::uint64_t step;
   std::int64_t first; ///< In the batch.

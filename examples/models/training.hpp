@@ -25,7 +25,7 @@ struct NamedTensor {
   std::vector<double> values;
 };
 
-/// @brief What a run leaves behind; tensors on the first rank only.
+/// @brief The results of a run, with tensors on the first rank only.
 struct RunResult {
   std::vector<double> losses, gradient_norms;
   std::vector<NamedTensor> initial; ///< Parameters before the first step, where the options ask for a dump.
@@ -34,14 +34,14 @@ struct RunResult {
   std::int64_t heads = 0; ///< Of attention, which no shape tells.
 };
 
-/// @brief Who looks on: called on every rank.
+/// @brief The callbacks of a run, called on every rank.
 struct Watch {
   std::function<void(const shardwright::StepReport&)> on_step;
   /// After the last step, before anything else is done.
   std::function<void(const shardwright::PoolStatistics&)> on_end;
 };
 
-/// @brief What tells one compiled training from another.
+/// @brief The properties that distinguish one compiled training from another.
 struct TrainingKind {
   std::string model;
   std::string precision;
@@ -72,7 +72,7 @@ public:
 /// @throws InvalidArgument where the build leaves it out.
 [[nodiscard]] RunResult train(const shardwright::HostCommunicator& world, const Options& options,
                               const Watch& watch = {});
-/// @brief What it takes and does on one rank, without running it. @throws InvalidArgument as train.
+/// @brief Returns its memory and work on one rank, without running it. @throws InvalidArgument as train.
 [[nodiscard]] shardwright::DryRun dry_run(const Options& options, int rank);
 
 } // namespace models

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief What a page says of the plan itself: the verdict, memory, time, what binds, other plans, sources.
+/// @brief The sections of a page on the plan itself: the verdict, memory, time, what binds, other plans,
+/// sources.
 
 #include "html_sections.hpp"
 

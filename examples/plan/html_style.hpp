@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief How a page looks, light and dark, and the few lines of script that repeat what the pointer is on.
+/// @brief The style of a page, light and dark, and the few lines of script that repeat what the pointer is
+/// on.
 
 #include <string_view>
 

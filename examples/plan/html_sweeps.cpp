@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief What a page says of more and of less: utilisation over sweeps, and where the pipeline ends.
+/// @brief The sections of a page on other sizes: utilisation over sweeps, and where the pipeline ends.
 
 #include "html_chart.hpp"
 #include "html_sections.hpp"

@@ -17,7 +17,7 @@
 
 namespace plan_example {
 
-/// @brief What to plan, and how to say it.
+/// @brief The subject of a plan, and the form of the answer.
 struct Options {
   shardwright::ModelSpec model{};
   shardwright::ClusterSpec cluster{};

@@ -35,7 +35,7 @@ struct DecidingPart {
 /// @brief A number with three or four digits.
 [[nodiscard]] std::string short_text(double value);
 
-/// @brief How people count a resource: what it is, in which unit, and how much the unit is.
+/// @brief A unit in which people count a resource: its title, its name and its size.
 struct Unit {
   std::string title;
   std::string name;

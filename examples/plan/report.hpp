@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What plan prints: a plan with its reasons, and runs beside their predictions.
+/// @brief The text that plan prints: a plan with its reasons, and runs beside their predictions.
 
 #include "options.hpp"
 #include "study.hpp"

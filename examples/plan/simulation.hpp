@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What plan says of a simulated step, and the files that it writes of it.
+/// @brief The report of a simulated step, and the files that plan writes of it.
 
 #include "options.hpp"
 

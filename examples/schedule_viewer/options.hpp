@@ -12,7 +12,7 @@
 
 namespace schedule_viewer {
 
-/// @brief Which schedule to show, at which costs, and how.
+/// @brief The schedule to show, its costs, and the form to show it in.
 struct Options {
   std::string schedule = "1f1b";
   int ranks = 4;

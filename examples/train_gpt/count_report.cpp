@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief What train_gpt --dry-run prints and writes.
+/// @brief The output of train_gpt --dry-run.
 
 #include "dry_run.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a training takes and does on one rank, without running it.
+/// @brief The memory and the work of a training on one rank, without running it.
 
 #include "options.hpp"
 #include "training.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What the options of train_gpt mean together: defaults that follow from others, and contradictions.
+/// @brief The options of train_gpt taken together: defaults that follow from others, and contradictions.
 
 #include "options.hpp"
 
@@ -12,7 +12,7 @@
 
 namespace train_gpt {
 
-/// @brief Whether an option, such as "--batch", stands on the command line.
+/// @brief Tells whether an option, such as "--batch", stands on the command line.
 using IsGiven = std::function<bool(const char*)>;
 
 /// @brief Makes ranks, mesh and launcher agree. @throws UsageError with meshes that fit, where they do not.
@@ -27,7 +27,8 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
 /// that do.
 void check_model(const Options& options);
 
-/// @brief What --recompute says: a kind, or a kind and the number of layers from the first that it is for.
+/// @brief Parses the word after --recompute: a kind, or a kind and the number of layers from the first that
+/// it is for.
 /// @throws UsageError for anything else, or more layers than the model has.
 [[nodiscard]] shardwright::Recomputation parse_recompute(const std::string& word, int layers);
 

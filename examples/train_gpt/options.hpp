@@ -52,12 +52,12 @@ enum class Precision : std::uint8_t { fp32, fp64, bf16, fp16 };
   constexpr std::string_view names[] = {"fp32", "fp64", "bf16", "fp16"};
   return names[static_cast<std::size_t>(precision)];
 }
-/// @brief Whether elements have two bytes.
+/// @brief Returns whether elements have two bytes.
 [[nodiscard]] constexpr bool is_narrow(Precision precision) noexcept {
   return precision == Precision::bf16 || precision == Precision::fp16;
 }
 
-/// @brief Where tensors lie and kernels run.
+/// @brief The device on which tensors lie and kernels run.
 enum class Device : std::uint8_t { host, cuda };
 
 /// @brief As it is written after --target.
@@ -65,7 +65,7 @@ enum class Device : std::uint8_t { host, cuda };
   return device == Device::cuda ? "cuda" : "host";
 }
 
-/// @brief What the ranks are.
+/// @brief The kind of ranks.
 enum class Transport : std::uint8_t { automatic, threads, mpi };
 
 /// @brief Everything that the command line settles; parse() leaves nothing contradictory in here.
@@ -125,7 +125,7 @@ struct Options {
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
   /// @brief Ranks that split the batch.
   [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp"); }
-  /// @brief Whether ranks keep a timeline.
+  /// @brief Returns whether ranks keep a timeline.
   [[nodiscard]] bool records() const noexcept { return !timeline.empty() || !timeline_svg.empty(); }
   /// @brief The axes of more than one rank, as the mesh names the group of all ranks: "dp,tp".
   [[nodiscard]] std::string wide_axes() const;
@@ -137,7 +137,7 @@ struct Options {
   [[nodiscard]] std::string configuration_text() const;
 };
 
-/// @brief What the program needs to know of how it was started.
+/// @brief The facts about how the program was started.
 struct Environment {
   std::optional<int>
       launched_ranks; ///< Ranks that an MPI launcher started; none where it was started by hand.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What one run of train_gpt tells people and files while it runs, and at its end.
+/// @brief The reports of a train_gpt run to people and files, while it runs and at its end.
 
 #include "options.hpp"
 
@@ -16,7 +16,7 @@
 
 namespace train_gpt {
 
-/// @brief What a run knows before its first step.
+/// @brief The facts of a run before its first step.
 struct RunFacts {
   double tokens_per_step = 0;
   double flops_per_token = 0;

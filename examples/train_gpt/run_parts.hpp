@@ -84,7 +84,7 @@ struct RunParts {
   [[nodiscard]] Ids make_ids(std::size_t rows) const {
     return Ids(mesh, {static_cast<std::int64_t>(rows * plan.data_ranks()), model.config().sequence});
   }
-  /// @brief What dropout of a pass is keyed by.
+  /// @brief Returns the key of a pass for dropout.
   [[nodiscard]] sw::BatchOrigin origin(std::int64_t step, std::size_t pass) const {
     return {static_cast<std::uint64_t>(step), plan.rows(pass, 0).begin};
   }

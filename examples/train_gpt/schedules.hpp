@@ -12,7 +12,7 @@
 
 namespace train_gpt {
 
-/// @brief Whether the word after --schedule is a file in the interchange spelling.
+/// @brief Returns whether the word after --schedule is a file in the interchange spelling.
 [[nodiscard]] bool is_schedule_file(const std::string& word);
 
 /// @brief The schedule that the options name, for their mesh and microbatches.

@@ -18,7 +18,7 @@
 
 namespace train_gpt {
 
-/// @brief What one optimizer step did; the same on every rank.
+/// @brief The loss and the gradient norm of one optimizer step, the same on every rank.
 struct StepRecord {
   double loss = 0; ///< Nats per byte.
   double gradient_norm = 0;
@@ -30,7 +30,7 @@ struct FinalParameter {
   std::vector<double> values;
 };
 
-/// @brief What a run leaves behind.
+/// @brief The results of a run.
 struct RunResult {
   std::vector<StepRecord> steps;
   double validation_loss = 0;             ///< Of the final parameters, in nats per byte.
@@ -48,14 +48,14 @@ template <class Element, class Zero, class Context = shardwright::AllToAllContex
 [[nodiscard]] RunResult train_as(const shardwright::HostCommunicator& world, const Options& options,
                                  const shardwright::ByteDataset& dataset, bool quiet);
 
-/// @brief Whether a training has a second set of layouts, without sequence parallelism; narrow elements, the
-/// ring and devices have one, which is the same where tp is 1.
+/// @brief True where a training has a second set of layouts, without sequence parallelism. Trainings in low
+/// precision, with the ring or on devices have one set, which is the same where tp is 1.
 template <class Element, class Context, class Target>
 inline constexpr bool has_plain_layouts =
     !shardwright::is_narrow<Element> && !std::is_same_v<Context, shardwright::RingContext> &&
     Target::host_accessible;
 
-/// @brief What tells one compiled training from another.
+/// @brief The properties that distinguish one compiled training from another.
 struct TrainingKind {
   Precision precision = Precision::fp32;
   int zero = 0;
