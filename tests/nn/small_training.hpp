@@ -146,9 +146,7 @@ template <class Tensor>
 /// @brief Called on every rank after each step, with what the rank's pool has done so far.
 using AtStep = std::function<void(int step, const sw::PoolStatistics& pool)>;
 
-/// @brief Whether a target has neither memory nor kernels: a dry run's.
-template <class Target>
-inline constexpr bool counts_only = sw::detail::only_counts<typename Target::execution_space>;
+using sw::counts_only;
 
 template <class Layouts, class Element, class Target = sw::DefaultTarget>
 [[nodiscard]] Outcome train_with(const sw::HostCommunicator& world, const Problem& problem, const Way& way,

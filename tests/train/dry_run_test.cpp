@@ -71,7 +71,7 @@ template <class Target>
   const double total =
       static_cast<double>(sw::item(sw::redistribute<sw::Layout<0>>(sw::reduce_all<sw::Sum>(turned))));
   note();
-  if constexpr (sw::detail::only_counts<typename Target::execution_space>)
+  if constexpr (sw::counts_only<Target>)
     out.push_back(total == 1 ? 1 : 0);
   else
     out.push_back(total == 0 ? 1 : 0); // of zeros

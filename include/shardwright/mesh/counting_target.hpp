@@ -17,6 +17,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <class Execution>
 class CountingExecution {
 public:
+  using execution_space = CountingExecution;
   using counts_for = Execution;
   using memory_space = typename Execution::memory_space;
   [[nodiscard]] int concurrency() const { return Execution().concurrency(); }

@@ -54,20 +54,12 @@ using DefaultTarget = HostTarget<Kokkos::Serial>;
 using DefaultTarget = HostTarget<Kokkos::DefaultHostExecutionSpace>;
 #endif
 
-namespace detail {
-
-/// Whether nothing runs on instances of this type: the dry run's.
-template <class Execution>
-inline constexpr bool only_counts = requires {
-  typename Execution::counts_for;
+/// @brief True for the target of a dry run, and for its execution space: its tensors have shapes but no
+/// memory, so a program must not launch kernels of its own there.
+template <class Where>
+inline constexpr bool counts_only = requires {
+  typename Where::execution_space::counts_for;
 };
-
-} // namespace detail
-
-/// @brief Whether tensors on a target have shapes alone, in a dry run: kernels of a program's own must not be
-/// launched there.
-template <class Target>
-inline constexpr bool counts_only = detail::only_counts<typename Target::execution_space>;
 
 /// @brief An execution space, a memory space it reaches, and a maker of instances. One whose memory host code
 /// does not reach makes communicators for it: `connect(group, execution)` is collective over a host group and
@@ -82,9 +74,8 @@ concept Target = requires {
   { Type::host_accessible } -> std::convertible_to<bool>;
   { Type::make_execution_space() } -> std::same_as<typename Type::execution_space>;
 }
-&&(detail::only_counts<typename Type::execution_space> ||
-   bool(Kokkos::SpaceAccessibility<typename Type::execution_space,
-                                   typename Type::memory_space>::accessible)) &&
+&&(counts_only<Type> || bool(Kokkos::SpaceAccessibility<typename Type::execution_space,
+                                                        typename Type::memory_space>::accessible)) &&
     (bool(Type::host_accessible) ||
      requires(HostCommunicator group, const typename Type::execution_space& execution) {
        { Type::connect(group, execution) } -> std::same_as<DeviceCommunicator>;

@@ -98,7 +98,7 @@ template <AttentionMask Mask, LayoutType L, class E, class Target>
     require_one_mesh("attention", qkv, mask.lengths(), where);
     require_shape("attention", "tensor of key lengths", mask.lengths().shape(), {qkv.shape()[0]}, qkv.core(),
                   where);
-    if constexpr (only_counts<typename Target::execution_space>)
+    if constexpr (counts_only<Target>)
       return out; // whose lengths are in no memory
     out.lengths = mask.lengths().data();
     for (std::size_t i = 0; i < mask.lengths().local_size(); ++i)

@@ -41,7 +41,7 @@ void copy_block(const typename Target::execution_space& execution, const Element
                 const StridedBlock& from, Element* out) {
   if (from.count() == 0)
     return;
-  if constexpr (only_counts<typename Target::execution_space>) {
+  if constexpr (counts_only<Target>) {
     // Nothing lies in the memory.
   } else if constexpr (Target::host_accessible) {
     wait_for_kernels(execution); // this thread copies now

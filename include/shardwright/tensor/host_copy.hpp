@@ -18,7 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class Target, class Element>
 void copy_to_target(const typename Target::execution_space& execution, const Element* from, Element* to,
                     std::size_t count) {
-  if constexpr (only_counts<typename Target::execution_space>) {
+  if constexpr (counts_only<Target>) {
     static_cast<void>(execution), static_cast<void>(from), static_cast<void>(to), static_cast<void>(count);
   } else if constexpr (Target::host_accessible) {
     std::copy_n(from, count, to);
@@ -32,7 +32,7 @@ void copy_to_target(const typename Target::execution_space& execution, const Ele
 template <class Target, class Element>
 void copy_to_host(const typename Target::execution_space& execution, const Element* from, Element* to,
                   std::size_t count) {
-  if constexpr (only_counts<typename Target::execution_space>) {
+  if constexpr (counts_only<Target>) {
     static_cast<void>(execution), static_cast<void>(from);
     std::fill_n(to, count, Element(1)); // what a dry run says of every number
   } else if constexpr (Target::host_accessible) {

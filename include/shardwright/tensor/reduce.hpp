@@ -290,7 +290,7 @@ template <AnyShardedTensor Tensor>
   static_assert(!Tensor::layout::value.has_partial(),
                 "item: the tensor must not be Partial, an unfinished sum (redistribute it first)");
   static_assert(Tensor::target::host_accessible, "item: the tensor must be in host memory (copy it first)");
-  if constexpr (detail::only_counts<typename Tensor::target::execution_space>) {
+  if constexpr (counts_only<typename Tensor::target>) {
     return typename Tensor::value_type(1);
   } else {
     detail::wait_for_kernels(tensor.execution());

@@ -26,7 +26,7 @@ struct SharedSpace {
 #if defined(KOKKOS_ENABLE_CUDA)
   static constexpr bool pinned = std::is_same_v<typename Target::memory_space, Kokkos::CudaSpace>;
   using type = std::conditional_t<
-      only_counts<typename Target::execution_space>, Kokkos::HostSpace,
+      counts_only<Target>, Kokkos::HostSpace,
       std::conditional_t<pinned, Kokkos::CudaHostPinnedSpace, typename Target::memory_space>>;
 #else
   using type = typename Target::memory_space;

@@ -74,8 +74,7 @@ public:
     detail::run_once(
         "sw::report", summary.execution(),
         detail::PublishReport{summary.record(), slots_.data() + (appended_ - 1) % capacity, appended_});
-    if constexpr (detail::only_counts<typename Target::execution_space>) // the kernel of a dry run, which has
-                                                                         // none
+    if constexpr (counts_only<Target>) // in place of the kernel, which a dry run leaves out
       slots_.data()[(appended_ - 1) % capacity] = {
           {.loss = 1, .tokens = 1, .gradient_norm = 1, .scale = 1, .finite = 1, .take = 1}, appended_};
   }

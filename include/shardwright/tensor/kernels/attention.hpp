@@ -134,7 +134,7 @@ void run_attention_forward(const char* operation, const Execution& execution,
   const AttentionShape& shape = row.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && block.hides_all_keys()))
     return;
-  if constexpr (shardwright::detail::only_counts<Execution>) {
+  if constexpr (counts_only<Execution>) {
     count_attention(4, shape, block); // two products
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
@@ -188,7 +188,7 @@ void run_attention_backward(const char* operation, const Execution& execution,
   const AttentionShape& shape = query.shape;
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
     return;
-  if constexpr (shardwright::detail::only_counts<Execution>) {
+  if constexpr (counts_only<Execution>) {
     count_attention(10, shape, block); // five products, as probabilities are computed again
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);

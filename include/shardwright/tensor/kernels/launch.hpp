@@ -128,7 +128,7 @@ void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& e
   static_assert(
       sizeof(Functor) <= functor_bytes,
       "Kernel: its functor must have at most 3840 bytes, which a device takes as arguments without a wait (leave arrays in memory and pass pointers to them)");
-  if constexpr (!shardwright::detail::only_counts<Execution>)
+  if constexpr (!counts_only<Execution>)
     if (count > 0)
       launch(label, execution, count, functor);
 }

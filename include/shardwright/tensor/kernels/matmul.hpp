@@ -81,7 +81,7 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   const Number keep = static_cast<Number>(beta);
   const detail::Factor<Element> first{left.data, left.stride, ta};
   const detail::Factor<Element> second{right.data, right.stride, tb};
-  if constexpr (shardwright::detail::only_counts<Execution>)
+  if constexpr (counts_only<Execution>)
     shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) *
                                      static_cast<double>(k));
   else if constexpr (!detail::runs_on_host<Execution>)
