@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A decoder whose parameters, gradients and optimizer state are shared out over its data ranks, in two
+// A decoder whose parameters, gradients and optimizer state are sharded over its data ranks, in two
 // replicas. Started as it is, on four thread ranks.
 #include <shardwright/launch.hpp>
 #include <shardwright/nn/decoder.hpp>

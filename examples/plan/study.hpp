@@ -34,7 +34,7 @@ struct Study {
   /// Where the pipeline ends; where there is no plan, where one begins.
   std::vector<Counterfactual> turns;
   /// The same with 1F1B, where the best plan hides the traffic of experts in pairs of passes and may need its
-  /// pipeline for that alone.
+  /// pipeline only for that.
   std::vector<Counterfactual> turns_unpaired;
   std::vector<shardwright::Sweep> sweeps;
   std::optional<shardwright::Sweep> unpaired_sweep; ///< The first sweep with 1F1B, as above.

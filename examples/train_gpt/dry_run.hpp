@@ -13,7 +13,7 @@
 
 namespace train_gpt {
 
-/// @brief The dry run of a training, with parameters of `Element`, shared out by `Zero`, and attention over
+/// @brief The dry run of a training, with parameters of `Element`, sharded by `Zero`, and attention over
 /// cp by `Context`.
 template <class Element, class Zero, class Context = shardwright::AllToAllContext,
           class Target = shardwright::DefaultTarget>

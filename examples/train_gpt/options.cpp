@@ -248,7 +248,7 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
 
   in.add(
         "--zero", options.zero,
-        "What data and context ranks share out: 0 nothing, 1 the optimizer state, 2 gradients too, 3 parameters too. "
+        "What data and context ranks shard: 0 nothing, 1 the optimizer state, 2 gradients too, 3 parameters too. "
         "Ranks of dpr hold replicas of it. Default: 0.")
       ->check(one_of({"0", "1", "2", "3"}))
       ->type_name("STAGE");

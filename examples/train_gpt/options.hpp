@@ -84,7 +84,7 @@ struct Options {
   bool tied = false;
   Precision precision = Precision::fp32;
   bool sequence_parallel = false;
-  int zero = 0;      ///< What data ranks share out: 1 the optimizer state, 2 gradients too, 3 parameters too.
+  int zero = 0;      ///< What data ranks shard: 1 the optimizer state, 2 gradients too, 3 parameters too.
   bool ring = false; ///< Attention over cp is a ring, not an all-to-all.
   double dropout = 0;
   shardwright::Recomputation recompute{}; ///< What layers compute again in the backward pass.

@@ -191,7 +191,7 @@ private:
   }
 
   /// Continues the prompt one byte at a time. Every data rank generates the same text: random numbers are
-  /// keyed by position alone.
+  /// keyed only by position.
   std::string sample() {
     using Whole = sw::Layout<3, sw::Shard<0, dpr, dp>>; // of cp and tp
     std::string text = options_.prompt.empty() ? std::string("The ") : options_.prompt;

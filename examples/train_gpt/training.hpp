@@ -41,7 +41,7 @@ struct RunResult {
       0; ///< Blocks that the memory pool took from the system after the second step.
 };
 
-/// @brief Trains on every rank of `world` with parameters of `Element`, shared out by `Zero`, and attention
+/// @brief Trains on every rank of `world` with parameters of `Element`, sharded by `Zero`, and attention
 /// over cp by `Context`, on a target. Collective; rank 0 reports unless `quiet`.
 template <class Element, class Zero, class Context = shardwright::AllToAllContext,
           class Target = shardwright::DefaultTarget>

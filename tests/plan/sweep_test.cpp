@@ -49,7 +49,7 @@ TEST_CASE("with more of a resource there is so much more of it, and of nothing e
     }
 }
 
-TEST_CASE("domains are laid out anew around more chips or larger domains", "[sweep]") {
+TEST_CASE("domains are laid out again around more chips or larger domains", "[sweep]") {
   const RunSpec run{512, 4096};
   const ClusterSpec pod = *find_cluster("tpu7x-pod");
   const ClusterSpec two = with_more(pod, run, Resource::chips, 2).cluster;

@@ -359,7 +359,7 @@ TEST_CASE("a value outlives its tape, and a tape begins anew when no value is in
           auto first = tape.variable(x);
           auto second = sw::square(first);
           const std::string said = failure_of<sw::LifecycleError>([&] { tape.restart(); });
-          findings.expect(has(said, "it must not start anew while 2 values on it are in use"), said);
+          findings.expect(has(said, "it must not start again while 2 values on it are in use"), said);
           const auto moved = std::move(first);
           // NOLINTNEXTLINE(bugprone-use-after-move): that is the case
           const std::string gone = failure_of<sw::LifecycleError>([&] { static_cast<void>(first.value()); });

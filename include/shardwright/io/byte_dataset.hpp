@@ -36,7 +36,7 @@ struct ByteDatasetOptions {
 ///
 /// The files form one run of bytes, cut into blocks; every tenth block is held out. No training window
 /// touches a held-out byte, neither as input nor as target. Training windows are drawn at random, with
-/// replacement, keyed by (seed, step, row of the step's batch) alone: the batch of a step is the same on
+/// replacement, keyed by (seed, step, row of the step's batch): the batch of a step is the same on
 /// every mesh, and each data rank fills its own rows only. Validation windows are fixed and do not overlap.
 ///
 /// Immutable once built; any number of threads may read it. Holds all bytes in memory.

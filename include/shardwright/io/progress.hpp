@@ -97,7 +97,7 @@ public:
   void update(std::int64_t step, double loss, double step_seconds, Clock::time_point now = Clock::now()) {
     if (!options_.active)
       return;
-    // The first step warms caches and pools, so the mean starts anew with the second.
+    // The first step warms caches and pools, so the mean starts again with the second.
     mean_seconds_ = updates_ < 2 ? step_seconds : mean_seconds_ + weight * (step_seconds - mean_seconds_);
     ++updates_;
     const double interval = options_.terminal ? options_.terminal_seconds : options_.plain_seconds;

@@ -144,7 +144,7 @@ inline void list_directory(const std::filesystem::path& directory,
 /// A walk leaves out hidden names, symbolic links, build trees, and files that are empty, unreadable or
 /// binary (a zero byte). A file named directly must be readable text. The same bytes are taken only once, so
 /// that a copy of a training file can not end up in the held-out part. The result depends on names and
-/// contents alone.
+/// contents only.
 ///
 /// @throws DataError with file and offset, where a path is missing, a named file is empty, unreadable or
 /// binary, or a

@@ -18,7 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// The batch is split over dpr and dp, sequences over cp. Weights are named as products read them; where they
 /// are stored, and with them their gradients and optimizer state, is the choice of `ZeroChoice`. The layouts
-/// alone choose the collectives: a layer's code is the same for all.
+/// choose the collectives, so a layer's code is the same for all.
 /// @tparam ZeroChoice DataParallel, Zero1, Zero2, Zero3 or a type with their members
 /// @tparam ContextChoice how attention meets keys of other ranks of cp: AllToAllContext or RingContext
 template <bool sequence_parallel, class ZeroChoice = DataParallel, class ContextChoice = AllToAllContext>

@@ -94,8 +94,8 @@ struct Dropout {
 /// @brief Each element of `x` becomes 0 with probability `rate`, else x / (1 - rate) (Srivastava et al.,
 /// 2014, scaled in training).
 ///
-/// The mask depends on seed, tensor, step and the element's [sequence of the global batch, position, column]
-/// alone: neither on the layout, nor on how the batch is divided, nor on how often it is computed.
+/// The mask depends only on seed, tensor, step and the element's [sequence of the batch, position, column],
+/// not on the layout, on how the batch is divided, or on how often it is computed.
 /// @param runs positions of the rows of this context rank, where they are not those that the layout gives
 template <AnyShardedTensor X>
 [[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin,

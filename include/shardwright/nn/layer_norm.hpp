@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief LayerNorm with a bias or without, alone and fused with the residual addition before it.
+/// @brief LayerNorm with a bias or without, plain and fused with the residual addition before it.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>

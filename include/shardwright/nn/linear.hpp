@@ -41,7 +41,7 @@ struct BiasInput {
 } // namespace detail
 
 /// @brief y = x W, with x read in layout `In` and W in layout `Weight`: a column-parallel or row-parallel
-/// layer by its layouts alone.
+/// layer, as its layouts say.
 ///
 /// W is [width, outputs...] with any number of output dimensions; y has the layout MatmulLayout<In, Weight>.
 template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>>

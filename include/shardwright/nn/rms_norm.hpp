@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief RMSNorm of sharded tensors, alone and fused with the residual addition before it.
+/// @brief RMSNorm of sharded tensors, plain and fused with the residual addition before it.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>

@@ -90,7 +90,7 @@ private:
 
 /// @brief Modules of one kind, of which each takes what the one before gives. Their paths are their numbers.
 ///
-/// As a part of a pipelined model, where stages share them out, it is named with its count: see Parts.
+/// As a part of a pipelined model, where stages divide them, it is named with its count: see Parts.
 template <class Module>
 class Repeat<Module> {
 public:

@@ -36,7 +36,7 @@ struct RankWait {
 /// @brief Goes through the orders of all ranks as a runner with the same MessageWindow would.
 ///
 /// `Source` has placement(), microbatches() and cursor(rank), whose `bool next(Step&)` gives the steps in
-/// turn. Every rank runs until it must wait. Times follow from maxima and sums alone, so they do not depend
+/// turn. Every rank runs until it must wait. Times follow only from maxima and sums, so they do not depend
 /// on which rank is taken first. Memory: a few hundred bytes per rank, and one byte per stage and microbatch.
 /// Time: constant per action; and few statements, because compilers count them against a limit.
 template <class Source>

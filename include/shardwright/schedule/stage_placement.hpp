@@ -51,7 +51,7 @@ struct StagePlacement {
   [[nodiscard]] constexpr int stages() const noexcept {
     return order == StageOrder::bidirectional ? ranks : ranks * chunks;
   }
-  /// @brief 1 where a microbatch runs from the last rank to the first (bidirectional alone), else 0.
+  /// @brief 1 where a microbatch runs from the last rank to the first (only if bidirectional), else 0.
   [[nodiscard]] constexpr int direction_of(int microbatch) const noexcept {
     return order == StageOrder::bidirectional && microbatch >= turn ? 1 : 0;
   }

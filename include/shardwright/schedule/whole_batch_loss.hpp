@@ -23,7 +23,7 @@ concept WholeBatchLoss = requires {
   requires Loss::needs_whole_batch;
 };
 
-/// @brief A schedule of which the compiler does not know the policy, but which has all forwards first.
+/// @brief A schedule whose policy the compiler does not know, but which has all forwards first.
 class ForwardsFirstSchedule : public Schedule {
 public:
   /// @throws InvalidArgument where a rank has a forward after a backward.

@@ -238,7 +238,7 @@ private:
 /// axes.
 ///
 /// No communication; redistribute finishes the result. Sums of float run in double, in a fixed order.
-/// An empty block gives the operation's neutral element. On a tape, Sum alone has a gradient.
+/// An empty block gives the operation's neutral element. On a tape, only Sum has a gradient.
 /// @tparam Op Sum, Product, Max or Min
 template <Reduction Op, int dimension, Operand X>
 [[nodiscard]] auto reduce(X&& x, SourceLocation where = SourceLocation::current()) {
@@ -251,7 +251,7 @@ template <Reduction Op, int dimension, Operand X>
 /// @brief Reduces all dimensions to one number, a tensor of rank 0.
 ///
 /// No communication; Partial<Op> over the axes that shard the input. Blocks of 4096 elements are summed in
-/// order, and then their sums, in double precision for floating-point elements. On a tape, Sum alone has a
+/// order, and then their sums, in double precision for floating-point elements. On a tape, only Sum has a
 /// gradient.
 template <Reduction Op, Operand X>
 [[nodiscard]] auto reduce_all(X&& x, SourceLocation where = SourceLocation::current()) {

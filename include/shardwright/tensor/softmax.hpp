@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The local block of which the data is elsewhere.
+/// A local block whose data is elsewhere.
 template <class Tensor>
 [[nodiscard]] auto matrix_of(const typename Tensor::value_type* data, const Tensor& like) {
   return make_matrix<MatrixView<const typename Tensor::value_type, typename Tensor::target>>(
@@ -87,7 +87,7 @@ using LogSoftmax = RowSoftmax<log_softmax>;
 /// @brief exp(x) over the sum of its row, the last dimension, which must not be sharded.
 ///
 /// x must not be Partial. No communication. Cost: two passes over memory; the row's largest number is
-/// subtracted first, so that nothing overflows. A row of -infinity alone gives NaN.
+/// subtracted first, so that nothing overflows. A row of nothing but -infinity gives NaN.
 template <Operand X>
 [[nodiscard]] auto softmax(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Softmax{}, where, std::forward<X>(x));

@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Bytes of gradients at which a bucket is sent off; a larger gradient goes alone, without a copy.
+/// @brief Bytes of gradients at which a bucket is sent. A larger gradient is sent by itself, without a copy.
 inline constexpr std::size_t default_bucket_bytes = std::size_t{1} << 20;
 
 namespace detail {
@@ -39,7 +39,7 @@ protected:
 
 /// The buckets of one phase, in the order in which they were closed.
 ///
-/// Members come in one order on all ranks of the mesh, buckets are closed by their sizes alone, and only a
+/// Members come in one order on all ranks of the mesh, buckets are closed by their sizes, and only a
 /// few are under way. So every group meets the same collectives in the same order, and every step takes the
 /// same memory. The order in which a collective combines the ranks' parts of an element does not depend on
 /// what else is in the bucket.

@@ -120,7 +120,7 @@ private:
             visit(*stage, each);
   }
 
-  /// A stage knows its own parts alone; those of others may lie on other ranks.
+  /// A stage knows only its own parts; those of others may lie on other ranks.
   /// @throws InvalidArgument on all ranks where two parts of the model have one path.
   void require_distinct_paths(const HostCommunicator& ranks) const {
     std::vector<std::string> own; // paths and the stages that have them

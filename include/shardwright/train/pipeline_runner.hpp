@@ -88,7 +88,7 @@ public:
     return loss;
   }
 
-  /// @brief The forwards alone, of at most the schedule's microbatches, one after the other: `at_last(stage,
+  /// @brief Only the forwards, of at most the schedule's microbatches, one after the other: `at_last(stage,
   /// input, batch, saved)` stands for the last stage's, `Stage::evaluate` for the others'.
   template <class AtLast>
   void run_forwards(std::span<const Batch> batches, AtLast at_last,

@@ -122,7 +122,7 @@ public:
     detail::Slot<typename Stream::layout, typename Stream::element, target>* out = nullptr;
   };
 
-  /// @brief Makes the parts, names them and draws their initial values, which depend on the seed alone: not
+  /// @brief Makes the parts, names them and draws their initial values, which depend only on the seed, not
   /// on the mesh or the range. Not collective.
   /// @throws InvalidArgument where two parts have one path, or where ties(config) of a part does not name the
   /// tied parameters that it holds.

@@ -96,7 +96,7 @@ public:
     return StepMode::captured;
   }
 
-  /// @brief Has the next step captured anew: for other batches, or after memory has moved.
+  /// @brief Has the next step captured again: for other batches, or after memory has moved.
   void invalidate() noexcept { current_ = false; }
   /// @brief Why steps are not captured; empty where they are, or will be.
   [[nodiscard]] const std::string& obstacle() const noexcept { return obstacle_; }

@@ -45,7 +45,7 @@ struct SummarizeTotals {
     record->gradient_norm = std::sqrt(totals[2]) * factor;
     record->scale = factor;
     record->loss_exponent = loss_exponent;
-    // x - x is 0 for a finite number alone.
+    // x - x is 0 only for a finite number.
     const bool finite =
         record->loss - record->loss == 0 && record->gradient_norm - record->gradient_norm == 0;
     record->finite = finite ? 1 : 0;
@@ -61,7 +61,7 @@ class StepTotals {
 public:
   void add(const DeviceSums<Target>& sums) { sums_ += sums; }
 
-  /// The reduced step. Collective over `ranks`; null for one rank alone.
+  /// The reduced step. Collective over `ranks`; null for a single rank.
   template <class Ranks>
   [[nodiscard]] DeviceSummary<Target> finish(Ranks* ranks, const Scalars<1, Target>& squares, bool counts,
                                              const DeviceLossScale<Target>& scale) {

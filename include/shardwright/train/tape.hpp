@@ -49,7 +49,7 @@ public:
 /// @brief The operations of one microbatch, for its gradients.
 ///
 /// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` gives the gradients. A
-/// tape that starts anew takes its memory again. It belongs to its rank's thread.
+/// tape that starts again reuses its memory. It belongs to its rank's thread.
 template <class Target = DefaultTarget>
 class Tape {
 public:
@@ -70,7 +70,7 @@ public:
       core_->release();
   }
 
-  /// @brief Forgets everything and begins anew. @throws LifecycleError while a Var on it is in use.
+  /// @brief Forgets everything and starts again. @throws LifecycleError while a Var on it is in use.
   void restart(Recording recording = Recording::training, const std::optional<BatchOrigin>& origin = {},
                const TokenRuns& runs = {}) {
     core_->restart(recording, origin, runs);
@@ -115,7 +115,7 @@ public:
   /// @throws LifecycleError for a second one without restart(), and in an evaluation. Nothing is recorded
   /// after it until then.
   void backward() { core_->backward(detail::GradientPass::both); }
-  /// @brief Those of inputs alone; backward_weights() is to follow.
+  /// @brief Only those of inputs; backward_weights() must follow.
   void backward_inputs() { core_->backward(detail::GradientPass::input); }
   /// @brief Those of parameters. @throws LifecycleError where backward_inputs() has not run.
   void backward_weights() { core_->backward(detail::GradientPass::weight); }

@@ -117,10 +117,10 @@ public:
   TapeCore& operator=(const TapeCore&) = delete;
   virtual ~TapeCore() { clear(); }
 
-  /// Forgets everything and begins anew. @throws LifecycleError while values of it are in use.
+  /// Forgets everything and starts again. @throws LifecycleError while values of it are in use.
   void restart(Recording recording, const std::optional<BatchOrigin>& origin, const TokenRuns& runs) {
     if (references_ > 1)
-      throw LifecycleError("Tape: it must not start anew while " + std::to_string(references_ - 1) +
+      throw LifecycleError("Tape: it must not start again while " + std::to_string(references_ - 1) +
                            " values on it are in use (let every Var of the last microbatch go first)");
     clear();
     recording_ = recording;

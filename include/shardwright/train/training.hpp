@@ -245,7 +245,7 @@ private:
   void require_whole() const {
     if (broken_)
       throw LifecycleError(
-          "Training: a step or an evaluation must not follow one that threw, as ranks may be at different places of it (end the program, or make model and Training anew from a checkpoint)");
+          "Training: a step or an evaluation must not follow one that threw, as ranks may be at different places of it (end the program, or build model and Training again from a checkpoint)");
   }
 
   /// Forwards and backwards of the batches, and the reductions.

@@ -127,7 +127,7 @@ template <class L>
   const int index = axis_index(L::axes, axis);
   return index < 0 ? -1 : L::value.dimension_of(index);
 }
-/// Whether a transition from one layout to the other gathers and does nothing else. By the types alone: how
+/// Whether a transition from one layout to the other gathers and does nothing else. Only by the types: how
 /// uneven parts compare differs between ranks.
 template <class From, class To>
 [[nodiscard]] constexpr bool only_gathers() {

@@ -23,7 +23,7 @@ public:
   using Loss = typename Stage::Loss;
   using target = typename Model::target;
 
-  /// @brief Initial values depend on the seed alone, not on the mesh. Not collective.
+  /// @brief Initial values depend only on the seed, not on the mesh. Not collective.
   /// @throws InvalidArgument where the sizes do not fit one another or the mesh.
   template <class Mesh>
   WholeModel(const Mesh& mesh, const Config& config, std::uint64_t seed)

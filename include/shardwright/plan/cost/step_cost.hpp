@@ -71,7 +71,7 @@ struct StepCost {
   double matmul_seconds = 0;      ///< Linear layers, forwards, backwards and recomputation.
   double attention_seconds = 0;   ///< Scores and what they weigh.
   double elementwise_seconds = 0; ///< What is bound by memory bandwidth.
-  double overhead_seconds = 0;    ///< Launches, and what grows with microbatches and layers alone.
+  double overhead_seconds = 0;    ///< Launches, and what grows only with microbatches and layers.
   double optimizer_seconds = 0;
   double imbalance_seconds = 0; ///< The heaviest stage's time above the mean.
   double bubble_seconds = 0;

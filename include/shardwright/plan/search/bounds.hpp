@@ -124,11 +124,11 @@ struct PipelineFilling {
   return least;
 }
 
-/// Rounding alone must not lift a bound over what it bounds.
+/// Rounding must not lift a bound over what it bounds.
 [[nodiscard]] constexpr double below(double seconds) noexcept { return seconds * (1 - 1e-12); }
 
 /// Time of what the layers compute and send in themselves, whatever the other ranks are divided into: dp and
-/// pp share out layers and sequences.
+/// pp divide layers and sequences.
 [[nodiscard]] constexpr double layers_floor(const SearchInput& in, const PlanConfiguration& plan,
                                             const RankComputation& computed, const LayerTraffic& traffic) {
   const SharedCalibration& shared = in.calibration.shared;

@@ -34,7 +34,7 @@ struct SearchOrders {
     plan.experts_outside = experts_outside[index];
   }
 
-  /// Fills an empty list. What lies over one chip has no place, so that orders which differ in it alone are
+  /// Fills an empty list. What lies over one chip has no place, so that orders which differ only in it are
   /// one; of the others those stay that no order before them equals or betters in all of their links.
   constexpr void find(const ClusterSpec& cluster, PlanConfiguration plan, int copies,
                       const SharedCalibration& shared, const SearchSpace& space) {

@@ -48,7 +48,7 @@ namespace detail {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(value + 0.5));
 }
 
-/// The domains of a cluster laid out anew: so many chips, in innermost domains of so many.
+/// The domains of a cluster laid out again: so many chips, in innermost domains of so many.
 [[nodiscard]] constexpr ClusterSpec laid_out(const ClusterSpec& of, std::int64_t domain, std::int64_t chips) {
   ClusterSpec out = of;
   const auto last = static_cast<std::size_t>(of.domain_count - 1);

@@ -96,7 +96,7 @@ private:
     double load = 0; ///< Shares of all its transfers at full speed.
     std::vector<int> transfers{};
     std::uint64_t seen = 0;
-    double room = 0, weight = 0; ///< While speeds are shared out: what is left, and for which shares.
+    double room = 0, weight = 0; ///< While speeds are divided: what is left, and for which shares.
   };
   struct Transfer {
     double left = 0; ///< Seconds at full speed.
@@ -124,7 +124,7 @@ private:
     share_among(touched_, now);
   }
 
-  /// Shares out the speeds of all transfers that full links join to the given links.
+  /// Divides the capacity of full links among all transfers that they join to the given links.
   void share_among(const std::vector<LinkUse>& from, double now) {
     if (from.empty())
       return;
@@ -183,7 +183,7 @@ private:
         one.fair = speed;
         --left;
       }
-      if (left == before) // rounding alone
+      if (left == before) // only by rounding
         for (const int number : joined_)
           if (Transfer& one = transfers_[static_cast<std::size_t>(number)]; one.fair < 0)
             one.fair = speed, --left;

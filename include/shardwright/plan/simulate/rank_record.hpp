@@ -44,7 +44,7 @@ public:
     pass(activity, now, nullptr);
   }
 
-  /// Notes what ran beside it: in its timeline alone.
+  /// Notes what ran beside it, only in its timeline.
   void pass_beside(Activity activity, double begin, double end, const Step* step) {
     if (timeline_ && end > begin)
       result_.timeline.push_back(span_of(activity, begin, end, step, true));

@@ -18,7 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// Chen et al., arXiv 1604.06174 (full), and Korthikanti et al., arXiv 2205.05198, section 5 (selective).
 enum class Recompute : std::uint8_t {
   none,
-  selective, ///< Attention alone: its output and its log-sum-exp are not kept.
+  selective, ///< Attention only: its output and its log-sum-exp are not kept.
   full,      ///< The layer: only its input is kept.
 };
 

@@ -19,7 +19,7 @@ template <class Element>
   return shape.head_dim <= ThreadLanes<MainElement<Element>>::register_width;
 }
 
-/// As AttentionForwardRow, with the values' sum in a register, scaled anew where a larger score comes
+/// As AttentionForwardRow, with the values' sum in a register, rescaled where a larger score comes
 /// (Milakov and Gimelshein 2018, arXiv 1805.02867).
 template <class Element>
 struct AttentionForwardLanes {

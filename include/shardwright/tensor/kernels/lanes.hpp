@@ -320,7 +320,7 @@ struct TailChunk {
 /// Calls body(chunk, first index) over [begin, end): whole registers, then the rest.
 ///
 /// `memory` is all that the body loads from and stores to, by the same index. On a device, whole registers
-/// are for aligned memory alone, which one look at the beginning tells: a branch for each load would have one
+/// are only for aligned memory, which one look at the beginning tells: a branch for each load would have one
 /// under way at a time. A body that stores nothing can have the loads of `together` registers under way.
 template <class Number, std::size_t together = 1, class Body, class... Elements>
 SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body,

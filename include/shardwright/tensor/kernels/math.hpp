@@ -113,7 +113,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of(Lanes<Element> x) {
     x = x > limit ? limit : x;
     x = x < -limit ? -limit : x;
     const SplitExponential<Element> parts(x);
-    // Two factors, because 2^n alone leaves the normal range before the product does.
+    // Two factors, because 2^n by itself leaves the normal range before the product does.
     const auto half = parts.exponent >> 1;
     return parts.mantissa * parts.power_of_two(half) * parts.power_of_two(parts.exponent - half);
   }

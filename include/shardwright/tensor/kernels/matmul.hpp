@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Local matrix product: the host's BLAS or cuBLAS where there is one, else our own kernels.
+/// @brief Local matrix product: the host's BLAS or cuBLAS where there is one, else kernels of this library.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/mesh/dry_run_record.hpp>

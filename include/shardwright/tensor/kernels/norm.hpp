@@ -124,7 +124,7 @@ private:
 };
 
 /// dx = s (g dy - mean(g dy) - n mean(g dy n)) with s = inverse and n = s (x - mean), the first mean of a
-/// centred norm alone; d_gain = sum over rows of dy n, d_bias = sum over rows of dy. One call per row block.
+/// centred norm only; d_gain = sum over rows of dy n, d_bias = sum over rows of dy. One call per row block.
 template <class Element, bool centred, bool input, bool gains, bool biases>
 struct NormBackward {
   static_assert(gains || !biases);

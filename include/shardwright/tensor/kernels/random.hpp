@@ -140,7 +140,7 @@ void run_random(const char* label, const Execution& execution, const typename Vi
 
 } // namespace detail
 
-/// @brief Uniform numbers in (low, high); element values depend on the key and the global index alone.
+/// @brief Uniform numbers in (low, high); element values depend only on the key and the global index.
 /// @param view contiguous local block of one to four dimensions
 /// @throws InvalidArgument where the block does not lie inside the global extents
 template <class Execution, KernelView View>

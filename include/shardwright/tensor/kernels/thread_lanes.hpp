@@ -29,7 +29,7 @@ struct LaneMask {
 };
 
 /// Two numbers as narrow elements in one word, the first in the lower half: rounded as the element rounds,
-/// though a device has one NaN alone.
+/// though a device has only one NaN.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
 #if defined(__CUDA_ARCH__)
