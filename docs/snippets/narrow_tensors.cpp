@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Narrow elements: products in float, and what is kept of them.
+// 16-bit elements: products in float, and what is kept of them.
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -14,7 +14,7 @@
 namespace sw = shardwright;
 using namespace sw::axis;
 
-/// Whether narrow sums lose what float sums keep.
+/// Whether 16-bit sums lose what float sums keep.
 bool products(const sw::DeviceMesh<dp>& mesh) {
   //! [products]
   using Rows = sw::Layout<2, sw::Shard<0, dp>>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Names of what a plan's time and memory consist of.
+/// @brief Names of the parts of a plan's time and memory.
 
 #include "parts.hpp"
 

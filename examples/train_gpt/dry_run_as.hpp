@@ -11,7 +11,7 @@
 
 namespace train_gpt {
 
-/// @brief Two steps, of which the second counts: the first one has no optimizer state yet.
+/// @brief Two steps. Only the second counts, as the first has no optimizer state yet.
 template <class Layouts, class Element, class Target>
 void count_steps(const sw::HostCommunicator& world, const Options& options) {
   RunParts<Layouts, Element, sw::Counting<Target>> run(world, options);

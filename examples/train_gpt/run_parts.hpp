@@ -61,7 +61,7 @@ struct RunParts {
   using Model = sw::PipelineModel<sw::Decoder<Layouts, Element, Target>>;
   using Batch = typename Model::Batch;
   using Ids = typename Batch::Ids;
-  /// Only the narrow range of float16 needs it.
+  /// Only the small range of float16 needs it.
   static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
 
   /// pp is outermost, tp innermost, whose ranks are neighbours.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Files of what the ranks of the pipelines did in one step, and when.
+/// @brief Files of the timelines of all pipelines' ranks in one step.
 
 #include "options.hpp"
 

@@ -44,7 +44,7 @@ void print(std::ostream& out, const std::string& name, double absolute, double r
   out << line;
 }
 
-/// Sums in another order differ by a few roundings of the arithmetic. Narrow activations are rounded wherever
+/// Sums in another order differ by a few roundings of the arithmetic. 16-bit activations are rounded wherever
 /// the partial sums of tensor ranks meet: each by half a unit in the last place, which the mean over a batch
 /// of tokens brings below one.
 double tolerance_of(Precision precision) {

@@ -50,7 +50,7 @@ struct Bfloat16 {
   static constexpr int stored_digits = 7;
   static constexpr int max_exponent = 128;
 
-  /// @brief The words whose lower halves are the nearest narrow numbers, ties to even; a NaN stays one.
+  /// @brief The words whose lower halves are the nearest 16-bit numbers, ties to even; a NaN stays one.
   template <class Words, class Floats>
   SHARDWRIGHT_FUNCTION static constexpr Words narrow(const Floats& value) {
     const Words bits = detail::same_bits<Words>(value);
@@ -58,7 +58,7 @@ struct Bfloat16 {
     const Words quiet = (bits >> 16) | 0x40u;
     return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
   }
-  /// @brief The numbers whose narrow bits the words hold.
+  /// @brief The numbers whose 16 bits the words hold.
   template <class Floats, class Words>
   SHARDWRIGHT_FUNCTION static constexpr Floats widen(const Words& bits) {
     return detail::same_bits<Floats>(bits << 16);
@@ -107,7 +107,7 @@ public:
   using format = Format;
 
   NarrowFloat() = default;
-  /// @brief The nearest narrow number; a double is rounded once.
+  /// @brief The nearest 16-bit number; a double is rounded once.
   template <class Number>
   requires(std::is_convertible_v<Number, float> && !std::is_same_v<Number, NarrowFloat>) SHARDWRIGHT_FUNCTION
       explicit constexpr NarrowFloat(Number value)

@@ -121,7 +121,7 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
 }
 
 /// @brief The same; `scores` then hold the gradient of the summed loss: softmax - one-hot, 0 for masked
-/// tokens. Statistics and loss of narrow scores are floats.
+/// tokens. Statistics and loss of 16-bit scores are floats.
 /// @param scale multiplies the gradient and not the loss
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
@@ -138,8 +138,8 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
   return detail::sum_of_losses(rows, targets, rule);
 }
 
-/// @brief The loss, and its gradient as tensors of `Out`, the element of the scores or a narrow one: with
-/// narrow gradients one pass over memory less than cross_entropy_with_gradient and convert.
+/// @brief The loss, and its gradient as tensors of `Out`, the element of the scores or a 16-bit one: with
+/// 16-bit gradients, one pass over memory less than cross_entropy_with_gradient and convert.
 template <class Out, LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] std::pair<CrossEntropyOn<I, Target>, ShardedTensor<L, Out, Target>>
 cross_entropy_and_gradient(ShardedTensor<L, Element, Target> scores,

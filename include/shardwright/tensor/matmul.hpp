@@ -217,7 +217,7 @@ struct MatmulTransposed {
 ///
 /// No communication. A dimension of the result keeps its operand's shards; where D is sharded (alike in both)
 /// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations. Products
-/// of narrow elements are summed in float and rounded once.
+/// of 16-bit elements are summed in float and rounded once.
 /// @throws InvalidArgument where the extents of D differ or the tensors are on two meshes.
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
@@ -243,7 +243,7 @@ requires(detail::MixedOperands<X, W>) auto matmul(const X& x, const W& w,
 /// @brief `out` = X W + beta `out`, in the layout that matmul gives; beta 0 ignores what `out` held.
 ///
 /// `out` must not share memory with an operand. It has the operands' element or their MainElement: a float
-/// destination takes the sums of a narrow product as they are.
+/// destination takes the sums of a 16-bit product as they are.
 template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor W>
 void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
                  SourceLocation where = SourceLocation::current()) {

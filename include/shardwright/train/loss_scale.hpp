@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Loss scaling for narrow gradients: the factor on the loss, the one factor that takes it back, and a
+/// @brief Loss scaling for 16-bit gradients: the factor on the loss, the one factor that takes it back, and a
 /// rule that finds the largest factor without overflow.
 
 #include <shardwright/core/config.hpp>
@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief By what the gradient of the loss is multiplied before it becomes narrow: a power of two, so that
+/// @brief The factor on the gradient of the loss before it is rounded to 16 bits: a power of two, so that
 /// scaling and unscaling change no digit.
 class LossScale {
 public:

@@ -25,7 +25,7 @@ struct ChipCalibration {
 /// figures that the runs hardly tell; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
   double attention_reached = 0.591; ///< Of the published rates of attention kernels, in a model.
-  double eight_bit = 0.817;         ///< Of the time that the peaks of narrower formats promise to save.
+  double eight_bit = 0.817;         ///< Of the time that the peaks of 8-bit formats promise to save.
   double rows_half = 337;           ///< Tokens of a product that takes twice its asymptotic time.
   double width_half = 174;          ///< The same of its columns and of what it sums over.
   double element_bytes = 136;       ///< Memory traffic per token and hidden element of a layer, both passes.

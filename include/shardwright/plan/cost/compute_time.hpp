@@ -46,7 +46,7 @@ struct RankComputation {
   const double s = static_cast<double>(run.sequence_length);
   const double tokens = plan.microbatch * s / plan.cp;
   const double full_rate = of_chip.matmul * chip.sustained * chip.peak_bf16;
-  // A narrower format saves a part of what the ratio of the peaks promises.
+  // A format of fewer bits saves a part of what the ratio of the peaks promises.
   const double narrow = chip.peak(run.precision) / chip.peak_bf16;
   const double rate = full_rate / (1 - shared.eight_bit * (1 - 1 / narrow));
   const double memory = chip.memory_bandwidth;

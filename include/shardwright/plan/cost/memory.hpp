@@ -46,7 +46,7 @@ struct StateBytes {
 /// scores are never kept, nor the masks of a dropout; a selective recomputation then runs norms, every other
 /// product and latent attention's up-projections again (arXiv 2412.19437, section 3.2.3). Other layers keep
 /// the inputs of their own matrices: queries, keys and values, every branch of the feed-forward, with experts
-/// each copy of a token. The vendors' kernels keep what goes into a product in its own narrow format.
+/// each copy of a token. The vendors' kernels keep what goes into a product in its own low-precision format.
 [[nodiscard]] constexpr double activation_bytes_per_layer(const ModelSpec& model, const RunSpec& run,
                                                           const PlanConfiguration& plan) noexcept {
   const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;

@@ -13,8 +13,8 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-// Functions of every element, and by what a gradient is multiplied: a function of the element, or, where the
-// function says so, of the result, which then need not be computed again nor the element be kept.
+// Functions of every element, and the slopes that their gradients are multiplied with. A slope is a function
+// of the element, or where `slope_of_result` says so of the result, so that the element need not be kept.
 
 /// GELU in its tanh form, 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 struct GeluTanh {

@@ -65,7 +65,7 @@ inline void require_own_keys(const char* operation, const AttentionShape& shape,
           "the block must have one query and one key for each token of a sequence.");
 }
 
-/// Whether the sums of a launch need memory beside the outputs, which are too narrow for them.
+/// Whether the sums of a launch need memory beside the outputs, which have too few bits for them.
 template <class Execution, class Out>
 inline constexpr bool sums_apart = !runs_on_host<Execution> && is_narrow<Out>;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Causal attention of narrow elements on tensor cores: scores live in registers, never in memory.
+/// @brief Causal attention of 16-bit elements on tensor cores: scores live in registers, never in memory.
 ///
 /// FlashAttention-2 (Dao 2023, arXiv 2307.08691): algorithm 1 here, the gradient in
 /// attention_tiles_backward.hpp. A block has a tile of query rows, and each of its warps rows of its own;

@@ -293,7 +293,7 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
 /// also where the gradient is narrower than the logits.
 /// @param row_max, row_sum  [tokens], over all blocks
 /// @param scale             gradient of the objective with respect to one token's loss
-/// @param gradient          as the logits, of their element or a narrow one; may be the logits
+/// @param gradient          as the logits, of their element or a 16-bit one; may be the logits
 template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets,
           KernelMatrix Gradient>
 void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,

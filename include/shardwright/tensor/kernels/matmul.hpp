@@ -47,7 +47,7 @@ void device_product(const Execution& execution, std::size_t m, std::size_t n, st
 /// kernels. The first product of a shape on a stream plans it, the first of all takes 32 MiB for a workspace:
 /// run what is to be captured in a graph once before. Cost: 2 m n k floating-point operations.
 ///
-/// Products of narrow elements are sums of floats, rounded once where C is narrow too. On the host, blocks of
+/// Products of 16-bit elements are sums of floats, rounded once where C is 16-bit too. On the host, blocks of
 /// the factors are widened first; the thread keeps up to 3 MB for them.
 /// @param a  [m, k], or [k, m] when transposed
 /// @param b  [k, n], or [n, k] when transposed

@@ -152,7 +152,7 @@ void fill_uniform(const Execution& execution, const View& view, const BlockPosit
 }
 
 /// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the MainElement and
-/// then to the element: a narrow fill is the fill of floats, rounded.
+/// then to the element: a 16-bit fill is the fill of floats, rounded.
 /// @param view contiguous local block of one to four dimensions
 /// @throws InvalidArgument where the block does not lie inside the global extents
 template <class Execution, KernelView View>

@@ -66,7 +66,7 @@ struct SoftmaxForward {
   }
 
 private:
-  /// Narrow elements would round them twice.
+  /// 16-bit elements would round them twice.
   static constexpr bool keeps_powers = !logarithm && !is_narrow<Element>;
 };
 

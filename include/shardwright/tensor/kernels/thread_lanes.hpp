@@ -28,7 +28,7 @@ struct LaneMask {
   bool v[count];
 };
 
-/// Two numbers as narrow elements in one word, the first in the lower half: rounded as the element rounds,
+/// Two 16-bit elements in one word, the first in the lower half: rounded as the element rounds,
 /// though a device has only one NaN.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
@@ -44,7 +44,7 @@ SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second)
 #endif
 }
 
-/// Half 0 or 1 of a word of two narrow elements.
+/// Half 0 or 1 of a word of two 16-bit elements.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
 #if defined(__CUDA_ARCH__)
@@ -140,7 +140,7 @@ private:
 #endif
   }
 
-  /// Narrow elements in twos, as the instructions that round them have them.
+  /// 16-bit elements in twos, as the instructions that round them have them.
   struct alignas(size * 2 > 16 ? 16 : size * 2) Words {
     std::uint32_t v[(size + 1) / 2];
   };
@@ -154,7 +154,7 @@ private:
 
 /// A thread's 32 bytes of numbers, in two parts. Thread t holds, of each half of the register, the numbers
 /// from t * part on: every load and store of a part by the warp is one piece of memory without gaps, of 16
-/// bytes per thread for whole elements and of 8 for narrow ones, whichever elements meet in one kernel.
+/// bytes per thread for whole elements and of 8 for 16-bit ones, whichever elements meet in one kernel.
 template <class Number>
 struct ThreadLanes {
   static constexpr std::size_t count = 32 / sizeof(Number);

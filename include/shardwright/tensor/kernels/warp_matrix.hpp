@@ -139,7 +139,7 @@ SHARDWRIGHT_FUNCTION inline void add_product(const RegistersFrom<float, c_count>
 #endif
 }
 
-/// Four matrices [8, 8] of narrow elements from shared memory; thread i has the address of row i % 8 of
+/// Four matrices [8, 8] of 16-bit elements from shared memory; thread i has the address of row i % 8 of
 /// matrix i / 8. Register m is of matrix m: row thread / 4, columns 2 (thread % 4) and the next; or with
 /// `transposed` rows 2 (thread % 4) and the next, column thread / 4.
 template <bool transposed, class Address, int count>

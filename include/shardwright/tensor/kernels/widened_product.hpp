@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Host products of numbers (float, double), and of narrow elements, whose blocks are widened in
+/// @brief Host products of numbers (float, double), and of 16-bit elements, whose blocks are widened in
 /// cache.
 
 #include <shardwright/mesh/target.hpp>
@@ -60,8 +60,8 @@ Factor<float> widened(const Execution& execution, const Factor<Element>& factor,
 /// this many times.
 inline constexpr std::size_t widened_block = 512;
 
-/// C = alpha A B + beta C for narrow factors: sums of floats over the whole depth, rounded once where C is
-/// narrow.
+/// C = alpha A B + beta C for 16-bit factors: sums of floats over the whole depth, rounded once where C is
+/// 16-bit.
 template <class Execution, class Element, class Out>
 void widened_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k, float alpha,
                      const Factor<Element>& a, const Factor<Element>& b, float beta, Out* c,
