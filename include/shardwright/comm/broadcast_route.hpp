@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Who passes a broadcast on to whom.
+/// @brief The route of a broadcast: the ranks to which each rank passes it on.
 
 #include <shardwright/core/config.hpp>
 

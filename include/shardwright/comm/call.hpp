@@ -56,8 +56,8 @@ enum class Operation : std::uint8_t {
   return "unknown";
 }
 
-/// @brief When a call moved its data, as its transport saw it; whoever asks keeps it until the call has
-/// ended.
+/// @brief The times at which a call moved its data, as its transport saw them; whoever asks keeps them until
+/// the call has ended.
 ///
 /// The work begins when nothing is waited for any more: all ranks of a collective have come, or both sides of
 /// a message (MPI without checks: when this rank's part begins). A call that fails has no end.
@@ -70,13 +70,14 @@ public:
     ended_at_ = now;
     ended_.store(true, std::memory_order_release);
   }
-  /// @brief Whether the data has moved; until then the times are another thread's to write.
+  /// @brief Returns whether the data has moved; until then the times are another thread's to write.
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   [[nodiscard]] Clock::time_point begun_at() const noexcept { return begun_; }
   [[nodiscard]] Clock::time_point ended_at() const noexcept { return ended_at_; }
 
   CallTimes() = default;
-  /// @brief Whether it is a MarkedTimes (call_marks.hpp), which has events of a device in place of times.
+  /// @brief Returns whether it is a MarkedTimes (call_marks.hpp), which has events of a device in place of
+  /// times.
   [[nodiscard]] bool marked() const noexcept { return marked_; }
 
 protected:

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief How a transport in device memory notes when a call moves its data: by events of a stream, or by
-/// functions of the host.
+/// @brief Marks by which a transport in device memory notes when a call moves its data: events of a stream,
+/// or functions of the host.
 
 #include <shardwright/comm/call.hpp>
 

@@ -85,7 +85,7 @@ struct UnseenTensors {
   [[nodiscard]] static std::string difference(const UnseenTensors&, const UnseenTensors&) { return {}; }
 };
 
-/// @brief What all ranks of a call must mean.
+/// @brief The subject of a call, which all of its ranks must mean.
 struct CallSubject {
   using Made = std::conditional_t<always_checked, MadeTensors, UnseenTensors>;
   SubjectShape shape{}; ///< Of the tensor that is moved, or that it was reduced from.

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the handles for host and for device memory share: a transport chosen at run time behind the
-/// typed operations.
+/// @brief The common part of the handles for host and for device memory: a transport chosen at run time
+/// behind the typed operations.
 
 #include <shardwright/comm/communicator.hpp>
 
@@ -34,7 +34,7 @@ struct GroupClock {
   std::string label;
 };
 
-/// @brief Which group of a split a rank joins, and its order there.
+/// @brief The group of a split that a rank joins, and its order there.
 struct GroupPlace {
   int colour = 0; ///< Negative: none.
   int key = 0;
@@ -42,8 +42,8 @@ struct GroupPlace {
 /// @brief The place of every rank in a split; the same function on all ranks.
 using GroupRule = std::function<GroupPlace(int rank)>;
 
-/// @brief What a handle asks of a transport; one virtual call per communication. `Self` is the interface that
-/// derives from it.
+/// @brief The interface of a transport to its handle, with one virtual call per communication. `Self` is the
+/// interface that derives from it.
 template <class Self>
 class Transport {
 public:
@@ -69,9 +69,10 @@ public:
   virtual void require_alive(const CollectiveCall& call) = 0;
   /// @brief Waits on the host for the stream that the transport is bound to, if it is to one.
   virtual void await_stream(SourceLocation) {}
-  /// @brief What the ranks share where all of the world are threads of this process; else null.
+  /// @brief Returns the state that the ranks share where all of the world are threads of this process; else
+  /// null.
   [[nodiscard]] virtual std::shared_ptr<detail::ThreadWorld> thread_world() const { return nullptr; }
-  /// @brief What counts the calls.
+  /// @brief Returns the clock that counts the calls.
   [[nodiscard]] virtual GroupClock clock() const { return {}; }
 };
 
@@ -85,7 +86,7 @@ public:
   /// @brief Wraps a transport; null gives a handle without a group.
   explicit CommunicatorHandle(std::shared_ptr<Interface> transport) : transport_(std::move(transport)) {}
 
-  /// @brief Whether the handle has a group.
+  /// @brief Returns whether the handle has a group.
   [[nodiscard]] bool valid() const noexcept { return transport_ != nullptr; }
   /// @brief This rank in the group, from 0.
   [[nodiscard]] int rank() const { return transport().rank(); }
@@ -145,13 +146,13 @@ public:
   /// @brief Throws what the call would throw because the group has ended: a rank failed or left, or somebody
   /// aborted. Issues nothing and waits for nothing.
   void require_alive(const CollectiveCall& call) { transport().require_alive(call); }
-  /// @brief What thread ranks share; null where ranks are processes. For transports that ranks of one process
-  /// use beside this one.
+  /// @brief Returns the state that thread ranks share; null where ranks are processes. For transports that
+  /// ranks of one process use beside this one.
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const {
     return transport().thread_world();
   }
 
-  /// @brief What counts the calls; no clock where nobody does.
+  /// @brief Returns the clock that counts the calls, empty where none does.
   [[nodiscard]] GroupClock clock() const { return transport().clock(); }
 
 protected:

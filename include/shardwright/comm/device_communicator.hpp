@@ -15,8 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What DeviceCommunicator asks of a transport. It is bound to one execution instance (a stream), and
-/// no call waits for the device on the host.
+/// @brief The interface of a transport to its DeviceCommunicator. It is bound to one execution instance (a
+/// stream), and no call waits for the device on the host.
 ///
 /// 1. `run` begins after what the stream holds, and what comes on the stream later sees its results. It may
 ///    wait on the host for other ranks to issue their part, within the deadline.

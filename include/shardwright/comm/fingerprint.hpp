@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the ranks of one collective must agree on: as a hash to compare, and as words to show.
+/// @brief The fingerprint of a collective, on which its ranks must agree: a hash to compare, and words to
+/// show.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/validate.hpp>

@@ -99,8 +99,8 @@ public:
   /// @brief One past the newest ticket.
   [[nodiscard]] Ticket newest() const noexcept { return next_.load(std::memory_order_acquire); }
 
-  /// @brief What a rank is doing for its peers to know: the newest operation it is inside of, else the last
-  /// it ended.
+  /// @brief Returns what a rank is doing, for its peers to know: the newest operation it is inside of, else
+  /// the last it ended.
   [[nodiscard]] std::string describe() const {
     const Ticket top = newest();
     const Ticket bottom = top > kept + first ? top - kept : first;

@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What HostCommunicator asks of a transport; one virtual call per communication.
+/// @brief The interface of a transport to its HostCommunicator, with one virtual call per communication.
 class HostTransport : public Transport<HostTransport> {};
 
 /// @brief A handle on a group of ranks over thread ranks, MPI, or a decorator of either; copies name the same

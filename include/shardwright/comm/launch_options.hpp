@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What launch() needs to know to start a program on several ranks.
+/// @brief The options of launch().
 
 #include <shardwright/core/config.hpp>
 
@@ -10,7 +10,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How many ranks, how long they may wait for one another, and whether calls are compared between
+/// @brief The number of ranks, the time they may wait for one another, and whether calls are compared between
 /// ranks.
 struct LaunchOptions {
   /// Ranks of the world; 0 stands for the usable cores of this machine, or for the number that mpirun

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which memory a communicator carries, and which containers lie in host memory for certain.
+/// @brief The memory that a communicator carries, and the containers that certainly lie in host memory.
 
 #include <shardwright/core/config.hpp>
 

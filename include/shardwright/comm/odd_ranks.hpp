@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Which ranks hold another value than most, and how a message names them.
+/// @brief The ranks that hold another value than most, and their names in a message.
 
 #include <shardwright/core/config.hpp>
 

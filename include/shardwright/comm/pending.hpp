@@ -11,11 +11,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a communicator keeps of one started call; implemented by each transport.
+/// @brief The record that a communicator keeps of one started call, implemented by each transport.
 class PendingOperation {
 public:
   virtual ~PendingOperation() = default;
-  /// @brief Whether the call is done, without waiting.
+  /// @brief Returns whether the call is done, without waiting.
   [[nodiscard]] virtual bool ready() = 0;
   /// @brief Waits until the call is done. @throws the call's typed error, at the latest at its deadline.
   virtual void wait() = 0;
@@ -44,7 +44,7 @@ public:
   Pending& operator=(const Pending&) = delete;
   ~Pending() { drop(); }
 
-  /// @brief Whether a wait would return at once.
+  /// @brief Returns whether a wait would return at once.
   [[nodiscard]] bool ready() const { return !operation_ || operation_->ready(); }
 
   /// @brief Waits for the end. @throws LifecycleError on a second wait, else the call's own error.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How a rank waits for others: a short spin, then yields, then brief sleeps, up to a deadline.
+/// @brief The wait of a rank for others: a short spin, then yields, then brief sleeps, up to a deadline.
 
 #include <shardwright/core/config.hpp>
 

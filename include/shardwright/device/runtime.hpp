@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What the transport of thread ranks in device memory asks of a device's runtime.
+/// @brief The requirements of the transport of thread ranks in device memory on a device's runtime.
 
 #include <shardwright/core/config.hpp>
 

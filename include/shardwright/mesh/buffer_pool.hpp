@@ -25,7 +25,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What a pool has done so far; all in bytes or counts of this rank.
+/// @brief Counters of a pool so far, all in bytes or counts of this rank.
 struct PoolStatistics {
   std::size_t allocations = 0;       ///< Blocks taken from the system; constant in a steady state.
   std::size_t reserved_bytes = 0;    ///< Memory held, free blocks included.

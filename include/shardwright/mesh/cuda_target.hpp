@@ -42,7 +42,7 @@ struct CudaTarget {
   using memory_space = Kokkos::CudaSpace;
   static constexpr bool host_accessible = false;
 
-  /// @brief How many GPUs this process sees.
+  /// @brief Returns the number of GPUs that this process sees.
   [[nodiscard]] static int device_count() { return detail::cuda_device_count(); }
 
   /// @brief Gives the calling thread's ranks the GPU `device`, as CUDA numbers them: streams and memory of a
@@ -89,7 +89,7 @@ struct CudaTarget {
         .deallocate(label, data, bytes);
   }
 
-  /// @brief Whether everything that the instance's stream holds is done. @throws the device's error.
+  /// @brief Returns whether everything that the instance's stream holds is done. @throws the device's error.
   [[nodiscard]] static bool idle(const execution_space& execution) {
     const cudaError_t result = cudaStreamQuery(execution.cuda_stream());
     if (result == cudaErrorNotReady) {

@@ -87,7 +87,7 @@ public:
   }
   ~DeviceMesh() { detail::release(*core_); }
 
-  /// @brief Whether the mesh has an axis.
+  /// @brief True where the mesh has the axis.
   template <Axis A>
   static constexpr bool has = axis_index(axis_list::names, A::name) >= 0;
   /// @brief Extent of an axis where it belongs to the type, else 0.

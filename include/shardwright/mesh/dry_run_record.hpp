@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a dry run writes down: calls between ranks, memory by kind, floating-point operations.
+/// @brief The record of a dry run: calls between ranks, memory by kind, floating-point operations.
 
 #include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/core/config.hpp>
@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief What memory is for.
+/// @brief The purposes of memory.
 enum class MemoryKind : std::uint8_t {
   parameters,
   gathered_weights, ///< Copies in the layout that operations read, where weights are stored in another.
@@ -62,7 +62,7 @@ struct MemoryTable {
   friend constexpr bool operator==(const MemoryTable&, const MemoryTable&) = default;
 };
 
-/// @brief Who holds memory, and how much.
+/// @brief A holder of memory, and how much it holds.
 struct MemoryHolder {
   MemoryKind kind = MemoryKind::other;
   std::string name; ///< Such as "layers.3 attention".

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What captures the work of a target's stream, for targets that can.
+/// @brief The type that captures the work of a target's stream, for targets that can.
 
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/target.hpp>

@@ -82,7 +82,7 @@ concept Target = requires {
        { Type::idle(execution) } -> std::same_as<bool>;
      });
 
-/// @brief What carries the blocks of a target between ranks: its memory says which.
+/// @brief The communicator that carries blocks of a target between ranks, by the kind of its memory.
 template <Target Where>
 using CommunicatorOf = std::conditional_t<Where::host_accessible, HostCommunicator, DeviceCommunicator>;
 

@@ -40,7 +40,7 @@ public:
         std::make_shared<State>(std::move(shared), channel, rank, "world", std::uint64_t{1}));
   }
 
-  /// @brief Whether the handle has a group.
+  /// @brief Returns whether the handle has a group.
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   /// @brief This rank in the group, from 0.
   [[nodiscard]] int rank() const { return group().rank(); }
@@ -89,7 +89,7 @@ public:
     group().look(group().site(call, 0));
   }
 
-  /// @brief What launch() needs beside the calls.
+  /// @brief Returns the state that launch() needs beside the calls.
   [[nodiscard]] detail::MpiWorld& shared_world() const { return group().world(); }
 
 private:

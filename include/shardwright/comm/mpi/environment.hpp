@@ -59,7 +59,7 @@ public:
     MPI_Finalize();
   }
 
-  /// @brief Whether MPI is ready for use.
+  /// @brief Returns whether MPI is ready for use.
   [[nodiscard]] static bool active() { return initialised() && !finalised(); }
 
   /// @brief @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.

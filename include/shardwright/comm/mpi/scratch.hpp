@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What the transfers of one MPI group reuse, one after another: memory and the reduction's own.
+/// @brief The scratch that the transfers of one MPI group reuse one after another: memory, and the state of a
+/// reduction.
 
 #include <shardwright/comm/reduce.hpp>
 

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What all MPI groups of one launch share on a rank: progress, the board of last calls, and failures.
+/// @brief The state that all MPI groups of one launch share on a rank: progress, the board of last calls, and
+/// failures.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
@@ -27,7 +28,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How MpiCommunicator waits and checks; equal on all ranks.
+/// @brief The options of an MpiCommunicator, equal on all ranks.
 struct MpiOptions {
   /// The longest time that a call may wait.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);

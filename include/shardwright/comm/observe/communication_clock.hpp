@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief How long a rank's communication took, and how much of it the rank had to wait for. Calls on device
-/// memory: device_clock.hpp.
+/// @brief The time that a rank's communication took, and the part of it that the rank had to wait for. Calls
+/// on device memory: device_clock.hpp.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/observe/decorated_transport.hpp>
@@ -59,7 +59,7 @@ struct CommunicationKind {
 /// @brief Adds up one rank's calls on the communicators that `timed` returns; for one thread at a time.
 class CommunicationClock {
 public:
-  /// @brief What counts calls later than they are made.
+  /// @brief A counter that hears of calls later than they are made.
   class Late {
   public:
     /// @brief Counts what has ended. @throws the device's error.
@@ -90,7 +90,7 @@ public:
       out += kind.totals;
     return out;
   }
-  /// @brief Whether calls that end from now on are counted; for device memory, those that begin.
+  /// @brief Chooses whether calls that end from now on are counted; for device memory, those that begin.
   void count(bool on) noexcept { counts_ = on; }
   [[nodiscard]] bool counts() const noexcept { return counts_; }
   /// @brief Adds a call to a kind.
@@ -105,7 +105,7 @@ public:
     for (CommunicationKind& kind : kinds_)
       kind.totals = {};
   }
-  /// @brief Where a kind is added up; stays in its place.
+  /// @brief Returns the place where a kind is added up, which stays where it is.
   [[nodiscard]] CommunicationKind& kind(std::string_view group, Operation operation) {
     for (CommunicationKind& known : kinds_)
       if (known.operation == operation && known.group == group)

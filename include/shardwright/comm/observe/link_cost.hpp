@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How long a link is occupied by a call: steps and bytes of the ring algorithms.
+/// @brief The time for which a call occupies a link: steps and bytes of the ring algorithms.
 
 #include <shardwright/comm/call.hpp>
 
@@ -20,7 +20,7 @@ struct LinkOptions {
   double bytes_per_second = 0; ///< In each direction; 0: no limit.
 };
 
-/// @brief What a call asks of one rank's link.
+/// @brief The steps and bytes of a call on one rank's link.
 struct LinkCost {
   int steps = 0;    ///< Messages that follow one another.
   double bytes = 0; ///< Over the link in one direction.

@@ -42,7 +42,7 @@ public:
     return out;
   }
 
-  /// @brief Whether the handle has a group.
+  /// @brief Returns whether the handle has a group.
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   /// @brief This rank in the group, from 0.
   [[nodiscard]] int rank() const { return state().member.rank(); }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief How one thread rank moves and combines data while all ranks' buffers are open to it.
+/// @brief The movement and combination of data by one thread rank while all ranks' buffers are open to it.
 
 #include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/reduce.hpp>

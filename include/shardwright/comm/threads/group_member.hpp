@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What members of a group of thread ranks share, whichever memory they communicate in: admission of
-/// calls, messages, and the errors that the end of the group means.
+/// @brief The common part of members of a group of thread ranks, in either memory: admission of calls,
+/// messages, and the errors that end the group.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/fingerprint.hpp>

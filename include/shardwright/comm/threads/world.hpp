@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What all thread ranks of one launch share: options, recorders, the register of groups, the first
-/// failure.
+/// @brief The state that all thread ranks of one launch share: options, recorders, the register of groups,
+/// the first failure.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/flight_recorder.hpp>

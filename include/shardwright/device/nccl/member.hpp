@@ -27,7 +27,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief How NcclCommunicator checks; equal on all ranks.
+/// @brief The options of an NcclCommunicator, equal on all ranks.
 struct NcclOptions {
   /// Whether the ranks compare the fingerprints of their collectives, over the host group, before they are
   /// enqueued. This costs one small all-gather between hosts for each call (a few microseconds for thread

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief What calls of thread ranks in device memory need while they are under way: the devices, and where
-/// collectives and messages meet.
+/// @brief The state of calls of thread ranks in device memory while they are under way: the devices, and the
+/// places at which collectives and messages meet.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/threads/group.hpp>
