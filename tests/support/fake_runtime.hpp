@@ -226,7 +226,7 @@ public:
     ++counts_->tables;
     return {device_, bytes};
   }
-  /// @brief Memory of the device alone.
+  /// @brief Memory of the device, out of the host's reach.
   class Memory {
   public:
     explicit Memory(std::size_t bytes) : data_(std::make_shared<std::vector<std::byte>>(bytes)) {}

@@ -135,8 +135,7 @@ public:
     if (part.size() != static_cast<int>(ranks.size()))
       throw CollectiveMismatch("subgroup: all " + std::to_string(ranks.size()) +
                                    " ranks of the list must name the same list, but " +
-                                   std::to_string(part.size()) +
-                                   " did (compute the list from the mesh alone)",
+                                   std::to_string(part.size()) + " did (compute the list only from the mesh)",
                                context(where));
     return part;
   }

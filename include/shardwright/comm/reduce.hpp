@@ -24,7 +24,7 @@ class NestedReduction {
 public:
   explicit NestedReduction(int ranks) : ranks_(ranks) {}
 
-  /// Prepares for one call; grows the scratch on the first nested order alone.
+  /// Prepares for one call; grows the scratch only on the first nested order.
   void begin(ElementType type, ReduceOp op, const ReductionOrder& order) {
     type_ = type;
     op_ = op;

@@ -30,7 +30,7 @@ struct ProductOf {
   }
 };
 
-/// The larger, or the NaN if either is one: `a != a` holds for a NaN alone, and a comparison with a NaN
+/// The larger, or the NaN if either is one: `a != a` holds only for a NaN, and a comparison with a NaN
 /// chooses b.
 struct MaximumOf {
   template <class V>
@@ -302,7 +302,7 @@ inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
     divide_outputs<std::uint8_t>(task);
 }
 
-/// Runs one reduction; the divisor counts for an average alone.
+/// Runs one reduction; the divisor counts only for an average.
 inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
   if (op != ReduceOp::average)
     task.divisor = 1;

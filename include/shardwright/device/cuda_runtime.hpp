@@ -97,7 +97,7 @@ public:
     std::unique_ptr<std::byte, detail::FreeOnDevice> device_;
   };
 
-  /// @brief Memory of the device alone.
+  /// @brief Memory of the device, out of the host's reach.
   class Memory {
   public:
     explicit Memory(std::size_t bytes) : bytes_(bytes) {

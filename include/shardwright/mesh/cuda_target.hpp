@@ -36,7 +36,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// Ranks use the GPU that Kokkos was initialized with, unless they call use_device(): thread ranks share it,
 /// and processes have one each (KOKKOS_MAP_DEVICE_ID_BY=mpi_rank, or CUDA_VISIBLE_DEVICES). GPUs of one
-/// process must have one compute capability, because Kokkos knows the properties of its own alone.
+/// process must have one compute capability, because Kokkos knows only the properties of its own.
 struct CudaTarget {
   using execution_space = Kokkos::Cuda;
   using memory_space = Kokkos::CudaSpace;
@@ -74,7 +74,7 @@ struct CudaTarget {
     return Kokkos::Experimental::partition_space(Kokkos::Cuda(there.get()), 1)[0];
   }
 
-  /// @brief Memory of the instance's GPU; Kokkos' kokkos_malloc knows its own alone.
+  /// @brief Memory of the instance's GPU; Kokkos' kokkos_malloc knows only its own.
   [[nodiscard]] static void* allocate(const execution_space& execution, const char* label,
                                       std::size_t bytes) {
     return memory_space().allocate(execution, label, bytes);

@@ -88,7 +88,7 @@ using CommunicatorOf = std::conditional_t<Where::host_accessible, HostCommunicat
 
 namespace detail {
 
-/// Waits for the kernels of one instance. Newer backends report fences by name, and make the default one anew
+/// Waits for the kernels of one instance. Newer backends report fences by name, and build the default one
 /// each time; a short name needs no memory.
 template <class ExecutionSpace>
 void wait_for_kernels(const ExecutionSpace& execution) {

@@ -97,7 +97,7 @@ public:
       throw_used_after(site);
     throw PeerFailed(failure.rank,
                      std::string(name_of(site.operation)) + ": every rank of the group must take part, but " +
-                         cause_of(failure) + " (mend that first)",
+                         cause_of(failure) + " (fix that first)",
                      site.context());
   }
 

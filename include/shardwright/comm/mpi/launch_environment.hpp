@@ -33,7 +33,7 @@ struct LaunchVariable {
   if (*text < '0' || *text > '9' || *end != '\0' || value < least || value > std::numeric_limits<int>::max())
     throw ConfigurationMismatch("launch: " + std::string(name) + " must be a whole number of at least " +
                                 std::to_string(least) + ", but it is \"" + text +
-                                "\" (unset it, or start the program by mpirun alone)");
+                                "\" (unset it, or start the program only by mpirun)");
   return LaunchVariable{name, static_cast<int>(value)};
 }
 

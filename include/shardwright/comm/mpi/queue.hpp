@@ -95,7 +95,7 @@ private:
   std::uint64_t collectives_begun_ = 0;
   std::uint64_t messages_begun_ = 0;
   std::vector<std::unique_ptr<MpiOperation>> all_;
-  std::vector<MpiOperation*> collectives_; ///< In order; the first alone moves.
+  std::vector<MpiOperation*> collectives_; ///< In order; only the first moves.
   std::vector<MpiOperation*> messages_;
 };
 

@@ -227,7 +227,7 @@ struct PackedKind {
 /// @brief The communicator with a clock: every call on it, and on the groups that split off, is added to
 /// `clock` under the name of its group.
 ///
-/// A call that a rank waits for late is hidden but for the rest; a wait counts for its own call alone. Cost:
+/// A call that a rank waits for late is hidden but for the rest; a wait counts only for its own call. Cost:
 /// a blocking call reads the clock four times, a started one too and allocates one record. A communicator
 /// without it reads no clock. Calls that fail are not counted, nor are those of a group of one. Those on
 /// device memory are where a target has made its communicator of one with a clock (timed_like).

@@ -111,7 +111,7 @@ public:
     return !closed() || passed(sequence) ? Meeting::complete : Meeting::ended;
   }
 
-  /// Takes a rank's part in the exchange of a complete collective; true for one caller alone.
+  /// Takes a rank's part in the exchange of a complete collective; true for only one caller.
   [[nodiscard]] bool claim(int rank, std::uint64_t sequence) noexcept {
     std::atomic<std::uint64_t>& claimed = flags_[static_cast<std::size_t>(rank)].claimed;
     std::uint64_t last = claimed.load(std::memory_order_seq_cst);

@@ -180,7 +180,7 @@ protected:
       throw LifecycleError(used_after(call), context(call, sequence));
     throw PeerFailed(failure->rank,
                      operation + ": every rank of the group must take part, but " + cause_of(*failure) +
-                         " (mend that first)",
+                         " (fix that first)",
                      context(call, sequence));
   }
 

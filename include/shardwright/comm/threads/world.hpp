@@ -34,7 +34,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   static const std::size_t bytes = [] {
     unsigned long kibibytes = 0;
 #if defined(__linux__)
-    // The C library may count the caches of a whole processor of which a core reaches one part alone.
+    // The C library may count the caches of a whole processor of which a core reaches only one part.
     if (std::FILE* const file = std::fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r")) {
       if (std::fscanf(file, "%luK", &kibibytes) != 1)
         kibibytes = 0;

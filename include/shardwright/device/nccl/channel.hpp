@@ -19,7 +19,7 @@ template <class Api>
 class NcclChannel;
 
 /// The NCCL communicators of one rank. They are aborted together: the kernel of one that is stuck holds up
-/// the streams that the others wait for, so that aborting another one alone would not end.
+/// the streams that the others wait for, so that aborting only another one would not end.
 template <class Api>
 class NcclSiblings {
 public:

@@ -40,7 +40,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 ///    for other ranks. Packing, NCCL's kernels and unpacking lie on one stream: the rank's for `run`, one of
 ///    the communicator for `start`. All ranks issue the same collectives in one order.
 /// 3. Messages have communicators of their own: see NcclLane.
-/// 4. A group that splits off is formed anew over the host group that splits off. ncclCommSplit would need
+/// 4. A group that splits off is built over the host group that splits off. ncclCommSplit would need
 ///    every rank of the parent inside NCCL, with nothing else under way there, and a rank that does not come
 ///    would cost the parent; here it costs a deadline on the host.
 template <class Api, class Runtime>
