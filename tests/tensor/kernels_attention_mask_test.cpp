@@ -5,6 +5,7 @@
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/key_values.hpp>
 
+#include "tensor/attention_problem.hpp"
 #include "tensor/kernels_support.hpp"
 
 #include <cstring>
@@ -59,19 +60,11 @@ Matrix<double> widened(const Matrix<Element>& matrix) {
 }
 
 template <class Element>
-struct Problem {
+struct Problem : AttentionProblem<Element> {
+  using Base = AttentionProblem<Element>;
+  using Base::Base, Base::shape, Base::scale, Base::qkv, Base::out, Base::d_out, Base::d_qkv,
+      Base::log_sum_exp, Base::work;
   using Main = sw::MainElement<Element>;
-  kernels::AttentionShape shape;
-  double scale;
-  Matrix<Element> qkv, out, d_out, d_qkv;
-  Vector<Main> lse, work;
-
-  explicit Problem(const kernels::AttentionShape& s)
-      : shape(s), scale(1 / std::sqrt(static_cast<double>(s.head_dim))),
-        qkv(random_matrix<Element>(s.tokens(), s.qkv_width(), 1)), out("out", s.tokens(), s.output_width()),
-        d_out(random_matrix<Element>(s.tokens(), s.output_width(), 2)),
-        d_qkv("d_qkv", s.tokens(), s.qkv_width()), lse("lse", s.tokens() * s.heads()),
-        work("work", kernels::attention_backward_workspace<Element>(execution(), s)) {}
 
   [[nodiscard]] kernels::AttentionBlock block(const Mask& mask, const Lengths& lengths) const {
     return kernels::AttentionBlock::whole(shape.sequence,
@@ -79,12 +72,12 @@ struct Problem {
   }
   void forward(const kernels::AttentionBlock& block) {
     Kokkos::deep_copy(out, static_cast<Element>(std::numeric_limits<float>::quiet_NaN()));
-    Kokkos::deep_copy(lse, std::numeric_limits<Main>::quiet_NaN());
-    kernels::attention_forward(execution(), qkv, out, lse, shape, block, scale, work);
+    Kokkos::deep_copy(log_sum_exp, std::numeric_limits<Main>::quiet_NaN());
+    kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape, block, scale, work);
   }
   void backward(const kernels::AttentionBlock& block) {
     Kokkos::deep_copy(d_qkv, static_cast<Element>(std::numeric_limits<float>::quiet_NaN()));
-    kernels::attention_backward(execution(), qkv, out, lse, d_out, d_qkv, shape, block, scale, work);
+    kernels::attention_backward(execution(), qkv, out, log_sum_exp, d_out, d_qkv, shape, block, scale, work);
   }
 };
 
@@ -142,11 +135,11 @@ TEMPLATE_TEST_CASE("Attention under a mask matches its definition", "[kernels]",
     problem.forward(problem.block(mask, lengths));
     const auto reference = expected(twice, mask, lengths);
     REQUIRE(largest_difference(problem.out, reference) < tolerance<TestType>);
-    for (std::size_t i = 0; i < problem.lse.size(); ++i) {
+    for (std::size_t i = 0; i < problem.log_sum_exp.size(); ++i) {
       const std::size_t row = i / shape.sequence / shape.heads() * shape.sequence + i % shape.sequence;
       const std::size_t column = i / shape.sequence % shape.heads() * shape.head_dim;
-      const bool unseeing = problem.lse(i) == -std::numeric_limits<TestType>::infinity();
-      REQUIRE((unseeing || std::isfinite(problem.lse(i))));
+      const bool unseeing = problem.log_sum_exp(i) == -std::numeric_limits<TestType>::infinity();
+      REQUIRE((unseeing || std::isfinite(problem.log_sum_exp(i))));
       REQUIRE(unseeing == (problem.out(row, column) == 0));
     }
   });
@@ -295,7 +288,7 @@ void check_parts(const kernels::AttentionShape& shape, std::size_t parts, const 
     Problem<Element>& own = part[p];
     own.forward(block(p, p));
     for (std::size_t step = 1; step < parts; ++step)
-      kernels::attention_forward_block(execution(), own.qkv, keys[other(p, step)], own.out, own.lse,
+      kernels::attention_forward_block(execution(), own.qkv, keys[other(p, step)], own.out, own.log_sum_exp,
                                        own.shape, block(p, other(p, step)), own.scale, own.work);
     own.backward(block(p, p));
   }
@@ -304,7 +297,7 @@ void check_parts(const kernels::AttentionShape& shape, std::size_t parts, const 
       const std::size_t from = other(p, step);
       Problem<Element>& own = part[p];
       Kokkos::deep_copy(d_keys[from], std::numeric_limits<double>::quiet_NaN());
-      kernels::attention_backward_block(execution(), own.qkv, keys[from], own.out, own.lse, own.d_out,
+      kernels::attention_backward_block(execution(), own.qkv, keys[from], own.out, own.log_sum_exp, own.d_out,
                                         own.d_qkv, d_keys[from], own.shape, block(p, from), own.scale,
                                         own.work);
       kernels::add_key_values(execution(), d_keys[from], part[from].d_qkv, part[from].shape);
@@ -377,15 +370,15 @@ TEST_CASE("Kernels of a device take the causal and the full mask", "[kernels]") 
   const auto keys = detail::KeyValueSpan<const double>::fused(in, s);
   const auto full = on_device(block);
   const Matrix<double> out("out", s.tokens(), s.output_width()), d("d", s.tokens(), s.qkv_width());
-  const Vector<double> lse("lse", problem.lse.size());
+  const Vector<double> log_sum_exp("lse", problem.log_sum_exp.size());
   detail::run("rows", execution(), s.tokens() * s.heads(),
-              detail::AttentionForwardRow<double>{in, keys, detail::span_of(out), lse.data(), s, full, false,
-                                                  problem.scale});
+              detail::AttentionForwardRow<double>{in, keys, detail::span_of(out), log_sum_exp.data(), s, full,
+                                                  false, problem.scale});
   const detail::AttentionBackwardQuery<double> query{
       in,
       keys,
       detail::constant(detail::span_of(out)),
-      lse.data(),
+      log_sum_exp.data(),
       detail::constant(detail::span_of(problem.d_out)),
       detail::span_of(d),
       detail::KeyValueSpan<double>::fused(detail::span_of(d), s),
@@ -396,6 +389,6 @@ TEST_CASE("Kernels of a device take the causal and the full mask", "[kernels]") 
   detail::run("q", execution(), s.tokens() * s.heads(), query);
   detail::run("k", execution(), s.tokens() * s.kv_heads, detail::AttentionBackwardKey<double>{query});
   CHECK(largest_difference(out, problem.out) < 1e-12);
-  CHECK(largest_difference(lse, problem.lse) < 1e-12);
+  CHECK(largest_difference(log_sum_exp, problem.log_sum_exp) < 1e-12);
   CHECK(largest_difference(d, problem.d_qkv) < 1e-12);
 }

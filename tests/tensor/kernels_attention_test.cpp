@@ -8,6 +8,7 @@
 #include <shardwright/tensor/kernels/rms_norm.hpp>
 #include <shardwright/tensor/kernels/swiglu.hpp>
 
+#include "tensor/attention_problem.hpp"
 #include "tensor/kernels_support.hpp"
 
 #include <thread>
@@ -17,20 +18,11 @@ using namespace kernels_test;
 
 namespace {
 
-/// Buffers of one attention problem.
 template <class Element>
-struct Problem {
-  kernels::AttentionShape shape;
-  double scale;
-  Matrix<Element> qkv, out, d_out, d_qkv;
-  Vector<Element> log_sum_exp, work;
-
-  explicit Problem(const kernels::AttentionShape& s)
-      : shape(s), scale(1 / std::sqrt(static_cast<double>(s.head_dim))),
-        qkv(random_matrix<Element>(s.tokens(), s.qkv_width(), 1)), out("out", s.tokens(), s.output_width()),
-        d_out(random_matrix<Element>(s.tokens(), s.output_width(), 2)),
-        d_qkv("d_qkv", s.tokens(), s.qkv_width()), log_sum_exp("lse", s.tokens() * s.heads()),
-        work("work", kernels::attention_backward_workspace<Element>(execution(), s)) {}
+struct Problem : AttentionProblem<Element> {
+  using Base = AttentionProblem<Element>;
+  using Base::Base, Base::shape, Base::scale, Base::qkv, Base::out, Base::d_out, Base::d_qkv,
+      Base::log_sum_exp, Base::work;
 
   void forward() { kernels::attention_forward(execution(), qkv, out, log_sum_exp, shape, scale, work); }
   void backward() {
