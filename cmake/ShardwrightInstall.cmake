@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The installed package holds the headers and two bare targets; its configuration finds the rest where it is used.
+# The installed package holds the headers, two bare targets and the source of shardwright::launch; its configuration
+# finds the rest where it is used.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -29,6 +30,7 @@ write_basic_package_version_file(
 install(
   FILES "${PROJECT_BINARY_DIR}/shardwrightConfig.cmake" "${PROJECT_BINARY_DIR}/shardwrightConfigVersion.cmake"
         cmake/ShardwrightDependencies.cmake cmake/ShardwrightKokkos.cmake cmake/ShardwrightBlas.cmake
+        cmake/ShardwrightLaunch.cmake src/launch.cpp
   DESTINATION "${package_directory}")
 install(DIRECTORY cmake/kokkos_probe DESTINATION "${package_directory}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -3,6 +3,55 @@
 
 /// @file
 /// @brief launch(): runs one program on several ranks, threads of this process or the processes that mpirun
-/// started. Compiles the transports, so that a program includes it where it launches and nowhere else.
+/// started.
+///
+/// Compiles the transports, so that a program includes it where it launches and nowhere else. With the CMake
+/// target shardwright::launch, which holds them compiled, it only declares.
 
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/launch_options.hpp>
+#if !defined(SHARDWRIGHT_COMPILED_LAUNCH)
 #include <shardwright/comm/launch.hpp>
+#endif
+
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class World>
+int run_ranks(const LaunchOptions& options, const std::function<int(World)>& program);
+
+#if defined(SHARDWRIGHT_COMPILED_LAUNCH)
+extern template int run_ranks<HostCommunicator>(const LaunchOptions& options,
+                                                const std::function<int(HostCommunicator)>& program);
+#endif
+
+} // namespace detail
+
+/// @brief Runs `program(HostCommunicator world)` on every rank and returns when all have ended.
+///
+/// Without mpirun the ranks are threads of this process; under mpirun (and with MPI built in) each process is
+/// one rank. A program returns nothing, or an exit code: the largest one is returned. The first rank that
+/// throws wakes all others with PeerFailed, and its exception is thrown from here; a rank that returns while
+/// others still need it does the same.
+/// @throws InvalidArgument for options out of range; ConfigurationMismatch under mpirun without MPI built in.
+template <class Program>
+int launch(const LaunchOptions& options, Program&& program) {
+  static_assert(
+      std::is_invocable_v<Program&, HostCommunicator>,
+      "launch: the program must be callable with a HostCommunicator (write [](shardwright::HostCommunicator world) {...})");
+  return detail::run_ranks<HostCommunicator>(options, [&program](HostCommunicator world) -> int {
+    if constexpr (std::is_void_v<std::invoke_result_t<Program&, HostCommunicator>>) {
+      program(std::move(world));
+      return 0;
+    } else {
+      return program(std::move(world));
+    }
+  });
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

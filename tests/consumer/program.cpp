@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's program: the same source for every way to get at the library.
+// A user's program: the same source for every way to get at the library. Which of them holds launch()
+// compiled, LAUNCH_IS_COMPILED says.
+#include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
+#include <array>
 #include <cstdio>
+
+#if defined(SHARDWRIGHT_COMPILED_LAUNCH) != LAUNCH_IS_COMPILED
+#error "shardwright::launch must define SHARDWRIGHT_COMPILED_LAUNCH, and shardwright::shardwright must not"
+#endif
 
 namespace sw = shardwright;
 using namespace sw::axis;
@@ -22,7 +29,13 @@ int main() {
       sum += host(index);
     }
   }
+  std::array<int, 2> ranks{};
+  sw::launch({.ranks = 2}, [&](sw::HostCommunicator world) {
+    std::array<int, 1> one{1};
+    world.all_reduce_in_place(one);
+    ranks[static_cast<std::size_t>(world.rank())] = one[0];
+  });
   Kokkos::finalize();
-  std::printf("sum %d\n", sum);
-  return sum == 4 * (SHARDWRIGHT_VERSION_MAJOR + 1) ? 0 : 1;
+  std::printf("sum %d, ranks %d and %d\n", sum, ranks[0], ranks[1]);
+  return sum == 4 * (SHARDWRIGHT_VERSION_MAJOR + 1) && ranks == std::array{2, 2} ? 0 : 1;
 }

@@ -3,8 +3,9 @@
 
 /// @file
 /// @brief Runs one program on several ranks: threads of this process, or the processes that mpirun started.
+/// Compiles the transports.
 ///
-/// Programs include <shardwright/launch.hpp>.
+/// Programs include <shardwright/launch.hpp>, which declares what the ranks are run by.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -20,7 +21,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -111,39 +111,24 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
   return conclude(results, failure);
 }
 
-} // namespace detail
-
-/// @brief Runs `program(HostCommunicator world)` on every rank and returns when all have ended.
+/// Runs `program` on every rank: what launch() calls, and what shardwright::launch, the compiled part, holds.
 ///
-/// Without mpirun the ranks are threads of this process; under mpirun (and with MPI built in) each process is
-/// one rank. A program returns nothing, or an exit code: the largest one is returned. The first rank that
-/// throws wakes all others with PeerFailed, and its exception is thrown from here; a rank that returns while
-/// others still need it does the same.
-/// @throws InvalidArgument for options out of range; ConfigurationMismatch under mpirun without MPI built in.
-template <class Program>
-int launch(const LaunchOptions& options, Program&& program) {
-  static_assert(
-      std::is_invocable_v<Program&, HostCommunicator>,
-      "launch: the program must be callable with a HostCommunicator (write [](shardwright::HostCommunicator world) {...})");
-  const std::function<int(HostCommunicator)> code = [&program](HostCommunicator world) -> int {
-    if constexpr (std::is_void_v<std::invoke_result_t<Program&, HostCommunicator>>) {
-      program(std::move(world));
-      return 0;
-    } else {
-      return program(std::move(world));
-    }
-  };
-  if (const char* variable = detail::mpi_launcher_variable()) {
+/// A template so that units may see its definition or only its declaration, and it is one entity in both.
+template <class World>
+int run_ranks(const LaunchOptions& options, const std::function<int(World)>& program) {
+  if (const char* variable = mpi_launcher_variable()) {
 #if defined(SHARDWRIGHT_WITH_MPI)
     static_cast<void>(variable);
-    return detail::launch_mpi(options, code);
+    return launch_mpi(options, program);
 #else
     throw ConfigurationMismatch(
         std::string("launch: a program started by mpirun must be built with MPI, but this one is not (") +
         variable + " is set; configure with SHARDWRIGHT_WITH_MPI, or start it without mpirun)");
 #endif
   }
-  return detail::launch_threads(options, code);
+  return launch_threads(options, program);
 }
+
+} // namespace detail
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

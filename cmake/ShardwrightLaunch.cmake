@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# The target shardwright::launch: launch() compiled once, with the compiler, the flags and the components of the project
+# that links to it. Nothing is built where nothing does.
+include_guard(DIRECTORY)
+
+function(shardwright_add_launch source)
+  if(TARGET shardwright_launch)
+    return()
+  endif()
+  add_library(shardwright_launch STATIC EXCLUDE_FROM_ALL "${source}")
+  add_library(shardwright::launch ALIAS shardwright_launch)
+  target_link_libraries(shardwright_launch PUBLIC shardwright::shardwright)
+  target_compile_definitions(shardwright_launch INTERFACE SHARDWRIGHT_COMPILED_LAUNCH)
+  set_target_properties(shardwright_launch PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endfunction()

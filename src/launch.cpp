@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// The target shardwright::launch: the transports, compiled once for all units that launch ranks.
+#include <shardwright/comm/launch.hpp>
+
+template int shardwright::detail::run_ranks<shardwright::HostCommunicator>(
+    const LaunchOptions& options, const std::function<int(HostCommunicator)>& program);

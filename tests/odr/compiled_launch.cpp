@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit that only declares launch() beside one that compiles it: what runs the ranks is one entity in both.
+#if !defined(SHARDWRIGHT_COMPILED_LAUNCH)
+#error "shardwright::launch must define SHARDWRIGHT_COMPILED_LAUNCH"
+#endif
+#include <shardwright/launch.hpp>
+
+#include <cstdio>
+
+using Runner = int (*)(const shardwright::LaunchOptions&,
+                       const std::function<int(shardwright::HostCommunicator)>&);
+Runner header_only_runner();
+int header_only_ranks();
+
+int main() {
+  int ranks = 0;
+  shardwright::launch({.ranks = 3}, [&](shardwright::HostCommunicator world) {
+    if (world.rank() == 0)
+      ranks = world.size();
+  });
+  const bool same = &shardwright::detail::run_ranks<shardwright::HostCommunicator> == header_only_runner();
+  std::printf("%s, %d ranks, %d ranks\n", same ? "one runner" : "two runners of the same name", ranks,
+              header_only_ranks());
+  return same && ranks == 3 && header_only_ranks() == 3 ? 0 : 1;
+}
