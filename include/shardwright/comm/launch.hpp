@@ -10,6 +10,7 @@
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/threads/communicator.hpp>
+#include <shardwright/core/blas_threads.hpp>
 #if defined(SHARDWRIGHT_WITH_MPI)
 #include <shardwright/comm/mpi/launch.hpp>
 #endif
@@ -85,6 +86,10 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
                           ", but it is " + std::to_string(ranks) + " (0 stands for one per usable core)");
   if (options.deadline <= std::chrono::nanoseconds::zero())
     throw InvalidArgument("launch: the deadline must be positive (five minutes is the default)");
+  if (options.blas_threads < 0)
+    throw InvalidArgument("launch: blas_threads must not be negative, but it is " +
+                          std::to_string(options.blas_threads) + " (0 leaves the BLAS alone)");
+  const BlasThreadLimit blas_threads(ranks > 1 ? options.blas_threads : 0);
   std::vector<ThreadCommunicator> handles = ThreadCommunicator::world(ranks, options);
   const auto world = handles.front().shared_world().shared_from_this();
   std::vector<RankResult> results(static_cast<std::size_t>(ranks));

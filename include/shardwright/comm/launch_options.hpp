@@ -21,6 +21,9 @@ struct LaunchOptions {
   /// Whether every collective compares its fingerprint (operation, counts, types, root, order) between the
   /// ranks.
   bool check = true;
+  /// Threads that OpenBLAS, MKL or BLIS uses in each rank while several ranks are threads of one process; 0
+  /// leaves it alone, as does OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or BLIS_NUM_THREADS in the environment.
+  int blas_threads = 1;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -4,6 +4,7 @@
 /// @file
 /// @brief The host BLAS: row-major gemm through CBLAS, and one BLAS thread per rank.
 
+#include <shardwright/core/blas_threads.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <cstddef>
@@ -17,15 +18,6 @@
 #define bfloat16 blas_bfloat16
 #include <cblas.h>
 #undef bfloat16
-
-#if defined(__ELF__)
-// Present in one BLAS or another, and null elsewhere; no header declares them all.
-extern "C" {
-void openblas_set_num_threads(int) __attribute__((weak));
-void MKL_Set_Num_Threads(int) __attribute__((weak));
-void bli_thread_set_num_threads(long) __attribute__((weak));
-}
-#endif
 #endif
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
@@ -33,28 +25,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 /// @brief True where this build multiplies host matrices with a BLAS.
 inline constexpr bool has_blas = SHARDWRIGHT_WITH_BLAS != 0;
 
-/// @brief Makes the BLAS use one thread per calling rank; ranks are the parallelism here.
+/// @brief Makes the BLAS use one thread per calling rank for the rest of the program; ranks are the
+/// parallelism.
 ///
-/// Call it once before the ranks start. OpenBLAS, MKL and BLIS are known; returns false for another BLAS,
-/// whose own environment variable must then be set to 1.
+/// launch() does so by itself while thread ranks run (LaunchOptions::blas_threads); this is for programs that
+/// call the kernels without it, and for one rank. OpenBLAS, MKL and BLIS are known; returns false for another
+/// BLAS, whose own environment variable must then be set to 1.
 inline bool use_single_threaded_blas() {
-#if SHARDWRIGHT_WITH_BLAS && defined(__ELF__)
-  if (&openblas_set_num_threads != nullptr) {
-    openblas_set_num_threads(1);
+  if (const auto* const blas = shardwright::detail::linked_blas(); has_blas && blas != nullptr) {
+    blas->set(1);
     return true;
   }
-  if (&MKL_Set_Num_Threads != nullptr) {
-    MKL_Set_Num_Threads(1);
-    return true;
-  }
-  if (&bli_thread_set_num_threads != nullptr) {
-    bli_thread_set_num_threads(1);
-    return true;
-  }
-  return false;
-#else
   return !has_blas;
-#endif
 }
 
 #if SHARDWRIGHT_WITH_BLAS

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The number of threads that the program's BLAS starts, set while ranks run and restored afterwards.
+
+#include <shardwright/core/config.hpp>
+
+#include <array>
+#include <cstdlib>
+#include <mutex>
+
+#if defined(__ELF__)
+// Present in one BLAS or another, and null elsewhere; no header declares them all.
+extern "C" {
+void openblas_set_num_threads(int) __attribute__((weak));
+int openblas_get_num_threads(void) __attribute__((weak));
+void MKL_Set_Num_Threads(int) __attribute__((weak));
+int MKL_Get_Max_Threads(void) __attribute__((weak));
+void bli_thread_set_num_threads(long) __attribute__((weak));
+long bli_thread_get_num_threads(void) __attribute__((weak));
+}
+#endif
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// One BLAS: how many threads it uses, for the whole process, and the variable by which a user says so.
+struct BlasThreads {
+  int (*count)();
+  void (*set)(int threads);
+  const char* variable;
+};
+
+/// The BLAS that the program is linked with, out of OpenBLAS, MKL and BLIS; null for another one, or none.
+[[nodiscard]] inline const BlasThreads* linked_blas() noexcept {
+#if defined(__ELF__)
+  static constexpr std::array known = {
+      BlasThreads{[] { return openblas_get_num_threads(); },
+                  [](int threads) { openblas_set_num_threads(threads); }, "OPENBLAS_NUM_THREADS"},
+      BlasThreads{[] { return MKL_Get_Max_Threads(); }, [](int threads) { MKL_Set_Num_Threads(threads); },
+                  "MKL_NUM_THREADS"},
+      BlasThreads{[] { return static_cast<int>(bli_thread_get_num_threads()); },
+                  [](int threads) { bli_thread_set_num_threads(threads); }, "BLIS_NUM_THREADS"}};
+  if (&openblas_set_num_threads != nullptr && &openblas_get_num_threads != nullptr)
+    return &known[0];
+  if (&MKL_Set_Num_Threads != nullptr && &MKL_Get_Max_Threads != nullptr)
+    return &known[1];
+  if (&bli_thread_set_num_threads != nullptr && &bli_thread_get_num_threads != nullptr)
+    return &known[2];
+#endif
+  return nullptr;
+}
+
+/// Holds the BLAS to `threads` threads while it lives, unless that is 0 or the user has set the variable of
+/// the BLAS. Of several at once the first one counts; the last one to go restores what was before.
+class BlasThreadLimit {
+public:
+  explicit BlasThreadLimit(int threads) {
+    const BlasThreads* const blas = linked_blas();
+    if (threads == 0 || blas == nullptr || std::getenv(blas->variable) != nullptr)
+      return;
+    active_ = true;
+    const std::lock_guard lock(state().mutex);
+    if (state().holders++ > 0)
+      return;
+    state().before = blas->count();
+    blas->set(threads);
+  }
+  ~BlasThreadLimit() {
+    if (!active_)
+      return;
+    const std::lock_guard lock(state().mutex);
+    if (--state().holders == 0)
+      linked_blas()->set(state().before);
+  }
+  BlasThreadLimit(const BlasThreadLimit&) = delete;
+  BlasThreadLimit& operator=(const BlasThreadLimit&) = delete;
+
+private:
+  struct State {
+    std::mutex mutex;
+    int holders = 0;
+    int before = 1;
+  };
+  static State& state() noexcept {
+    static State only;
+    return only;
+  }
+
+  bool active_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
