@@ -186,7 +186,10 @@ std::string draw(const LineChart& chart) {
     for (const std::vector<LinePoint>& run : line.runs) {
       std::string path;
       for (const LinePoint& point : run)
-        path += (path.empty() ? "M" : "L") + px(x_of(point.x.value)) + " " + px(y_of(point.y.value));
+        path.append(path.empty() ? "M" : "L")
+            .append(px(x_of(point.x.value)))
+            .append(" ")
+            .append(px(y_of(point.y.value)));
       out += "<path class=\"line " + line.kind + "\" d=\"" + path + "\"/>\n";
     }
     for (const std::vector<LinePoint>& run : line.runs)

@@ -44,8 +44,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   constexpr std::array<std::string_view, 4> names{"tp", "cp", "dp", "pp"};
   std::string out;
   for (const PlanAxis axis : axes_of(plan.order))
-    if (plan.extent(axis) > 1)
-      out += (out.empty() ? "" : ",") + std::string(names[static_cast<std::size_t>(axis)]);
+    if (plan.extent(axis) > 1) {
+      if (!out.empty())
+        out += ',';
+      out += names[static_cast<std::size_t>(axis)];
+    }
   return out;
 }
 
@@ -55,18 +58,22 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   std::string out;
   const auto axis = [&out](const char* name, int extent) {
     if (extent > 1)
-      out += name + ("=" + std::to_string(extent)) + " ";
+      out.append(name).append("=").append(std::to_string(extent)).append(" ");
   };
   axis("tp", plan.tp);
   axis("cp", plan.cp);
   axis("pp", plan.pp);
-  if (plan.pp > 1)
-    out += "(" + std::string(schedule_name(plan.schedule)) +
-           (plan.chunks > 1 ? ", " + std::to_string(plan.chunks) + " chunks) " : ") ");
+  if (plan.pp > 1) {
+    out.append("(").append(schedule_name(plan.schedule));
+    if (plan.chunks > 1)
+      out.append(", ").append(std::to_string(plan.chunks)).append(" chunks");
+    out.append(") ");
+  }
   axis("ep", plan.ep);
   axis("dp", plan.dp);
-  out += (plan.zero_stage > 0 ? "ZeRO-" + std::to_string(plan.zero_stage) + " " : std::string()) +
-         "microbatch=" + std::to_string(plan.microbatch);
+  if (plan.zero_stage > 0)
+    out.append("ZeRO-").append(std::to_string(plan.zero_stage)).append(" ");
+  out.append("microbatch=").append(std::to_string(plan.microbatch));
   if (plan.recomputation != Recompute::none)
     out += " recomputation=" + std::string(name_of(plan.recomputation));
   if (plan.order != PlanOrder::usual)
