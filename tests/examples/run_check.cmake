@@ -13,7 +13,7 @@ if(FRESH)
 endif()
 execute_process(
   COMMAND ${COMMAND}
-  TIMEOUT 60
+  TIMEOUT 300
   RESULT_VARIABLE code
   OUTPUT_VARIABLE output
   ERROR_VARIABLE errors)
