@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# shardwright_configure_site(<output>): writes <output>/Doxyfile and the contents of the site, which are those of
+# docs/index.md: its sections and pages in their order, then the declarations by layer.
+function(shardwright_configure_site output)
+  set(DOXYGEN_ROOT "${PROJECT_SOURCE_DIR}")
+  set(DOXYGEN_OUTPUT "${output}")
+  file(STRINGS "${DOXYGEN_ROOT}/docs/index.md" lines)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${DOXYGEN_ROOT}/docs/index.md")
+  set(chapters "")
+  set(end "")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^## (.+)$")
+      string(APPEND chapters "${end}    <tab type=\"usergroup\" url=\"[none]\" title=\"${CMAKE_MATCH_1}\">\n")
+      set(end "    </tab>\n")
+    elseif(line MATCHES "^\\|.*\\| \\[(.+)\\]\\((.+/)?([^/]+)\\.md\\) \\|$")
+      string(APPEND chapters "      <tab type=\"user\" url=\"@ref page_${CMAKE_MATCH_3}\" title=\"${CMAKE_MATCH_1}\"/>\n")
+    endif()
+  endforeach()
+  # Doxygen 1.9.8 gave the name modules to those of C++20.
+  set(topics modules)
+  if(DOXYGEN_VERSION VERSION_GREATER_EQUAL 1.9.8)
+    set(topics topics)
+  endif()
+  file(WRITE "${output}/layout.xml" "<doxygenlayout version=\"1.0\">\n  <navindex>\n"
+       "    <tab type=\"mainpage\" visible=\"yes\" title=\"Shardwright\"/>\n${chapters}${end}"
+       "    <tab type=\"${topics}\" visible=\"yes\" title=\"Declarations by layer\"/>\n"
+       "    <tab type=\"classlist\" visible=\"yes\" title=\"All types\"/>\n"
+       "    <tab type=\"concepts\" visible=\"yes\" title=\"Concepts\"/>\n"
+       "    <tab type=\"filelist\" visible=\"yes\" title=\"Headers\"/>\n"
+       "    <tab type=\"user\" url=\"@ref page_CONTRIBUTING\" title=\"Contributing\"/>\n"
+       "  </navindex>\n</doxygenlayout>\n")
+  configure_file("${DOXYGEN_ROOT}/docs/Doxyfile.in" "${output}/Doxyfile" @ONLY)
+endfunction()
