@@ -6,12 +6,14 @@
 
 #include <shardwright/comm/threads/communicator.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <thread>
 
 namespace sw = shardwright;
@@ -532,4 +534,36 @@ TEST_CASE("one rank's collectives come from one thread at a time", "[comm]") {
   });
   CHECK(refused.load() == 1);
   CHECK_THAT(text<sw::DeadlineExceeded>(errors[0]), ContainsSubstring("it has called no operation yet"));
+}
+
+TEST_CASE("a rank that throws among started calls is the only cause that others hear of", "[comm]") {
+  // More ranks than cores, so that ranks do one another's parts and some are slow to compare their calls.
+  const int ranks = std::max(6, 2 * sw::detail::usable_cores());
+  std::mt19937 random(11);
+  std::atomic<int> mismatches{0};
+  for (int round = 0; round < 1500; ++round) {
+    const int thrower = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    const std::size_t calls = 4 + random() % 6;
+    const std::size_t last = 1 + random() % (calls - 1);
+    const auto run = [&] {
+      launch_ranks({.ranks = ranks, .deadline = ample, .check = true}, [&](sw::HostCommunicator world) {
+        std::vector<std::vector<float>> data(calls, std::vector<float>(16, 1));
+        try {
+          std::vector<sw::Pending> pending;
+          for (std::size_t i = 0; i < calls; ++i) {
+            if (world.rank() == thrower && i == last)
+              throw std::runtime_error("the disk is full");
+            pending.push_back(world.all_reduce_in_place_async(data[i]));
+          }
+          for (sw::Pending& each : pending)
+            each.wait();
+        } catch (const sw::CollectiveMismatch&) {
+          ++mismatches;
+          throw;
+        }
+      });
+    };
+    CHECK_THROWS_WITH(run(), ContainsSubstring("the disk is full"));
+  }
+  CHECK(mismatches.load() == 0);
 }

@@ -31,6 +31,11 @@ public:
   void execute(const CollectiveCall& call, const Patience& patience, const SplitRequest* request = nullptr) {
     const std::uint64_t sequence = ++sequence_;
     const Recording recording(*this, call, sequence, -1);
+    // After the end nobody waits in meet(), so that this rank's next call but one would be shown in the slot
+    // that a slow rank, whose part others did, still compares. While the group lives, that rank has entered
+    // the call between.
+    if (group().ended())
+      raise(call, sequence);
     ThreadSlot* const slots = group().slots(sequence);
     show(slots[rank()], call, sequence);
     slots[rank()].request = request;
