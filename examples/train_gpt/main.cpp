@@ -9,7 +9,7 @@
 #include "verify.hpp"
 
 #include <shardwright/comm/observe/slow_link.hpp>
-#include <shardwright/comm/threads/communicator.hpp>
+#include <shardwright/comm/threads/transport.hpp>
 #include <shardwright/io/configuration_hash.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
@@ -44,7 +44,7 @@ void run(const sw::HostCommunicator& world, const train_gpt::Options& options, c
 int verify(const train_gpt::Options& options, const sw::ByteDataset& dataset,
            const train_gpt::RunResult& result) {
   std::cout << "verify: repeating the run on one rank" << std::endl;
-  const sw::HostCommunicator alone(sw::ThreadCommunicator::world(1, {.ranks = 1}).front());
+  const sw::HostCommunicator alone = sw::thread_world(1).front();
   return train_gpt::report_differences(
       std::cout, options, result, train_gpt::train(alone, train_gpt::on_one_rank(options), dataset, true));
 }

@@ -220,9 +220,7 @@ public:
       communicator_.await_stream(where);
   }
   [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override {
-    if constexpr (requires { communicator_.shared_world().shared_from_this(); })
-      return communicator_.shared_world().shared_from_this();
-    else if constexpr (requires { communicator_.thread_world(); })
+    if constexpr (requires { communicator_.thread_world(); })
       return communicator_.thread_world();
     else
       return nullptr;

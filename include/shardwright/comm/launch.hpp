@@ -9,7 +9,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
-#include <shardwright/comm/threads/communicator.hpp>
+#include <shardwright/comm/threads/transport.hpp>
 #include <shardwright/core/blas_threads.hpp>
 #if defined(SHARDWRIGHT_WITH_MPI)
 #include <shardwright/comm/mpi/launch.hpp>
@@ -43,12 +43,12 @@ struct RankResult {
   std::exception_ptr error;
 };
 
-inline void run_thread_rank(ThreadCommunicator own, const std::function<int(HostCommunicator)>& program,
+inline void run_thread_rank(const HostCommunicator& own, const std::function<int(HostCommunicator)>& program,
                             RankResult& result) {
-  auto& world = own.shared_world();
+  ThreadWorld& world = *own.thread_world();
   const int rank = own.rank();
   try {
-    result.code = program(HostCommunicator(own));
+    result.code = program(own);
     world.rank_left(rank);
   } catch (...) {
     result.error = std::current_exception();
@@ -90,8 +90,8 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
     throw InvalidArgument("launch: blas_threads must not be negative, but it is " +
                           std::to_string(options.blas_threads) + " (0 leaves the BLAS alone)");
   const BlasThreadLimit blas_threads(ranks > 1 ? options.blas_threads : 0);
-  std::vector<ThreadCommunicator> handles = ThreadCommunicator::world(ranks, options);
-  const auto world = handles.front().shared_world().shared_from_this();
+  std::vector<HostCommunicator> handles = thread_world(ranks, options);
+  const std::shared_ptr<ThreadWorld> world = handles.front().thread_world();
   std::vector<RankResult> results(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   std::exception_ptr unable;
