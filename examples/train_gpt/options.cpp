@@ -200,8 +200,7 @@ void add_rank_options(CLI::App& app, Options& options, Words& words) {
       ->check(one_of({"host", "cuda"}))
       ->type_name("NAME");
   in.whole("--gpus", options.gpus, 1,
-           "GPUs that the ranks take in turns. "
-           "Threads on several need peer access between them. 1 is the GPU of Kokkos.");
+           "GPUs that the ranks take in turns. NCCL connects threads on several. 1 is the GPU of Kokkos.");
   in.flag("--cuda-graph", options.cuda_graph,
           "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.");
   in.real("--deadline", options.deadline_seconds, 0, false,

@@ -15,7 +15,6 @@
 #include <latch>
 #include <memory>
 #include <random>
-#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -60,11 +59,6 @@ bool comes_true(Holds holds) {
   return true;
 }
 
-/// The ranks of a world in turns on so many devices.
-FakeRuntime spread(int devices, const sw::HostCommunicator& world, const FakeRuntime& runtime) {
-  return runtime.on(world.rank() % devices);
-}
-
 Numbers of_rank(int rank, std::size_t count) {
   return communicator_suite::elements_of<float>(rank, count, 3);
 }
@@ -79,25 +73,22 @@ Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
 
 static_assert(sw::Communicator<sw::DeviceCommunicator>);
 
-TEST_CASE("thread ranks on one device and on several pass the communicator suite", "[comm]") {
+TEST_CASE("thread ranks on one device pass the communicator suite", "[comm]") {
   struct Group {
-    int ranks, devices;
+    int ranks;
     bool asynchronous; // streams are threads, of which larger groups have more
   };
-  for (const auto [ranks, devices, asynchronous] :
-       {Group{1, 1, true}, {3, 1, true}, {4, 1, false}, {4, 2, true}, {3, 3, false}})
+  for (const auto [ranks, asynchronous] : {Group{1, true}, {3, true}, {4, false}})
     for (const auto& part : communicator_suite::parts<FakePlace>()) {
-      INFO(part.name << " on " << ranks << " ranks, " << devices << " devices, "
-                     << (asynchronous ? "asynchronous" : "at once"));
+      INFO(part.name << " on " << ranks << " ranks, " << (asynchronous ? "asynchronous" : "at once"));
       const FakeRuntime runtime =
           asynchronous ? FakeRuntime(17u * static_cast<unsigned>(ranks)) : FakeRuntime();
-      REQUIRE_NOTHROW(
-          launch_ranks({.ranks = ranks, .deadline = ample},
-                       [&, ranks = ranks, devices = devices](const sw::HostCommunicator& world) {
-                         // Three ranks with a clock.
-                         const auto clock = ranks == 3 ? std::make_shared<sw::CommunicationClock>() : nullptr;
-                         part.run(FakePlace(sw::timed(world, clock), spread(devices, world, runtime)));
-                       }));
+      REQUIRE_NOTHROW(launch_ranks(
+          {.ranks = ranks, .deadline = ample}, [&, ranks = ranks](const sw::HostCommunicator& world) {
+            // Three ranks with a clock.
+            const auto clock = ranks == 3 ? std::make_shared<sw::CommunicationClock>() : nullptr;
+            part.run(FakePlace(sw::timed(world, clock), runtime));
+          }));
     }
 }
 
@@ -116,9 +107,8 @@ TEST_CASE("kernels find their place in rows of any size", "[comm]") {
 
 TEST_CASE("a call is behind what the stream holds and before what comes later, and nobody waits on the host",
           "[comm]") {
-  const int devices = GENERATE(1, 2);
-  CHECK(on_ranks(3, [devices](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, spread(devices, world, FakeRuntime(5)));
+  CHECK(on_ranks(3, [](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime(5));
           auto data = place.put(of_rank(world.rank(), 900));
           const auto gate = gate_on(place);
           data.run([](Numbers& numbers) {
@@ -162,10 +152,9 @@ TEST_CASE("a started call runs beside what the stream does next", "[comm]") {
 }
 
 TEST_CASE("messages follow the streams of both sides", "[comm]") {
-  const int devices = GENERATE(1, 2);
   for (const int late : {0, 1})
-    CHECK(on_ranks(2, [late, devices](sw::HostCommunicator world, Findings& findings) {
-            FakePlace place(world, spread(devices, world, FakeRuntime(8)));
+    CHECK(on_ranks(2, [late](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, FakeRuntime(8));
             const int other = 1 - world.rank();
             auto data = place.put(of_rank(world.rank(), 300)), got = place.put(Numbers(300));
             const auto gate = world.rank() == late ? gate_on(place) : nullptr;
@@ -190,9 +179,8 @@ TEST_CASE("messages follow the streams of both sides", "[comm]") {
 }
 
 TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
-  const int devices = GENERATE(1, 2); // of two, a column's ranks share one
-  CHECK(on_ranks(4, [devices](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, spread(devices, world, FakeRuntime(9)));
+  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+          FakePlace place(world, FakeRuntime(9));
           sw::DeviceCommunicator row = place.comm.split(world.rank() / 2, world.rank(), "row");
           sw::DeviceCommunicator column = place.comm.split(world.rank() % 2, world.rank(), "column");
           for (int round = 0; round < 20; ++round) {
@@ -215,13 +203,12 @@ TEST_CASE("calls of two groups that overlap go on side by side", "[comm]") {
 TEST_CASE("programs of random calls, kernels and waits give the bits of the host", "[comm]") {
   for (const unsigned seed : {1u, 2u, 3u, 4u})
     CHECK(on_ranks(4, [seed](sw::HostCommunicator world, Findings& findings) {
-            const int devices = seed % 2 == 0 ? 2 : 1;
-            FakePlace place(world, spread(devices, world, FakeRuntime(100 * seed)));
+            FakePlace place(world, FakeRuntime(100 * seed));
             std::array<sw::HostCommunicator, 3> host{world, world.split(world.rank() / 2, 0, "row"),
                                                      world.split(world.rank() % 2, 0, "column")};
             std::array<sw::DeviceCommunicator, 3> device{place.comm, place.comm.split(world.rank() / 2, 0),
                                                          place.comm.split(world.rank() % 2, 0)};
-            constexpr std::size_t count = 4 * 137; // several devices share it
+            constexpr std::size_t count = 4 * 137;
             struct Pair {
               Numbers on_host;
               shardwright_test::FakeBuffer<float> on_device;
@@ -309,10 +296,9 @@ TEST_CASE("programs of random calls, kernels and waits give the bits of the host
 }
 
 TEST_CASE("a steady sequence of device calls makes nothing new, long work lists included", "[comm]") {
-  const int devices = GENERATE(1, 2);
   FakeRuntime runtime; // at once, so the work of a round is over when it is left
   CHECK(on_ranks(12, [&](const sw::HostCommunicator& world, Findings& findings) {
-          FakePlace place(world, spread(devices, world, runtime));
+          FakePlace place(world, runtime);
           auto in = place.put(std::vector<int>(96, world.rank())), out = place.put(std::vector<int>(96));
           auto sum = place.put(Numbers(300, 1));
           const int next = (world.rank() + 1) % 12, before = (world.rank() + 11) % 12;
@@ -328,24 +314,23 @@ TEST_CASE("a steady sequence of device calls makes nothing new, long work lists 
           findings.expect(place.get(out) == std::vector<int>(96, before), "messages");
         }) == "");
   // A rank is ahead of another by one blocking call at most: four rounds, and two messages of each rank.
-  CHECK(runtime.counts().events <= 4 * (12 + devices) + 12 * 2 * (1 + devices));
-  CHECK(runtime.counts().tables <= 4 * devices);
+  CHECK(runtime.counts().events <= 4 * (12 + 1) + 12 * 2 * 2);
+  CHECK(runtime.counts().tables <= 4);
   CHECK(runtime.counts().tables > 0);
-  CHECK(runtime.counts().launches == 50 * 2 * devices);
+  CHECK(runtime.counts().launches == 50 * 2);
   CHECK(runtime.counts().copies == 50 * 12);
 }
 
 TEST_CASE("tables for long work lists are there before a call needs them, where one can", "[comm]") {
   struct Group {
-    int ranks, devices;
+    int ranks;
     bool tables;
   };
-  for (const auto [ranks, devices, tables] :
-       {Group{7, 1, false}, {8, 1, true}, {8, 2, false}, {12, 2, true}}) {
+  for (const auto [ranks, tables] : {Group{7, false}, {8, true}, {12, true}}) {
     FakeRuntime runtime; // at once
     std::atomic<long> before{0};
-    CHECK(on_ranks(ranks, [&, devices = devices](sw::HostCommunicator world, Findings& findings) {
-            FakePlace place(world, spread(devices, world, runtime));
+    CHECK(on_ranks(ranks, [&](sw::HostCommunicator world, Findings& findings) {
+            FakePlace place(world, runtime);
             const auto all = static_cast<std::size_t>(world.size());
             auto in = place.put(std::vector<int>(all, world.rank())), out = place.put(std::vector<int>(all));
             for (int step = 0; step < 5; ++step)
@@ -366,28 +351,23 @@ TEST_CASE("tables for long work lists are there before a call needs them, where 
 }
 
 TEST_CASE("no work list is longer than that of an all-to-all", "[comm]") {
-  for (int ranks = 1; ranks <= 12; ++ranks)
-    for (const unsigned devices : {1u, 2u, 5u}) {
-      std::vector<sw::detail::ThreadSlot> slots(static_cast<std::size_t>(ranks));
-      std::vector<unsigned> device_of;
-      sw::CollectiveCall call;
-      call.count = 1;
-      for (auto& slot : slots) {
-        slot.call = &call;
-        device_of.push_back(static_cast<unsigned>(device_of.size()) % devices);
-      }
-      for (const auto operation :
-           {sw::Operation::broadcast, sw::Operation::all_reduce, sw::Operation::all_gather,
-            sw::Operation::reduce_scatter, sw::Operation::all_to_all}) {
-        call.operation = operation;
-        const auto own = static_cast<std::size_t>(std::count(device_of.begin(), device_of.end(), 0u));
-        const std::size_t most = sw::detail::PeerWorkList::most_entries(slots.size(), own);
-        sw::detail::PeerWorkList work;
-        static_cast<void>(work.build(slots.data(), ranks, {device_of.data(), 0, devices}));
-        CHECK(work.entries().size() <= most);
-        CHECK((operation != sw::Operation::all_to_all || work.entries().size() == most));
-      }
+  for (int ranks = 1; ranks <= 12; ++ranks) {
+    std::vector<sw::detail::ThreadSlot> slots(static_cast<std::size_t>(ranks));
+    sw::CollectiveCall call;
+    call.count = 1;
+    for (auto& slot : slots)
+      slot.call = &call;
+    for (const auto operation :
+         {sw::Operation::broadcast, sw::Operation::all_reduce, sw::Operation::all_gather,
+          sw::Operation::reduce_scatter, sw::Operation::all_to_all}) {
+      call.operation = operation;
+      const std::size_t most = sw::detail::PeerWorkList::most_entries(slots.size());
+      sw::detail::PeerWorkList work;
+      static_cast<void>(work.build(slots.data(), ranks));
+      CHECK(work.entries().size() <= most);
+      CHECK((operation != sw::Operation::all_to_all || work.entries().size() == most));
     }
+  }
 }
 
 TEST_CASE("a long work list is not overwritten while the device has yet to read it", "[comm]") {
@@ -670,22 +650,13 @@ TEST_CASE("handles and buffers may go while the device is at work", "[comm]") {
         }) == "");
 }
 
-TEST_CASE("devices get access to one another's memory, and ranks of those that cannot are told so",
-          "[comm]") {
-  FakeRuntime runtime;
-  const auto connect = [&](const sw::HostCommunicator& world) {
-    const FakePlace place(world, spread(2, world, runtime));
-  };
-  launch_ranks({.ranks = 3, .deadline = ample}, connect);
-  CHECK(runtime.links().made() == std::set<std::pair<int, int>>{{0, 1}, {1, 0}});
-
-  runtime = FakeRuntime();
-  runtime.links().remove({1, 0});
-  for (const auto& error : rank_outcomes::of(3, ample, connect))
+TEST_CASE("ranks on several devices are told so when they connect", "[comm]") {
+  for (const auto& error : rank_outcomes::of(3, ample, [](const sw::HostCommunicator& world) {
+         const FakePlace place(world, FakeRuntime().on(world.rank() == 2 ? 1 : 0));
+       }))
     CHECK_THAT(
         text<sw::ConfigurationMismatch>(error),
-        ContainsSubstring(
-            "device 1 (rank 1) has no peer access to device 0 (rank 0) (start a process for each device, which NCCL connects, or"));
+        ContainsSubstring("must share one device through peer kernels, but ranks 0 and 2 are on different"));
 }
 
 TEST_CASE("ranks of several processes are told so when they connect", "[comm]") {
@@ -746,36 +717,33 @@ TEST_CASE("a device that fails is a typed error on every rank", "[comm]") {
   CHECK(launched == 1); // the others name the rank whose launch failed
 }
 
-TEST_CASE("a device that fails is an error when the other devices are done with the buffers", "[comm]") {
-  for (const bool ends : {true, false}) {
-    FakeRuntime runtime(14);
-    std::vector<Numbers> memory(3, Numbers(900)); // past the ranks' end, where the deadline ends the wait
-    const auto errors =
-        rank_outcomes::of(3, ends ? ample : brief, [&, ends = ends](sw::HostCommunicator world) {
-          FakePlace place(world, runtime.on(world.rank() == 2 ? 1 : 0));
-          const std::span<float> data(memory[static_cast<std::size_t>(world.rank())]);
-          place.comm.all_reduce_in_place(data);
-          world.barrier();
-          communicator_suite::require(comes_true([&] { return runtime.counts().unfinished == 0; }),
-                                      "calls end");
-          runtime.fail_launches(1);
-          world.barrier();
-          const auto gate = gate_on(place);
-          place.stream.run([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
-          if (ends)
-            gate->set();
-          std::string said;
-          try {
-            place.comm.all_reduce_in_place(data);
-          } catch (const sw::Error& error) {
-            said = error.what();
-          }
-          const long unfinished = runtime.counts().unfinished;
-          gate->set();
-          communicator_suite::require(unfinished == (ends ? 0 : 1), "the kernel of the first device");
-          throw std::runtime_error(said);
-        });
-    for (const auto& error : errors)
-      CHECK_THAT(text<std::runtime_error>(error), ContainsSubstring("the device fell off the bus"));
-  }
+TEST_CASE("a launch that fails is an error when the device has noted the times of its call", "[comm]") {
+  FakeRuntime runtime(14);
+  const auto errors = rank_outcomes::of(2, ample, [&](sw::HostCommunicator world) {
+    FakePlace place(world, runtime);
+    auto data = place.put(Numbers(8));
+    sw::CallTimes times;
+    sw::CollectiveCall call;
+    call.operation = sw::Operation::all_reduce;
+    call.element = sw::ElementType::float32;
+    call.count = 8;
+    call.in = call.out = data.data();
+    call.times = &times;
+    place.comm.all_reduce_in_place(data);
+    static_cast<void>(place.get(data));
+    world.barrier();
+    runtime.fail_launches();
+    world.barrier();
+    const auto gate = gate_on(place);
+    place.stream.run([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+    gate->set();
+    try {
+      place.comm.run(call);
+    } catch (const sw::Error&) {
+      communicator_suite::require(times.begun_at() != sw::CallTimes::Clock::time_point{}, "noted times");
+      throw;
+    }
+  });
+  for (const auto& error : errors)
+    CHECK_THAT(text<sw::Error>(error), ContainsSubstring("the device fell off the bus"));
 }

@@ -119,30 +119,6 @@ struct FakeCounts {
   std::atomic<unsigned> broken{0}; ///< Devices, a bit for each.
 };
 
-/// @brief Which devices reach one another's memory, over all copies of a runtime.
-class FakeLinks {
-public:
-  using Link = std::pair<int, int>; // from, to
-  [[nodiscard]] bool make(Link link) {
-    const std::lock_guard lock(mutex_);
-    if (missing_.count(link) == 0)
-      made_.insert(link);
-    return made_.count(link) != 0;
-  }
-  void remove(Link link) {
-    const std::lock_guard lock(mutex_);
-    missing_.insert(link);
-  }
-  [[nodiscard]] std::set<Link> made() const {
-    const std::lock_guard lock(mutex_);
-    return made_;
-  }
-
-private:
-  mutable std::mutex mutex_;
-  std::set<Link> missing_, made_;
-};
-
 /// @brief A PeerRuntime over host memory. Copies share their counts. At once, it takes nothing from the heap
 /// but for what it makes: a device's runtime does not, so what a steady step then takes is the library's.
 class FakeRuntime {
@@ -291,7 +267,6 @@ public:
   }
 
   [[nodiscard]] int device() const noexcept { return device_; }
-  [[nodiscard]] bool reach(int other) { return links_->make({device_, other}); }
   /// @brief The same runtime for another device.
   [[nodiscard]] FakeRuntime on(int device) const {
     FakeRuntime out = *this;
@@ -303,7 +278,6 @@ public:
   /// @brief The same of one device.
   void fail_launches(int device) noexcept { counts_->broken |= 1U << static_cast<unsigned>(device); }
   [[nodiscard]] const FakeCounts& counts() const noexcept { return *counts_; }
-  [[nodiscard]] FakeLinks& links() const noexcept { return *links_; }
 
 private:
   static void require(const Stream& stream, int device) {
@@ -316,7 +290,6 @@ private:
   int device_ = 0;
   std::shared_ptr<std::atomic<unsigned>> seeds_;
   std::shared_ptr<FakeCounts> counts_ = std::make_shared<FakeCounts>();
-  std::shared_ptr<FakeLinks> links_ = std::make_shared<FakeLinks>();
   std::shared_ptr<std::atomic<long>> clock_ = std::make_shared<std::atomic<long>>(0);
 };
 

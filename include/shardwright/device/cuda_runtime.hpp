@@ -120,33 +120,6 @@ public:
 
   [[nodiscard]] int device() const noexcept { return device_; }
 
-  [[nodiscard]] bool reach(int other) const {
-    int can = 0;
-    detail::check_cuda(cudaDeviceCanAccessPeer(&can, device_, other), "asking for peer access");
-    if (can == 0)
-      return false;
-    use_device();
-    const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);
-    if (result == cudaErrorPeerAccessAlreadyEnabled)
-      cudaGetLastError(); // not an error, but kept as the last one
-    else
-      detail::check_cuda(result, "giving peer access");
-    int pools = 0;
-    detail::check_cuda(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, other),
-                       "asking for memory pools");
-    if (pools == 0)
-      return true;
-    // What cudaMallocAsync gives has access rights of its own.
-    cudaMemPool_t pool = nullptr;
-    detail::check_cuda(cudaDeviceGetMemPool(&pool, other), "asking for the memory pool");
-    cudaMemAccessDesc access{};
-    access.location.type = cudaMemLocationTypeDevice;
-    access.location.id = device_;
-    access.flags = cudaMemAccessFlagsProtReadWrite;
-    detail::check_cuda(cudaMemPoolSetAccess(pool, &access, 1), "giving access to a memory pool");
-    return true;
-  }
-
   [[nodiscard]] Stream make_stream() {
     use_device();
     int least = 0;

@@ -36,16 +36,13 @@ struct AnyPeerKernel {
 ///    knows when it passed, and `seconds(from, to)` is the time between two that have.
 /// 7. `device` is its number in this process; streams, events and tables that a runtime makes belong to it.
 ///    An event is recorded on streams of its device; any stream may wait for it.
-/// 8. `reach(other)` lets work of this device read and write the memory of device `other`, now and later;
-///    false where the machine cannot.
 /// A device that fails throws TransportError.
 template <class Type>
 concept PeerRuntime = requires(Type runtime, typename Type::Stream stream, typename Type::Event event,
                                typename Type::Table table, std::size_t bytes, void* to, const void* from,
-                               void (*function)(void*), int device) {
+                               void (*function)(void*)) {
   { Type::lanes } -> std::convertible_to<unsigned>;
   { runtime.device() } -> std::same_as<int>;
-  { runtime.reach(device) } -> std::same_as<bool>;
   { runtime.make_stream() } -> std::same_as<typename Type::Stream>;
   { runtime.make_event() } -> std::same_as<typename Type::Event>;
   { runtime.make_timed_event() } -> std::same_as<typename Type::Event>;

@@ -102,15 +102,14 @@ struct CudaTarget {
 
   /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective.
   ///
-  /// Ranks that are threads of one process use peer kernels, on the GPU that they share or by peer access
-  /// between theirs, and so does a rank that is alone; processes use NCCL, with a GPU each.
-  /// @throws ConfigurationMismatch where the GPUs of threads have no peer access, where the ranks are
-  /// processes and there is no NCCL, or two of them have one GPU; the errors of the group and of the device.
+  /// Threads of one process that share a GPU use peer kernels, and so does a rank that is alone; other ranks
+  /// use NCCL, with a GPU each. @throws ConfigurationMismatch where there is no NCCL, or two ranks of those
+  /// that need it have one GPU; the errors of the group and of the device.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group,
                                                   const execution_space& execution) {
     const CudaRuntime runtime(execution.cuda_device());
     CudaRuntime::Stream stream(execution.cuda_stream(), std::make_shared<execution_space>(execution));
-    if (group.size() == 1 || group.thread_world())
+    if (group.size() == 1 || (group.thread_world() && detail::share_device(group, runtime.device())))
       return timed_like(group,
                         DeviceCommunicator(PeerTransport<CudaRuntime>::connect(group, runtime, stream)),
                         runtime, stream);
@@ -118,7 +117,7 @@ struct CudaTarget {
     return timed_like(group, NcclCommunicator::connect(group, runtime, stream), runtime, stream);
 #else
     throw ConfigurationMismatch(
-        "CudaTarget: the ranks of a group must be threads of one process, which peer kernels connect, or be connected by NCCL, but they are processes and this program is built without NCCL (configure with SHARDWRIGHT_WITH_NCCL, or start it without mpirun)",
+        "CudaTarget: the ranks of a group must be threads of one process that share a GPU, or be connected by NCCL, but they are processes or have several GPUs, and this program is built without NCCL (configure with SHARDWRIGHT_WITH_NCCL, or start it without mpirun on one GPU)",
         {group.world_rank(), group.name(), "connect", 0, {}, {}});
 #endif
   }

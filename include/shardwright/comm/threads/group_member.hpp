@@ -5,30 +5,26 @@
 /// @brief The common part of members of a group of thread ranks, in either memory: admission of calls,
 /// messages, and the errors that end the group.
 
-#include <shardwright/comm/call.hpp>
-#include <shardwright/comm/fingerprint.hpp>
-#include <shardwright/comm/flight_recorder.hpp>
-#include <shardwright/comm/threads/group.hpp>
-#include <shardwright/comm/threads/mailbox.hpp>
-#include <shardwright/comm/threads/report.hpp>
-#include <shardwright/comm/threads/world.hpp>
+#include <shardwright/comm/report.hpp>
+#include <shardwright/comm/threads/shared_group.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One rank of a group that belongs to a ThreadWorld.
-template <class Group>
+/// One rank of a SharedGroup.
 class GroupMember {
 public:
-  GroupMember(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  GroupMember(std::shared_ptr<SharedGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
   ~GroupMember() {
@@ -44,7 +40,7 @@ public:
   [[nodiscard]] int size() const noexcept { return group_->size(); }
   [[nodiscard]] int world_rank(int rank) const { return group_->world_rank(rank); }
   [[nodiscard]] const char* name() const noexcept { return group_->name(); }
-  [[nodiscard]] Group& group() const noexcept { return *group_; }
+  [[nodiscard]] SharedGroup& group() const noexcept { return *group_; }
   [[nodiscard]] ThreadWorld& world() const noexcept { return group_->world(); }
 
   /// The checks before a call is issued: the communicator is alive, the arguments make sense.
@@ -77,25 +73,25 @@ public:
     message.rank = rank_;
     message.sequence = messages_.fetch_add(1, std::memory_order_relaxed) + 1;
     message.state.store(ThreadMessage::State::posted, std::memory_order_relaxed);
-    message.ticket = recorder().begin(entry(call, message.sequence, world_rank(call.root)));
+    message.ticket = begin(call, message.sequence, world_rank(call.root));
     group_->mailbox().post(message);
   }
 
   void finish(ThreadMessage& message, const Patience& patience) {
-    auto& mailbox = group_->mailbox();
+    ThreadMailbox& mailbox = group_->mailbox();
     WaitPoint& point = mailbox.point(rank_);
     const bool awake = point.wait([&] { return message.over() || group_->ended_for(message.call.root); },
                                   patience, world().deadline());
     if (!message.over() && mailbox.withdraw(message)) {
       if (!awake)
-        fail(late_message(*this, message));
-      recorder().end(message.ticket);
+        fail(late(message));
+      end(message.ticket);
       raise(message.call, message.sequence);
     }
     // Taken by the other side, which copies without waiting for anything.
     while (!point.wait([&] { return message.over(); }, patience, world().deadline())) {
     }
-    recorder().end(message.ticket);
+    end(message.ticket);
     if (message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::done)
       return;
     disagree(message.mismatch, message.call, message.sequence);
@@ -107,7 +103,7 @@ public:
     if (!message.over() && !group_->mailbox().withdraw(message))
       while (!point.wait([&] { return message.over(); }, patience, world().deadline())) {
       }
-    recorder().end(message.ticket);
+    end(message.ticket);
   }
 
   /// What it means that nobody waits for a started call.
@@ -115,8 +111,7 @@ public:
     Failure out;
     out.kind = Failure::Kind::abandoned;
     out.rank = world_rank(rank_);
-    out.sentence = "Pending: a started call must be waited for, but the handle of " + describe(call, 0) +
-                   " was dropped (keep it, and call wait() once)";
+    out.sentence = dropped_sentence(call, 0);
     out.unwinding = std::uncaught_exceptions() > 0;
     return out;
   }
@@ -137,51 +132,45 @@ public:
     return {world_rank(rank_), name(), std::string(name_of(call.operation)), sequence, {}, call.where};
   }
 
-protected:
-  /// Keeps the flight recorder right however the call ends.
+  /// Notes in the flight recorder that a call begins; `peer` is a world rank in a message.
+  [[nodiscard]] FlightRecorder::Ticket begin(const CollectiveCall& call, std::uint64_t sequence,
+                                             int peer = -1) {
+    const GroupOfWorld* id = group_.get();
+    return recorder().begin({call.operation, name(), id, sequence, peer, call.tag, call.where, true});
+  }
+  void end(FlightRecorder::Ticket ticket) noexcept { recorder().end(ticket); }
+  /// Keeps the flight recorder right however a collective ends.
   class Recording {
   public:
-    Recording(GroupMember& member, const CollectiveCall& call, std::uint64_t sequence, int peer)
-        : recorder_(member.recorder()), ticket_(recorder_.begin(member.entry(call, sequence, peer))) {}
-    ~Recording() { recorder_.end(ticket_); }
+    Recording(GroupMember& member, const CollectiveCall& call, std::uint64_t sequence)
+        : member_(member), ticket_(member.begin(call, sequence)) {}
+    ~Recording() { member_.end(ticket_); }
     Recording(const Recording&) = delete;
     Recording& operator=(const Recording&) = delete;
 
   private:
-    FlightRecorder& recorder_;
+    GroupMember& member_;
     FlightRecorder::Ticket ticket_;
   };
-
-  [[nodiscard]] FlightRecorder& recorder() const { return world().recorder(world_rank(rank_)); }
-  [[nodiscard]] FlightEntry entry(const CollectiveCall& call, std::uint64_t sequence,
-                                  int peer) const noexcept {
-    const GroupOfWorld* id = group_.get();
-    return {call.operation, name(), id, sequence, peer, call.tag, call.where, true};
-  }
 
   /// Throws what the end of the group means to this call.
   [[noreturn]] void raise(const CollectiveCall& call, std::uint64_t sequence) {
     const bool told = told_.exchange(true, std::memory_order_relaxed);
-    const std::string operation(name_of(call.operation));
     if (world().finished())
-      throw LifecycleError(
-          operation +
-              ": a communicator must not be used after launch() has returned (keep it inside the program)",
-          context(call, sequence));
-    const FailurePointer failure = first_cause(*this);
+      throw LifecycleError(used_after_launch(call.operation), context(call, sequence));
+    const FailurePointer failure = first_cause();
     const bool waited =
         failure->kind == Failure::Kind::deadline && !told &&
         (failure->rank == world_rank(rank_) || (sequence != 0 && failure->sequence == sequence));
     const bool absent = std::find(failure->missing.begin(), failure->missing.end(), world_rank(rank_)) !=
                         failure->missing.end();
     if (waited && !absent)
-      throw DeadlineExceeded(failure->missing, operation + ": " + failure->sentence, context(call, sequence));
+      throw DeadlineExceeded(failure->missing,
+                             std::string(name_of(call.operation)) + ": " + failure->sentence,
+                             context(call, sequence));
     if (failure->rank == world_rank(rank_))
       throw LifecycleError(used_after(call), context(call, sequence));
-    throw PeerFailed(failure->rank,
-                     operation + ": every rank of the group must take part, but " + cause_of(*failure) +
-                         " (fix that first)",
-                     context(call, sequence));
+    throw PeerFailed(failure->rank, ended_by(call.operation, *failure), context(call, sequence));
   }
 
   /// Ends the group because its ranks issued different calls, and says so.
@@ -196,31 +185,58 @@ protected:
     throw CollectiveMismatch(std::string(name_of(call.operation)) + ": " + sentence, context(call, sequence));
   }
 
-  /// Shows a call to the other ranks.
-  void show(ThreadSlot& slot, const CollectiveCall& call, std::uint64_t sequence) const noexcept {
-    slot.call = &call;
-    slot.in = byte_range(call.in, in_elements(call, rank_, size()), call.element);
-    slot.out = byte_range(call.out, out_elements(call, size()), call.element);
-    slot.in_blocks = call.in_blocks.empty() ? nullptr : call.in_blocks.data();
-    slot.out_blocks = call.out_blocks.empty() ? nullptr : call.out_blocks.data();
-    if (!world().check())
-      return;
-    const Fingerprint own = fingerprint(call, rank_, size(), sequence);
-    slot.common = own.common;
-    slot.unpaired = own.sent - own.received;
-    slot.dense = std::all_of(call.out_blocks.begin(), call.out_blocks.end(),
-                             [](const auto& block) { return block.contiguous(); });
+  /// The failure of ranks that did not come to a collective.
+  [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence) const {
+    Failure out = late_rank(group_->absent(sequence));
+    out.sequence = sequence;
+    out.sentence =
+        late_collective(name(), call, sequence, world().deadline(), out.missing, found(out.missing));
+    return std::make_shared<const Failure>(std::move(out));
   }
 
 private:
-  [[nodiscard]] std::string used_after(const CollectiveCall& call) const {
-    const FailurePointer failure = group_->failure();
-    return std::string(name_of(call.operation)) +
-           ": a communicator must not be used after it has failed (end the program, or launch a new world)" +
-           (failure ? "; it failed because " + cause_of(*failure) : std::string());
+  [[nodiscard]] FlightRecorder& recorder() const { return world().recorder(world_rank(rank_)); }
+  [[nodiscard]] Failure late(const ThreadMessage& message) const {
+    Failure out = late_rank({world_rank(message.call.root)});
+    out.sentence = late_message(name(), message.call, message.sequence, world().deadline(),
+                                group_->mailbox().offered(message), found(out.missing));
+    return out;
+  }
+  [[nodiscard]] Failure late_rank(std::vector<int> missing) const {
+    Failure out;
+    out.kind = Failure::Kind::deadline;
+    out.rank = world_rank(rank_);
+    out.missing = std::move(missing);
+    return out;
+  }
+  /// What missing ranks do instead, and whether that leads back to this one.
+  [[nodiscard]] std::string found(const std::vector<int>& missing) const {
+    const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
+    return whereabouts(missing, doing) + cycle_text(world().wait_cycle(world_rank(rank_)), doing);
   }
 
-  std::shared_ptr<Group> group_;
+  /// The failure of the group. One that was found while an exception was on its way gives that exception a
+  /// moment to arrive at launch(), since it is the first cause. The rank that throws does not wait for
+  /// itself.
+  [[nodiscard]] FailurePointer first_cause() const {
+    FailurePointer failure = group_->failure();
+    if (!failure->unwinding || failure->rank == world_rank(rank_))
+      return failure;
+    constexpr int looks = 200;
+    for (int look = 0; look < looks; ++look) {
+      if (const FailurePointer cause = world().failure())
+        return cause;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return failure;
+  }
+
+  [[nodiscard]] std::string used_after(const CollectiveCall& call) const {
+    const FailurePointer failure = group_->failure();
+    return used_after_failure(call.operation, failure ? cause_of(*failure) : std::string());
+  }
+
+  std::shared_ptr<SharedGroup> group_;
   int rank_;
   std::atomic<std::uint64_t> messages_{0};
   std::atomic<bool> told_{false};

@@ -5,13 +5,13 @@
 /// @brief Messages between thread ranks: whoever comes second copies straight from buffer to buffer.
 
 #include <shardwright/comm/call.hpp>
-#include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/report.hpp>
 #include <shardwright/comm/threads/wait_point.hpp>
 
 #include <atomic>
 #include <cstdint>
-#include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -36,27 +36,15 @@ struct ThreadMessage {
   }
 };
 
-/// Carries a message on the thread of the side that came second.
-struct CopyCarrier {
-  void operator()(const ThreadMessage& send, const ThreadMessage& receive) const {
-    for (CallTimes* times : {send.call.times, receive.call.times})
-      if (times != nullptr)
-        times->begin();
-    if (send.call.count > 0)
-      std::memcpy(receive.call.out, send.call.in, send.call.count * size_of(send.call.element));
-    for (CallTimes* times : {send.call.times, receive.call.times})
-      if (times != nullptr)
-        times->end();
-  }
-};
-
-/// Posted messages of a group that have not met their other side yet. `Carrier` moves the data of a pair; it
-/// does not throw.
-template <class Carrier>
-class BasicThreadMailbox {
+/// Posted messages of a group that have not met their other side yet.
+class ThreadMailbox {
 public:
-  explicit BasicThreadMailbox(int ranks, Carrier carrier = {})
-      : ranks_(static_cast<std::size_t>(ranks)), carrier_(std::move(carrier)), waiting_(2 * ranks_ * ranks_),
+  /// Moves the data of a pair, a send and its receive, on the thread of the side that came second; does not
+  /// throw.
+  using Carry = std::function<void(ThreadMessage& send, ThreadMessage& receive)>;
+
+  ThreadMailbox(int ranks, Carry carry)
+      : ranks_(static_cast<std::size_t>(ranks)), carry_(std::move(carry)), waiting_(2 * ranks_ * ranks_),
         points_(ranks_) {}
 
   /// Matches a message with the oldest one of the other side under the same tag, and copies; else keeps it.
@@ -143,14 +131,11 @@ private:
     if (send.call.element != receive.call.element || send.call.count != receive.call.count) {
       state = ThreadMessage::State::mismatched;
       const std::string both =
-          std::string("both sides of a message must agree on ") +
-          (send.call.element != receive.call.element ? "the element type" : "the count") + ", but rank " +
-          std::to_string(from) + " issued " + describe(send.call, send.sequence) + " and rank " +
-          std::to_string(to) + " issued " + describe(receive.call, receive.sequence) + " (make them equal)";
+          message_mismatch(from, send.call, send.sequence, to, receive.call, receive.sequence);
       send.mismatch = both;
       receive.mismatch = both;
     } else {
-      carrier_(send, receive);
+      carry_(send, receive);
     }
     receive.state.store(state, std::memory_order_seq_cst);
     send.state.store(state, std::memory_order_seq_cst);
@@ -159,11 +144,10 @@ private:
   }
 
   const std::size_t ranks_;
-  Carrier carrier_;
+  const Carry carry_;
   std::mutex mutex_;
   std::vector<ThreadMessage*> waiting_;
   std::vector<Point> points_;
 };
-using ThreadMailbox = BasicThreadMailbox<CopyCarrier>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

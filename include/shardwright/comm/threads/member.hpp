@@ -8,7 +8,6 @@
 #include <shardwright/comm/threads/exchange.hpp>
 #include <shardwright/comm/threads/group.hpp>
 #include <shardwright/comm/threads/group_member.hpp>
-#include <shardwright/comm/threads/report.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -22,22 +21,22 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One rank of a ThreadGroup. Collectives run one at a time, on the rank's thread or on its worker.
-class ThreadMember : public GroupMember<ThreadGroup> {
+class ThreadMember : public GroupMember {
 public:
   ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
-      : GroupMember(std::move(group), rank), exchange_(size()) {}
+      : GroupMember(group, rank), group_(*group), exchange_(size()) {}
 
   /// Executes a collective on the calling thread.
   void execute(const CollectiveCall& call, const Patience& patience, const SplitRequest* request = nullptr) {
     const std::uint64_t sequence = ++sequence_;
-    const Recording recording(*this, call, sequence, -1);
+    const Recording recording(*this, call, sequence);
     // After the end nobody waits in meet(), so that this rank's next call but one would be shown in the slot
     // that a slow rank, whose part others did, still compares. While the group lives, that rank has entered
     // the call between.
-    if (group().ended())
+    if (group_.ended())
       raise(call, sequence);
-    ThreadSlot* const slots = group().slots(sequence);
-    show(slots[rank()], call, sequence);
+    ThreadSlot* const slots = group_.slots(sequence);
+    slots[rank()].show(call, rank(), size(), sequence, world().check());
     slots[rank()].request = request;
     meet(call, sequence, patience);
     if (world().check())
@@ -61,7 +60,7 @@ public:
   [[nodiscard]] std::shared_ptr<ThreadGroup> split(const CollectiveCall& call, const SplitRequest& request,
                                                    const Patience& patience, int& new_rank) {
     execute(call, patience, &request);
-    const ThreadSlot* const slots = group().slots(sequence_);
+    const ThreadSlot* const slots = group_.slots(sequence_);
     std::vector<int> members;
     for (int r = 0; r < size(); ++r)
       if (slots[r].request->colour == request.colour)
@@ -73,9 +72,9 @@ public:
     if (leader == rank() && request.colour >= 0)
       create_part(members, request);
     part(call, patience);
-    std::shared_ptr<ThreadGroup> out = request.colour >= 0 ? group().part(leader) : nullptr;
+    std::shared_ptr<ThreadGroup> out = request.colour >= 0 ? group_.part(leader) : nullptr;
     part(call, patience);
-    group().part(rank()).reset();
+    group_.part(rank()).reset();
     if (request.colour >= 0 && !out)
       throw TransportError(0, "split: the leader of the new group must have memory for it (free some)",
                            context(call, sequence_));
@@ -105,7 +104,7 @@ private:
   void meet(const CollectiveCall& call, std::uint64_t sequence, const Patience& patience) {
     if (size() == 1)
       return;
-    switch (group().meet(rank(), sequence, patience)) {
+    switch (group_.meet(rank(), sequence, patience)) {
     case ThreadGroup::Meeting::complete:
       return;
     case ThreadGroup::Meeting::ended:
@@ -113,7 +112,7 @@ private:
     case ThreadGroup::Meeting::late:
       break;
     }
-    if (group().give_up(sequence, std::make_shared<const Failure>(late_collective(*this, call, sequence))))
+    if (group_.give_up(sequence, late(call, sequence)))
       raise(call, sequence);
   }
 
@@ -126,16 +125,16 @@ private:
       for (int step = 0; step < size(); ++step) {
         const int part = (rank() + step) % size();
         if (world().balance().together(world_rank(rank()), world_rank(part)) != near ||
-            !group().claim(part, sequence))
+            !group_.claim(part, sequence))
           continue;
         exchange_.run(slots, part);
-        group().let_go(part, released_);
+        group_.let_go(part, released_);
       }
   }
 
   /// The meeting after data has moved.
   void part(const CollectiveCall& call, const Patience& patience) {
-    group().let_go(rank(), ++released_);
+    group_.let_go(rank(), ++released_);
     await_release(call, patience);
   }
 
@@ -145,7 +144,7 @@ private:
     if (size() == 1)
       return;
     const auto limit = std::max<std::chrono::nanoseconds>(2 * world().deadline(), std::chrono::seconds(60));
-    if (group().await_release(released_, patience, limit))
+    if (group_.await_release(released_, patience, limit))
       return;
     std::fprintf(
         stderr,
@@ -161,11 +160,11 @@ private:
     if (consistent(slots, size())) {
       if (!buffers_clash(slots, size()))
         return;
-      const std::string sentence = clash_sentence(*this, slots);
+      const std::string sentence = clash_sentence(group_, slots);
       part(call, patience);
       throw InvalidArgument(std::string(name_of(call.operation)) + ": " + sentence, context(call, sequence));
     }
-    const std::string sentence = mismatch_sentence(*this, slots, sequence);
+    const std::string sentence = mismatch_sentence(group_, slots, sequence);
     part(call, patience);
     disagree(sentence, call, sequence);
   }
@@ -178,13 +177,14 @@ private:
       const std::string name = request.name->empty()
                                    ? std::string(this->name()) + "/" + std::to_string(request.colour)
                                    : *request.name;
-      group().part(rank()) =
-          std::make_shared<ThreadGroup>(group().shared_world(), std::move(world_ranks), name);
+      group_.part(rank()) =
+          std::make_shared<ThreadGroup>(group_.shared_world(), std::move(world_ranks), name);
     } catch (...) {
-      group().part(rank()) = nullptr;
+      group_.part(rank()) = nullptr;
     }
   }
 
+  ThreadGroup& group_;
   std::uint64_t sequence_ = 0;
   std::uint64_t released_ = 0;
   ThreadExchange exchange_;

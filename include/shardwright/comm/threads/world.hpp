@@ -142,14 +142,6 @@ public:
   }
   [[nodiscard]] bool finished() const noexcept { return finished_.load(std::memory_order_seq_cst); }
 
-  /// "rank 1 is waiting in ...; rank 2: its last operation was ..." for a deadline's report.
-  [[nodiscard]] std::string describe(const std::vector<int>& ranks) {
-    std::string out;
-    for (const int rank : ranks)
-      out += (out.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + recorder(rank).describe();
-    return out;
-  }
-
   /// The ranks that wait for one another in a ring, starting from one; empty if there is none.
   [[nodiscard]] std::vector<int> wait_cycle(int rank) {
     const std::lock_guard lock(mutex_);

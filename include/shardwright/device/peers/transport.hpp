@@ -2,21 +2,20 @@
 #pragma once
 
 /// @file
-/// @brief Communication in device memory between ranks that are threads of one process, on one device or on
-/// several that reach one another's memory.
+/// @brief Communication in device memory between ranks that are threads of one process and share its device.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/threads/group_member.hpp>
 #include <shardwright/device/driven_transports.hpp>
 #include <shardwright/device/peers/group.hpp>
-#include <shardwright/device/peers/member.hpp>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,67 +24,124 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The transport of thread ranks on one device, or on several with peer access: kernels on streams of
-/// the group, ordered with the ranks' streams by events.
+namespace detail {
+
+/// Collective: whether the ranks of a group, which are threads, are on one device. @param other the first
+/// rank on another one than the first.
+[[nodiscard]] inline bool share_device(HostCommunicator group, int device, int* other = nullptr) {
+  const std::array<int, 1> own{device};
+  std::vector<int> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(own, all);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != all.front()) {
+      if (other != nullptr)
+        *other = static_cast<int>(rank);
+      return false;
+    }
+  return true;
+}
+
+} // namespace detail
+
+/// @brief The transport of thread ranks on one device: kernels on streams of the group, ordered with the
+/// ranks' streams by events. For one thread of each rank at a time.
 ///
-/// A collective is one meeting of the ranks on the host and one launch on each device, by the rank that comes
-/// last, for all of them; a message is copied by a launch of the side that comes second. Reductions combine
-/// in the order of the host, to the bit, wherever the ranks are. What each collective moves stands in
-/// peer_kernels.hpp. Waiting, deadlines and failures are those of thread ranks. A rank that is alone copies
-/// on its own stream, and its started calls are ready at once. A steady sequence of calls allocates nothing.
-/// CallTimes are noted by the rank's device as it comes to its part, after `run` and `wait` have returned.
+/// A collective is one meeting of the ranks on the host and one launch, by the rank that comes last, for all
+/// of them; a message is copied by a launch of the side that comes second. Reductions combine in the order of
+/// the host, to the bit. Waiting, deadlines and failures are those of thread ranks. A rank that is alone
+/// copies on its own stream, and its started calls are ready at once. A steady sequence of calls allocates
+/// nothing. CallTimes are noted by the device as it comes to the rank's part, after `run` and `wait` have
+/// returned.
 template <PeerRuntime Runtime>
 class PeerTransport final : public DeviceTransport,
                             public std::enable_shared_from_this<PeerTransport<Runtime>> {
   using Stream = typename Runtime::Stream;
+  using Group = detail::PeerGroup<Runtime>;
+  using Round = typename Group::Round;
+  using Message = typename Group::Message;
+  /// Without a round where the rank is alone.
+  struct Collective {
+    Round* round = nullptr;
+    FlightRecorder::Ticket ticket = 0;
+  };
+  using StartedCollective = detail::StartedCall<PeerTransport, Collective>;
+  using StartedMessage = detail::StartedCall<PeerTransport, Message>;
 
 public:
-  /// @brief Collective over `group`, whose ranks are threads of this process; each gives the runtime of its
-  /// device, and its stream there. Devices get access to one another's memory, for the rest of the program.
-  /// @throws ConfigurationMismatch where the ranks are processes, or a device cannot reach another's memory.
+  /// @brief Collective over `group`, whose ranks are threads of this process; each gives the runtime of the
+  /// device, and its stream there. @throws ConfigurationMismatch where the ranks are processes, or on several
+  /// devices.
   [[nodiscard]] static std::shared_ptr<PeerTransport> connect(HostCommunicator group, Runtime runtime,
                                                               Stream stream) {
     std::shared_ptr<detail::ThreadWorld> world = group.thread_world();
     if (group.size() == 1) {
       if (!world) // a process: nobody else is in its world
         world = std::make_shared<detail::ThreadWorld>(1, LaunchOptions{.deadline = group.deadline()});
-      auto own = make_group(group, std::move(world), std::vector<Runtime>{std::move(runtime)});
+      auto own = make_group(group, std::move(world), std::move(runtime));
       return std::make_shared<PeerTransport>(std::move(group), std::move(own), std::move(stream));
     }
+    const ErrorContext context{group.world_rank(), group.name(), "connect", 0, {}, {}};
     if (!world)
       throw ConfigurationMismatch(
           "connect: ranks that share a device through peer kernels must be threads of one process, but those of this group are processes (use NCCL, or start the ranks as threads)",
-          {group.world_rank(), group.name(), "connect", 0, {}, {}});
-    const std::vector<Runtime> runtimes = gather(group, runtime);
-    reach_devices(group, runtime, runtimes);
-    std::shared_ptr<detail::PeerGroup<Runtime>> shared;
+          context);
+    int other = 0;
+    if (!detail::share_device(group, runtime.device(), &other))
+      throw ConfigurationMismatch(
+          "connect: thread ranks must share one device through peer kernels, but ranks " +
+              std::to_string(group.world_rank(0)) + " and " + std::to_string(group.world_rank(other)) +
+              " are on different ones (use NCCL, or give all threads one device)",
+          context);
+    std::shared_ptr<Group> shared;
     if (group.rank() == 0)
-      shared = make_group(group, std::move(world), runtimes);
+      shared = make_group(group, std::move(world), std::move(runtime));
     std::array<std::uint64_t, 1> address{reinterpret_cast<std::uintptr_t>(&shared)};
     group.broadcast(address, 0);
-    auto own = *reinterpret_cast<const std::shared_ptr<detail::PeerGroup<Runtime>>*>(
-        static_cast<std::uintptr_t>(address[0]));
+    auto own = *reinterpret_cast<const std::shared_ptr<Group>*>(static_cast<std::uintptr_t>(address[0]));
     auto out = std::make_shared<PeerTransport>(group, std::move(own), std::move(stream));
     group.barrier(); // the first rank's pointer has been read by all
     return out;
   }
 
-  PeerTransport(HostCommunicator group, std::shared_ptr<detail::PeerGroup<Runtime>> shared, Stream stream)
-      : group_(std::move(group)), stream_(stream),
-        member_(std::move(shared), group_.rank(), std::move(stream)) {}
+  PeerTransport(HostCommunicator host, std::shared_ptr<Group> group, Stream stream)
+      : host_(std::move(host)), group_(*group), member_(std::move(group), host_.rank()),
+        stream_(std::move(stream)), patience_(member_.world().patience()), slot_(1) {}
 
   [[nodiscard]] int rank() const noexcept override { return member_.rank(); }
   [[nodiscard]] int size() const noexcept override { return member_.size(); }
   [[nodiscard]] int world_rank(int rank) const override { return member_.world_rank(rank); }
   [[nodiscard]] std::string name() const override { return member_.name(); }
-  [[nodiscard]] std::chrono::nanoseconds deadline() const override { return group_.deadline(); }
-  void run(const CollectiveCall& call) override { member_.run(call); }
-  [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), member_.start(call)));
+  [[nodiscard]] std::chrono::nanoseconds deadline() const override { return host_.deadline(); }
+
+  void run(const CollectiveCall& call) override {
+    member_.admit(call);
+    if (detail::sends_or_receives(call.operation))
+      return wait(post(call));
+    if (size() == 1)
+      return run_alone(call);
+    const detail::GroupMember::Recording recording(member_, call, sequence_ + 1);
+    finish(enter(call, false), call);
   }
+
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    member_.admit(call);
+    if (detail::sends_or_receives(call.operation))
+      return pending(&post(call));
+    StartedCollective& started = collectives_.take(*this);
+    Returned<StartedCollective> back(collectives_, started); // unless the call was started
+    started.round = nullptr;
+    if (size() == 1) {
+      run_alone(call);
+    } else {
+      started.ticket = member_.begin(call, sequence_ + 1);
+      started.round = &enter(call, true);
+    }
+    return pending(back.keep());
+  }
+
   [[nodiscard]] std::shared_ptr<DeviceTransport> split(int colour, int key, std::string name,
                                                        SourceLocation where) override {
-    HostCommunicator part = group_.split(colour, key, std::move(name), where);
+    HostCommunicator part = host_.split(colour, key, std::move(name), where);
     return part.valid() ? connect(std::move(part), runtime(), stream_) : nullptr;
   }
   void abort(const std::string& reason) override { member_.abort(reason); }
@@ -98,62 +154,164 @@ public:
   }
   void require_alive(const CollectiveCall& call) override { member_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const override {
-    return group_.thread_world();
+    return host_.thread_world();
   }
 
 private:
-  [[nodiscard]] Runtime& runtime() const noexcept { return member_.group().runtime(member_.rank()); }
+  template <class Owner, class State>
+  friend struct detail::StartedCall;
+  template <class Record>
+  using Returned = typename detail::RecordPool<Record>::Return;
 
-  /// The runtimes of all ranks.
-  [[nodiscard]] static std::vector<Runtime> gather(HostCommunicator& group, const Runtime& own) {
-    const std::array<std::uint64_t, 1> address{reinterpret_cast<std::uintptr_t>(&own)};
-    std::vector<std::uint64_t> addresses(static_cast<std::size_t>(group.size()));
-    group.all_gather(address, addresses);
-    std::vector<Runtime> out;
-    for (const std::uint64_t rank : addresses)
-      out.push_back(*reinterpret_cast<const Runtime*>(static_cast<std::uintptr_t>(rank)));
-    group.barrier(); // all have read
-    return out;
-  }
-
-  /// Gives the rank's device access to the memory of the others; all ranks learn of one that cannot.
-  static void reach_devices(HostCommunicator& group, Runtime& own, const std::vector<Runtime>& all) {
-    const auto differs = [&](const Runtime& one) { return one.device() != all.front().device(); };
-    if (std::none_of(all.begin(), all.end(), differs))
-      return;
-    std::array<int, 1> unreached{-1};
-    for (int rank = 0; rank < group.size() && unreached[0] < 0; ++rank)
-      if (const int device = all[static_cast<std::size_t>(rank)].device();
-          device != own.device() && !own.reach(device))
-        unreached[0] = rank;
-    std::vector<int> of_ranks(all.size());
-    group.all_gather(unreached, of_ranks);
-    const auto place = [&](int rank) {
-      return "device " + std::to_string(all[static_cast<std::size_t>(rank)].device()) + " (rank " +
-             std::to_string(group.world_rank(rank)) + ")";
-    };
-    for (int rank = 0; rank < group.size(); ++rank)
-      if (const int other = of_ranks[static_cast<std::size_t>(rank)]; other >= 0)
-        throw ConfigurationMismatch(
-            "connect: devices of thread ranks must reach one another's memory, but " + place(rank) +
-                " has no peer access to " + place(other) +
-                " (start a process for each device, which NCCL connects, or give all threads one device)",
-            {group.world_rank(), group.name(), "connect", 0, {}, {}});
-  }
-
-  [[nodiscard]] static std::shared_ptr<detail::PeerGroup<Runtime>>
-  make_group(const HostCommunicator& group, std::shared_ptr<detail::ThreadWorld> world,
-             const std::vector<Runtime>& runtimes) {
+  [[nodiscard]] static std::shared_ptr<Group>
+  make_group(const HostCommunicator& group, std::shared_ptr<detail::ThreadWorld> world, Runtime runtime) {
     std::vector<int> members;
     for (int rank = 0; rank < group.size(); ++rank)
       members.push_back(group.world_rank(rank));
-    return std::make_shared<detail::PeerGroup<Runtime>>(std::move(world), std::move(members), group.name(),
-                                                        runtimes);
+    return std::make_shared<Group>(std::move(world), std::move(members), group.name(), std::move(runtime));
   }
 
-  HostCommunicator group_;
+  [[nodiscard]] Runtime& runtime() const noexcept { return group_.runtime(); }
+  [[nodiscard]] Pending pending(PendingOperation* operation) {
+    return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), operation));
+  }
+
+  /// Publishes this rank's part of its next collective.
+  [[nodiscard]] Round& enter(const CollectiveCall& call, bool keep) {
+    Round* const round = group_.join(sequence_ + 1, collectives_.size() + 1);
+    if (round == nullptr)
+      member_.raise(call, 0);
+    auto& part = round->parts[static_cast<std::size_t>(rank())];
+    if (keep)
+      part.keep(call);
+    runtime().record(part.ready, stream_);
+    ++sequence_;
+    round->slots[static_cast<std::size_t>(rank())].show(keep ? part.call : call, rank(), size(), sequence_,
+                                                        member_.world().check());
+    if (!group_.arrive(*round, rank()))
+      member_.raise(call, sequence_);
+    return *round;
+  }
+
+  /// Waits on the host until the round is launched, and puts the rank's stream behind it.
+  void finish(Round& round, const CollectiveCall& call) {
+    const std::uint64_t sequence = round.sequence;
+    if (!round.over()) {
+      const bool awake = group_.await(round, patience_);
+      if (!awake && group_.give_up(sequence, member_.late(call, sequence)))
+        member_.raise(call, sequence);
+      if (!round.over())
+        member_.raise(call, sequence);
+    }
+    switch (round.state.load(std::memory_order_seq_cst)) {
+    case Round::State::mismatched:
+      member_.disagree(round.sentence, call, sequence);
+    case Round::State::clashing: {
+      const std::string sentence = round.sentence;
+      group_.leave_round(round);
+      throw InvalidArgument(std::string(name_of(call.operation)) + ": " + sentence,
+                            member_.context(call, sequence));
+    }
+    default:
+      runtime().wait(stream_, round.done);
+      group_.leave_round(round);
+    }
+  }
+
+  [[nodiscard]] StartedMessage& post(const CollectiveCall& call) {
+    StartedMessage& started = messages_.take(*this, runtime());
+    Returned<StartedMessage> back(messages_, started);
+    started.broken.clear();
+    runtime().record(started.posted, stream_);
+    member_.post(started, call);
+    return *back.keep();
+  }
+
+  // What the handles of started calls ask.
+  [[nodiscard]] bool ready(Collective& started) {
+    if (started.round == nullptr)
+      return true;
+    switch (started.round->state.load(std::memory_order_seq_cst)) {
+    case Round::State::open:
+      return group_.ended();
+    case Round::State::launched:
+      return runtime().done(started.round->done);
+    default:
+      return true;
+    }
+  }
+  void wait(StartedCollective& started) {
+    const Returned<StartedCollective> back(collectives_, started);
+    if (started.round == nullptr)
+      return;
+    const Ended ended{member_, started.ticket};
+    // The round may be another collective's as soon as it is left.
+    const CollectiveCall call = started.round->parts[static_cast<std::size_t>(rank())].call;
+    finish(*started.round, call);
+  }
+  /// The buffers may be used again in the stream's order as soon as this returns.
+  void abandon(StartedCollective& started) noexcept {
+    const Returned<StartedCollective> back(collectives_, started);
+    if (started.round == nullptr)
+      return;
+    const Ended ended{member_, started.ticket};
+    member_.fail(member_.dropped(started.round->parts[static_cast<std::size_t>(rank())].call));
+    if (started.round->state.load(std::memory_order_seq_cst) == Round::State::launched)
+      put_behind(started.round->done);
+  }
+  [[nodiscard]] bool ready(Message& message) {
+    return message.over() ? runtime().done(message.carried) : group_.ended_for(message.call.root);
+  }
+  void wait(StartedMessage& started) {
+    const Returned<StartedMessage> back(messages_, started);
+    member_.finish(started, patience_);
+    if (!started.broken.empty())
+      throw TransportError(0, std::string(name_of(started.call.operation)) + ": " + started.broken,
+                           member_.context(started.call, started.sequence));
+    runtime().wait(stream_, started.carried);
+  }
+  void abandon(StartedMessage& started) noexcept {
+    const Returned<StartedMessage> back(messages_, started);
+    member_.fail(member_.dropped(started.call));
+    member_.discard(started, patience_);
+    if (started.state.load(std::memory_order_seq_cst) == detail::ThreadMessage::State::done)
+      put_behind(started.carried);
+  }
+  void put_behind(typename Runtime::Event& event) noexcept {
+    try {
+      runtime().wait(stream_, event);
+    } catch (
+        const std::exception&) { // NOLINT(bugprone-empty-catch): the device has failed, the next call says so
+    }
+  }
+
+  /// A rank by itself needs no other stream: its copies go where its kernels go.
+  void run_alone(const CollectiveCall& call) {
+    slot_.front().show(call, 0, 1, 0, false);
+    detail::note_begin(runtime(), stream_, call.times);
+    if (work_.build(slot_.data(), 1)) // a few entries, which need no table
+      static_cast<void>(
+          detail::launch_work(runtime(), stream_, work_, static_cast<typename Runtime::Table*>(nullptr)));
+    detail::note_end(runtime(), stream_, call.times);
+  }
+
+  /// Ends an entry of the flight recorder.
+  struct Ended {
+    detail::GroupMember& member;
+    FlightRecorder::Ticket ticket;
+    ~Ended() { member.end(ticket); }
+  };
+
+  HostCommunicator host_;
+  Group& group_;
+  detail::GroupMember member_;
   Stream stream_;
-  detail::PeerMember<Runtime> member_;
+  const detail::Patience patience_;
+  std::uint64_t sequence_ = 0;
+  detail::RecordPool<StartedCollective> collectives_;
+  detail::RecordPool<StartedMessage> messages_;
+  std::vector<detail::ThreadSlot> slot_; // of a rank that is alone, as is the list
+  detail::PeerWorkList work_;
   std::optional<typename Runtime::Event> stream_event_;
 };
 

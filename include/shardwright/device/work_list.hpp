@@ -5,48 +5,28 @@
 /// @brief From the calls of all ranks of a collective to one work list for the device.
 
 #include <shardwright/comm/call.hpp>
-#include <shardwright/comm/threads/group.hpp>
+#include <shardwright/comm/threads/slot.hpp>
 #include <shardwright/comm/validate.hpp>
 #include <shardwright/device/kernels.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The part of a collective that one of several devices does: what its own ranks receive, so that data comes
-/// over a link once for each device, or, where all ranks receive the same sums, an even share of the
-/// elements.
-struct PeerShare {
-  const unsigned* device_of = nullptr; ///< By rank; null: one device for all.
-  unsigned device = 0;
-  unsigned devices = 1;
-
-  [[nodiscard]] bool owns(unsigned rank) const noexcept {
-    return device_of == nullptr || device_of[rank] == device;
-  }
-  /// Whole tiles of elements, so that the vectors of all shares are as aligned as those of the whole.
-  [[nodiscard]] StridedBlock of(std::size_t count) const noexcept {
-    constexpr std::size_t grain = 256;
-    const std::size_t most = (count + devices * grain - 1) / (devices * grain) * grain;
-    const std::size_t first = std::min(count, device * most);
-    return contiguous_block(first, std::min(most, count - first));
-  }
-};
-
-/// The work list of one device in one collective; its memory is used again for the next.
+/// The work list of a collective; its memory is used again for the next.
 ///
 /// Devices combine in the order of the host: one level in rank order, or the levels of the call.
 class PeerWorkList {
 public:
   /// Makes the list of a call that all ranks agree on; false if nothing has to move.
-  [[nodiscard]] bool build(const ThreadSlot* slots, int ranks, const PeerShare& share = {}) {
+  [[nodiscard]] bool build(const ThreadSlot* slots, int ranks) {
     slots_ = slots;
-    share_ = share;
     ranks_ = static_cast<unsigned>(ranks);
     const CollectiveCall& call = *slots[0].call;
     reduction_ = reduces(call.operation) && ranks > 1;
@@ -56,36 +36,32 @@ public:
     addresses_ = 0;
     largest_ = 0;
     writes_ = false;
-    unsigned own_ranks = 0;
-    each_own([&](unsigned) { ++own_ranks; });
     work_.op = call.reduce_op;
     switch (call.operation) {
     case Operation::broadcast:
-      shape(1, 1, own_ranks);
+      shape(1, 1, ranks_);
       count(call.count);
       add(slots[call.root].in, contiguous_block(0, call.count));
-      each_own([&](unsigned r) { add_out(r, contiguous_block(0, call.count)); });
+      each_rank([&](unsigned r) { add_out(r, contiguous_block(0, call.count)); });
       break;
-    case Operation::all_reduce: {
-      const StridedBlock part = share.of(call.count);
+    case Operation::all_reduce:
       shape(1, ranks_, ranks_);
-      count(part.count());
-      each_rank([&](unsigned r) { add(slots[r].in, part); });
-      each_rank([&](unsigned r) { add_out(r, part); });
+      count(call.count);
+      each_rank([&](unsigned r) { add(slots[r].in, contiguous_block(0, call.count)); });
+      each_rank([&](unsigned r) { add_out(r, contiguous_block(0, call.count)); });
       break;
-    }
     case Operation::all_gather:
-      shape(ranks_, 1, own_ranks);
+      shape(ranks_, 1, ranks_);
       each_rank([&](unsigned b) {
         const std::size_t own = slots[b].call->count;
         count(own);
         add(slots[b].in, contiguous_block(0, own));
-        each_own([&](unsigned r) { add_out(r, slots[r].call->out_block(static_cast<int>(b))); });
+        each_rank([&](unsigned r) { add_out(r, slots[r].call->out_block(static_cast<int>(b))); });
       });
       break;
     case Operation::reduce_scatter:
-      shape(own_ranks, ranks_, 1);
-      each_own([&](unsigned b) {
+      shape(ranks_, ranks_, 1);
+      each_rank([&](unsigned b) {
         const std::size_t own = slots[b].call->count;
         count(own);
         each_rank([&](unsigned r) { add(slots[r].in, in_block(r, b, own)); });
@@ -93,9 +69,9 @@ public:
       });
       break;
     case Operation::all_to_all:
-      shape(ranks_ * own_ranks, 1, 1);
+      shape(ranks_ * ranks_, 1, 1);
       each_rank([&](unsigned from) {
-        each_own([&](unsigned to) {
+        each_rank([&](unsigned to) {
           const StridedBlock block = slots[to].call->out_block(static_cast<int>(from));
           count(block.count());
           add(slots[from].in, slots[from].call->in_block(static_cast<int>(to)));
@@ -114,9 +90,9 @@ public:
   /// Entries of the list, which are launched from the arguments of the kernel if there is room.
   [[nodiscard]] const std::vector<PeerEntry>& entries() const noexcept { return entries_; }
   [[nodiscard]] bool fits() const noexcept { return entries_.size() <= PeerWork::inline_entries; }
-  /// The entries of the longest list, an all-to-all's, of a device with so many of the ranks.
-  [[nodiscard]] static constexpr std::size_t most_entries(std::size_t ranks, std::size_t own) noexcept {
-    return 3 * ranks * own;
+  /// The entries of the longest list of so many ranks, an all-to-all's.
+  [[nodiscard]] static constexpr std::size_t most_entries(std::size_t ranks) noexcept {
+    return 3 * ranks * ranks;
   }
 
   /// Calls `launch(kernel, blocks, tiles)` once with the kernel that the call needs; `table` holds the
@@ -155,13 +131,6 @@ private:
   void each_rank(Add add) {
     for (unsigned r = 0; r < ranks_; ++r)
       add(r);
-  }
-  template <class Add>
-  void each_own(Add add) {
-    each_rank([&](unsigned r) {
-      if (share_.owns(r))
-        add(r);
-    });
   }
   void shape(unsigned blocks, unsigned ins, unsigned outs) {
     work_.blocks = blocks;
@@ -279,7 +248,6 @@ private:
   }
 
   const ThreadSlot* slots_ = nullptr;
-  PeerShare share_;
   unsigned ranks_ = 0;
   bool reduction_ = false;
   bool writes_ = false;
@@ -292,5 +260,24 @@ private:
   std::vector<PeerEntry> entries_;
   PeerWork work_;
 };
+
+/// Launches a work list on a stream; one that is too long goes through the table, which the device then
+/// reads.
+/// @return whether it does.
+template <class Runtime>
+bool launch_work(Runtime& runtime, typename Runtime::Stream& stream, PeerWorkList& work,
+                 typename Runtime::Table* table) {
+  const std::byte* entries = nullptr;
+  if (!work.fits()) {
+    const std::size_t bytes = work.entries().size() * sizeof(PeerEntry);
+    std::memcpy(table->host(), work.entries().data(), bytes);
+    runtime.upload(stream, *table, bytes);
+    entries = table->device();
+  }
+  work.launch(entries, [&](const auto& kernel, unsigned blocks, std::uint64_t tiles) {
+    runtime.launch(stream, kernel, blocks, tiles);
+  });
+  return entries != nullptr;
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

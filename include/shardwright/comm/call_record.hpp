@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Records of started calls, which a transport keeps until the handle is waited for, and then uses
+/// again.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/pending.hpp>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A call with block spans of its own, which outlive those of whoever started it.
+struct KeptCall {
+  CollectiveCall call{};
+  std::vector<StridedBlock> in_blocks;
+  std::vector<StridedBlock> out_blocks;
+
+  void keep(const CollectiveCall& source) {
+    call = source;
+    in_blocks.assign(source.in_blocks.begin(), source.in_blocks.end());
+    out_blocks.assign(source.out_blocks.begin(), source.out_blocks.end());
+    call.in_blocks = in_blocks;
+    call.out_blocks = out_blocks;
+  }
+};
+
+/// A started call as its handle sees it: `Owner`, the transport that keeps the record, does what the handle
+/// asks of `State`.
+template <class Owner, class State>
+struct StartedCall final : PendingOperation, State {
+  template <class... Arguments>
+  explicit StartedCall(Owner& of, Arguments&&... arguments)
+      : State(std::forward<Arguments>(arguments)...), owner(of) {}
+  [[nodiscard]] bool ready() override { return owner.ready(*this); }
+  void wait() override { owner.wait(*this); }
+  void abandon() noexcept override { owner.abandon(*this); }
+
+  Owner& owner;
+};
+
+/// Records that are used again, so that a steady sequence of starts and waits allocates nothing.
+template <class Record>
+class RecordPool {
+public:
+  /// A free record, or a new one made of the arguments.
+  template <class... Arguments>
+  [[nodiscard]] Record& take(Arguments&&... arguments) {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      free_.reserve(all_.size() + 1); // so that giving back does not allocate
+      return *all_.emplace_back(std::make_unique<Record>(std::forward<Arguments>(arguments)...));
+    }
+    Record& out = *free_.back();
+    free_.pop_back();
+    return out;
+  }
+  void give_back(Record& record) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(&record);
+  }
+  /// Records made so far: the most that were taken at a time.
+  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
+
+  /// Gives a record back at its end, by return or by exception, unless somebody keeps it.
+  class Return {
+  public:
+    Return(RecordPool& pool, Record& record) noexcept : pool_(pool), record_(&record) {}
+    ~Return() {
+      if (record_ != nullptr)
+        pool_.give_back(*record_);
+    }
+    Return(const Return&) = delete;
+    Return& operator=(const Return&) = delete;
+    Record* keep() noexcept { return std::exchange(record_, nullptr); }
+
+  private:
+    RecordPool& pool_;
+    Record* record_;
+  };
+
+private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Record>> all_;
+  std::vector<Record*> free_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

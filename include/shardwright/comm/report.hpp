@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The sentences about groups of ranks that are the same on every transport: calls that differ, ranks
+/// that are late, communicators that have ended.
+
+#include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/fingerprint.hpp>
+#include <shardwright/comm/waiting.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A started call whose handle nobody waits for.
+[[nodiscard]] inline std::string dropped_sentence(const CollectiveCall& call, std::uint64_t sequence) {
+  return "Pending: a started call must be waited for, but the handle of " + describe(call, sequence) +
+         " was dropped (keep it, and call wait() once)";
+}
+
+/// A call on a communicator whose failure the caller has been told; the cause may be empty.
+[[nodiscard]] inline std::string used_after_failure(Operation operation, const std::string& cause) {
+  return std::string(name_of(operation)) +
+         ": a communicator must not be used after it has failed (end the program, or launch a new world)" +
+         (cause.empty() ? "" : "; it failed because ") + cause;
+}
+[[nodiscard]] inline std::string used_after_launch(Operation operation) {
+  return std::string(name_of(operation)) +
+         ": a communicator must not be used after launch() has returned (keep it inside the program)";
+}
+/// A call that another rank's failure has ended.
+[[nodiscard]] inline std::string ended_by(Operation operation, const Failure& failure) {
+  return std::string(name_of(operation)) + ": every rank of the group must take part, but " +
+         cause_of(failure) + " (fix that first)";
+}
+
+/// "rank 1: waiting in ...; rank 2: its last operation was ...", as `doing(rank)` says.
+template <class Doing>
+[[nodiscard]] std::string whereabouts(const std::vector<int>& world_ranks, Doing&& doing) {
+  std::string out;
+  for (const int rank : world_ranks)
+    out += (out.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + doing(rank);
+  return out;
+}
+
+/// For the end of a report on a deadline: ranks that wait for one another in a ring; empty for none.
+template <class Doing>
+[[nodiscard]] std::string cycle_text(const std::vector<int>& ring, Doing&& doing) {
+  if (ring.empty())
+    return {};
+  std::string path, places;
+  for (const int rank : ring) {
+    path += "rank " + std::to_string(rank) + " -> ";
+    places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) + " is " + doing(rank);
+  }
+  return "; they wait in a cycle: " + path + "rank " + std::to_string(ring.front()) + " (" + places + ")";
+}
+
+inline constexpr std::string_view same_order_advice =
+    " (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)";
+
+/// A collective to which ranks did not come; `found` says what they do instead. No ranks: it is not known
+/// which.
+[[nodiscard]] inline std::string late_collective(const std::string& group, const CollectiveCall& call,
+                                                 std::uint64_t sequence, std::chrono::nanoseconds deadline,
+                                                 const std::vector<int>& missing, const std::string& found) {
+  return "every rank of group " + group + " must enter " + describe(call, sequence) + " within " +
+         time_text(deadline) + ", but " +
+         (missing.empty() ? std::string("not all came") : ranks_text(missing) + " did not come: " + found) +
+         std::string(same_order_advice);
+}
+
+/// A message whose other side did not come; `offered` are the calls that the other side has instead.
+[[nodiscard]] inline std::string late_message(const std::string& group, const CollectiveCall& call,
+                                              std::uint64_t sequence, std::chrono::nanoseconds deadline,
+                                              const std::string& offered, const std::string& found) {
+  return describe(call, sequence) + " on group " + group + " must meet its " +
+         (call.operation == Operation::send ? "receive" : "send") + " within " + time_text(deadline) +
+         ", but " + (offered.empty() ? "there is none" : "the other side has only " + offered) + "; " +
+         found +
+         " (pair every send with a receive of the same tag, and start one of two that cross asynchronously)";
+}
+
+/// What a rank of a group called, in words.
+struct IssuedCall {
+  int world_rank = 0;
+  std::string text;
+};
+
+/// "ranks 0, 2 issued barrier() #2; rank 1 issued all_reduce(...) #2".
+[[nodiscard]] inline std::string issued_text(const std::vector<IssuedCall>& calls) {
+  std::string out;
+  std::vector<bool> told(calls.size(), false);
+  for (std::size_t first = 0; first < calls.size(); ++first) {
+    if (told[first])
+      continue;
+    std::vector<int> alike;
+    for (std::size_t other = first; other < calls.size(); ++other)
+      if (calls[other].text == calls[first].text) {
+        alike.push_back(calls[other].world_rank);
+        told[other] = true;
+      }
+    out += (out.empty() ? "" : "; ") + ranks_text(alike) + " issued " + calls[first].text;
+  }
+  return out;
+}
+
+/// The first thing in which the calls of all ranks differ; empty where it is not in the calls.
+template <class CallOf, class WorldRank>
+[[nodiscard]] std::string difference_of(int ranks, CallOf&& call_of, WorldRank&& world_rank) {
+  for (int rank = 1; rank < ranks; ++rank)
+    if (std::string what = difference(call_of(0), call_of(rank), ranks); !what.empty())
+      return what;
+  for (int from = 0; from < ranks; ++from)
+    for (int to = 0; to < ranks; ++to) {
+      const std::size_t sent = call_of(from).in_block(to).count();
+      const std::size_t expected = call_of(to).out_block(from).count();
+      if (sent != expected)
+        return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) +
+               " elements to rank " + std::to_string(world_rank(to)) + ", which expects " +
+               std::to_string(expected);
+    }
+  return {};
+}
+
+/// Ranks that issued different calls; `what` is what differs, where that is known.
+[[nodiscard]] inline std::string mismatch_sentence(const std::string& group, const std::string& what,
+                                                   const std::vector<IssuedCall>& calls) {
+  return "all ranks of group " + group + " must issue the same call" +
+         (what.empty() ? " with blocks that match, but " : ", but " + what + ": ") + issued_text(calls) +
+         " (let every rank take the same path to this call)";
+}
+
+/// Both sides of a message, by world ranks, that hold different elements.
+[[nodiscard]] inline std::string message_mismatch(int from, const CollectiveCall& send,
+                                                  std::uint64_t send_sequence, int to,
+                                                  const CollectiveCall& receive,
+                                                  std::uint64_t receive_sequence) {
+  return std::string("both sides of a message must agree on ") +
+         (send.element != receive.element ? "the element type" : "the count") + ", but rank " +
+         std::to_string(from) + " issued " + describe(send, send_sequence) + " and rank " +
+         std::to_string(to) + " issued " + describe(receive, receive_sequence) + " (make them equal)";
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

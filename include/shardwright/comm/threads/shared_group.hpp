@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The common part of groups of thread ranks, in either memory: the members, their messages, and the
+/// end of the group.
+
+#include <shardwright/comm/threads/mailbox.hpp>
+#include <shardwright/comm/threads/world.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The members of a group and how it ends.
+///
+/// A group ends once, by its first failure: no collective becomes complete from then on, and whoever waits
+/// wakes. Collectives that were complete by then pass. Messages go on between the others when a rank has
+/// merely left, and end with any other failure.
+///
+/// Whoever derives from it calls `world().enter(this)` last in its constructor and `world().leave(this)`
+/// first in its destructor.
+class SharedGroup : public GroupOfWorld {
+public:
+  SharedGroup(const SharedGroup&) = delete;
+  SharedGroup& operator=(const SharedGroup&) = delete;
+
+  [[nodiscard]] ThreadWorld& world() const noexcept { return *world_; }
+  [[nodiscard]] const std::shared_ptr<ThreadWorld>& shared_world() const noexcept { return world_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+  [[nodiscard]] int world_rank(int rank) const { return members_.at(static_cast<std::size_t>(rank)); }
+  [[nodiscard]] const char* name() const noexcept { return name_; }
+  [[nodiscard]] ThreadMailbox& mailbox() noexcept { return mailbox_; }
+
+  [[nodiscard]] std::vector<int> absent(std::uint64_t sequence) const override {
+    std::vector<int> out;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      if (entered(rank) < sequence)
+        out.push_back(members_[rank]);
+    return out;
+  }
+
+  /// Ends the group. The first failure counts, save that a rank's mere leaving gives way to others.
+  void fail(const FailurePointer& failure) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      end(failure);
+      if (failure_->kind == Failure::Kind::left)
+        failure_ = failure;
+    }
+    wake();
+  }
+  void leave(int world_rank, const FailurePointer& failure) noexcept override {
+    const auto member = std::find(members_.begin(), members_.end(), world_rank);
+    if (member == members_.end())
+      return;
+    {
+      const std::lock_guard lock(mutex_);
+      close(failure);
+      left_[static_cast<std::size_t>(member - members_.begin())].store(true, std::memory_order_seq_cst);
+    }
+    wake();
+  }
+  /// Ends the group unless everyone has entered the collective in the meantime; true if it is incomplete for
+  /// ever.
+  [[nodiscard]] bool give_up(std::uint64_t sequence, const FailurePointer& failure) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      close(failure);
+      if (complete_ >= sequence)
+        return false;
+      messages_over_.store(true, std::memory_order_seq_cst);
+    }
+    wake();
+    return true;
+  }
+
+  [[nodiscard]] bool ended() const noexcept { return closed_.load(std::memory_order_seq_cst); }
+  /// Whether a message to or from a rank has no future.
+  [[nodiscard]] bool ended_for(int peer) const noexcept {
+    return messages_over_.load(std::memory_order_seq_cst) ||
+           left_[static_cast<std::size_t>(peer)].load(std::memory_order_seq_cst);
+  }
+  /// Null while the group is well.
+  [[nodiscard]] FailurePointer failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+protected:
+  /// `carry` moves the data of a message.
+  SharedGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name,
+              ThreadMailbox::Carry carry)
+      : world_(std::move(world)), members_(std::move(members)), name_(world_->intern(name)),
+        left_(members_.size()), mailbox_(size(), std::move(carry)) {}
+  ~SharedGroup() override = default;
+
+  /// The last collective that a rank has entered.
+  [[nodiscard]] virtual std::uint64_t entered(std::size_t rank) const noexcept = 0;
+
+  /// Under the mutex: no collective becomes complete from now on.
+  void close(const FailurePointer& failure) noexcept {
+    if (failure_)
+      return;
+    failure_ = failure;
+    closed_.store(true, std::memory_order_seq_cst);
+    complete_ = entered(0);
+    for (std::size_t rank = 1; rank < members_.size(); ++rank)
+      complete_ = std::min(complete_, entered(rank));
+  }
+  /// Under the mutex: nor is any message carried.
+  void end(const FailurePointer& failure) noexcept {
+    close(failure);
+    messages_over_.store(true, std::memory_order_seq_cst);
+  }
+  /// Whether a collective was complete when the group was closed.
+  [[nodiscard]] bool passed(std::uint64_t sequence) const {
+    const std::lock_guard lock(mutex_);
+    return complete_ >= sequence;
+  }
+  void wake() noexcept {
+    meeting_.notify();
+    mailbox_.wake();
+  }
+
+  alignas(128) WaitPoint meeting_; ///< Where ranks wait for one another in a collective.
+  mutable std::mutex mutex_;       ///< Of the failure, and of what must not change once there is one.
+  FailurePointer failure_;         ///< Under the mutex.
+
+private:
+  std::shared_ptr<ThreadWorld> world_;
+  std::vector<int> members_;
+  const char* name_;
+  std::vector<std::atomic<bool>> left_;
+  ThreadMailbox mailbox_;
+  std::uint64_t complete_ = 0; ///< Last complete collective, once closed; under the mutex.
+  alignas(128) std::atomic<bool> closed_{false};
+  std::atomic<bool> messages_over_{false};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The calls that thread ranks show to one another in a collective, and the comparison of them.
+
+#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/report.hpp>
+#include <shardwright/comm/validate.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// What a split asks for on one rank.
+struct SplitRequest {
+  int colour = 0;
+  int key = 0;
+  const std::string* name = nullptr;
+};
+
+/// What one rank shows to the others during a collective: written before its arrival, read after everyone's.
+///
+/// The first line holds the arrival itself and what most exchanges need, so that one transfer between cores
+/// brings both.
+struct alignas(128) ThreadSlot {
+  std::atomic<std::uint64_t> arrived{0}; ///< Number of the collective that the rank has entered.
+  std::uint64_t common = 0;              ///< Of the fingerprint.
+  std::uint64_t unpaired = 0;            ///< What the fingerprint sends less what it receives.
+  const CollectiveCall* call = nullptr;
+  ByteRange in{};
+  ByteRange out{};
+  const StridedBlock* in_blocks = nullptr;  ///< Null for even ones.
+  const StridedBlock* out_blocks = nullptr; ///< Null for even ones.
+  const SplitRequest* request = nullptr;
+  bool dense = true; ///< The output is one run, so that its range is exact.
+
+  /// Shows a rank's call, with its fingerprint if the ranks compare them.
+  void show(const CollectiveCall& shown, int rank, int ranks, std::uint64_t sequence, bool check) noexcept {
+    call = &shown;
+    in = byte_range(shown.in, in_elements(shown, rank, ranks), shown.element);
+    out = byte_range(shown.out, out_elements(shown, ranks), shown.element);
+    in_blocks = shown.in_blocks.empty() ? nullptr : shown.in_blocks.data();
+    out_blocks = shown.out_blocks.empty() ? nullptr : shown.out_blocks.data();
+    if (!check)
+      return;
+    const Fingerprint own = fingerprint(shown, rank, ranks, sequence);
+    common = own.common;
+    unpaired = own.sent - own.received;
+    dense = std::all_of(shown.out_blocks.begin(), shown.out_blocks.end(),
+                        [](const auto& block) { return block.contiguous(); });
+  }
+};
+
+/// Whether all ranks issued one call.
+[[nodiscard]] inline bool consistent(const ThreadSlot* slots, int ranks) noexcept {
+  bool equal = true;
+  std::uint64_t unpaired = 0;
+  for (int r = 0; r < ranks; ++r) {
+    equal = equal && slots[r].common == slots[0].common;
+    unpaired += slots[r].unpaired;
+  }
+  return equal && unpaired == 0;
+}
+
+/// Calls `report(a, b, output)` for the first rank a that writes where rank b reads, or writes if `output`.
+/// All pairs are looked at, so worlds are small enough or it is left out; outputs in rows are left out as
+/// well, since ranks may share a buffer row by row. @return whether there is one.
+template <class Report>
+bool find_clash(const ThreadSlot* slots, int ranks, Report report) {
+  constexpr int most_ranks = 16;
+  if (ranks > most_ranks)
+    return false;
+  for (int a = 0; a < ranks; ++a) {
+    if (!slots[a].dense || slots[a].out.empty())
+      continue;
+    for (int b = 0; b < ranks; ++b) {
+      if (a == b)
+        continue;
+      const bool output = slots[b].dense && slots[a].out.overlaps(slots[b].out);
+      if (output || slots[a].out.overlaps(slots[b].in)) {
+        report(a, b, output);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+[[nodiscard]] inline bool buffers_clash(const ThreadSlot* slots, int ranks) {
+  return find_clash(slots, ranks, [](int, int, bool) {});
+}
+
+/// The sentence on buffers that clash between ranks; `group` knows the world ranks.
+template <class Group>
+[[nodiscard]] std::string clash_sentence(const Group& group, const ThreadSlot* slots) {
+  std::string out;
+  find_clash(slots, group.size(), [&](int a, int b, bool output) {
+    out = "every rank must write to memory of its own, but the output of rank " +
+          std::to_string(group.world_rank(a)) + " overlaps the " + (output ? "output" : "input") +
+          " of rank " + std::to_string(group.world_rank(b)) +
+          " (thread ranks share one address space: allocate inside the program, once per rank)";
+  });
+  return out;
+}
+
+/// The sentence on calls that differ.
+template <class Group>
+[[nodiscard]] std::string mismatch_sentence(const Group& group, const ThreadSlot* slots,
+                                            std::uint64_t sequence) {
+  std::vector<IssuedCall> calls;
+  for (int rank = 0; rank < group.size(); ++rank)
+    calls.push_back({group.world_rank(rank), describe(*slots[rank].call, sequence)});
+  const auto call_of = [slots](int rank) -> const CollectiveCall& { return *slots[rank].call; };
+  const auto world_rank = [&group](int rank) { return group.world_rank(rank); };
+  return mismatch_sentence(group.name(), difference_of(group.size(), call_of, world_rank), calls);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
