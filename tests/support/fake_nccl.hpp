@@ -9,7 +9,7 @@
 
 #include <shardwright/comm/reduce_kernels.hpp>
 #include <shardwright/core/element.hpp>
-#include <shardwright/device/nccl/result.hpp>
+#include <shardwright/device/nccl/channel.hpp>
 
 #include <algorithm>
 #include <array>

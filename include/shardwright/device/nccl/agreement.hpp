@@ -4,9 +4,8 @@
 /// @file
 /// @brief The hosts of an NCCL group compare their calls before these are enqueued.
 
-#include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/report.hpp>
 
 #include <array>
 #include <cstddef>
@@ -58,20 +57,10 @@ public:
       return std::string(reinterpret_cast<const char*>(all.data()) +
                          text_bytes * static_cast<std::size_t>(rank));
     };
-    std::string calls;
-    for (int rank = 0; rank < host.size(); ++rank) {
-      std::vector<int> alike;
-      bool told = false;
-      for (int other = 0; other < host.size(); ++other)
-        if (text_of_rank(other) == text_of_rank(rank)) {
-          alike.push_back(host.world_rank(other));
-          told = told || other < rank;
-        }
-      if (!told)
-        calls += (calls.empty() ? "" : "; ") + ranks_text(alike) + " issued " + text_of_rank(rank);
-    }
-    return "all ranks of group " + host.name() + " must issue the same call with blocks that match, but " +
-           calls + " (let every rank take the same path to this call)";
+    std::vector<IssuedCall> calls;
+    for (int rank = 0; rank < host.size(); ++rank)
+      calls.push_back({host.world_rank(rank), text_of_rank(rank)});
+    return mismatch_sentence(host.name(), {}, calls);
   }
 
 private:

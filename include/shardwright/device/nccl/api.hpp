@@ -5,7 +5,7 @@
 /// @brief NCCL's functions as the transport uses them: all communicators non-blocking, results as NcclResult.
 
 #include <shardwright/core/element.hpp>
-#include <shardwright/device/nccl/result.hpp>
+#include <shardwright/device/nccl/channel.hpp>
 
 #include <cuda_runtime.h>
 #include <nccl.h>

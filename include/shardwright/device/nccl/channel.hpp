@@ -2,9 +2,10 @@
 #pragma once
 
 /// @file
-/// @brief One NCCL communicator from its non-blocking start to its end, and the siblings that end with it.
+/// @brief NCCL's result codes without NCCL's header, the typed errors that they become, and one NCCL
+/// communicator from its non-blocking start to its end.
 
-#include <shardwright/device/nccl/result.hpp>
+#include <shardwright/core/error.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -15,20 +16,76 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// The values of ncclResult_t.
+enum class NcclResult : int {
+  success = 0,
+  unhandled_cuda_error = 1,
+  system_error = 2,
+  internal_error = 3,
+  invalid_argument = 4,
+  invalid_usage = 5,
+  remote_error = 6,
+  in_progress = 7
+};
+
+[[nodiscard]] constexpr bool failed(NcclResult result) noexcept {
+  return result != NcclResult::success && result != NcclResult::in_progress;
+}
+
+/// What to do about a code, for the end of a sentence.
+[[nodiscard]] constexpr const char* advice_on(NcclResult result) noexcept {
+  switch (result) {
+  case NcclResult::unhandled_cuda_error:
+    return "an earlier kernel may have failed: run compute-sanitizer, or set NCCL_DEBUG=INFO";
+  case NcclResult::system_error:
+    return "check the network, shared memory and file limits; NCCL_DEBUG=INFO names the call that failed";
+  case NcclResult::internal_error:
+    return "set NCCL_DEBUG=INFO, and look for memory that was written out of bounds";
+  case NcclResult::invalid_argument:
+    return "pass memory of this rank's own GPU";
+  case NcclResult::invalid_usage:
+    return "give every rank a GPU of its own and the same NCCL version";
+  case NcclResult::remote_error:
+    return "see the messages of the rank that ended or lost its network";
+  case NcclResult::success:
+  case NcclResult::in_progress:
+    break;
+  }
+  return "set NCCL_DEBUG=INFO";
+}
+
+/// Throws the error of a code: InvalidArgument and LifecycleError for what the caller did, PeerFailed for
+/// another rank's end, TransportError for the rest. `text` is NCCL's own.
+[[noreturn]] inline void throw_nccl(NcclResult result, const std::string& what, const std::string& text,
+                                    ErrorContext context) {
+  const std::string sentence =
+      what + ": NCCL must succeed, but it reported \"" + text + "\" (" + advice_on(result) + ")";
+  switch (result) {
+  case NcclResult::invalid_argument:
+    throw InvalidArgument(sentence, std::move(context));
+  case NcclResult::invalid_usage:
+    throw LifecycleError(sentence, std::move(context));
+  case NcclResult::remote_error:
+    throw PeerFailed(-1, sentence, std::move(context));
+  default:
+    throw TransportError(static_cast<int>(result), sentence, std::move(context));
+  }
+}
+
 template <class Api>
 class NcclChannel;
 
 /// The NCCL communicators of one rank. They are aborted together: the kernel of one that is stuck holds up
 /// the streams that the others wait for, so that aborting only another one would not end.
 template <class Api>
-class NcclSiblings {
+class NcclRankChannels {
 public:
   /// Those of the calling thread, which is a rank.
-  [[nodiscard]] static std::shared_ptr<NcclSiblings> of_this_rank() {
-    thread_local std::weak_ptr<NcclSiblings> known;
-    std::shared_ptr<NcclSiblings> out = known.lock();
+  [[nodiscard]] static std::shared_ptr<NcclRankChannels> of_this_rank() {
+    thread_local std::weak_ptr<NcclRankChannels> known;
+    std::shared_ptr<NcclRankChannels> out = known.lock();
     if (!out)
-      known = out = std::make_shared<NcclSiblings>();
+      known = out = std::make_shared<NcclRankChannels>();
     return out;
   }
 
@@ -63,25 +120,25 @@ class NcclChannel {
 public:
   using Native = typename Api::Communicator;
 
-  NcclChannel(Api& api, std::shared_ptr<NcclSiblings<Api>> siblings)
-      : api_(api), siblings_(std::move(siblings)) {}
+  NcclChannel(Api& api, std::shared_ptr<NcclRankChannels<Api>> of_rank)
+      : api_(api), of_rank_(std::move(of_rank)) {}
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
   ~NcclChannel() {
     if (!open_)
       return;
-    siblings_->leave(this);
+    of_rank_->leave(this);
     static_cast<void>(api_.abort(native_));
   }
 
   /// Begins to form the communicator, of which this is one rank of `ranks`.
   [[nodiscard]] NcclResult open(const typename Api::UniqueId& id, int ranks, int rank, std::string name) {
     name_ = std::move(name);
-    siblings_->enter(this);
+    of_rank_->enter(this);
     const NcclResult result = api_.init(native_, ranks, id, rank, name_.c_str());
     open_ = !failed(result);
     if (!open_)
-      siblings_->leave(this);
+      of_rank_->leave(this);
     return result;
   }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
@@ -113,7 +170,7 @@ public:
   void destroy() noexcept {
     if (!open_)
       return;
-    siblings_->leave(this);
+    of_rank_->leave(this);
     open_ = false;
     static_cast<void>(api_.destroy(native_));
   }
@@ -124,7 +181,7 @@ public:
   }
 
 private:
-  friend class NcclSiblings<Api>;
+  friend class NcclRankChannels<Api>;
 
   void give_up(const std::string& why) noexcept {
     open_ = false;
@@ -136,7 +193,7 @@ private:
   }
 
   Api& api_;
-  std::shared_ptr<NcclSiblings<Api>> siblings_;
+  std::shared_ptr<NcclRankChannels<Api>> of_rank_;
   Native native_{};
   std::string name_; ///< NCCL keeps a pointer to it.
   bool open_ = false;

@@ -5,8 +5,8 @@
 /// @brief One rank of an NCCL group beside its data: the host group by which the ranks know of one another,
 /// the waits with their deadline, and the end of the group with its typed errors.
 
-#include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/report.hpp>
 #include <shardwright/comm/threads/world.hpp>
 #include <shardwright/comm/validate.hpp>
 #include <shardwright/comm/waiting.hpp>
@@ -46,7 +46,7 @@ class NcclMember {
 public:
   NcclMember(Api api, HostCommunicator host, NcclOptions options)
       : api_(std::move(api)), host_(std::move(host)), options_(options),
-        siblings_(NcclSiblings<Api>::of_this_rank()), driven_(DrivenTransports::of_this_rank()),
+        of_rank_(NcclRankChannels<Api>::of_this_rank()), driven_(DrivenTransports::of_this_rank()),
         name_(host_.name()) {}
 
   /// What must happen to a call before it is on its stream, for late().
@@ -61,7 +61,7 @@ public:
   [[nodiscard]] HostCommunicator& host() noexcept { return host_; }
   [[nodiscard]] Api& api() noexcept { return api_; }
   [[nodiscard]] std::unique_ptr<NcclChannel<Api>> new_channel() {
-    return std::make_unique<NcclChannel<Api>>(api_, siblings_);
+    return std::make_unique<NcclChannel<Api>>(api_, of_rank_);
   }
   [[nodiscard]] DrivenTransports& driven() noexcept { return *driven_; }
   [[nodiscard]] bool ended() const noexcept { return !failure_.empty(); }
@@ -101,11 +101,7 @@ public:
   /// @throws LifecycleError after the group's end.
   void require_open(const CollectiveCall& call, std::uint64_t sequence) const {
     if (ended())
-      throw LifecycleError(
-          std::string(name_of(call.operation)) +
-              ": a communicator must not be used after it has failed (end the program, or launch a new world); it failed because " +
-              failure_,
-          context(call, sequence));
+      throw LifecycleError(used_after_failure(call.operation, failure_), context(call, sequence));
   }
 
   /// Learns of the end of other ranks through the host group. @throws its error.
@@ -113,8 +109,8 @@ public:
     guarded([&] { host_.require_alive(call); });
   }
 
-  /// Learns of the end of other ranks, for a call that waits since a time. One that leaves in order has done
-  /// its part before, which may still be on its way here: the call gets some time from then on.
+  /// Learns of the end of other ranks, for a call that waits since a time. A rank that exits normally has
+  /// already posted its part, which may still be in flight: the call gets some time from then on.
   void look_patiently(const CollectiveCall& call, std::chrono::steady_clock::time_point since) {
     guarded([&] {
       try {
@@ -184,12 +180,12 @@ public:
     for (int other = 0; other < size(); ++other)
       if (other != rank() && (!sends_or_receives(call.operation) || other == call.root))
         missing.push_back(world_rank(other));
-    const std::string sentence =
-        describe(call, sequence) + " on group " + name_ + " must " + what + " within " +
-        time_text(deadline()) + ", but it did not" +
-        (missing.empty() ? std::string() : ": " + words_of(missing) + " may not have come") +
-        (found.empty() ? "" : "; ") + found +
-        " (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)";
+    std::string who;
+    if (!missing.empty())
+      who = (missing.size() == 1 ? ": " : ": one of ") + ranks_text(missing) + " may not have come";
+    const std::string sentence = describe(call, sequence) + " on group " + name_ + " must " + what +
+                                 " within " + time_text(deadline()) + ", but it did not" + who +
+                                 (found.empty() ? "" : "; ") + found + std::string(same_order_advice);
     end(sentence, true);
     throw DeadlineExceeded(std::move(missing), std::string(name_of(call.operation)) + ": " + sentence,
                            context(call, sequence));
@@ -201,7 +197,7 @@ public:
       return;
     try {
       failure_ = why.empty() ? "it was aborted" : why;
-      siblings_->abort(api_, failure_);
+      of_rank_->abort(api_, failure_);
       // An exception that is on its way reaches launch(), and is the first cause.
       if (tell && std::uncaught_exceptions() == 0)
         host_.abort(failure_);
@@ -210,13 +206,6 @@ public:
   }
 
 private:
-  [[nodiscard]] static std::string words_of(const std::vector<int>& ranks) {
-    std::string out = ranks.size() == 1 ? "rank " : "one of ranks ";
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-      out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-    return out;
-  }
-
   [[nodiscard]] bool world_has_ended() const {
     const auto world = host_.thread_world();
     return world && world->failure();
@@ -227,7 +216,7 @@ private:
   Api api_;
   HostCommunicator host_;
   NcclOptions options_;
-  std::shared_ptr<NcclSiblings<Api>> siblings_;
+  std::shared_ptr<NcclRankChannels<Api>> of_rank_;
   std::shared_ptr<DrivenTransports> driven_;
   std::string name_;
   std::string failure_;

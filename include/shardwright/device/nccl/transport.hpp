@@ -8,10 +8,10 @@
 #include <shardwright/comm/call_marks.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/device/nccl/agreement.hpp>
+#include <shardwright/device/nccl/calls.hpp>
 #include <shardwright/device/nccl/collective.hpp>
-#include <shardwright/device/nccl/lane.hpp>
 #include <shardwright/device/nccl/member.hpp>
-#include <shardwright/device/nccl/work.hpp>
+#include <shardwright/device/nccl/messages.hpp>
 
 #include <algorithm>
 #include <array>
@@ -39,17 +39,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// 2. A collective is issued when those before it have been; `start` returns before that where it must wait
 ///    for other ranks. Packing, NCCL's kernels and unpacking lie on one stream: the rank's for `run`, one of
 ///    the communicator for `start`. All ranks issue the same collectives in one order.
-/// 3. Messages have communicators of their own: see NcclLane.
+/// 3. Messages have communicators of their own: see NcclMessages.
 /// 4. A group that splits off is built over the host group that splits off. ncclCommSplit would need
 ///    every rank of the parent inside NCCL, with nothing else under way there, and a rank that does not come
 ///    would cost the parent; here it costs a deadline on the host.
 template <class Api, class Runtime>
 class NcclTransport final : public DeviceTransport,
-                            public NcclWorkOwner<Runtime>,
                             public std::enable_shared_from_this<NcclTransport<Api, Runtime>> {
 public:
   using Member = NcclMember<Api>;
-  using Work = NcclWork<Runtime>;
+  using Call = NcclCall<Runtime>;
   using Stream = typename Runtime::Stream;
 
   /// Collective over `host`, whose ranks form a group of this transport's own. @throws ConfigurationMismatch
@@ -79,15 +78,15 @@ public:
   [[nodiscard]] std::chrono::nanoseconds deadline() const override { return member_.deadline(); }
 
   void run(const CollectiveCall& call) override {
-    Work& work = take(call);
-    work.on_own_stream = sends_or_receives(call.operation);
-    enqueue(work);
-    wait(work);
+    Started& started = take(call);
+    started.on_own_stream = sends_or_receives(call.operation);
+    enqueue(started);
+    wait(started);
   }
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    Work& work = take(call);
-    enqueue(work);
-    return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), &work));
+    Started& started = take(call);
+    enqueue(started);
+    return Pending(std::shared_ptr<PendingOperation>(this->shared_from_this(), &started));
   }
   [[nodiscard]] std::shared_ptr<DeviceTransport> split(int colour, int key, std::string name,
                                                        SourceLocation where) override {
@@ -125,54 +124,54 @@ public:
     return nothing_on_streams();
   }
 
-  // Of NcclWorkOwner.
-  [[nodiscard]] bool ready(Work& work) override {
+private:
+  using Started = StartedCall<NcclTransport, Call>;
+  friend Started;
+
+  // What the handles of started calls ask.
+  [[nodiscard]] bool ready(Call& started) {
     if (member_.ended())
       return true; // wait() throws
     progress();
     watch(false);
-    return issued(work) && runtime_.done(work.done_event);
+    return issued(started) && runtime_.done(started.done_event);
   }
-  void wait(Work& work) override {
-    const Release release(*this, work);
-    member_.require_open(work.call, work.sequence);
-    if (!issued(work))
+  void wait(Call& started) {
+    const Release release{*this, started};
+    member_.require_open(started.call, started.sequence);
+    if (!issued(started))
       member_.await(
           [&] {
             progress();
-            return issued(work);
+            return issued(started);
           },
-          Member::to_be_issued, work.call, work.sequence, [&] { return found(work); });
+          Member::to_be_issued, started.call, started.sequence, [&] { return found(started); });
     watch(false);
-    if (work.on_own_stream)
-      runtime_.wait(stream_, work.done_event);
+    if (started.on_own_stream)
+      runtime_.wait(stream_, started.done_event);
   }
-  void abandon(Work& work) noexcept override {
-    const Release release(*this, work);
+  void abandon(Call& started) noexcept {
+    const Release release{*this, started};
     if (!member_.ended())
-      member_.end("Pending: a started call must be waited for, but the handle of " +
-                      describe(work.call, work.sequence) + " was dropped (keep it, and call wait() once)",
-                  true);
+      member_.end(dropped_sentence(started.call, started.sequence), true);
   }
 
-private:
   /// The handle of a call is gone, by return or by exception.
-  class Release {
-  public:
-    Release(NcclTransport& transport, Work& work) : transport_(transport), work_(work) {}
+  struct Release {
+    NcclTransport& transport;
+    Call& started;
     ~Release() {
-      work_.held = false;
+      started.held = false;
       // A queue still names it where another failure has ended the wait.
-      if (work_.stage == Work::Stage::enqueued)
-        transport_.works_.give_back(work_);
+      if (started.stage == Call::Stage::enqueued)
+        transport.give_back(started);
     }
-    Release(const Release&) = delete;
-    Release& operator=(const Release&) = delete;
-
-  private:
-    NcclTransport& transport_;
-    Work& work_;
   };
+  /// Takes a record back if nobody holds and nobody watches it.
+  void give_back(Call& started) noexcept {
+    if (!started.held && !started.watched)
+      calls_.give_back(static_cast<Started&>(started));
+  }
 
   /// Rank 0 makes the identity of the communicator; all join within the deadline.
   void form() {
@@ -201,81 +200,83 @@ private:
     return state != NcclResult::in_progress;
   }
 
-  [[nodiscard]] Work& take(const CollectiveCall& call) {
+  [[nodiscard]] Started& take(const CollectiveCall& call) {
     const bool message = sends_or_receives(call.operation);
-    std::uint64_t& last = message ? messages_ : collectives_;
+    std::uint64_t& last = message ? message_count_ : collective_count_;
     member_.admit(call, last + 1);
     progress();
     watch(false);
-    Work& work = works_.take(*this, runtime_);
-    work.keep(call, ++last);
-    return work;
+    Started& started = calls_.take(*this, runtime_);
+    started.begin(call, ++last);
+    return started;
   }
 
-  void enqueue(Work& work) {
-    if (work.on_own_stream)
-      runtime_.record(work.ready_event, stream_);
-    if (sends_or_receives(work.call.operation))
-      lane(work.call.root, work.call.operation == Operation::send).post(work);
+  void enqueue(Call& started) {
+    if (started.on_own_stream)
+      runtime_.record(started.ready_event, stream_);
+    if (sends_or_receives(started.call.operation))
+      messages(started.call.root, started.call.operation == Operation::send).post(started);
     else
-      queue_.push_back(&work);
+      queue_.push_back(&started);
     progress();
   }
 
-  [[nodiscard]] NcclLane<Api, Runtime>& lane(int peer, bool sends) {
-    for (const auto& known : lanes_)
+  [[nodiscard]] NcclMessages<Api, Runtime>& messages(int peer, bool sends) {
+    for (const auto& known : messages_)
       if (known->is(peer, sends))
         return *known;
-    return *lanes_.emplace_back(std::make_unique<NcclLane<Api, Runtime>>(member_, runtime_, peer, sends));
+    return *messages_.emplace_back(
+        std::make_unique<NcclMessages<Api, Runtime>>(member_, runtime_, peer, sends));
   }
 
   /// Whether a call is on its stream, and its peer knows of it.
-  [[nodiscard]] bool issued(const Work& work) {
-    if (work.stage != Work::Stage::enqueued)
+  [[nodiscard]] bool issued(const Call& started) {
+    if (started.stage != Call::Stage::enqueued)
       return false;
-    return work.call.operation != Operation::send || lane(work.call.root, true).taken(work);
+    return started.call.operation != Operation::send || messages(started.call.root, true).taken(started);
   }
-  [[nodiscard]] std::string found(const Work& work) {
-    return work.call.operation == Operation::receive ? lane(work.call.root, false).offered() : std::string();
+  [[nodiscard]] std::string found(const Call& started) {
+    return started.call.operation == Operation::receive ? messages(started.call.root, false).offered()
+                                                        : std::string();
   }
 
   /// Moves every call as far as it goes without a wait.
   void progress() {
     while (!queue_.empty() && advance(*queue_.front()))
       queue_.erase(queue_.begin());
-    for (const auto& each : lanes_)
+    for (const auto& each : messages_)
       each->progress();
   }
 
   /// @return whether the collective, the first of the queue, is on its stream.
-  [[nodiscard]] bool advance(Work& work) {
+  [[nodiscard]] bool advance(Call& started) {
     const char* const what = "a collective of NCCL";
-    Stream& stream = work.on_own_stream ? own_stream_ : stream_;
-    if (work.stage == Work::Stage::waiting) {
-      if (!agreed(work))
+    Stream& stream = started.on_own_stream ? own_stream_ : stream_;
+    if (started.stage == Call::Stage::waiting) {
+      if (!agreed(started))
         return false;
-      if (!settled(what, work.call, work.sequence))
+      if (!settled(what, started.call, started.sequence))
         return false;
       // The packed copies and NCCL's own buffers are used in the order of the calls.
-      if (work.on_own_stream)
-        runtime_.wait(stream, work.ready_event);
+      if (started.on_own_stream)
+        runtime_.wait(stream, started.ready_event);
       else if (watch_.oldest() != nullptr)
         runtime_.wait(stream, order_event());
-      note_begin(runtime_, stream, work.call.times);
-      collective_.pack(work.call, stream);
-      work.stage = Work::Stage::issuing;
-      work.begun = std::chrono::steady_clock::now();
+      note_begin(runtime_, stream, started.call.times);
+      collective_.pack(started.call, stream);
+      started.stage = Call::Stage::issuing;
+      started.begun = std::chrono::steady_clock::now();
       const NcclResult result = channel_->issue(
           [&](typename Api::Communicator comm) { return collective_.issue(comm, native_stream(stream)); });
-      member_.check(result, *channel_, what, work.call, work.sequence);
+      member_.check(result, *channel_, what, started.call, started.sequence);
     }
-    if (!settled(what, work.call, work.sequence))
+    if (!settled(what, started.call, started.sequence))
       return false;
     collective_.unpack(stream);
-    note_end(runtime_, stream, work.call.times);
-    runtime_.record(work.done_event, stream);
-    work.stage = Work::Stage::enqueued;
-    watch_.add(work);
+    note_end(runtime_, stream, started.call.times);
+    runtime_.record(started.done_event, stream);
+    started.stage = Call::Stage::enqueued;
+    watch_.add(started);
     return true;
   }
 
@@ -286,35 +287,35 @@ private:
   }
 
   /// Whether the ranks have compared this call; true at once where they do not.
-  [[nodiscard]] bool agreed(const Work& work) {
+  [[nodiscard]] bool agreed(const Call& started) {
     if (!member_.options().check || size() == 1)
       return true;
-    if (agreed_ == work.sequence)
+    if (agreed_ == started.sequence)
       return true;
     if (!agreement_.under_way())
-      member_.guarded([&] { agreement_.begin(member_.host(), work.call, work.sequence); });
+      member_.guarded([&] { agreement_.begin(member_.host(), started.call, started.sequence); });
     if (!agreement_.ready())
       return false;
     const bool equal = member_.guarded([&] { return agreement_.finish(); });
-    agreed_ = work.sequence;
+    agreed_ = started.sequence;
     if (equal)
       return true;
-    const std::string sentence =
-        member_.guarded([&] { return NcclAgreement::explain(member_.host(), work.call, work.sequence); });
+    const std::string sentence = member_.guarded(
+        [&] { return NcclAgreement::explain(member_.host(), started.call, started.sequence); });
     member_.end(sentence, false); // all ranks have seen it
-    throw CollectiveMismatch(std::string(name_of(work.call.operation)) + ": " + sentence,
-                             member_.context(work.call, work.sequence));
+    throw CollectiveMismatch(std::string(name_of(started.call.operation)) + ": " + sentence,
+                             member_.context(started.call, started.sequence));
   }
 
   /// Looks at the oldest call of each stream. @param closely also asks NCCL and the host group.
   void watch(bool closely) {
     watch(watch_, issuing(), *channel_, closely);
-    for (const auto& each : lanes_)
+    for (const auto& each : messages_)
       watch(each->watch(), each->issuing(), each->channel(), closely);
   }
-  void watch(NcclWatch<Runtime>& calls, Work* issuing, NcclChannel<Api>& channel, bool closely) {
-    calls.sweep(runtime_, works_);
-    Work* const oldest = calls.oldest() != nullptr ? calls.oldest() : issuing;
+  void watch(NcclWatch<Runtime>& on_stream, Call* issuing, NcclChannel<Api>& channel, bool closely) {
+    on_stream.sweep(runtime_, [this](Call& started) { give_back(started); });
+    Call* const oldest = on_stream.oldest() != nullptr ? on_stream.oldest() : issuing;
     if (oldest == nullptr)
       return;
     member_.check(channel.state(), channel, "NCCL", oldest->call, oldest->sequence);
@@ -326,13 +327,13 @@ private:
       member_.look_patiently(oldest->call, oldest->begun);
   }
   /// The collective that NCCL is putting on its stream, or null.
-  [[nodiscard]] Work* issuing() const noexcept {
-    return queue_.empty() || queue_.front()->stage == Work::Stage::waiting ? nullptr : queue_.front();
+  [[nodiscard]] Call* issuing() const noexcept {
+    return queue_.empty() || queue_.front()->stage == Call::Stage::waiting ? nullptr : queue_.front();
   }
 
   [[nodiscard]] bool nothing_on_streams() const {
     return watch_.oldest() == nullptr && issuing() == nullptr &&
-           std::all_of(lanes_.begin(), lanes_.end(), [](const auto& each) {
+           std::all_of(messages_.begin(), messages_.end(), [](const auto& each) {
              return each->watch().oldest() == nullptr && each->issuing() == nullptr;
            });
   }
@@ -346,7 +347,7 @@ private:
     }
     try {
       std::vector<NcclChannel<Api>*> channels{channel_.get()};
-      for (const auto& each : lanes_)
+      for (const auto& each : messages_)
         channels.push_back(&each->channel());
       member_.await([&] { return all_settled(channels); }, "come to its end", forming_, 0);
       for (NcclChannel<Api>* channel : channels)
@@ -378,14 +379,14 @@ private:
   NcclCollective<Api, Runtime> collective_;
   typename Runtime::Event stream_event_;
   CollectiveCall forming_{};
-  NcclWorks<Runtime> works_;
-  std::vector<Work*> queue_; ///< Collectives that are not on a stream yet.
+  RecordPool<Started> calls_;
+  std::vector<Call*> queue_; ///< Collectives that are not on a stream yet.
   NcclWatch<Runtime> watch_;
-  std::vector<std::unique_ptr<NcclLane<Api, Runtime>>> lanes_;
+  std::vector<std::unique_ptr<NcclMessages<Api, Runtime>>> messages_;
   NcclAgreement agreement_;
   std::uint64_t agreed_ = 0; ///< The last collective that the ranks have compared.
-  std::uint64_t collectives_ = 0;
-  std::uint64_t messages_ = 0;
+  std::uint64_t collective_count_ = 0;
+  std::uint64_t message_count_ = 0;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

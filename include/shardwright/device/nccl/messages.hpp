@@ -7,12 +7,12 @@
 /// NCCL has no tags, and a send holds up what follows on its communicator until its receive has come. So each
 /// direction of a pair has a communicator and a stream of its own, made at the first message, and every send
 /// tells its tag to the receiver over the host group. NCCL's receives follow the order of the sends: a
-/// message that nobody has asked for yet, but that stands before one that somebody has, goes to memory of the
-/// lane and is copied when its receive comes.
+/// message that nobody has asked for yet, but that stands before one that somebody has, goes to memory kept
+/// here and is copied when its receive comes.
 
 #include <shardwright/comm/call_marks.hpp>
+#include <shardwright/device/nccl/calls.hpp>
 #include <shardwright/device/nccl/member.hpp>
-#include <shardwright/device/nccl/work.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -28,12 +28,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One direction between this rank and a peer.
 template <class Api, class Runtime>
-class NcclLane {
+class NcclMessages {
 public:
   using Member = NcclMember<Api>;
-  using Work = NcclWork<Runtime>;
+  using Call = NcclCall<Runtime>;
 
-  NcclLane(Member& member, Runtime& runtime, int peer, bool sends)
+  NcclMessages(Member& member, Runtime& runtime, int peer, bool sends)
       : member_(member), runtime_(runtime), peer_(peer), sends_(sends), channel_(member.new_channel()),
         stream_(runtime.make_stream()) {}
 
@@ -41,22 +41,22 @@ public:
   [[nodiscard]] NcclChannel<Api>& channel() noexcept { return *channel_; }
   [[nodiscard]] NcclWatch<Runtime>& watch() noexcept { return watch_; }
   /// The message that NCCL is putting on the stream, or null.
-  [[nodiscard]] Work* issuing() const noexcept {
-    return queue_.empty() || !queue_.front().issued ? nullptr : queue_.front().work;
+  [[nodiscard]] Call* issuing() const noexcept {
+    return queue_.empty() || !queue_.front().issued ? nullptr : queue_.front().message;
   }
 
   /// Takes a message in, whose ready event is recorded.
-  void post(Work& work) {
+  void post(Call& message) {
     if (sends_)
-      announce(work);
+      announce(message);
     else
-      unmatched_.push_back(&work);
+      unmatched_.push_back(&message);
   }
 
   /// Whether the other side has taken a send, so that it may end.
-  [[nodiscard]] bool taken(const Work& work) const {
+  [[nodiscard]] bool taken(const Call& message) const {
     for (std::size_t i = announcements_.size(); i-- > 0;) // the newest: records of calls are used again
-      if (announcements_[i]->work == &work)
+      if (announcements_[i]->message == &message)
         return announcements_[i]->sent.ready();
     return true;
   }
@@ -74,7 +74,7 @@ public:
   /// " (the other side has sent under tags 3, 4)" for a receive that comes to nothing.
   [[nodiscard]] std::string offered() const {
     std::string out;
-    for (const auto& one : diverted_)
+    for (const auto& one : early_)
       if (!one->claimed)
         out += (out.empty() ? "the other side has sent under tag " : ", ") + std::to_string(one->header.tag);
     return out;
@@ -86,40 +86,41 @@ private:
     std::uint64_t count = 0;
     std::int32_t tag = 0;
     ElementType element = ElementType::uint8;
-    typename Api::UniqueId id{}; ///< Of the lane's communicator.
+    typename Api::UniqueId id{}; ///< Of the direction's communicator.
   };
   struct Announcement {
     Header header;
     Pending sent;
-    const Work* work = nullptr;
+    const Call* message = nullptr;
   };
   /// The way of such a message into memory, watched like a call. Used again.
-  struct Arrival {
-    Arrival(NcclWorkOwner<Runtime>& owner, Runtime& runtime) : work(owner, runtime) {}
-    Work work;
+  struct EarlyReceive {
+    explicit EarlyReceive(Runtime& runtime) : message(runtime) {}
+    Call message;
     bool taken = false;
   };
   /// A message that came before its receive.
-  struct Diverted {
+  struct EarlyMessage {
     Header header;
     typename Runtime::Memory memory;
-    Arrival* arrival;
+    EarlyReceive* receive;
     bool claimed = false;
   };
-  /// A turn on the stream: a message out of a buffer, or into a buffer or the lane's memory; or the copy from
-  /// there.
-  struct Turn {
-    Work* work = nullptr;
-    Diverted* diverted = nullptr; ///< What is copied.
+  /// A step on the stream: a message out of a buffer, or into a buffer or the memory kept here; or the copy
+  /// from there.
+  struct Step {
+    Call* message = nullptr;
+    EarlyMessage* early = nullptr; ///< What is copied.
     bool issued = false;
   };
 
   static constexpr int host_tag = 0;
 
-  void announce(Work& work) {
+  void announce(Call& message) {
     if (!begun_) {
-      member_.check(member_.api().unique_id(id_), *channel_, "ncclGetUniqueId", work.call, work.sequence);
-      open(id_, work.call, work.sequence);
+      member_.check(member_.api().unique_id(id_), *channel_, "ncclGetUniqueId", message.call,
+                    message.sequence);
+      open(id_, message.call, message.sequence);
     }
     std::unique_ptr<Announcement> note;
     if (spare_.empty()) {
@@ -129,28 +130,28 @@ private:
       note = std::move(spare_.back());
       spare_.pop_back();
     }
-    note->header = {work.call.count, work.call.tag, work.call.element, id_};
-    note->work = &work;
+    note->header = {message.call.count, message.call.tag, message.call.element, id_};
+    note->message = &message;
     note->sent = member_.guarded([&] {
       return member_.host().send_async(bytes_of(std::as_const(note->header)), peer_, host_tag,
-                                       work.call.where);
+                                       message.call.where);
     });
     announcements_.push_back(std::move(note));
-    queue_.push_back({&work, nullptr, false});
+    queue_.push_back({&message, nullptr, false});
   }
 
   /// Announcements that have been taken are used again.
   void reap() {
     while (!announcements_.empty() && announcements_.front()->sent.ready()) {
       member_.guarded([&] { announcements_.front()->sent.wait(); });
-      announcements_.front()->work = nullptr;
+      announcements_.front()->message = nullptr;
       spare_.push_back(std::move(announcements_.front()));
       announcements_.erase(announcements_.begin());
     }
   }
 
   void read_headers() {
-    claim_diverted();
+    claim_early();
     while (!unmatched_.empty()) {
       const CollectiveCall& first = unmatched_.front()->call;
       if (!reading_)
@@ -168,61 +169,67 @@ private:
   }
 
   /// Gives messages that came early to the receives that ask for them now.
-  void claim_diverted() {
-    for (auto& one : diverted_) {
+  void claim_early() {
+    for (auto& one : early_) {
       if (one->claimed)
         continue;
-      if (Work* const work = take_unmatched(one->header); work != nullptr) {
+      if (Call* const message = take_unmatched(one->header); message != nullptr) {
         one->claimed = true;
-        queue_.push_back({work, one.get(), false});
+        queue_.push_back({message, one.get(), false});
       }
     }
   }
 
   void match() {
-    if (Work* const work = take_unmatched(header_); work != nullptr) {
-      queue_.push_back({work, nullptr, false});
+    if (Call* const message = take_unmatched(header_); message != nullptr) {
+      queue_.push_back({message, nullptr, false});
       return;
     }
     auto memory = memory_of(bytes_in(header_));
-    Arrival& arrival = arrival_of(*unmatched_.front(), memory.data());
-    diverted_.push_back(std::make_unique<Diverted>(Diverted{header_, std::move(memory), &arrival, false}));
-    queue_.push_back({&arrival.work, nullptr, false});
+    EarlyReceive& receive = receive_early(*unmatched_.front(), memory.data());
+    early_.push_back(
+        std::make_unique<EarlyMessage>(EarlyMessage{header_, std::move(memory), &receive, false}));
+    queue_.push_back({&receive.message, nullptr, false});
   }
 
   /// A record for the message that has come, in place of that which `asked` waits for.
-  [[nodiscard]] Arrival& arrival_of(const Work& asked, void* memory) {
-    auto known = std::find_if(arrivals_.begin(), arrivals_.end(),
-                              [](const auto& each) { return !each->taken && !each->work.watched; });
-    if (known == arrivals_.end())
-      known = arrivals_.insert(known, std::make_unique<Arrival>(asked.owner, runtime_));
+  [[nodiscard]] EarlyReceive& receive_early(const Call& asked, void* memory) {
+    auto known = std::find_if(early_receives_.begin(), early_receives_.end(),
+                              [](const auto& each) { return !each->taken && !each->message.watched; });
+    if (known == early_receives_.end())
+      known = early_receives_.insert(known, std::make_unique<EarlyReceive>(runtime_));
     CollectiveCall call = asked.call;
     call.out = memory;
     call.times = nullptr;
     call.tag = header_.tag;
     call.count = header_.count;
     call.element = header_.element;
-    (*known)->work.keep(call, asked.sequence);
+    (*known)->message.begin(call, asked.sequence);
     (*known)->taken = true;
     return **known;
   }
 
   /// The first receive of the header's tag, or null. @throws CollectiveMismatch.
-  [[nodiscard]] Work* take_unmatched(const Header& header) {
+  [[nodiscard]] Call* take_unmatched(const Header& header) {
     for (std::size_t i = 0; i < unmatched_.size(); ++i) {
-      Work* const work = unmatched_[i];
-      if (work->call.tag != header.tag)
+      Call* const message = unmatched_[i];
+      if (message->call.tag != header.tag)
         continue;
-      if (work->call.count != header.count || work->call.element != header.element) {
+      if (message->call.count != header.count || message->call.element != header.element) {
+        CollectiveCall sent = message->call;
+        sent.operation = Operation::send;
+        sent.root = member_.rank();
+        sent.count = header.count;
+        sent.element = header.element;
+        sent.where = {};
         const std::string sentence =
-            describe(work->call, work->sequence) + " on group " + member_.name() +
-            " must receive what was sent, but the send has " + std::to_string(header.count) + " " +
-            std::string(name_of(header.element)) + " (give both sides the same elements)";
+            message_mismatch(member_.world_rank(peer_), sent, 0, member_.world_rank(member_.rank()),
+                             message->call, message->sequence);
         member_.end(sentence, true);
-        throw CollectiveMismatch("receive: " + sentence, member_.context(work->call, work->sequence));
+        throw CollectiveMismatch("receive: " + sentence, member_.context(message->call, message->sequence));
       }
       unmatched_.erase(unmatched_.begin() + static_cast<std::ptrdiff_t>(i));
-      return work;
+      return message;
     }
     return nullptr;
   }
@@ -237,38 +244,38 @@ private:
                   call, sequence);
   }
 
-  /// @return whether the turn is over.
-  [[nodiscard]] bool advance(Turn& turn) {
-    Work& work = *turn.work;
-    const CollectiveCall& call = work.call;
+  /// @return whether the step is over.
+  [[nodiscard]] bool advance(Step& step) {
+    Call& message = *step.message;
+    const CollectiveCall& call = message.call;
     const char* const what = sends_ ? "ncclSend" : "ncclRecv";
-    const bool copies = turn.diverted != nullptr;
+    const bool copies = step.early != nullptr;
     if (!copies) {
       const NcclResult state = channel_->state();
-      member_.check(state, *channel_, what, call, work.sequence);
+      member_.check(state, *channel_, what, call, message.sequence);
       if (state == NcclResult::in_progress)
         return false;
     }
-    if (!turn.issued) {
-      runtime_.wait(stream_, work.ready_event);
+    if (!step.issued) {
+      runtime_.wait(stream_, message.ready_event);
       note_begin(runtime_, stream_, call.times);
     }
     if (copies) {
       if (call.count > 0)
-        runtime_.copy(stream_, call.out, turn.diverted->memory.data(), bytes_in(turn.diverted->header));
-      drop(*turn.diverted); // what uses the memory next is behind the copy on this stream
-    } else if (!turn.issued) {
-      turn.issued = true;
-      work.begun = std::chrono::steady_clock::now();
+        runtime_.copy(stream_, call.out, step.early->memory.data(), bytes_in(step.early->header));
+      drop(*step.early); // what uses the memory next is behind the copy on this stream
+    } else if (!step.issued) {
+      step.issued = true;
+      message.begun = std::chrono::steady_clock::now();
       const NcclResult result = issue(call);
-      member_.check(result, *channel_, what, call, work.sequence);
+      member_.check(result, *channel_, what, call, message.sequence);
       if (result == NcclResult::in_progress)
         return false;
     }
     note_end(runtime_, stream_, call.times);
-    runtime_.record(work.done_event, stream_);
-    work.stage = Work::Stage::enqueued;
-    watch_.add(work);
+    runtime_.record(message.done_event, stream_);
+    message.stage = Call::Stage::enqueued;
+    watch_.add(message);
     return true;
   }
 
@@ -292,10 +299,10 @@ private:
       }
     return runtime_.make_memory(bytes == 0 ? 1 : bytes);
   }
-  void drop(Diverted& gone) {
-    gone.arrival->taken = false;
+  void drop(EarlyMessage& gone) {
+    gone.receive->taken = false;
     free_memory_.push_back(std::move(gone.memory));
-    std::erase_if(diverted_, [&](const auto& one) { return one.get() == &gone; });
+    std::erase_if(early_, [&](const auto& one) { return one.get() == &gone; });
   }
 
   [[nodiscard]] static std::size_t bytes_in(const Header& header) {
@@ -316,16 +323,16 @@ private:
   typename Runtime::Stream stream_;
   typename Api::UniqueId id_{};
   bool begun_ = false;
-  std::vector<Turn> queue_;
+  std::vector<Step> queue_;
   NcclWatch<Runtime> watch_;
   std::vector<std::unique_ptr<Announcement>> announcements_;
   std::vector<std::unique_ptr<Announcement>> spare_;
-  std::vector<Work*> unmatched_;
+  std::vector<Call*> unmatched_;
   Header header_{};
   Pending pending_header_;
   bool reading_ = false;
-  std::vector<std::unique_ptr<Diverted>> diverted_;
-  std::vector<std::unique_ptr<Arrival>> arrivals_;
+  std::vector<std::unique_ptr<EarlyMessage>> early_;
+  std::vector<std::unique_ptr<EarlyReceive>> early_receives_;
   std::vector<typename Runtime::Memory> free_memory_;
 };
 

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One call of an NCCL group on its way, and the watch over what is on a stream.
+
+#include <shardwright/comm/call_record.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The stream as NCCL takes it.
+template <class Stream>
+[[nodiscard]] decltype(auto) native_stream(Stream& stream) {
+  if constexpr (requires { stream.get(); })
+    return stream.get();
+  else
+    return (stream);
+}
+
+/// One call. It waits for its turn, is issued to NCCL, and is enqueued once NCCL's kernels are on the stream.
+template <class Runtime>
+struct NcclCall : KeptCall {
+  enum class Stage : std::uint8_t { waiting, issuing, enqueued };
+
+  explicit NcclCall(Runtime& runtime) : ready_event(runtime.make_event()), done_event(runtime.make_event()) {}
+
+  void begin(const CollectiveCall& source, std::uint64_t number) {
+    keep(source);
+    sequence = number;
+    stage = Stage::waiting;
+    held = true;
+    watched = false;
+    on_own_stream = true;
+  }
+
+  std::uint64_t sequence = 0;
+  Stage stage = Stage::waiting;
+  bool held = false;                   ///< Somebody will still ask for it.
+  bool watched = false;                ///< On a stream, as far as is known.
+  bool on_own_stream = true;           ///< On a stream of the communicator; else on the rank's.
+  typename Runtime::Event ready_event; ///< What the rank's stream held at the start.
+  typename Runtime::Event done_event;
+  /// When NCCL got it, and then when it became the oldest of its stream.
+  std::chrono::steady_clock::time_point begun{};
+};
+
+/// Calls in the order in which they lie on one stream; those that are done leave.
+template <class Runtime>
+class NcclWatch {
+public:
+  using Call = NcclCall<Runtime>;
+
+  void add(Call& call) {
+    call.watched = true;
+    call.begun = std::chrono::steady_clock::now();
+    calls_.push_back(&call);
+  }
+  /// Forgets what is done, and hands each to `forgotten`. A failed device throws.
+  template <class Forgotten>
+  void sweep(Runtime& runtime, Forgotten&& forgotten) {
+    std::size_t done = 0;
+    while (done < calls_.size() && runtime.done(calls_[done]->done_event)) {
+      Call& call = *calls_[done++];
+      call.watched = false;
+      forgotten(call);
+    }
+    if (done == 0)
+      return;
+    calls_.erase(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(done));
+    if (!calls_.empty())
+      calls_.front()->begun = std::chrono::steady_clock::now();
+  }
+  /// The oldest call that is not known to be done, or null.
+  [[nodiscard]] Call* oldest() const noexcept { return calls_.empty() ? nullptr : calls_.front(); }
+
+private:
+  std::vector<Call*> calls_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
