@@ -72,6 +72,33 @@ inline void copy_to_all(void* const* outs, int out_count, const std::byte* from,
   }
 }
 
+/// A place inside a strided block, in row-major order. A block of one run may be cut anywhere, so that the
+/// rows of others set the pace.
+class StridedCursor {
+public:
+  StridedCursor() = default;
+  explicit StridedCursor(const StridedBlock& block) noexcept
+      : row_(block.offset), length_(block.contiguous() ? block.count() : block.row_length),
+        stride_(block.row_stride) {}
+  /// Elements up to the end of the row.
+  [[nodiscard]] std::size_t left() const noexcept { return length_ - column_; }
+  [[nodiscard]] std::size_t position() const noexcept { return row_ + column_; }
+  /// By no more than what is left.
+  void advance(std::size_t length) noexcept {
+    column_ += length;
+    if (column_ < length_)
+      return;
+    column_ = 0;
+    row_ += stride_;
+  }
+
+private:
+  std::size_t row_ = 0;
+  std::size_t length_ = 0;
+  std::size_t stride_ = 0;
+  std::size_t column_ = 0;
+};
+
 /// Copies the elements of one block to another of equal count, in row-major order, whatever their rows.
 inline void copy_block(std::byte* to, const StridedBlock& to_block, const std::byte* from,
                        const StridedBlock& from_block, std::size_t element_bytes, bool stream) noexcept {
@@ -83,27 +110,14 @@ inline void copy_block(std::byte* to, const StridedBlock& to_block, const std::b
              count * element_bytes, stream);
     return;
   }
-  // A block of one run may be cut anywhere, so rows of the other side set the pace; else the shorter rest of
-  // the two.
-  std::size_t to_row = 0, to_column = 0, from_row = 0, from_column = 0;
-  const std::size_t to_length = to_block.contiguous() ? count : to_block.row_length;
-  const std::size_t from_length = from_block.contiguous() ? count : from_block.row_length;
+  StridedCursor target(to_block), source(from_block);
   for (std::size_t done = 0; done < count;) {
-    const std::size_t length = std::min(to_length - to_column, from_length - from_column);
-    copy_run(to + (to_block.offset + to_row * to_block.row_stride + to_column) * element_bytes,
-             from + (from_block.offset + from_row * from_block.row_stride + from_column) * element_bytes,
+    const std::size_t length = std::min(target.left(), source.left());
+    copy_run(to + target.position() * element_bytes, from + source.position() * element_bytes,
              length * element_bytes, stream);
+    target.advance(length);
+    source.advance(length);
     done += length;
-    to_column += length;
-    from_column += length;
-    if (to_column == to_length) {
-      to_column = 0;
-      ++to_row;
-    }
-    if (from_column == from_length) {
-      from_column = 0;
-      ++from_row;
-    }
   }
 }
 

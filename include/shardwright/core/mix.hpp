@@ -2,11 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief A 64-bit mixing function, for hashes that ranks compare.
+/// @brief 64-bit hashes that ranks compare: a mixing function, and FNV-1a over a sequence.
 
 #include <shardwright/core/config.hpp>
 
 #include <cstdint>
+#include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -18,5 +19,24 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
   return z ^ (z >> 31U);
 }
+
+/// FNV-1a (Fowler, Noll and Vo), 64 bits, over bytes or numbers one after the other: an identity check, not a
+/// protection.
+class Fnv1a {
+public:
+  constexpr Fnv1a& add(std::uint64_t value) noexcept {
+    hash_ = (hash_ ^ value) * 0x100000001b3U;
+    return *this;
+  }
+  constexpr Fnv1a& add(std::string_view bytes) noexcept {
+    for (const char byte : bytes)
+      add(std::uint64_t{static_cast<unsigned char>(byte)});
+    return *this;
+  }
+  [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }
+
+private:
+  std::uint64_t hash_ = 0xcbf29ce484222325U;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

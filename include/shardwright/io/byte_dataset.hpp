@@ -78,7 +78,7 @@ public:
   /// @brief Bytes of the held-out part.
   [[nodiscard]] std::size_t validation_bytes() const noexcept { return validation_.bytes; }
   /// @brief Identity of the bytes, for comparing ranks that read their own copy.
-  [[nodiscard]] std::uint64_t hash() const noexcept { return detail::fnv1a(text_.bytes); }
+  [[nodiscard]] std::uint64_t hash() const noexcept { return detail::Fnv1a().add(text_.bytes).value(); }
 
   /// @brief Returns whether the byte at `position` is held out.
   [[nodiscard]] bool held_out(std::size_t position) const noexcept {

@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief 64-bit identity of a configuration text (FNV-1a): equal texts have equal hashes on every machine.
 [[nodiscard]] inline std::uint64_t configuration_hash(std::string_view text) noexcept {
-  return detail::fnv1a(text);
+  return detail::Fnv1a().add(text).value();
 }
 
 namespace detail {

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/mix.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -90,16 +91,6 @@ inline FileText read_text(const std::filesystem::path& path) {
   return text;
 }
 
-/// FNV-1a, 64 bits: an identity check, not a protection.
-[[nodiscard]] inline std::uint64_t fnv1a(std::string_view bytes) noexcept {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : bytes) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 1099511628211ULL;
-  }
-  return hash;
-}
-
 /// Directories that a walk does not enter: hidden ones, build trees, and caches of interpreters and package
 /// managers.
 inline bool skipped_directory(const std::filesystem::path& path) {
@@ -155,7 +146,8 @@ inline void list_directory(const std::filesystem::path& directory,
   TextFiles all;
   std::unordered_set<std::string> seen;
   const auto take = [&](const std::filesystem::path& path, const std::string& bytes) {
-    if (!seen.insert(std::to_string(bytes.size()) + ":" + std::to_string(detail::fnv1a(bytes))).second) {
+    if (!seen.insert(std::to_string(bytes.size()) + ":" + std::to_string(detail::Fnv1a().add(bytes).value()))
+             .second) {
       ++all.skipped;
       return;
     }

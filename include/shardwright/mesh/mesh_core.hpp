@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/mix.hpp>
 #include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
@@ -217,13 +218,13 @@ private:
     if (world_.size() == 1)
       return;
     constexpr std::size_t words = 1 + max_axes;
-    std::array<std::uint64_t, words> own{0xcbf29ce484222325u};
+    std::array<std::uint64_t, words> own{};
+    Fnv1a names;
     for (int axis = 0; axis < axis_count_; ++axis) {
-      for (const char letter : name(axis))
-        own[0] = (own[0] ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
-      own[0] = (own[0] ^ 0xffu) * 0x100000001b3u; // FNV-1a over the names, each ended
+      names.add(name(axis)).add(std::uint64_t{0xff}); // which ends the name
       own[1 + static_cast<std::size_t>(axis)] = static_cast<std::uint64_t>(extent(axis));
     }
+    own[0] = names.value();
     std::vector<std::uint64_t> all(words * static_cast<std::size_t>(world_.size()));
     world_.all_gather(own, all);
     for (int rank = 1; rank < world_.size(); ++rank) {

@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/mix.hpp>
 #include <shardwright/schedule/schedule.hpp>
 
 #include <algorithm>
@@ -19,25 +20,23 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// What ranks compare of a schedule: numbers to name in an error, and FNV-1a over every step.
 [[nodiscard]] inline std::array<std::uint64_t, 4> schedule_fingerprint(const Schedule& schedule) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  const auto take = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
-  for (const char letter : schedule.name())
-    take(static_cast<unsigned char>(letter));
+  Fnv1a hash;
+  hash.add(schedule.name());
   const StagePlacement& placement = schedule.placement();
   for (const int value : {static_cast<int>(placement.order), placement.turn, schedule.window().receive_ahead,
                           schedule.window().sends_in_flight})
-    take(static_cast<std::uint64_t>(value));
+    hash.add(static_cast<std::uint64_t>(value));
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    take(schedule.steps(rank).size());
+    hash.add(std::uint64_t{schedule.steps(rank).size()});
     for (const Step& step : schedule.steps(rank)) {
-      take(static_cast<std::uint64_t>(step.size()));
+      hash.add(static_cast<std::uint64_t>(step.size()));
       for (int i = 0; i < step.size(); ++i)
         for (const int value : {static_cast<int>(step[i].pass), step[i].stage, step[i].microbatch})
-          take(static_cast<std::uint64_t>(value));
+          hash.add(static_cast<std::uint64_t>(value));
     }
   }
   return {static_cast<std::uint64_t>(schedule.stages()), static_cast<std::uint64_t>(schedule.ranks()),
-          static_cast<std::uint64_t>(schedule.microbatches()), hash};
+          static_cast<std::uint64_t>(schedule.microbatches()), hash.value()};
 }
 
 /// Ranks with different schedules would wait for messages that never come. Collective.

@@ -114,10 +114,10 @@ private:
     reduction_.begin(own().element, own().reduce_op, own().order);
     const std::size_t bytes = size_of(own().element);
     for (int s = 0; s < ranks_; ++s)
-      cursors_[index(s)] = Cursor(sent_by(s, own().count));
+      cursors_[index(s)] = StridedCursor(sent_by(s, own().count));
     for (std::size_t done = 0; done < own().count;) {
       std::size_t length = own().count - done;
-      for (const Cursor& cursor : cursors_)
+      for (const StridedCursor& cursor : cursors_)
         length = std::min(length, cursor.left());
       for (int s = 0; s < ranks_; ++s) {
         ins_[index(s)] = in(s) + cursors_[index(s)].position() * bytes;
@@ -174,30 +174,6 @@ private:
     }
   }
 
-  /// A place inside a strided block.
-  class Cursor {
-  public:
-    Cursor() = default;
-    explicit Cursor(const StridedBlock& block) noexcept
-        : row_(block.offset), length_(block.contiguous() ? block.count() : block.row_length),
-          stride_(block.row_stride) {}
-    [[nodiscard]] std::size_t left() const noexcept { return length_ - column_; }
-    [[nodiscard]] std::size_t position() const noexcept { return row_ + column_; }
-    void advance(std::size_t length) noexcept {
-      column_ += length;
-      if (column_ < length_)
-        return;
-      column_ = 0;
-      row_ += stride_;
-    }
-
-  private:
-    std::size_t row_ = 0;
-    std::size_t length_ = 0;
-    std::size_t stride_ = 0;
-    std::size_t column_ = 0;
-  };
-
   static constexpr std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
 
   int rank_ = 0;
@@ -206,7 +182,7 @@ private:
   NestedReduction reduction_;
   std::vector<const void*> ins_;
   std::vector<void*> outs_;
-  std::vector<Cursor> cursors_;
+  std::vector<StridedCursor> cursors_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
