@@ -171,65 +171,58 @@ concept TakesLeadingSum =
     std::is_same_v<typename SlotTensor<Slot>::layout,
                    LeadingSumLayout<TermsLayout, TermsLayout::tensor_rank - SlotTensor<Slot>::tensor_rank>>;
 
-} // namespace detail
+/// The gradients of left + sign * right: the result's, times the sign and summed over the dimensions that the
+/// right operand lacks.
+template <int sign>
+struct SumGradients {
+  static constexpr GradientReads left_gradient_reads{};
+  static constexpr GradientReads right_gradient_reads{};
 
-namespace operation {
-
-/// @brief left + right with its gradients: the result's, summed over the dimensions that the right operand
-/// lacks.
-struct Add {
-  static constexpr std::string_view name = "add";
-  static constexpr detail::GradientReads left_gradient_reads{};
-  static constexpr detail::GradientReads right_gradient_reads{};
-
-  template <AnyShardedTensor X, AnyShardedTensor Y>
-  [[nodiscard]] auto forward(SourceLocation where, X&& left, Y&& right) const {
-    return detail::combined<detail::AddOperation>(std::forward<X>(left), std::forward<Y>(right), where);
-  }
   template <class G, class X, class Y>
   [[nodiscard]] G left_gradient(G y_gradient, const X&, const Y&) const {
     return y_gradient;
   }
   template <class G, class X, class Y>
   [[nodiscard]] auto right_gradient(G y_gradient, const X&, const Y& right) const {
-    if constexpr (G::tensor_rank == Y::tensor_rank)
+    if constexpr (sign > 0 && G::tensor_rank == Y::tensor_rank)
       return y_gradient;
     else
-      return detail::leading_sum<typename G::layout>(
-          y_gradient, right, kernels::detail::PlainTerms<typename G::value_type>{y_gradient.data(), 1});
+      return leading_sum<typename G::layout>(y_gradient, right, terms_of(y_gradient));
   }
   template <class Slot, class G, class X>
-  requires detail::TakesLeadingSum<Slot, typename G::layout>
+  requires TakesLeadingSum<Slot, typename G::layout>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const X&) const {
-    detail::add_leading_sum(y_gradient,
-                            kernels::detail::PlainTerms<typename G::value_type>{y_gradient.data(), 1}, slot);
+    add_leading_sum(y_gradient, terms_of(y_gradient), slot);
+  }
+
+private:
+  template <class G>
+  [[nodiscard]] static auto terms_of(const G& y_gradient) {
+    return kernels::detail::PlainTerms<typename G::value_type>{y_gradient.data(), sign};
+  }
+};
+
+} // namespace detail
+
+namespace operation {
+
+/// @brief left + right with its gradients.
+struct Add : detail::SumGradients<1> {
+  static constexpr std::string_view name = "add";
+
+  template <AnyShardedTensor X, AnyShardedTensor Y>
+  [[nodiscard]] auto forward(SourceLocation where, X&& left, Y&& right) const {
+    return detail::combined<detail::AddOperation>(std::forward<X>(left), std::forward<Y>(right), where);
   }
 };
 
 /// @brief left - right with its gradients.
-struct Subtract {
+struct Subtract : detail::SumGradients<-1> {
   static constexpr std::string_view name = "subtract";
-  static constexpr detail::GradientReads left_gradient_reads{};
-  static constexpr detail::GradientReads right_gradient_reads{};
 
   template <AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto forward(SourceLocation where, X&& left, Y&& right) const {
     return detail::combined<detail::SubtractOperation>(std::forward<X>(left), std::forward<Y>(right), where);
-  }
-  template <class G, class X, class Y>
-  [[nodiscard]] G left_gradient(G y_gradient, const X&, const Y&) const {
-    return y_gradient;
-  }
-  template <class G, class X, class Y>
-  [[nodiscard]] auto right_gradient(const G& y_gradient, const X&, const Y& right) const {
-    return detail::leading_sum<typename G::layout>(
-        y_gradient, right, kernels::detail::PlainTerms<typename G::value_type>{y_gradient.data(), -1});
-  }
-  template <class Slot, class G, class X>
-  requires detail::TakesLeadingSum<Slot, typename G::layout>
-  void right_gradient_into(const Slot& slot, const G& y_gradient, const X&) const {
-    detail::add_leading_sum(y_gradient,
-                            kernels::detail::PlainTerms<typename G::value_type>{y_gradient.data(), -1}, slot);
   }
 };
 
