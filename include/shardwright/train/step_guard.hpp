@@ -206,7 +206,7 @@ public:
       out += (i == 0 ? "" : "; ") + places_[i < losses ? i : places_.size() - 1 - (i - losses)].text();
     if (places_.size() > shown)
       out += "; and " + std::to_string(places_.size() - shown) + " more";
-    return places_.empty() ? out + "their sums over all ranks alone" : out;
+    return places_.empty() ? out + "only their sums over all ranks" : out;
   }
   /// @brief Steps that were not admitted, on the host.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }

@@ -15,7 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The fractions of its data sheet that a generation of chips reaches. `matmul` is fitted.
 struct ChipCalibration {
   double matmul = 0.8;          ///< Of the peak, in products of large matrices.
-  double attention = 0.5;       ///< Of the bf16 peak, of the vendor's fused attention alone, as published.
+  double attention = 0.5;       ///< Of the bf16 peak, only of the vendor's fused attention, as published.
   double plain_attention = 0.5; ///< The same of FlashAttention-2.
 };
 
