@@ -5,6 +5,7 @@
 /// @brief Attention of a sequence that context ranks share, against attention of the whole sequence on one
 /// rank.
 
+#include "support/larger.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
@@ -153,8 +154,7 @@ template <class Element>
   double largest = values.size() == reference.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < std::min(values.size(), reference.size()); ++i) {
     const double difference = std::abs(static_cast<double>(values[i] - reference[i]));
-    if (!(difference <= largest))
-      largest = std::isnan(difference) ? INFINITY : difference;
+    largest = shardwright_test::larger(largest, difference);
   }
   return largest;
 }

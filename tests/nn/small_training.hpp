@@ -5,6 +5,7 @@
 /// @brief Trains a small decoder on a learnable sequence, on any mesh, and keeps everything that tests
 /// compare.
 
+#include "support/larger.hpp"
 #include "support/launch_ranks.hpp"
 
 #include <shardwright/core/philox.hpp>
@@ -220,17 +221,12 @@ template <class Element>
   return outcomes;
 }
 
-/// The larger of two numbers, infinite where one of them is not a number.
-[[nodiscard]] inline double larger(double one, double other) {
-  return std::isnan(one + other) ? std::numeric_limits<double>::infinity() : std::max(one, other);
-}
-
 /// @brief The largest relative difference of two series; NaN and unequal lengths are infinitely far apart.
 [[nodiscard]] inline double largest_difference(const std::vector<double>& values,
                                                const std::vector<double>& reference) {
   double largest = values.size() == reference.size() ? 0 : std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < std::min(values.size(), reference.size()); ++i) {
-    largest = larger(largest, std::abs(values[i] - reference[i]) / std::abs(reference[i]));
+    largest = shardwright_test::larger(largest, std::abs(values[i] - reference[i]) / std::abs(reference[i]));
   }
   return largest;
 }
@@ -242,10 +238,11 @@ template <class Element>
     double difference = 0;
     double magnitude = 0;
     for (std::size_t i = 0; i < reference.parameters[p].size(); ++i) {
-      difference = larger(difference, std::abs(run.parameters[p].at(i) - reference.parameters[p][i]));
+      difference = shardwright_test::larger(difference,
+                                            std::abs(run.parameters[p].at(i) - reference.parameters[p][i]));
       magnitude = std::max(magnitude, std::abs(reference.parameters[p][i]));
     }
-    largest = larger(largest, difference / magnitude);
+    largest = shardwright_test::larger(largest, difference / magnitude);
   }
   return largest;
 }

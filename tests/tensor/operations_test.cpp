@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/larger.hpp"
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
@@ -45,7 +46,7 @@ double largest_difference(const Values& left, const Values& right) {
     return INFINITY;
   double out = 0;
   for (std::size_t i = 0; i < left.size(); ++i)
-    out = std::max(out, std::abs(left[i] - right[i]));
+    out = shardwright_test::larger(out, std::abs(left[i] - right[i]));
   return out;
 }
 

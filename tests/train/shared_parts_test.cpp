@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/larger.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
@@ -105,7 +106,7 @@ TEST_CASE("its gradient is the sum over all uses, reduced once after the last of
                             apart.names);
             double largest = 0;
             for (std::size_t i = 0; i < tied.gradients[0].size(); ++i)
-              largest = std::max(
+              largest = shardwright_test::larger(
                   largest, std::abs(tied.gradients[0][i] - (apart.gradients[0][i] + apart.gradients[1][i])));
             findings.expect(largest < 1e-13, "differs by ", largest);
           }) == "");

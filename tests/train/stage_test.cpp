@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/failures.hpp"
+#include "support/larger.hpp"
 #include "support/ranks.hpp"
 #include "train/small_model.hpp"
 
@@ -133,7 +134,7 @@ template <class Description = Small>
 [[nodiscard]] double difference(const std::vector<double>& left, const std::vector<double>& right) {
   double largest = left.size() == right.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i)
-    largest = std::max(largest, std::abs(left[i] - right[i]));
+    largest = shardwright_test::larger(largest, std::abs(left[i] - right[i]));
   return largest;
 }
 

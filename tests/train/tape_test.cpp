@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 #include "support/failures.hpp"
 #include "support/heap_count.hpp"
+#include "support/larger.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/observe/call_log.hpp>
@@ -134,7 +135,7 @@ template <class Call>
   double largest = left.values.size() == right.values.size() ? 0 : std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < std::min(left.values.size(), right.values.size()); ++i)
     for (std::size_t k = 0; k < right.values[i].size(); ++k)
-      largest = std::max(largest, std::abs(left.values[i].at(k) - right.values[i][k]));
+      largest = shardwright_test::larger(largest, std::abs(left.values[i].at(k) - right.values[i][k]));
   return largest;
 }
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The larger of two differences, for tests that must not pass over a NaN as std::max does.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace shardwright_test {
+
+/// @brief The larger of two numbers, infinite where one of them is not a number.
+[[nodiscard]] inline double larger(double one, double other) {
+  return std::isnan(one) || std::isnan(other) ? std::numeric_limits<double>::infinity()
+                                              : std::max(one, other);
+}
+
+} // namespace shardwright_test
