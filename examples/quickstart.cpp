@@ -22,11 +22,11 @@ using Column = sw::Layout<2, sw::Shard<1, tp>>;
 using Row = sw::Layout<2, sw::Shard<0, tp>>;
 //! [layouts]
 
-double largest_error(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor<Column>& w1,
-                     const sw::ShardedTensor<Row>& w2, const sw::ShardedTensor<Tokens>& y);
+int compare(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor<Column>& w1,
+            const sw::ShardedTensor<Row>& w2, const sw::ShardedTensor<Tokens>& y);
 
+//! [program]
 int program(sw::HostCommunicator world) {
-  //! [program]
   const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(4)};
 
   sw::ShardedTensor<Tokens> x(mesh, {4096, 512});
@@ -42,24 +42,19 @@ int program(sw::HostCommunicator world) {
   static_assert(sw::Transition<decltype(p)::layout, Tokens>::count<sw::AllReduce> == 1);
   static_assert(sw::Transition<decltype(p)::layout, Tokens>::collectives == 1);
   auto y = sw::redistribute<Tokens>(std::move(p)); // the types say: one all_reduce over tp
-  //! [program]
-
-  const double error = largest_error(x, w1, w2, y);
-  if (world.rank() == 0)
-    std::printf("y is [%lld, %lld]; largest error of one row against a serial product: %.2e\n",
-                static_cast<long long>(y.shape()[0]), static_cast<long long>(y.shape()[1]), error);
-  return error < 1e-4 ? 0 : 1;
+  return compare(x, w1, w2, y);
 }
+//! [program]
 
-/// One row of the result on rank 0, computed again in double precision.
-double largest_error(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor<Column>& w1,
-                     const sw::ShardedTensor<Row>& w2, const sw::ShardedTensor<Tokens>& y) {
+/// Computes one row of the result again on rank 0, in double precision.
+int compare(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor<Column>& w1,
+            const sw::ShardedTensor<Row>& w2, const sw::ShardedTensor<Tokens>& y) {
   const std::vector<float> all_x = sw::gather(x, 0);
   const std::vector<float> all_w1 = sw::gather(w1, 0);
   const std::vector<float> all_w2 = sw::gather(w2, 0);
   const std::vector<float> all_y = sw::gather(y, 0);
   if (all_y.empty())
-    return 0.0; // not rank 0
+    return 0; // not rank 0
   const std::size_t row = 2500;
   std::vector<double> h(2048, 0.0);
   std::vector<double> wanted(512, 0.0);
@@ -72,7 +67,9 @@ double largest_error(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor
   double error = 0.0;
   for (std::size_t j = 0; j < 512; ++j)
     error = std::max(error, std::abs(wanted[j] - double(all_y[row * 512 + j])));
-  return error;
+  std::printf("y is [%lld, %lld]; largest error of one row against a serial product: %.2e\n",
+              static_cast<long long>(y.shape()[0]), static_cast<long long>(y.shape()[1]), error);
+  return error < 1e-4 ? 0 : 1;
 }
 
 //! [main]
