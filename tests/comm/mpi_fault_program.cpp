@@ -3,10 +3,12 @@
 // ends.
 #include <shardwright/launch.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -96,13 +98,17 @@ void steady(sw::HostCommunicator world) {
     block.rows = part.size() / 4;
   out.resize(whole.size());
   data.resize(out.size());
-  for (int warm = 0; warm < 10; ++warm) // ranks that run ahead of one another need more at times
-    step();
-  const std::size_t earlier = allocations;
-  for (int round = 0; round < 20; ++round)
-    step();
-  if (allocations != earlier)
-    throw std::runtime_error(std::to_string(allocations - earlier) + " allocations in the steady state");
+  // A rank that runs further ahead of another than ever before needs one more record: on a busy machine that
+  // may happen late. What repeats with every step leaves no block of rounds without an allocation.
+  std::size_t fewest = std::numeric_limits<std::size_t>::max();
+  for (int block = 0; block < 6; ++block) {
+    const std::size_t earlier = allocations;
+    for (int round = 0; round < 10; ++round)
+      step();
+    fewest = std::min(fewest, allocations - earlier);
+  }
+  if (fewest != 0)
+    throw std::runtime_error(std::to_string(fewest) + " allocations in ten steady steps");
   std::printf("steady on %d ranks\n", world.size());
 }
 
