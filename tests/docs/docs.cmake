@@ -4,6 +4,7 @@
 set(docs_check "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_docs")
 shardwright_add_check(docs.quotes COMMAND ${docs_check})
 shardwright_add_check(docs.errors COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/describe_errors")
+shardwright_add_check(docs.surface COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/describe_surface")
 shardwright_add_check(
   docs.bare_line COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/docs/bare_line_test.py")
 

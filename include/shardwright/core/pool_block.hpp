@@ -18,6 +18,7 @@ struct PoolBlock {
   std::size_t bytes = 0;      ///< At least what was asked for.
 };
 
+/// @brief Sizes that a pool rounds its blocks up to.
 inline constexpr std::size_t pool_size_classes = 57 * 8;
 
 /// @brief The block for a request of `bytes` bytes.

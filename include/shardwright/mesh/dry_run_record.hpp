@@ -32,6 +32,7 @@ enum class MemoryKind : std::uint8_t {
   other        ///< What the program takes itself, such as batches, and workspaces outside of tapes.
 };
 
+/// @brief Enumerators of MemoryKind.
 inline constexpr std::size_t memory_kinds = 8;
 
 [[nodiscard]] constexpr std::string_view name_of(MemoryKind kind) noexcept {

@@ -68,16 +68,16 @@ namespace detail {
 /// both directions that fits. Whether the schedule makes sense is for `prove` to say.
 /// @throws DataError naming line and cell where the text is malformed or fits no placement.
 [[nodiscard]] inline Schedule schedule_from_csv(std::string_view text, std::string name = "csv") {
-  const CsvShape shape = csv_shape(text);
+  const detail::CsvShape shape = detail::csv_shape(text);
   if (shape.bad_line > 0)
     detail::fail_csv_cell(text, shape);
   if (shape.stages == 0)
     throw DataError("schedule CSV: the text must hold at least one action, such as 0F0");
-  const StagePlacement placement = csv_placement(text, shape);
+  const StagePlacement placement = detail::csv_placement(text, shape);
   if (placement.ranks == 0)
     detail::fail_csv_placement(text, shape);
   std::vector<std::vector<Step>> steps(static_cast<std::size_t>(shape.ranks));
-  for (CsvReader reader(text); reader.next();)
+  for (detail::CsvReader reader(text); reader.next();)
     if (reader.cell().kind == CsvCell::Kind::step)
       steps[static_cast<std::size_t>(reader.line() - 1)].push_back(reader.cell().step);
   return {std::move(name), placement, shape.microbatches, std::move(steps)};

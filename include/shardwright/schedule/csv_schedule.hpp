@@ -52,10 +52,10 @@ template <std::size_t lines>
 template <class Text>
 struct CsvSchedule {
   static constexpr std::string_view name = "csv";
-  static constexpr CsvShape shape = csv_shape(Text::csv);
+  static constexpr detail::CsvShape shape = detail::csv_shape(Text::csv);
   static constexpr int ranks = shape.ranks;
   static constexpr int microbatches = shape.microbatches;
-  static constexpr StagePlacement stage_placement = csv_placement(Text::csv, shape);
+  static constexpr StagePlacement stage_placement = detail::csv_placement(Text::csv, shape);
   static constexpr auto lines = detail::csv_lines<static_cast<std::size_t>(ranks)>(Text::csv);
   static_assert(sizeof(detail::CsvCellOf<shape.bad_line, shape.bad_column>) != 0);
   static_assert(sizeof(detail::CsvStagesOf<shape.stages, ranks, (stage_placement.ranks > 0)>) != 0);
@@ -68,12 +68,12 @@ struct CsvSchedule {
     return {};
   }
   [[nodiscard]] static constexpr StagePlacement placement(int, int) { return stage_placement; }
-  [[nodiscard]] static constexpr CsvCursor cursor(int, int, int rank) {
-    return CsvCursor(lines[static_cast<std::size_t>(rank)]);
+  [[nodiscard]] static constexpr detail::CsvCursor cursor(int, int, int rank) {
+    return detail::CsvCursor(lines[static_cast<std::size_t>(rank)]);
   }
   static constexpr bool forwards_first = [] {
     for (const std::string_view line : lines)
-      if (!forwards_come_first(CsvCursor(line)))
+      if (!forwards_come_first(detail::CsvCursor(line)))
         return false;
     return true;
   }();

@@ -95,7 +95,9 @@ constexpr bool take(std::string_view& text, std::string_view front) {
   return {well ? CsvCell::Kind::step : CsvCell::Kind::malformed, {first, second, true}};
 }
 
-/// @brief Reads a text cell by cell, and knows where it is.
+namespace detail {
+
+/// Reads a text cell by cell, and knows where it is.
 class CsvReader {
 public:
   constexpr explicit CsvReader(std::string_view text) : rest_(text) {
@@ -103,7 +105,7 @@ public:
       rest_.remove_suffix(1);
   }
 
-  /// @brief Goes to the next cell; false at the end.
+  /// Goes to the next cell; false at the end.
   constexpr bool next() {
     if (at_end_ || rest_.empty())
       return false;
@@ -120,9 +122,9 @@ public:
 
   [[nodiscard]] constexpr const CsvCell& cell() const noexcept { return cell_; }
   [[nodiscard]] constexpr std::string_view spelling() const noexcept { return spelling_; }
-  /// @brief Line of the cell, from 1; its rank is one less.
+  /// Line of the cell, from 1; its rank is one less.
   [[nodiscard]] constexpr int line() const noexcept { return line_; }
-  /// @brief Place of the cell in its line, from 1.
+  /// Place of the cell in its line, from 1.
   [[nodiscard]] constexpr int column() const noexcept { return column_; }
 
 private:
@@ -135,7 +137,7 @@ private:
   bool at_end_ = false;
 };
 
-/// @brief The extents of a schedule, as its text gives them.
+/// The extents of a schedule, as its text gives them.
 struct CsvShape {
   int ranks = 0;
   int stages = 0;       ///< One more than the highest stage that is named.
@@ -144,7 +146,7 @@ struct CsvShape {
   int bad_column = 0;   ///< Its place in the line, from 1.
 };
 
-/// @brief Goes through a text once.
+/// Goes through a text once.
 [[nodiscard]] constexpr CsvShape csv_shape(std::string_view text) {
   CsvShape shape;
   for (CsvReader reader(text); reader.next();) {
@@ -162,14 +164,14 @@ struct CsvShape {
   return shape;
 }
 
-/// @brief A cell of a text, and the action in it; line 0 is none.
+/// A cell of a text, and the action in it; line 0 is none.
 struct CsvPosition {
   int line = 0;
   int column = 0;
   Action action{};
 };
 
-/// @brief The first action of a text that a placement has on another rank.
+/// The first action of a text that a placement has on another rank.
 [[nodiscard]] constexpr CsvPosition csv_misfit(std::string_view text, const StagePlacement& placement) {
   for (CsvReader reader(text); reader.next();)
     if (reader.cell().kind == CsvCell::Kind::step)
@@ -180,7 +182,7 @@ struct CsvPosition {
   return {};
 }
 
-/// @brief The placements that have as many stages as a text names.
+/// The placements that have as many stages as a text names.
 struct CsvPlacements {
   StagePlacement candidates[3] = {};
   int count = 0;
@@ -198,7 +200,7 @@ struct CsvPlacements {
   return found;
 }
 
-/// @brief The first of loop, V and both directions under which all actions of a text stand on the right rank;
+/// The first of loop, V and both directions under which all actions of a text stand on the right rank;
 /// one without ranks where there is none.
 [[nodiscard]] constexpr StagePlacement csv_placement(std::string_view text, const CsvShape& shape) {
   const CsvPlacements placements = csv_placements(shape);
@@ -208,13 +210,13 @@ struct CsvPlacements {
   return {StageOrder::loop, 0, 0, 0};
 }
 
-/// @brief The steps of one line of a text, for a text without malformed cells.
+/// The steps of one line of a text, for a text without malformed cells.
 class CsvCursor {
 public:
   constexpr CsvCursor() : reader_({}) {}
   constexpr explicit CsvCursor(std::string_view line) : reader_(line) {}
 
-  /// @brief The next step; false at the end of the line.
+  /// The next step; false at the end of the line.
   constexpr bool next(Step& step) {
     while (reader_.next())
       if (reader_.cell().kind == CsvCell::Kind::step) {
@@ -227,5 +229,7 @@ public:
 private:
   CsvReader reader_;
 };
+
+} // namespace detail
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

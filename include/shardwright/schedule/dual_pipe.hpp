@@ -36,8 +36,8 @@ struct DualPipe {
     const int half = ranks / 2;
     const bool far_half = rank >= half;
     const int depth = far_half ? ranks - 1 - rank : rank;
-    return dual_pipe_order({each, {depth, ranks - 1 - depth}, {far_half ? each : 0, far_half ? 0 : each}},
-                           half, depth);
+    return detail::dual_pipe_order(
+        {each, {depth, ranks - 1 - depth}, {far_half ? each : 0, far_half ? 0 : each}}, half, depth);
   }
 };
 

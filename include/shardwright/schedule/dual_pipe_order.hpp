@@ -7,9 +7,9 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/phase_cursor.hpp>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief The order of a rank that is `depth` ranks away from the ends that microbatches enter.
+/// The order of a rank that is `depth` ranks away from the ends that microbatches enter.
 ///
 /// Chunk 0 is the one entered at the near end. `half` is how many ranks a microbatch passes from an end to
 /// the innermost rank, depth 0 .. half-1. W's are taken in the order of their I's.
@@ -43,4 +43,4 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
            {in, {W(oldest)}}}};
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -31,7 +31,7 @@ struct DualPipeV {
     return StagePlacement::v_shape(ranks);
   }
   [[nodiscard]] static constexpr PhaseCursor cursor(int ranks, int microbatches, int rank) {
-    return dual_pipe_order({microbatches, {rank, 2 * ranks - 1 - rank}}, ranks, rank);
+    return detail::dual_pipe_order({microbatches, {rank, 2 * ranks - 1 - rank}}, ranks, rank);
   }
 };
 

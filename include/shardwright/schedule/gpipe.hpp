@@ -27,7 +27,7 @@ struct GPipe {
     return StagePlacement::loop(ranks);
   }
   [[nodiscard]] static constexpr PhaseCursor cursor(int, int microbatches, int rank) {
-    return warm_up_order(rank, microbatches, microbatches);
+    return detail::warm_up_order(rank, microbatches, microbatches);
   }
 };
 

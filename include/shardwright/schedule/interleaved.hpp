@@ -24,7 +24,8 @@ class InterleavedCursor {
 public:
   constexpr InterleavedCursor() = default;
   constexpr InterleavedCursor(int ranks, int microbatches, int rank, int chunks, int group)
-      : passes_(warm_up_order(0, chunks * microbatches, 2 * (ranks - rank - 1) + (chunks - 1) * group + 1)),
+      : passes_(detail::warm_up_order(0, chunks * microbatches,
+                                      2 * (ranks - rank - 1) + (chunks - 1) * group + 1)),
         ranks_(ranks), microbatches_(microbatches), rank_(rank), chunks_(chunks), group_(group) {}
 
   /// @brief The next step of the rank; false at its end.

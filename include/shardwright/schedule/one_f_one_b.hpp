@@ -27,7 +27,7 @@ struct OneFOneB {
     return StagePlacement::loop(ranks);
   }
   [[nodiscard]] static constexpr PhaseCursor cursor(int ranks, int microbatches, int rank) {
-    return warm_up_order(rank, microbatches, ranks - rank);
+    return detail::warm_up_order(rank, microbatches, ranks - rank);
   }
 };
 

@@ -23,6 +23,8 @@ struct PhaseItem {
 /// @brief Words to write patterns in: `{F(0), I(1), W(1)}`, and `{with(F(0)), B(1)}` for an overlapped pair.
 namespace phase_words {
 
+/// @brief A pass through a chunk: forward, backward, input gradient, weight gradient; `with(item)` runs
+/// beside the one before.
 [[nodiscard]] constexpr PhaseItem F(int chunk = 0) {
   return {Pass::forward, static_cast<std::int8_t>(chunk)};
 }

@@ -10,9 +10,9 @@
 
 #include <algorithm>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief `warm_up` forwards, then a backward and a forward in turn while there are any, of one chunk.
+/// `warm_up` forwards, then a backward and a forward in turn while there are any, of one chunk.
 [[nodiscard]] constexpr PhaseCursor warm_up_order(int stage, int microbatches, int warm_up) {
   using namespace phase_words;
   const int m = microbatches;
@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return {{m, {stage, 0}}, {{warm, {F()}}, {m - warm, {B(), F()}}, {warm, {B()}}}};
 }
 
-/// @brief The same with B taken apart: every W follows `lag` I's later, and the last `lag` W's end the order.
+/// The same with B taken apart: every W follows `lag` I's later, and the last `lag` W's end the order.
 [[nodiscard]] constexpr PhaseCursor warm_up_order(int stage, int microbatches, int warm_up, int lag) {
   using namespace phase_words;
   const int m = microbatches;
@@ -36,4 +36,4 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
            {late, {W()}}}};
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

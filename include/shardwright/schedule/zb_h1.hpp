@@ -26,7 +26,7 @@ struct ZBH1 {
     return StagePlacement::loop(ranks);
   }
   [[nodiscard]] static constexpr PhaseCursor cursor(int ranks, int microbatches, int rank) {
-    return warm_up_order(rank, microbatches, ranks - rank, rank);
+    return detail::warm_up_order(rank, microbatches, ranks - rank, rank);
   }
 };
 

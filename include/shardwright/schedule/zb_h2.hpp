@@ -28,7 +28,7 @@ struct ZBH2 {
     return StagePlacement::loop(ranks);
   }
   [[nodiscard]] static constexpr PhaseCursor cursor(int ranks, int microbatches, int rank) {
-    return warm_up_order(rank, microbatches, 2 * (ranks - rank) - 1, 2 * rank);
+    return detail::warm_up_order(rank, microbatches, 2 * (ranks - rank) - 1, 2 * rank);
   }
 };
 

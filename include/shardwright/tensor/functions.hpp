@@ -80,6 +80,7 @@ struct Mapped {
   }
 };
 
+/// @brief The function of that name, with its gradient.
 using GeluTanh = Mapped<gelu_tanh, kernels::detail::GeluTanh>;
 using GeluErf = Mapped<gelu_erf, kernels::detail::GeluErf>;
 using Silu = Mapped<silu, kernels::detail::Silu>;

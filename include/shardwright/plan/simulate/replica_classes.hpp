@@ -51,6 +51,7 @@ struct ReplicaShape {
   }
 };
 
+/// @brief Where the replicas of a plan stand on its cluster.
 [[nodiscard]] inline ReplicaShape replica_shape(const ClusterSpec& cluster, const PlanConfiguration& plan) {
   ReplicaShape out;
   out.stages = plan.pp;

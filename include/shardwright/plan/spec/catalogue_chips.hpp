@@ -14,6 +14,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace chip {
 
+/// @brief Units in which the tables below are written.
 inline constexpr double tera = 1e12, giga = 1e9;
 
 /// @brief Dense peaks (no structured sparsity); bandwidths one way and per chip.
