@@ -118,7 +118,7 @@ public:
     return std::exchange(list_, static_cast<std::uint8_t>(on)) != 0;
   }
 
-  void give_back(Buffer* buffer) noexcept {
+  [[gnu::noinline]] void give_back(Buffer* buffer) noexcept { // every end of a tensor would hold a copy
     Buffer*& head = free_[buffer->list][buffer->size_class];
     buffer->next = head;
     head = buffer;

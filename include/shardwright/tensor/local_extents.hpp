@@ -55,9 +55,8 @@ template <std::size_t rank>
   return out;
 }
 
-template <std::size_t rank>
-void check_shape(const std::array<std::int64_t, rank>& shape, std::size_t element_bytes,
-                 SourceLocation where) {
+inline void check_shape(std::span<const std::int64_t> shape, std::size_t element_bytes,
+                        SourceLocation where) {
   CheckedInteger bytes{static_cast<std::int64_t>(element_bytes), true};
   for (const std::int64_t extent : shape) {
     if (extent < 0) {

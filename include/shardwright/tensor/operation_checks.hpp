@@ -41,14 +41,30 @@ void require_one_mesh(const char* operation, const First& first, const Second& s
                      first.core(), where);
 }
 
-template <std::size_t rank>
-void require_shape(const char* operation, const char* what, const std::array<std::int64_t, rank>& shape,
-                   const std::array<std::int64_t, rank>& wanted, const MeshCore& core, SourceLocation where) {
-  if (shape == wanted)
-    return;
+[[noreturn]] inline void reject_shape(const char* operation, const char* what,
+                                      std::span<const std::int64_t> shape,
+                                      std::span<const std::int64_t> wanted, const MeshCore& core,
+                                      SourceLocation where) {
   reject_operation(operation,
                    std::string("the ") + what + " must have the shape " + text_of(wanted) + ", but it has " +
                        text_of(shape) + " (check the extents of the operands)",
+                   core, where);
+}
+
+template <std::size_t rank>
+void require_shape(const char* operation, const char* what, const std::array<std::int64_t, rank>& shape,
+                   const std::array<std::int64_t, rank>& wanted, const MeshCore& core, SourceLocation where) {
+  if (shape != wanted)
+    reject_shape(operation, what, shape, wanted, core, where);
+}
+
+[[noreturn]] inline void reject_extents(const char* operation, const char* sentence,
+                                        std::span<const std::int64_t> shape,
+                                        std::span<const std::int64_t> other, const MeshCore& core,
+                                        SourceLocation where) {
+  reject_operation(operation,
+                   std::string(sentence) + ", but the shapes are " + text_of(shape) + " and " +
+                       text_of(other) + " (check the order of the operands)",
                    core, where);
 }
 
@@ -58,14 +74,9 @@ void require_equal_extents(const char* operation, const char* sentence,
                            const std::array<std::int64_t, rank>& shape, std::size_t first,
                            const std::array<std::int64_t, other_rank>& other, std::size_t second,
                            std::size_t count, const MeshCore& core, SourceLocation where) {
-  for (std::size_t d = 0; d < count; ++d) {
-    if (shape[first + d] == other[second + d])
-      continue;
-    reject_operation(operation,
-                     std::string(sentence) + ", but the shapes are " + text_of(shape) + " and " +
-                         text_of(other) + " (check the order of the operands)",
-                     core, where);
-  }
+  for (std::size_t d = 0; d < count; ++d)
+    if (shape[first + d] != other[second + d])
+      reject_extents(operation, sentence, shape, other, core, where);
 }
 
 template <class LayoutType, class Like>

@@ -26,6 +26,16 @@ class ShardedTensor;
 
 namespace detail {
 
+// Errors are made in functions of no template: throwing them costs time to compile wherever it stands.
+[[noreturn]] inline void reject_moved_tensor() {
+  throw LifecycleError(
+      "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)");
+}
+[[noreturn]] inline void reject_shared_tensor() {
+  throw LifecycleError(
+      "ShardedTensor: it must not be written while a read-only handle shares its memory (let the handle end first, or write into a clone)");
+}
+
 /// Makes tensors that share memory with another one; only transitions and handles may.
 struct TensorAccess {
   /// `To` with the memory of `from`, which keeps its own reference.
@@ -197,10 +207,8 @@ public:
         !read_only,
         "ShardedTensor: a read-only handle must not be written (write into the tensor that owns the memory, or into a clone)");
     require_memory();
-    if (buffer_.shared()) {
-      throw LifecycleError(
-          "ShardedTensor: it must not be written while a read-only handle shares its memory (let the handle end first, or write into a clone)");
-    }
+    if (buffer_.shared())
+      detail::reject_shared_tensor();
     return static_cast<value_type*>(buffer_.data());
   }
 
@@ -241,10 +249,8 @@ private:
   }
 
   void require_memory() const {
-    if (!buffer_) {
-      throw LifecycleError(
-          "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)");
-    }
+    if (!buffer_)
+      detail::reject_moved_tensor();
   }
 
   detail::BufferHandle buffer_;

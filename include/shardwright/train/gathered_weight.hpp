@@ -10,6 +10,7 @@
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -70,5 +71,34 @@ private:
   std::optional<Pending> arriving_; // after the memory that it writes
   int uses_ = 0;
 };
+
+/// Weights that are read where they are stored, so that nothing moves.
+template <class Stored>
+class StoredWeight {
+public:
+  using Tensor =
+      ShardedTensor<typename Stored::layout, const typename Stored::element, typename Stored::target>;
+
+  void start(const Stored& stored, SourceLocation) {
+    if (uses_++ == 0)
+      weight_.emplace(stored.share());
+  }
+  static constexpr void finish() noexcept {}
+  void release() {
+    if (--uses_ == 0)
+      weight_.reset();
+  }
+
+  [[nodiscard]] bool in_use() const noexcept { return uses_ > 0; }
+  [[nodiscard]] const std::optional<Tensor>& tensor() const noexcept { return weight_; }
+
+private:
+  std::optional<Tensor> weight_;
+  int uses_ = 0;
+};
+
+template <class Compute, class Stored>
+using WeightInUse = std::conditional_t<std::is_same_v<Compute, typename Stored::layout>, StoredWeight<Stored>,
+                                       GatheredWeight<Compute, Stored>>;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

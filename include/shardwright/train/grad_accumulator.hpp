@@ -243,19 +243,25 @@ private:
       static_assert(
           std::is_same_v<typename P::target, Target>,
           "GradAccumulator: the model must name the target of its parameters (add `using target = ...` to it)");
-      gradients_.push_back(std::make_unique<detail::ParameterGradient<P>>(parameter, group));
-      core_ = &parameter.resources().core();
+      hold(std::make_unique<detail::ParameterGradient<P>>(parameter, group), parameter.resources().core());
     });
+  }
+  [[gnu::noinline]] void hold(std::unique_ptr<detail::AnyParameterGradient<Target>> gradient,
+                              detail::MeshCore& core) {
+    gradients_.push_back(std::move(gradient));
+    core_ = &core;
   }
 
   /// The gradients in the order of their names: one order on all ranks that hold copies of a parameter.
   [[nodiscard]] const std::vector<detail::AnyParameterGradient<Target>*>& by_name() {
     if (by_name_.empty()) { // at the first step, when parameters have their names
-      for (const auto& gradient : gradients_)
-        by_name_.push_back(gradient.get());
-      std::stable_sort(by_name_.begin(), by_name_.end(), [](const auto* left, const auto* right) {
-        return left->parameter().name() < right->parameter().name();
-      });
+      by_name_.reserve(gradients_.size());
+      for (const auto& gradient : gradients_) {
+        auto at = by_name_.end();
+        while (at != by_name_.begin() && gradient->parameter().name() < at[-1]->parameter().name())
+          --at;
+        by_name_.insert(at, gradient.get());
+      }
     }
     return by_name_;
   }

@@ -89,6 +89,10 @@ private:
     BufferHandle memory;
   };
   struct Bucket {
+    Bucket() = default;
+    Bucket(const Bucket&) = delete;
+    Bucket& operator=(const Bucket&) = delete;
+    [[gnu::noinline]] ~Bucket() {} // NOLINT(modernize-use-equals-default)
     std::vector<Entry> entries;
     std::size_t bytes = 0;
     std::vector<StridedBlock> blocks;

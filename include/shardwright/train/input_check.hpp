@@ -27,15 +27,21 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The local block in 64 bits; waits for it.
+/// A block in 64 bits; waits for it.
+template <class Target, class Element>
+[[nodiscard]] std::uint64_t content_hash(TargetResources<Target>& resources,
+                                         const MatrixView<const Element, Target>& block) {
+  Scalars<1, Target, std::uint64_t> content(resources);
+  ShardedTensor<Layout<1>, std::uint64_t, Target> workspace(
+      resources, {static_cast<std::int64_t>(kernels::reduce_workspace(block.size()))});
+  kernels::checksum(resources.execution(), block, content.view(), workspace.mutable_local());
+  return content.read()[0];
+}
+/// That of a tensor's local block.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] std::uint64_t content_hash(const Tensor& tensor) {
-  using Target = typename Tensor::target;
-  Scalars<1, Target, std::uint64_t> content(tensor.resources());
-  ShardedTensor<Layout<1>, std::uint64_t, Target> workspace(
-      tensor.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(tensor.local_size()))});
-  kernels::checksum(tensor.execution(), tensor.local_matrix(), content.view(), workspace.mutable_local());
-  return content.read()[0];
+  return content_hash<typename Tensor::target, typename Tensor::value_type>(tensor.resources(),
+                                                                            tensor.local_matrix());
 }
 
 /// What each rank has of a tensor.

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -47,20 +48,51 @@ struct ParameterGroup {
           {.matches = [](const ParameterInfo&) { return true; }, .weight_decay_factor = 0}};
 }
 
+namespace detail {
+
+/// At most `count` tensors, in their place: for every type of tensor, a vector takes far longer to compile.
+template <class Tensor, std::size_t count>
+class StateTensors {
+public:
+  template <class... Arguments>
+  Tensor& add(Arguments&&... arguments) {
+    return tensors_[size_++].emplace(std::forward<Arguments>(arguments)...);
+  }
+  [[nodiscard]] Tensor& operator[](std::size_t i) noexcept { return *tensors_[i]; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+private:
+  std::array<std::optional<Tensor>, count> tensors_;
+  std::size_t size_ = 0;
+};
+
+/// What an optimizer applies to a parameter, whatever its type.
+struct StateFactors {
+  virtual ~StateFactors() = default;
+  double weight_decay_factor = 1;
+  double learning_rate_factor = 1;
+
+  /// Those of the first group that matches.
+  void choose(const std::vector<ParameterGroup>& groups, const ParameterInfo& parameter) {
+    for (const ParameterGroup& group : groups)
+      if (group.matches(parameter)) {
+        weight_decay_factor = group.weight_decay_factor;
+        learning_rate_factor = group.learning_rate_factor;
+        return;
+      }
+  }
+};
+
+} // namespace detail
+
 /// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element; they
 /// begin at zero.
 template <std::size_t count>
 class OptimizerStates {
-  struct AnyState {
-    virtual ~AnyState() = default;
-  };
-
 public:
   template <class P>
-  struct State final : AnyState {
-    std::vector<typename P::GradientTensor> tensors;
-    double weight_decay_factor = 1;
-    double learning_rate_factor = 1;
+  struct State final : detail::StateFactors {
+    detail::StateTensors<typename P::GradientTensor, count> tensors;
   };
 
   explicit OptimizerStates(const std::array<std::string_view, count>& names) : names_(names) {}
@@ -70,20 +102,13 @@ public:
   template <class P>
   [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups,
                              std::size_t kept = count) {
-    std::unique_ptr<AnyState>& place = states_[parameter.number()];
+    std::unique_ptr<detail::StateFactors>& place = states_[parameter.number()];
     if (place == nullptr) {
       const detail::MemoryFor memory(MemoryKind::optimizer_state);
       auto made = std::make_unique<State<P>>();
-      for (std::size_t i = 0; i < kept; ++i) {
-        made->tensors.emplace_back(parameter.resources(), parameter.shape());
-        fill(made->tensors.back(), typename P::main_element(0));
-      }
-      for (const ParameterGroup& group : groups)
-        if (group.matches({parameter.name(), P::tensor_rank, parameter.role()})) {
-          made->weight_decay_factor = group.weight_decay_factor;
-          made->learning_rate_factor = group.learning_rate_factor;
-          break;
-        }
+      for (std::size_t i = 0; i < kept; ++i)
+        fill(made->tensors.add(parameter.resources(), parameter.shape()), typename P::main_element(0));
+      made->choose(groups, {parameter.name(), P::tensor_rank, parameter.role()});
       place = std::move(made);
     }
     return static_cast<State<P>&>(*place);
@@ -103,7 +128,7 @@ public:
 private:
   std::array<std::string_view, count> names_;
   // By the parameter's number: another one may come to lie where it was.
-  std::unordered_map<std::uint64_t, std::unique_ptr<AnyState>> states_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<detail::StateFactors>> states_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -44,6 +45,21 @@ class ParameterGradient;
   throw LifecycleError(
       "Parameter: the one of " + layout + " that was made at " + where.text() +
       " must have values before it is read (list it in members(), and call initialize() with the whole model)");
+}
+
+// As all errors of parameters, in functions that do not depend on their types.
+[[noreturn]] inline void reject_parameter(const std::string& name, const char* sentence) {
+  throw LifecycleError("Parameter " + name + sentence);
+}
+[[noreturn]] inline void reject_second_initialization(const std::string& name, const std::string& next) {
+  throw LifecycleError("Parameter " + name + ": it must be initialized once, but is to become " + next +
+                       ", too (list it in one module, or make it a TiedParameter)");
+}
+
+/// What copies of a parameter must have in common.
+[[nodiscard]] inline std::string text_of_parameter(const std::string& compute, const std::string& raw,
+                                                   ElementType element, std::span<const std::int64_t> shape) {
+  return compute + " with gradients in " + raw + ", " + std::string(name_of(element)) + " " + text_of(shape);
 }
 
 } // namespace detail
@@ -115,15 +131,18 @@ public:
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
 protected:
-  ParameterBase(std::string name, SourceLocation where, ParameterRole role = ParameterRole::weight)
+  // These would be compiled again for every parameter.
+  [[gnu::noinline]] ParameterBase(std::string name, SourceLocation where,
+                                  ParameterRole role = ParameterRole::weight)
       : name_(std::move(name)), where_(where), role_(role) {}
   /// Before anything of the parameter is moved. @throws LifecycleError where a gradient belongs to it.
-  ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
+  [[gnu::noinline]] ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
       : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_),
         copies_(std::move(other.copies_)), number_(std::exchange(other.number_, next_number())),
         recording_(std::exchange(other.recording_, 0)),
         completes_with_step_(std::exchange(other.completes_with_step_, false)) {}
-  ParameterBase& operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
+  [[gnu::noinline]] ParameterBase&
+  operator=(ParameterBase&& other) { // NOLINT(performance-noexcept-move-constructor)
     static_cast<void>(movable());
     static_cast<void>(other.movable());
     if (this == &other)
@@ -137,7 +156,7 @@ protected:
     completes_with_step_ = std::exchange(other.completes_with_step_, false);
     return *this;
   }
-  ~ParameterBase() = default;
+  [[gnu::noinline]] ~ParameterBase() {} // NOLINT(modernize-use-equals-default)
 
   /// Says whether a gradient belongs to it, which knows it by its place.
   void stay(bool on) noexcept { stays_ = on; }
@@ -148,8 +167,8 @@ protected:
 private:
   [[nodiscard]] ParameterBase& movable() {
     if (stays_)
-      throw LifecycleError(
-          "Parameter " + name_ +
+      detail::reject_parameter(
+          name_,
           ": it must stay where it is while a GradAccumulator holds its gradient (make the model where it stays, or move it before the GradAccumulator is made)");
     return *this;
   }
@@ -199,7 +218,7 @@ public:
   using tape_operand = Parameter;
 
   using Stored = ShardedTensor<stored_layout, Element, Target>;
-  using Weight = typename detail::GatheredWeight<Compute, Stored>::Tensor;
+  using Weight = ShardedTensor<Compute, const Element, Target>;
   using RawTensor = ShardedTensor<Raw, main_element, Target>;
   using GradientTensor = ShardedTensor<gradient_layout, main_element, Target>;
   using Shape = typename Stored::Shape;
@@ -254,8 +273,7 @@ public:
   /// @throws LifecycleError on a second call.
   void initialize(const std::string& name, std::uint64_t seed) override {
     if (initialized())
-      throw LifecycleError("Parameter " + name_ + ": it must be initialized once, but is to become " + name +
-                           ", too (list it in one module, or make it a TiedParameter)");
+      detail::reject_second_initialization(name_, name);
     const detail::MemoryFor memory(MemoryKind::parameters);
     ShardedTensor<stored_layout, main_element, Target> weights(*resources_, shape(), where_);
     if (initial_.deviation > 0)
@@ -271,8 +289,8 @@ public:
 
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
   [[nodiscard]] std::string type_text() const override {
-    return describe<Compute>() + " with gradients in " + describe<Raw>() + ", " +
-           std::string(name_of(element_type_of<Element>())) + " " + detail::text_of(shape());
+    return detail::text_of_parameter(describe<Compute>(), describe<Raw>(), element_type_of<Element>(),
+                                     shape());
   }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
@@ -293,8 +311,8 @@ public:
   /// @brief The weights as operations read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
     if (!weight_.tensor())
-      throw LifecycleError(
-          "Parameter " + name_ +
+      detail::reject_parameter(
+          name_,
           ": the weights must be gathered before they are read (call start_gather() and finish_gather(), and release() after the use)");
     return *weight_.tensor();
   }
@@ -302,8 +320,8 @@ public:
   /// @brief Its gradient. @throws LifecycleError where no GradAccumulator holds one.
   [[nodiscard]] detail::ParameterGradient<Parameter>& gradient_state() const {
     if (gradient_ == nullptr)
-      throw LifecycleError(
-          "Parameter " + name_ +
+      detail::reject_parameter(
+          name_,
           ": a GradAccumulator must hold its gradient before a backward pass runs (make one of the model that lists the parameter)");
     return *gradient_;
   }
@@ -313,8 +331,8 @@ public:
   /// one.
   void hold_gradient(detail::ParameterGradient<Parameter>* gradient) {
     if (gradient != nullptr && gradient_ != nullptr)
-      throw LifecycleError(
-          "Parameter " + name_ +
+      detail::reject_parameter(
+          name_,
           ": one GradAccumulator must hold its gradient, but there is a second one (let the first end)");
     gradient_ = gradient;
     stay(gradient != nullptr);
@@ -358,6 +376,8 @@ public:
         stored_ = redistribute<stored_layout>(convert<Element>(*master_));
       else
         redistribute_into(convert<Element>(*master_), stored_);
+    } else if constexpr (std::is_same_v<state_layout, stored_layout>) {
+      change(stored_);
     } else if constexpr (!Target::host_accessible) {
       ShardedTensor<state_layout, Element, Target> slice(stored_.resources(), stored_.shape());
       redistribute_into(stored_, slice);
@@ -382,16 +402,15 @@ private:
   }
   void require_released() const {
     if (weight_.in_use())
-      throw LifecycleError(
-          "Parameter " + name_ +
-          ": the weights must not be updated while they are gathered (release() them first)");
+      detail::reject_parameter(
+          name_, ": the weights must not be updated while they are gathered (release() them first)");
   }
 
   detail::TargetResources<Target>* resources_;
   Initial initial_;
   Master master_;
   Stored stored_;
-  detail::GatheredWeight<Compute, Stored> weight_;
+  detail::WeightInUse<Compute, Stored> weight_;
   detail::ParameterGradient<Parameter>* gradient_ = nullptr;
 };
 

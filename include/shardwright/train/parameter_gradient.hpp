@@ -119,12 +119,12 @@ public:
   }
 
 protected:
-  GradientReduction(GradientGroup& group, TargetResources<Target>& resources,
-                    std::span<const std::int64_t> shape, const TransitionSteps& first,
-                    const TransitionSteps& second, bool each_pass)
+  [[gnu::noinline]] GradientReduction(GradientGroup& group, TargetResources<Target>& resources,
+                                      std::span<const std::int64_t> shape, const TransitionSteps& first,
+                                      const TransitionSteps& second, bool each_pass)
       : group_(group), buckets_(group.buckets<Number, Target>(resources)), resources_(resources),
         shape_(shape), steps_{&first, &second}, each_pass_(each_pass) {}
-  ~GradientReduction() override = default;
+  [[gnu::noinline]] ~GradientReduction() override {} // NOLINT(modernize-use-equals-default): one for all
 
   /// Whether the step's passes are over.
   [[nodiscard]] bool complete() const noexcept { return complete_; }
@@ -252,8 +252,8 @@ public:
   /// @throws LifecycleError after the step's last gradient, until drop() opens the next step.
   [[nodiscard]] typename P::Slot slot() {
     if (this->complete())
-      throw LifecycleError(
-          "Parameter " + parameter_.name() +
+      reject_parameter(
+          parameter_.name(),
           ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
     const bool first = !raw_;
     const MemoryFor memory(MemoryKind::gradients);
@@ -276,8 +276,8 @@ public:
   /// @throws LifecycleError before finish().
   [[nodiscard]] const GradientTensor& finished() const {
     if (!gradient_)
-      throw LifecycleError("Parameter " + parameter_.name() +
-                           ": the gradient is not finished (call finish() of the GradAccumulator first)");
+      reject_parameter(parameter_.name(),
+                       ": the gradient is not finished (call finish() of the GradAccumulator first)");
     return *gradient_;
   }
   [[nodiscard]] const ParameterBase& parameter() const noexcept override { return parameter_; }

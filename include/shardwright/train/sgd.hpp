@@ -47,7 +47,8 @@ struct SgdRule {
                                       const Step& step) {
     using Moments = std::remove_cvref_t<decltype(states[0].mutable_local_matrix())>;
     return kernels::detail::sgd_of(
-        weights, gradient, states.empty() ? Moments(nullptr, 0, 0) : states[0].mutable_local_matrix(), step);
+        weights, gradient, states.size() == 0 ? Moments(nullptr, 0, 0) : states[0].mutable_local_matrix(),
+        step);
   }
   [[nodiscard]] static auto open(const Options&, kernels::OptimizerDeviceStep* to) {
     return kernels::detail::OpenOptimizerStep{to};

@@ -49,7 +49,7 @@ public:
   explicit SlotBase(TapeNode& producer) : producer_(&producer) {}
   SlotBase(const SlotBase&) = delete;
   SlotBase& operator=(const SlotBase&) = delete;
-  ~SlotBase() {
+  [[gnu::noinline]] ~SlotBase() { // as all that slots of every type share
     while (others_ != nullptr)
       std::exchange(others_, others_->next)->~HeldValue();
     while (pending_ != nullptr)
@@ -70,7 +70,7 @@ public:
     return readers_ > 0 || value.pins > 0 || ((replayed_ || value.brought_again) && value.replay_pins > 0);
   }
   /// Lets go of what nobody reads.
-  void settle() noexcept {
+  [[gnu::noinline]] void settle() noexcept {
     if (!kept(own_))
       own_.memory = BufferHandle();
     for (HeldValue* other = others_; other != nullptr; other = other->next)
@@ -80,7 +80,7 @@ public:
 
   /// The value in its own layout, computed if it is not there.
   [[nodiscard]] HeldValue& own() noexcept { return own_; }
-  [[nodiscard]] HeldValue& demand() {
+  [[gnu::noinline]] [[nodiscard]] HeldValue& demand() {
     if (!own_.memory) {
       replayed_ = replayed_ || computed_;
       producer_->forward();
@@ -108,7 +108,7 @@ public:
   void keep_always() noexcept { ++own_.pins; }
   void drop_gradient() noexcept { gradient_ = BufferHandle(); }
   /// The place of the value in another layout.
-  [[nodiscard]] HeldValue& other(const char* layout) {
+  [[gnu::noinline]] [[nodiscard]] HeldValue& other(const char* layout) {
     for (HeldValue* known = others_; known != nullptr; known = known->next)
       if (known->layout == layout)
         return *known;
@@ -119,14 +119,14 @@ public:
   [[nodiscard]] bool has_gradient() const noexcept { return static_cast<bool>(gradient_); }
 
 protected:
-  [[nodiscard]] PendingGradient& pending(const char* layout) {
+  [[gnu::noinline]] [[nodiscard]] PendingGradient& pending(const char* layout) {
     for (PendingGradient* known = pending_; known != nullptr; known = known->next)
       if (known->layout == layout)
         return *known;
     return *(pending_ = new (tape().arena().take(sizeof(PendingGradient), alignof(PendingGradient)))
                  PendingGradient{layout, {}, nullptr, {}, pending_});
   }
-  void hand_over_pending(void* slot) {
+  [[gnu::noinline]] void hand_over_pending(void* slot) {
     for (PendingGradient* each = pending_; each != nullptr; each = each->next)
       if (each->memory)
         each->hand_over(slot, *each);

@@ -105,6 +105,26 @@ template <class Execution>
     return Kokkos::Experimental::require(range, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
+#if defined(KOKKOS_ENABLE_SERIAL)
+/// All calls of a functor, whatever its type: so that Kokkos is compiled for one functor, not for each.
+struct SerialCalls {
+  void (*all)(const void* functor, std::size_t count);
+  const void* functor;
+  std::size_t count;
+
+  template <class Functor>
+  static void call(const void* functor, std::size_t count) {
+    const Functor here = *static_cast<const Functor*>(functor); // which no element aliases
+    for (std::size_t i = 0; i < count; ++i)
+      here(i);
+  }
+  void operator()(std::size_t) const { all(functor, count); }
+};
+inline void launch_serial(const char* label, const Kokkos::Serial& execution, const SerialCalls& calls) {
+  Kokkos::parallel_for(label, launch_range(execution, 1), calls);
+}
+#endif
+
 /// Launches functor(i) for i in [0, count) on the instance.
 template <class Execution, class Functor>
 void launch(const char* label, const Execution& execution, std::size_t count, const Functor& functor) {
@@ -119,6 +139,12 @@ void launch(const char* label, const Execution& execution, std::size_t count, co
 #endif
   Kokkos::parallel_for(label, range, functor);
 }
+#if defined(KOKKOS_ENABLE_SERIAL)
+template <class Functor>
+void launch(const char* label, const Kokkos::Serial& execution, std::size_t count, const Functor& functor) {
+  launch_serial(label, execution, {&SerialCalls::call<Functor>, &functor, count});
+}
+#endif
 
 /// Runs functor(i) for i in [0, count) on the instance; nothing where it only counts. Labels below 16
 /// characters do not allocate.
