@@ -3,6 +3,7 @@
 
 #include <shardwright/comm/fingerprint.hpp>
 
+#include <initializer_list>
 #include <vector>
 
 namespace sw = shardwright;
@@ -95,4 +96,20 @@ TEST_CASE("calls in words", "[comm]") {
   call.root = 2;
   call.tag = 5;
   CHECK(sw::describe(call, 1) == "receive(1024 float32, from rank 2, tag 5) #1 at train.cpp:12");
+}
+
+TEST_CASE("fingerprints are compared over all ranks, pairs of blocks by their sum", "[comm]") {
+  const auto agree = [](std::initializer_list<sw::Fingerprint> ranks) {
+    sw::detail::FingerprintComparison calls;
+    for (const sw::Fingerprint& rank : ranks)
+      calls.add(rank.common, rank.unpaired());
+    return calls.agree();
+  };
+  CHECK(agree({}));
+  CHECK(agree({{0, 0, 0}}));
+  CHECK(agree({{7, 0, 0}, {7, 0, 0}, {7, 0, 0}}));
+  CHECK_FALSE(agree({{7, 0, 0}, {8, 0, 0}, {7, 0, 0}}));
+  CHECK_FALSE(agree({{7, 0, 0}, {7, 0, 0}, {8, 0, 0}}));
+  CHECK(agree({{7, 5, 2}, {7, 2, 5}}));
+  CHECK_FALSE(agree({{7, 5, 2}, {7, 2, 4}}));
 }

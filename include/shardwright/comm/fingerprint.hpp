@@ -26,9 +26,30 @@ struct Fingerprint {
   std::uint64_t common = 0;
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
+
+  [[nodiscard]] constexpr std::uint64_t unpaired() const noexcept { return sent - received; }
 };
 
 namespace detail {
+
+/// Compares the fingerprints of all ranks of a collective, one after the other.
+class FingerprintComparison {
+public:
+  constexpr void add(std::uint64_t common, std::uint64_t unpaired) noexcept {
+    equal_ = equal_ && (first_ || common == common_);
+    first_ = false;
+    common_ = common;
+    unpaired_ += unpaired;
+  }
+  /// Whether all ranks issued one call.
+  [[nodiscard]] constexpr bool agree() const noexcept { return equal_ && unpaired_ == 0; }
+
+private:
+  bool first_ = true;
+  bool equal_ = true;
+  std::uint64_t common_ = 0;
+  std::uint64_t unpaired_ = 0;
+};
 
 [[nodiscard]] constexpr std::uint64_t hash_of(const ReductionOrder& order) noexcept {
   std::uint64_t hash = 0;

@@ -50,7 +50,7 @@ struct alignas(128) ThreadSlot {
       return;
     const Fingerprint own = fingerprint(shown, rank, ranks, sequence);
     common = own.common;
-    unpaired = own.sent - own.received;
+    unpaired = own.unpaired();
     dense = std::all_of(shown.out_blocks.begin(), shown.out_blocks.end(),
                         [](const auto& block) { return block.contiguous(); });
   }
@@ -58,13 +58,10 @@ struct alignas(128) ThreadSlot {
 
 /// Whether all ranks issued one call.
 [[nodiscard]] inline bool consistent(const ThreadSlot* slots, int ranks) noexcept {
-  bool equal = true;
-  std::uint64_t unpaired = 0;
-  for (int r = 0; r < ranks; ++r) {
-    equal = equal && slots[r].common == slots[0].common;
-    unpaired += slots[r].unpaired;
-  }
-  return equal && unpaired == 0;
+  FingerprintComparison calls;
+  for (int r = 0; r < ranks; ++r)
+    calls.add(slots[r].common, slots[r].unpaired);
+  return calls.agree();
 }
 
 /// Calls `report(a, b, output)` for the first rank a that writes where rank b reads, or writes if `output`.

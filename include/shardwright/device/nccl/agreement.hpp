@@ -21,7 +21,7 @@ public:
   /// Tells the others of this rank's call.
   void begin(HostCommunicator& host, const CollectiveCall& call, std::uint64_t sequence) {
     const Fingerprint own = fingerprint(call, host.rank(), host.size(), sequence);
-    own_ = {own.common, own.sent - own.received};
+    own_ = {own.common, own.unpaired()};
     all_.resize(2 * static_cast<std::size_t>(host.size()));
     pending_ = host.all_gather_async(own_, all_, call.where);
     under_way_ = true;
@@ -33,13 +33,10 @@ public:
   [[nodiscard]] bool finish() {
     under_way_ = false;
     pending_.wait();
-    std::uint64_t unpaired = 0;
-    bool equal = true;
-    for (std::size_t i = 0; i < all_.size(); i += 2) {
-      equal = equal && all_[i] == all_[0];
-      unpaired += all_[i + 1];
-    }
-    return equal && unpaired == 0;
+    FingerprintComparison calls;
+    for (std::size_t i = 0; i < all_.size(); i += 2)
+      calls.add(all_[i], all_[i + 1]);
+    return calls.agree();
   }
 
   /// Collective over the host group, after all ranks have seen that they disagree: the sentence that shows
