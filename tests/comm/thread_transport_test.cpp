@@ -3,9 +3,13 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 
-#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/threads/transport.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace sw = shardwright;
 using shardwright_test::launch_ranks;
@@ -67,4 +71,25 @@ TEST_CASE("a decorator of a communicator sees every call", "[comm]") {
     communicator_suite::require(data[0] == 2, "the decorated result");
   });
   CHECK(calls == std::vector<int>{3, 3});
+}
+
+TEST_CASE("thread_world gives a handle to each rank, for threads of the program's own", "[comm]") {
+  const int ranks = 3;
+  std::vector<sw::HostCommunicator> handles = sw::thread_world(ranks, {.deadline = std::chrono::seconds(30)});
+  REQUIRE(handles.size() == 3);
+  std::vector<float> sums(3);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
+    CHECK(handles[rank].rank() == static_cast<int>(rank));
+    CHECK(handles[rank].size() == ranks);
+    CHECK(handles[rank].deadline() == std::chrono::seconds(30));
+    threads.emplace_back([&sums, rank, own = handles[rank]]() mutable {
+      std::vector<float> data{static_cast<float>(rank) + 1};
+      own.all_reduce_in_place(data);
+      sums[rank] = data[0];
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  CHECK(sums == std::vector<float>(3, 6));
 }
