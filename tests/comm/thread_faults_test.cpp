@@ -3,17 +3,22 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 #include "support/matchers.hpp"
+#include "support/standard_error.hpp"
 
 #include <shardwright/comm/threads/wait_point.hpp>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
+#include <string>
 #include <thread>
 
 namespace sw = shardwright;
@@ -230,6 +235,39 @@ TEST_CASE("a rank in another group is missing from this one", "[comm]") {
     }
   }
   CHECK(deadlines >= 1);
+}
+
+TEST_CASE("a long wait names whom it is for, in one line for the group", "[comm]") {
+  const bool message = GENERATE(false, true);
+  std::string told;
+  {
+    const shardwright_test::StandardError standard_error;
+    const auto ended = std::chrono::steady_clock::now() + ample;
+    std::latch met(3); // so that the only rank to wait for is the one that holds back
+    launch_ranks({.ranks = 3, .deadline = ample, .notice = std::chrono::milliseconds(200)},
+                 [&](sw::HostCommunicator world) {
+                   float data = 1;
+                   const std::span<float> one(&data, 1);
+                   met.arrive_and_wait();
+                   if (world.rank() == 2)
+                     while (standard_error.text().find('\n') == std::string::npos &&
+                            std::chrono::steady_clock::now() < ended)
+                       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                   if (!message)
+                     world.barrier();
+                   else if (world.rank() == 0)
+                     world.receive(one, 2, 4);
+                   else if (world.rank() == 2)
+                     world.send(one, 0, 4);
+                 });
+    told = standard_error.text();
+  }
+  CHECK_THAT(told, ContainsSubstring(" has waited 0.2 s for rank 2 in "));
+  CHECK_THAT(told, ContainsSubstring(message ? "receive(1 float32, from rank 2, tag 4) #1 at "
+                                             : "barrier() #1 at "));
+  CHECK_THAT(told, ContainsSubstring("thread_faults_test.cpp:"));
+  CHECK_THAT(told, ContainsSubstring(" on group world; rank 2: it has called no operation yet"));
+  CHECK(std::count(told.begin(), told.end(), '\n') == 1);
 }
 
 TEST_CASE("two groups entered in opposite order: the report shows who waits where", "[comm]") {

@@ -18,6 +18,9 @@ struct LaunchOptions {
   int ranks = 0;
   /// The longest time that one call may wait for its peers before it throws DeadlineExceeded.
   std::chrono::nanoseconds deadline = std::chrono::minutes(5);
+  /// After this time in one wait, one line on the standard error stream says who is waited for and in which
+  /// call; zero for never.
+  std::chrono::nanoseconds notice = std::chrono::seconds(10);
   /// Whether every collective compares its fingerprint (operation, counts, types, root, order) between the
   /// ranks.
   bool check = true;

@@ -50,7 +50,9 @@ public:
   enum class Meeting : std::uint8_t { complete, ended, late };
 
   /// Enters a collective, whose slot is filled, and waits for all others. `ended` means that no rank passes.
-  [[nodiscard]] Meeting meet(int rank, std::uint64_t sequence, const Patience& patience) {
+  /// One rank of those that wait for long calls `say`.
+  template <class Say>
+  [[nodiscard]] Meeting meet(int rank, std::uint64_t sequence, const Patience& patience, Say say) {
     const ThreadSlot* const all = slots(sequence);
     slots(sequence)[rank].arrived.store(sequence, std::memory_order_seq_cst);
     std::size_t seen = 0;
@@ -62,7 +64,8 @@ public:
     // Of the ranks that see all flags at once, one came last: it wakes those that sleep.
     if (complete())
       meeting_.notify();
-    else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline()))
+    else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline(),
+                            world().notice(), [&] { first_to_notice(sequence) ? say() : void(); }))
       return Meeting::late;
     return !ended() || passed(sequence) ? Meeting::complete : Meeting::ended;
   }
@@ -111,6 +114,9 @@ private:
         times->end();
   }
 
+  [[nodiscard]] bool first_to_notice(std::uint64_t sequence) noexcept {
+    return noticed_.exchange(sequence, std::memory_order_relaxed) != sequence;
+  }
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
   [[nodiscard]] std::uint64_t entered(std::size_t rank) const noexcept override {
     return std::max(slots_[rank].arrived.load(std::memory_order_seq_cst),
@@ -120,6 +126,7 @@ private:
   std::vector<ThreadSlot> slots_;
   std::vector<Flags> flags_;
   std::vector<std::shared_ptr<ThreadGroup>> parts_;
+  std::atomic<std::uint64_t> noticed_{0}; ///< Last collective of which a rank said that it takes long.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -5,6 +5,7 @@
 /// @brief The common part of members of a group of thread ranks, in either memory: admission of calls,
 /// messages, and the errors that end the group.
 
+#include <shardwright/comm/notice.hpp>
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/threads/shared_group.hpp>
 #include <shardwright/comm/validate.hpp>
@@ -18,6 +19,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -77,11 +79,22 @@ public:
     group_->mailbox().post(message);
   }
 
+  /// Says on the standard error stream whom this rank waits for.
+  void say_long_wait(const CollectiveCall& call, std::uint64_t sequence,
+                     const std::vector<int>& missing) const noexcept {
+    const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
+    LongWait{world_rank(rank_), describe(call, sequence), name(), missing, whereabouts(missing, doing),
+             world().notice(),  world().deadline()}
+        .say();
+  }
+
   void finish(ThreadMessage& message, const Patience& patience) {
     ThreadMailbox& mailbox = group_->mailbox();
     WaitPoint& point = mailbox.point(rank_);
-    const bool awake = point.wait([&] { return message.over() || group_->ended_for(message.call.root); },
-                                  patience, world().deadline());
+    const bool awake =
+        point.wait([&] { return message.over() || group_->ended_for(message.call.root); }, patience,
+                   world().deadline(), world().notice(),
+                   [&] { say_long_wait(message.call, message.sequence, {world_rank(message.call.root)}); });
     if (!message.over() && mailbox.withdraw(message)) {
       if (!awake)
         fail(late(message));

@@ -104,7 +104,8 @@ private:
   void meet(const CollectiveCall& call, std::uint64_t sequence, const Patience& patience) {
     if (size() == 1)
       return;
-    switch (group_.meet(rank(), sequence, patience)) {
+    const auto say = [&] { say_long_wait(call, sequence, group_.absent(sequence)); };
+    switch (group_.meet(rank(), sequence, patience, say)) {
     case ThreadGroup::Meeting::complete:
       return;
     case ThreadGroup::Meeting::ended:

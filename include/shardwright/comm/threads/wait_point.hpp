@@ -96,6 +96,18 @@ public:
     return poll(done, patience, start) || sleep_until(done, start + limit);
   }
 
+  /// The same, but calls `say` once where it has taken longer than `notice`, unless that is zero.
+  template <class Done, class Say>
+  [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
+                          std::chrono::nanoseconds notice, Say say) {
+    if (notice <= std::chrono::nanoseconds::zero() || notice >= limit)
+      return wait(done, patience, limit);
+    if (wait(done, patience, notice))
+      return true;
+    say();
+    return wait(done, patience, limit - notice);
+  }
+
 private:
   template <class Done>
   static bool poll(Done& done, const Patience& patience, WaitClock::time_point start) {

@@ -72,6 +72,7 @@ public:
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool check() const noexcept { return options_.check; }
   [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept { return options_.deadline; }
+  [[nodiscard]] std::chrono::nanoseconds notice() const noexcept { return options_.notice; }
   [[nodiscard]] FlightRecorder& recorder(int rank) noexcept {
     return recorders_[static_cast<std::size_t>(rank)];
   }

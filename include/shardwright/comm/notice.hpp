@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The line by which a rank says that it has waited for others for a while.
+
+#include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/waiting.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A wait that lasts longer than LaunchOptions::notice.
+struct LongWait {
+  int rank = -1;             ///< World rank that waits.
+  std::string call;          ///< As describe() words it.
+  std::string group;         ///< Its name.
+  std::vector<int> missing;  ///< World ranks it waits for.
+  std::string whereabouts{}; ///< Their last operations.
+  std::chrono::nanoseconds waited{};
+  std::chrono::nanoseconds deadline{};
+
+  [[nodiscard]] std::string text() const {
+    return "rank " + std::to_string(rank) + " has waited " + time_text(waited) + " for " +
+           (missing.empty() ? "other ranks" : ranks_text(missing)) + " in " + call + " on group " + group +
+           (whereabouts.empty() ? "" : "; " + whereabouts) + " (it gives up after " + time_text(deadline) +
+           ")";
+  }
+  /// Writes one line to the standard error stream.
+  void say() const { std::fprintf(stderr, "shardwright: %s\n", text().c_str()); }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
