@@ -12,6 +12,9 @@ execute_process(
   OUTPUT_VARIABLE output
   ERROR_VARIABLE errors)
 message("${output}${errors}")
+# To CMake it would separate the items of a list.
+string(REPLACE ";" "," output "${output}")
+string(REPLACE ";" "," errors "${errors}")
 if(code MATCHES "timeout")
   message(FATAL_ERROR "the job hung")
 endif()

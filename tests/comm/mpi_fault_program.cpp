@@ -25,9 +25,9 @@ std::size_t allocations = 0;
 
 /// What the failing rank does instead of its second collective.
 void fail(const std::string& fault) {
-  if (fault == "throws")
+  if (fault.starts_with("throws"))
     throw std::runtime_error("the disk is on fire");
-  if (fault == "killed")
+  if (fault == "killed" || fault == "killed_while_busy")
     std::raise(SIGKILL);
   if (fault == "freezes")
     std::raise(SIGSTOP);
@@ -36,6 +36,21 @@ void fail(const std::string& fault) {
   if (fault == "leaves")
     ::_exit(0);
 }
+
+/// Does not come to the others' call, which lets the job end while they are busy.
+bool is_busy(const sw::HostCommunicator& world, const std::string& fault) {
+  return (fault == "caught_goes_on" || fault == "killed_while_busy") && world.rank() != world.size() - 1;
+}
+
+struct Destroyed {
+  Destroyed() = default;
+  Destroyed(const Destroyed&) = delete;
+  Destroyed& operator=(const Destroyed&) = delete;
+  ~Destroyed() {
+    std::printf("destroyed\n");
+    std::fflush(stdout);
+  }
+};
 
 void collectives(sw::HostCommunicator world, const std::string& fault) {
   const bool fails = world.rank() == world.size() - 1;
@@ -50,13 +65,18 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       std::raise(SIGKILL);
     }).detach();
+  const Destroyed destroyed;
+  if (fails && fault.starts_with("caught"))
+    world.broadcast(data, 7);
   if (fails)
     fail(fault);
+  if (is_busy(world, fault))
+    std::this_thread::sleep_for(std::chrono::minutes(5));
   try {
     for (int round = 0; round < (fault == "killed_inside" ? 100000 : 1); ++round)
       world.all_reduce_in_place(data);
   } catch (const sw::PeerFailed& error) {
-    std::printf("rank %d woke by rank %d\n", world.rank(), error.peer());
+    std::printf("rank %d woke by rank %d: %s\n", world.rank(), error.peer(), error.what());
     std::fflush(stdout);
     throw;
   } catch (const sw::DeadlineExceeded& error) {
@@ -157,10 +177,29 @@ int main(int argc, char** argv) {
     return 0;
   }
   const sw::LaunchOptions options{.ranks = 0, .deadline = std::chrono::milliseconds(1500), .check = true};
-  return sw::launch(options, [&](sw::HostCommunicator world) {
-    if (fault == "steady")
-      steady(std::move(world));
-    else
-      collectives(std::move(world), fault);
-  });
+  const auto launch = [&] {
+    return sw::launch(options, [&](sw::HostCommunicator world) {
+      if (fault == "steady")
+        steady(std::move(world));
+      else
+        collectives(std::move(world), fault);
+    });
+  };
+  if (!fault.starts_with("caught"))
+    return launch();
+  if (fault == "caught_finalises") {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  }
+  try {
+    launch();
+  } catch (const sw::InvalidArgument& error) {
+    std::printf("caught: %s\n", error.what());
+    std::fflush(stdout);
+  }
+  if (fault == "caught_goes_on")
+    std::this_thread::sleep_for(std::chrono::minutes(5));
+  if (fault == "caught_finalises")
+    MPI_Finalize();
+  return 0;
 }

@@ -25,10 +25,27 @@ shardwright_mpi_fault(lifecycle zero 0 "before init: " "double init: " "after fi
                       "launch after finalise: ")
 shardwright_mpi_fault(throws nonzero 1 "rank 2 failed: the disk is on fire" "rank 0 woke by rank 2"
                       "rank 1 woke by rank 2")
-shardwright_mpi_fault(killed nonzero 0 "pid [0-9]+" "signal 9")
-shardwright_mpi_fault(killed_inside nonzero 0 "pid [0-9]+" "signal 9")
+# launch throws on the rank that failed, whose main then returns, goes on for minutes, or finalises MPI.
+foreach(way IN ITEMS caught caught_goes_on caught_finalises)
+  shardwright_mpi_fault(
+    ${way} nonzero 1
+    "caught: broadcast: the root must be .*rank 2, group world, broadcast #2, at [^\n]*mpi_fault_program.cpp:[0-9]+"
+    "destroyed.*caught" "rank 2 failed: broadcast: the root must .*mpi_fault_program.cpp:[0-9]+")
+endforeach()
+# As the ranks of three nodes, which share no memory.
+shardwright_mpi_fault(throws_on_a_node_of_its_own nonzero 1 "rank 2 failed: the disk is on fire" "rank 0 woke by rank 2"
+                      "rank 1 woke by rank 2")
+set_property(TEST comm.mpi_fault.throws_on_a_node_of_its_own APPEND PROPERTY ENVIRONMENT
+                                                                             SHARDWRIGHT_MPI_RANKS_PER_BOARD=1)
+shardwright_mpi_fault(killed nonzero 1 "pid [0-9]+" "signal 9"
+                      "rank 2 left: its process ended without a word .*, its last operation was all_reduce #1 on group world")
+shardwright_mpi_fault(
+  killed_inside nonzero 1 "pid [0-9]+" "signal 9"
+  "rank 2 left: its process ended without a word .* all_reduce #[0-9]+ on group world")
+# The others do not communicate, so none of them would notice.
+shardwright_mpi_fault(killed_while_busy nonzero 1 "pid [0-9]+" "signal 9" "rank 2 left: its process ended without a word")
 shardwright_mpi_fault(freezes nonzero 1 "rank 2 did not come: rank 2: its last operation was all_reduce #1 on group world"
                       "missed rank 2")
 shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")
-shardwright_mpi_fault(leaves nonzero 0 "pid [0-9]+" "finalize")
+shardwright_mpi_fault(leaves nonzero 1 "pid [0-9]+" "rank 2 left: its process ended without a word")
 shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while others of the group went on")

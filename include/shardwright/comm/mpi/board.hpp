@@ -29,7 +29,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// What a rank of the world is up to, as far as this node knows.
-enum class MpiRankState : std::uint32_t { unknown, running, finished, failed };
+enum class MpiRankState : std::uint32_t { unknown, running, finished, failed, dead };
 
 /// One slot for each rank of the world; ranks on other nodes stay unknown until a message tells of their
 /// failure.
@@ -76,20 +76,23 @@ public:
 
   /// Notes which ranks' processes can be seen from here, so that one that disappears later can be told.
   void watch_processes() {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      Slot& one = slot(rank);
-      const int pid = one.pid.load(std::memory_order_relaxed);
-      if (rank != own_ && pid > 0 && process_exists(pid))
+    for (int rank = 0; rank < ranks_; ++rank)
+      if (rank != own_ && process_exists(rank))
         watched_.push_back(rank);
-    }
   }
   /// A watched rank whose process is gone although it neither finished nor failed; -1 if none.
-  [[nodiscard]] int vanished_rank() const {
+  [[nodiscard]] int dead_rank() const noexcept {
     for (const int rank : watched_)
-      if (state(rank) == MpiRankState::running &&
-          !process_exists(slot(rank).pid.load(std::memory_order_relaxed)) &&
-          state(rank) == MpiRankState::running)
+      if (is_dead(rank))
         return rank;
+    return -1;
+  }
+  /// The same, but of the next watched rank only: where every rank looks so, each is looked at once.
+  [[nodiscard]] int dead_successor() const noexcept {
+    for (const bool wrapped : {false, true})
+      for (const int rank : watched_)
+        if ((rank > own_ || wrapped) && state(rank) == MpiRankState::running)
+          return is_dead(rank) ? rank : -1;
     return -1;
   }
 
@@ -152,6 +155,21 @@ public:
   [[nodiscard]] std::uint32_t group_failures() const noexcept {
     return header_->group_failures.load(std::memory_order_acquire);
   }
+  /// Writes that a rank's process is gone, and in which call it was.
+  void fail_dead(int rank) noexcept {
+    try {
+      fail_world(rank, Failure::Kind::left,
+                 "its process ended without a word (killed by a signal, or by _exit); " +
+                     last_call(rank).text());
+    } catch (...) {
+      fail_world(rank, Failure::Kind::left, "its process ended without a word");
+    }
+    slot(rank).state.store(MpiRankState::dead, std::memory_order_release);
+  }
+  /// Whether a rank has ended by fail_dead().
+  [[nodiscard]] bool dead(int rank) const noexcept { return state(rank) == MpiRankState::dead; }
+  /// True for the first rank of the board that asks: it tells of the first failure, the others need not.
+  [[nodiscard]] bool first_to_tell() noexcept { return !header_->told.exchange(true); }
   /// The rank that ended the world first, or -1.
   [[nodiscard]] int first_failure() const noexcept {
     return header_->first_failure.load(std::memory_order_acquire) - 1;
@@ -185,7 +203,7 @@ private:
 
     void write(std::uint64_t id, Failure::Kind of_kind, std::string_view text) noexcept {
       group_id.store(0, std::memory_order_release);
-      sentence[text.copy(sentence.data(), sentence.size() - 1)] = '\0';
+      copy_sentence(sentence, text);
       kind.store(static_cast<std::uint32_t>(of_kind), std::memory_order_relaxed);
       group_id.store(id, std::memory_order_release);
     }
@@ -200,6 +218,7 @@ private:
   struct alignas(128) Header {
     std::atomic<std::int32_t> first_failure;
     std::atomic<std::uint32_t> group_failures;
+    std::atomic<bool> told;
   };
   struct alignas(128) Slot {
     std::atomic<std::uint32_t> version;
@@ -214,7 +233,15 @@ private:
 
   [[nodiscard]] Slot& slot(int rank) const noexcept { return reinterpret_cast<Slot*>(header_ + 1)[rank]; }
 
-  static bool process_exists(int pid) noexcept { return ::kill(pid, 0) == 0 || errno != ESRCH; }
+  [[nodiscard]] bool process_exists(int rank) const noexcept {
+    const int pid = slot(rank).pid.load(std::memory_order_relaxed);
+    return pid > 0 && (::kill(pid, 0) == 0 || errno != ESRCH);
+  }
+  /// The state is read again, since a rank may finish and exit between the two looks.
+  [[nodiscard]] bool is_dead(int rank) const noexcept {
+    return state(rank) == MpiRankState::running && !process_exists(rank) &&
+           state(rank) == MpiRankState::running;
+  }
 
   [[noreturn]] void fail_system(const char* function) const {
     const int code = errno;

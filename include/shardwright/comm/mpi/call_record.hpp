@@ -55,4 +55,17 @@ void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
   to[from.copy(to.data(), Size - 1)] = '\0';
 }
 
+/// Leaves out the middle of an error's text that is too long: it ends with the call and its source line.
+template <std::size_t Size>
+void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
+  constexpr std::size_t kept = Size / 2;
+  constexpr std::string_view gap = " ... ";
+  std::size_t length = from.copy(to.data(), from.size() < Size ? Size - 1 : Size - 1 - kept - gap.size());
+  if (from.size() >= Size) {
+    length += gap.copy(to.data() + length, gap.size());
+    length += from.substr(from.size() - kept).copy(to.data() + length, kept);
+  }
+  to[length] = '\0';
+}
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

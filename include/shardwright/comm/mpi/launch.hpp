@@ -8,6 +8,7 @@
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi/communicator.hpp>
 #include <shardwright/comm/mpi/launch_environment.hpp>
+#include <shardwright/comm/mpi/watch.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -42,18 +43,45 @@ public:
   };
   [[nodiscard]] static bool running() noexcept { return world_ != nullptr; }
 
-  /// Ends the job: waits a moment for the other ranks to learn why, then aborts them.
-  [[noreturn]] static void end(MpiWorld& world, int code) noexcept {
-    const auto grace = std::min<std::chrono::nanoseconds>(world.options().deadline, std::chrono::seconds(1));
-    const auto until = std::chrono::steady_clock::now() + grace;
-    while (world.board().others_running() > 0 && std::chrono::steady_clock::now() < until) {
+  /// Time that a rank has from the exception that launch() throws until the job ends.
+  static constexpr std::chrono::seconds grace{3};
+
+  /// Waits a moment for the other ranks to learn why the job ends.
+  static void let_others_learn(MpiWorld& world) noexcept {
+    using clock = std::chrono::steady_clock;
+    const auto begin = clock::now();
+    const auto limit = std::min<std::chrono::nanoseconds>(world.options().deadline, std::chrono::seconds(1));
+    // Of ranks on other nodes nothing is known; the message to them leaves meanwhile.
+    const auto least = world.has_remote() ? std::chrono::milliseconds(100) : std::chrono::milliseconds(0);
+    while (clock::now() < begin + least ||
+           (world.board().others_running() > 0 && clock::now() < begin + limit)) {
       world.progress();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    std::fflush(nullptr);
-    MPI_Abort(MPI_COMM_WORLD, code);
-    std::_Exit(code);
   }
+
+  /// Ends the job, whatever the other ranks do.
+  [[noreturn]] static void end() noexcept {
+    std::fflush(nullptr);
+    if (MpiEnvironment::active())
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    std::_Exit(1);
+  }
+
+  /// Ends the job in a few seconds, and when this process ends before.
+  static void end_soon() noexcept {
+    failed_ = true;
+    try {
+      std::thread([] {
+        std::this_thread::sleep_for(grace);
+        end();
+      }).detach();
+    } catch (...) {
+      end();
+    }
+  }
+  /// Whether a launch of several ranks has failed, so that the job is about to end.
+  [[nodiscard]] static bool failed() noexcept { return failed_; }
 
 private:
   /// Constructed after the environment, so it runs before MPI is finalised.
@@ -62,34 +90,40 @@ private:
     AtExit(const AtExit&) = delete;
     AtExit& operator=(const AtExit&) = delete;
     ~AtExit() {
+      if (failed_)
+        end();
       if (world_ == nullptr)
         return;
-      const char* const sentence = "it called exit() inside the program of launch()";
-      world_->fail(Failure::Kind::left, sentence);
-      std::fprintf(stderr, "shardwright: rank %d left: %s\n", world_->rank(), sentence);
-      end(*world_, 1);
+      world_->fail(Failure::Kind::left, "it called exit() inside the program of launch()");
+      world_->say_failure();
+      let_others_learn(*world_);
+      end();
     }
   };
 
   inline static MpiWorld* world_ = nullptr;
+  inline static bool failed_ = false;
 };
 
-/// Tells of the first failure of the job, and ends it. Ranks that only echo it wait to be ended.
-[[noreturn]] inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
+/// Tells the other ranks of a failure. Returns on the rank that was the first to fail, which then has a few
+/// seconds until the job ends; ranks that only echo its failure stay until they are ended.
+inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
   const int first = world.ended_by();
-  if (first < 0 || first == world.rank()) {
+  if (first < 0 || first == world.rank())
     world.fail(Failure::Kind::failed, sentence);
-    // Two ranks may fail at once: one of them is the first.
-    if (world.ended_by() == world.rank()) {
-      std::fprintf(stderr, "shardwright: %s\n", cause_of(world.board().world_failure(world.rank())).c_str());
-      MpiProcess::end(world, 1);
-    }
+  // Two ranks may fail at once: one of them is the first.
+  if (world.ended_by() == world.rank()) {
+    world.say_failure();
+    MpiProcess::let_others_learn(world);
+    return MpiProcess::end_soon();
   }
   world.board().finish();
-  // The first rank aborts this one; should it be gone, this one does so itself.
-  std::this_thread::sleep_for(std::chrono::seconds(3));
-  std::fprintf(stderr, "shardwright: %s\n", cause_of(world.board().world_failure(world.ended_by())).c_str());
-  MpiProcess::end(world, 1);
+  if (world.board().dead(world.ended_by()))
+    world.say_failure();
+  // The first rank ends this one; should it be gone, this one does so itself.
+  std::this_thread::sleep_for(MpiProcess::grace + std::chrono::seconds(1));
+  world.say_failure();
+  MpiProcess::end();
 }
 
 /// Waits until the program of every rank has returned. @return the largest exit code.
@@ -131,15 +165,19 @@ inline int join_mpi_ranks(MpiWorld& world, int code) {
 
 /// Runs `program(world)` on this process as one rank of the job.
 ///
-/// A program that throws ends the whole job with exit code 1: the first rank that threw says why on the
-/// standard error stream, the others are woken with PeerFailed and then ended. So an exception never leaves
-/// this function.
-/// @throws LifecycleError inside another launch or after MPI was finalised; ConfigurationMismatch for options
-/// or variables that contradict what mpirun started; both before anything else happens.
+/// A program that throws ends the whole job with an exit code other than zero: the first rank that threw says
+/// why on the standard error stream and throws its exception from here, the others are woken with PeerFailed
+/// and then ended. The job ends when that rank's process does, at the latest after MpiProcess::grace.
+/// @throws what the program threw; LifecycleError inside another launch or after MPI was finalised;
+/// ConfigurationMismatch for options or variables that contradict what mpirun started; both before anything
+/// else happens.
 inline int launch_mpi(const LaunchOptions& options, const std::function<int(HostCommunicator)>& program) {
   if (MpiProcess::running())
     throw LifecycleError(
         "launch: a program must not launch another one under mpirun (call launch() from main)");
+  if (MpiProcess::failed())
+    throw LifecycleError(
+        "launch: a job in which a rank has failed must not launch again (return from main; the other ranks are being ended)");
   if (options.deadline <= std::chrono::nanoseconds::zero())
     throw InvalidArgument("launch: the deadline must be positive (five minutes is the default)");
   check_launch_environment(options);
@@ -152,13 +190,21 @@ inline int launch_mpi(const LaunchOptions& options, const std::function<int(Host
   auto communicator = MpiCommunicator::world(mpi);
   auto& world = communicator.shared_world();
   const MpiProcess::Running running(world);
+  const Watch watch(MpiWorld::watch_period, [&world] {
+    world.look_for_dead();
+    return world.ended_by() < 0;
+  });
   try {
     const int code = program(HostCommunicator(communicator));
     const int largest = join_mpi_ranks(world, code);
     world.finish();
     return largest;
   } catch (...) {
-    end_mpi_job(world, text_of(std::current_exception()));
+    if (world.size() == 1)
+      world.finish();
+    else
+      end_mpi_job(world, text_of(std::current_exception()));
+    throw;
   }
 }
 

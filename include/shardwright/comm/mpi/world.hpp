@@ -156,9 +156,26 @@ public:
       else
         board_.fail_group(status.MPI_SOURCE, news.group_id, news.kind, news.sentence.data());
     }
-    if (const int gone = board_.vanished_rank(); gone >= 0)
-      board_.fail_world(gone, Failure::Kind::left, "its process ended without a word (killed, or by _exit)");
+    if (const int gone = board_.dead_rank(); gone >= 0)
+      board_.fail_dead(gone);
   }
+
+  static constexpr std::chrono::milliseconds watch_period{100};
+  /// Looks for a process that is gone, and says so; for a thread beside the one that communicates.
+  void look_for_dead() noexcept {
+    const int gone = ended_by() < 0 ? board_.dead_successor() : -1;
+    if (gone < 0)
+      return;
+    board_.fail_dead(gone);
+    say_failure();
+  }
+  /// Says why the world has ended, unless another rank of this board has.
+  void say_failure() noexcept {
+    if (ended_by() >= 0 && board_.first_to_tell())
+      std::fprintf(stderr, "shardwright: %s\n", cause_of(board_.world_failure(ended_by())).c_str());
+  }
+  /// Whether ranks run on other nodes.
+  [[nodiscard]] bool has_remote() const noexcept { return !remote_.empty(); }
 
   /// One thread of this rank at a time is inside a call.
   class Inside {
@@ -203,7 +220,7 @@ private:
     News* const news = new (std::nothrow) News{group_id, kind, {}};
     if (news == nullptr)
       return;
-    sentence.copy(news->sentence.data(), news->sentence.size() - 1);
+    copy_sentence(news->sentence, sentence);
     news_.emplace_back(news);
     for (const int peer : remote_) {
       MPI_Request request = MPI_REQUEST_NULL;
