@@ -42,6 +42,26 @@ bool is_busy(const sw::HostCommunicator& world, const std::string& fault) {
   return (fault == "caught_goes_on" || fault == "killed_while_busy") && world.rank() != world.size() - 1;
 }
 
+/// What the last rank does instead of coming to MPI's start.
+void fail_to_start(const std::string& fault) {
+  if (fault.starts_with("starts")) {
+    std::printf("pid %d\n", static_cast<int>(::getpid()));
+    std::fflush(stdout);
+  }
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  // Where a rank waits already, the launcher notices an exit; before, it does not.
+  if (fault == "starts_not" && rank != nullptr && std::string(rank) != "2")
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (rank == nullptr || std::string(rank) != "2")
+    return;
+  if (fault == "starts_not")
+    std::_Exit(0);
+  if (fault == "starts_frozen")
+    std::raise(SIGSTOP);
+  if (fault == "starts_late")
+    std::this_thread::sleep_for(std::chrono::minutes(5));
+}
+
 struct Destroyed {
   Destroyed() = default;
   Destroyed(const Destroyed&) = delete;
@@ -84,6 +104,23 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
     std::fflush(stdout);
     throw;
   }
+}
+
+/// The last rank comes late to a barrier, and to a message of rank 0.
+void late(sw::HostCommunicator world) {
+  const auto come_late = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2500)); };
+  const int last = world.size() - 1;
+  std::vector<float> data(4);
+  world.barrier();
+  if (world.rank() == last)
+    come_late();
+  world.barrier();
+  if (world.rank() == last)
+    come_late();
+  if (world.rank() == last)
+    world.send(data, 0, 3);
+  if (world.rank() == 0)
+    world.receive(data, last, 3);
 }
 
 /// No call of a steady state allocates, started ones included.
@@ -176,11 +213,18 @@ int main(int argc, char** argv) {
     lifecycle();
     return 0;
   }
-  const sw::LaunchOptions options{.ranks = 0, .deadline = std::chrono::milliseconds(1500), .check = true};
+  fail_to_start(fault);
+  const sw::LaunchOptions options{.ranks = 0,
+                                  .deadline = std::chrono::milliseconds(fault == "late" ? 30000 : 1500),
+                                  .notice = std::chrono::milliseconds(fault == "late" ? 1000 : 0),
+                                  .start_deadline =
+                                      std::chrono::seconds(fault.starts_with("starts") ? 2 : 60)};
   const auto launch = [&] {
     return sw::launch(options, [&](sw::HostCommunicator world) {
       if (fault == "steady")
         steady(std::move(world));
+      else if (fault == "late")
+        late(std::move(world));
       else
         collectives(std::move(world), fault);
     });

@@ -49,3 +49,13 @@ shardwright_mpi_fault(freezes nonzero 1 "rank 2 did not come: rank 2: its last o
 shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")
 shardwright_mpi_fault(leaves nonzero 1 "pid [0-9]+" "rank 2 left: its process ended without a word")
 shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while others of the group went on")
+# One line for each of the two waits, by one of the ranks that wait.
+shardwright_mpi_fault(
+  late zero 2
+  "rank [01] has waited 1 s for rank 2 in barrier\\(\\) #2 at [^ ]*mpi_fault_program.cpp:[0-9]+ on group world, rank 2: its last operation was barrier #1"
+  "rank 0 has waited 1 s for rank 2 in receive\\(4 float32, from rank 2, tag 3\\) #1 at ")
+# Before MPI is there: the last rank exits, is stopped, or sleeps.
+set(starts "within 2 s, but rank 0 of 3 .mpirun of Open MPI, process [0-9]+ on [^ ]+. still waits there")
+shardwright_mpi_fault(starts_not nonzero 1 "${starts}: of rank 2 there is no process any more")
+shardwright_mpi_fault(starts_frozen nonzero 1 "${starts}: rank 2 is stopped")
+shardwright_mpi_fault(starts_late nonzero 1 "${starts} .look for a rank that has exited")

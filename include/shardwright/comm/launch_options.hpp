@@ -21,6 +21,8 @@ struct LaunchOptions {
   /// After this time in one wait, one line on the standard error stream says who is waited for and in which
   /// call; zero for never.
   std::chrono::nanoseconds notice = std::chrono::seconds(10);
+  /// The longest time that MPI may take to start all ranks, before the process ends with a sentence.
+  std::chrono::nanoseconds start_deadline = std::chrono::minutes(2);
   /// Whether every collective compares its fingerprint (operation, counts, types, root, order) between the
   /// ranks.
   bool check = true;

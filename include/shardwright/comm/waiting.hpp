@@ -55,6 +55,12 @@ public:
   /// Whether the clock has been read since the last reset: time for the checks that cost more than a poll.
   [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_; }
   [[nodiscard]] bool expired() const noexcept { return expired_; }
+  /// True once, when the wait takes longer than a time; never where that is zero.
+  [[nodiscard]] bool past_notice(std::chrono::nanoseconds notice) noexcept {
+    if (noticed_ || notice <= std::chrono::nanoseconds::zero() || clock::now() - start_ <= notice)
+      return false;
+    return noticed_ = true;
+  }
   void reset() noexcept {
     polls_ = 0;
     progress_ = true;
@@ -70,6 +76,7 @@ private:
   int polls_ = 0;
   bool progress_ = false;
   bool expired_ = false;
+  bool noticed_ = false;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -170,6 +170,10 @@ public:
   [[nodiscard]] bool dead(int rank) const noexcept { return state(rank) == MpiRankState::dead; }
   /// True for the first rank of the board that asks: it tells of the first failure, the others need not.
   [[nodiscard]] bool first_to_tell() noexcept { return !header_->told.exchange(true); }
+  /// True for the first rank of the board that waits long in a call, whose number of a group is mixed in.
+  [[nodiscard]] bool first_to_notice(std::uint64_t call) noexcept {
+    return header_->noticed.exchange(call) != call;
+  }
   /// The rank that ended the world first, or -1.
   [[nodiscard]] int first_failure() const noexcept {
     return header_->first_failure.load(std::memory_order_acquire) - 1;
@@ -219,6 +223,7 @@ private:
     std::atomic<std::int32_t> first_failure;
     std::atomic<std::uint32_t> group_failures;
     std::atomic<bool> told;
+    std::atomic<std::uint64_t> noticed;
   };
   struct alignas(128) Slot {
     std::atomic<std::uint32_t> version;

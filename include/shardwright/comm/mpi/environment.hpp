@@ -5,10 +5,14 @@
 /// @brief The life of MPI in this process: initialised once, finalised once, within a deadline.
 
 #include <shardwright/comm/mpi/errors.hpp>
+#include <shardwright/comm/mpi/launcher_ranks.hpp>
+#include <shardwright/comm/mpi/watch.hpp>
 #include <shardwright/comm/waiting.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -20,8 +24,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 class MpiEnvironment {
 public:
   /// @param finalise_deadline The longest time that the end waits for the other ranks' ends.
+  /// @param start_deadline The longest time that MPI may take to start all ranks. MPI cannot be stopped in
+  /// its start, so a process that waits longer ends, after one line on the standard error stream.
   /// @throws LifecycleError when MPI is initialised already or was finalised; TransportError with MPI's text.
-  explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60))
+  explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60),
+                          std::chrono::nanoseconds start_deadline = std::chrono::minutes(2))
       : finalise_deadline_(finalise_deadline) {
     if (finalised())
       throw LifecycleError(
@@ -30,7 +37,18 @@ public:
       throw LifecycleError(
           "MpiEnvironment: MPI must not be initialised twice (keep one MpiEnvironment, in main)");
     int provided = MPI_THREAD_SINGLE;
-    detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+    {
+      // The first rank speaks first, and at its exit the launcher ends those that would say the same: Open
+      // MPI does so after a second.
+      const auto turn = std::chrono::seconds(2) * std::clamp(detail::LauncherRanks().rank, 0, 8);
+      const detail::Watch watch(start_deadline + turn, [start_deadline] {
+        std::fprintf(stderr, "shardwright: %s\n", detail::late_start_sentence(start_deadline).c_str());
+        std::_Exit(1);
+        return false;
+      });
+      detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided),
+                        "MPI_Init_thread");
+    }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     check_thread_level(provided);

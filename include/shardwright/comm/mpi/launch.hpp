@@ -26,11 +26,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 class MpiProcess {
 public:
   /// Initialises MPI unless the program has done so itself.
-  static void start(std::chrono::nanoseconds deadline) {
+  static void start(const LaunchOptions& options) {
     static std::unique_ptr<MpiEnvironment> environment;
     static const AtExit at_exit;
     if (!MpiEnvironment::active())
-      environment = std::make_unique<MpiEnvironment>(deadline);
+      environment = std::make_unique<MpiEnvironment>(options.deadline, options.start_deadline);
   }
 
   /// A program that runs now; exit() inside of it is a failure.
@@ -152,14 +152,10 @@ inline int join_mpi_ranks(MpiWorld& world, int code) {
     for (int rank = 0; rank < world.size(); ++rank)
       if (world.board().state(rank) == MpiRankState::running)
         late.push_back(rank);
-    std::string reports;
-    for (const int rank : late)
-      reports +=
-          (reports.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + report_of(world, rank);
-    throw DeadlineExceeded(late, "launch: the program must end on every rank within " +
-                                     time_text(world.options().deadline) +
-                                     " of this one's end, but it still runs on " + ranks_text(late) + ": " +
-                                     reports + " (raise LaunchOptions::deadline if that takes longer)");
+    throw DeadlineExceeded(
+        late, "launch: the program must end on every rank within " + time_text(world.options().deadline) +
+                  " of this one's end, but it still runs on " + ranks_text(late) + ": " +
+                  reports_of(world, late) + " (raise LaunchOptions::deadline if that takes longer)");
   }
 }
 
@@ -180,10 +176,13 @@ inline int launch_mpi(const LaunchOptions& options, const std::function<int(Host
         "launch: a job in which a rank has failed must not launch again (return from main; the other ranks are being ended)");
   if (options.deadline <= std::chrono::nanoseconds::zero())
     throw InvalidArgument("launch: the deadline must be positive (five minutes is the default)");
+  if (options.start_deadline <= std::chrono::nanoseconds::zero())
+    throw InvalidArgument("launch: the start deadline must be positive (two minutes is the default)");
   check_launch_environment(options);
-  MpiProcess::start(options.deadline);
+  MpiProcess::start(options);
   MpiOptions mpi;
   mpi.deadline = options.deadline;
+  mpi.notice = options.notice;
   mpi.check = options.check;
   mpi.ranks_per_board = ranks_per_board();
   static_assert(Communicator<MpiCommunicator>);

@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/mpi/group.hpp>
 #include <shardwright/comm/mpi/report.hpp>
+#include <shardwright/comm/notice.hpp>
 #include <shardwright/comm/pending.hpp>
 
 #include <algorithm>
@@ -85,8 +86,11 @@ public:
       if (done())
         break;
       waiting.pause();
-      if (waiting.slow() && (waiting.expired() || world.time_to_look_around()))
+      if (waiting.slow() && (waiting.expired() || world.time_to_look_around())) {
         look_around(waiting.expired());
+        if (!done() && waiting.past_notice(world.options().notice))
+          say_long_wait();
+      }
     }
     in_use_ = false;
     if (error_)
@@ -255,6 +259,18 @@ private:
     if (!sends_or_receives(call_.operation))
       group_.agreement().requests().add_missing(direct);
     return missing_ranks(group_, call_, site_.sequence, direct);
+  }
+
+  /// Says on the standard error stream whom this call waits for, unless another rank of the group has.
+  void say_long_wait() {
+    MpiWorld& world = group_.world();
+    if (!world.board().first_to_notice(mixed(group_.id(), site_.sequence)))
+      return;
+    LongWait wait{site_.world_rank, describe(call_, site_.sequence), group_.name(), missing()};
+    wait.whereabouts = reports_of(world, wait.missing);
+    wait.waited = world.options().notice;
+    wait.deadline = world.options().deadline;
+    wait.say();
   }
 
   /// The checks of a wait that a poll is too short for: failures elsewhere, ranks that have left, the

@@ -107,6 +107,14 @@ private:
   return world.board().last_call(rank).text();
 }
 
+/// "rank 1: ...; rank 2: ...".
+[[nodiscard]] inline std::string reports_of(const MpiWorld& world, const std::vector<int>& ranks) {
+  std::string out;
+  for (const int rank : ranks)
+    out += (out.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + report_of(world, rank);
+  return out;
+}
+
 /// Follows whom each rank waits for, starting from this one; empty unless that leads back.
 [[nodiscard]] inline std::string cycle_text(const MpiWorld& world, int start, int next) {
   std::string path = "rank " + std::to_string(start);
@@ -128,9 +136,7 @@ private:
 [[nodiscard]] inline std::string late_sentence(const MpiGroup& group, const CollectiveCall& call,
                                                std::uint64_t sequence, const std::vector<int>& missing) {
   const MpiWorld& world = group.world();
-  std::string reports;
-  for (const int rank : missing)
-    reports += (reports.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + report_of(world, rank);
+  std::string reports = reports_of(world, missing);
   if (!missing.empty())
     reports += cycle_text(world, group.world_rank(group.rank()), missing.front());
   const std::string within = " within " + time_text(world.options().deadline) + ", but ";

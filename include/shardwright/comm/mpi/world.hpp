@@ -32,6 +32,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct MpiOptions {
   /// The longest time that a call may wait.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
+  /// After this time in one wait, a line says who is waited for; zero for never.
+  std::chrono::nanoseconds notice = std::chrono::seconds(10);
   /// Whether the ranks compare the fingerprints of their calls before data moves.
 #if defined(NDEBUG)
   bool check = false;
