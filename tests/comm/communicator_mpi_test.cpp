@@ -30,13 +30,13 @@ sw::LaunchOptions options(bool check = true) {
 }
 
 /// A world of its own, which a test may break. All ranks meet before, since some ranks end a test late.
-sw::MpiCommunicator breakable_world(bool check = true,
-                                    std::chrono::milliseconds deadline = std::chrono::seconds(30),
-                                    int ranks_per_board = 0) {
-  static sw::MpiCommunicator meeting = sw::MpiCommunicator::world({.deadline = std::chrono::seconds(30)});
+sw::HostCommunicator breakable_world(bool check = true,
+                                     std::chrono::milliseconds deadline = std::chrono::seconds(30),
+                                     int ranks_per_node = 0) {
+  static sw::HostCommunicator meeting = sw::mpi_world({.deadline = std::chrono::seconds(30)});
   meeting.barrier();
-  return sw::MpiCommunicator::world(
-      {.deadline = deadline, .check = check, .ranks_per_board = ranks_per_board});
+  return sw::HostCommunicator(
+      sw::detail::make_mpi_transport(MPI_COMM_WORLD, {.deadline = deadline, .check = check}, ranks_per_node));
 }
 
 template <class Error, class Call>
@@ -50,8 +50,6 @@ std::string message_of(Call call) {
 }
 
 } // namespace
-
-static_assert(sw::Communicator<sw::MpiCommunicator>);
 
 TEST_CASE("MPI ranks pass the communicator suite", "[comm]") {
   const bool check = GENERATE(true, false);
@@ -77,10 +75,10 @@ TEST_CASE("MPI ranks behind a slow link and a clock pass the communicator suite"
   }
 }
 
-TEST_CASE("MPI ranks pass the suite where each has a board of its own, as on different nodes", "[comm]") {
+TEST_CASE("MPI ranks pass the suite where each has a node of its own", "[comm]") {
   for (const communicator_suite::Part& part : communicator_suite::parts()) {
     if (std::string(part.name) == "all_reduce")
-      continue; // The longest; it does not touch the board.
+      continue; // The longest; it does not touch the memory of the node.
     INFO(part.name);
     sw::HostCommunicator world = breakable_world(true, std::chrono::seconds(60), 1);
     part.run(world);
@@ -341,7 +339,7 @@ TEST_CASE("a failure of one group leaves other groups alone", "[comm]") {
 }
 
 TEST_CASE("abort wakes every waiting rank with its reason", "[comm]") {
-  // On one board, and with messages between boards as between nodes.
+  // On one node, and with messages between nodes.
   sw::HostCommunicator world = breakable_world(true, std::chrono::seconds(30), GENERATE(0, 1));
   if (world.size() == 1)
     return;
@@ -416,9 +414,9 @@ TEST_CASE("MPI's error codes become TransportError with MPI's text", "[comm]") {
     CHECK_THAT(error.what(), ContainsSubstring("MPI_Isend") && ContainsSubstring("MPI_ERR_RANK"));
   }
   // A code that MPI itself returns: a message to a rank that does not exist.
-  sw::MpiCommunicator world = breakable_world();
-  sw::detail::MpiChannel channel = world.shared_world().channel();
-  channel.addresses[0] = world.size() + 5;
+  const auto transport = sw::detail::make_mpi_transport(MPI_COMM_WORLD, options(), 0);
+  sw::detail::MpiChannel channel = transport->world().channel();
+  channel.addresses[0] = transport->size() + 5;
   sw::detail::MpiRequests requests;
   const sw::detail::MpiCallSite site{};
   CHECK_THROWS_AS(requests.send(channel, "x", 1, 0, 1, site), sw::TransportError);

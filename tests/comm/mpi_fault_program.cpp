@@ -182,12 +182,12 @@ void expect_lifecycle_error(const char* what, Call call) {
 }
 
 void lifecycle() {
-  expect_lifecycle_error("before init", [] { static_cast<void>(sw::MpiCommunicator::world()); });
-  sw::MpiCommunicator kept;
+  expect_lifecycle_error("before init", [] { static_cast<void>(sw::mpi_world()); });
+  sw::HostCommunicator kept;
   {
     const sw::MpiEnvironment environment;
     expect_lifecycle_error("double init", [] { const sw::MpiEnvironment second; });
-    kept = sw::MpiCommunicator::world();
+    kept = sw::mpi_world();
     kept.barrier();
   }
   expect_lifecycle_error("after finalise", [&] { kept.barrier(); });

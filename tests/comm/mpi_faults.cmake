@@ -36,7 +36,7 @@ endforeach()
 shardwright_mpi_fault(throws_on_a_node_of_its_own nonzero 1 "rank 2 failed: the disk is on fire" "rank 0 woke by rank 2"
                       "rank 1 woke by rank 2")
 set_property(TEST comm.mpi_fault.throws_on_a_node_of_its_own APPEND PROPERTY ENVIRONMENT
-                                                                             SHARDWRIGHT_MPI_RANKS_PER_BOARD=1)
+                                                                             SHARDWRIGHT_MPI_RANKS_PER_NODE=1)
 shardwright_mpi_fault(killed nonzero 1 "pid [0-9]+" "signal 9"
                       "rank 2 left: its process ended without a word .*, its last operation was all_reduce #1 on group world")
 shardwright_mpi_fault(

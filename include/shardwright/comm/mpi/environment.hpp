@@ -2,20 +2,99 @@
 #pragma once
 
 /// @file
-/// @brief The life of MPI in this process: initialised once, finalised once, within a deadline.
+/// @brief The life of MPI in this process, its errors as exceptions, and a watch for what it leaves without a
+/// deadline.
 
-#include <shardwright/comm/mpi/errors.hpp>
-#include <shardwright/comm/mpi/launcher_ranks.hpp>
-#include <shardwright/comm/mpi/watch.hpp>
+#include <shardwright/comm/call.hpp>
+#include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/waiting.hpp>
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+
+#if !defined(OMPI_SKIP_MPICXX)
+#define OMPI_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// The call that an error belongs to; the strings are only made when an error is.
+struct MpiCallSite {
+  int world_rank = -1;
+  const std::string* group = nullptr;
+  Operation operation = Operation::barrier;
+  std::uint64_t sequence = 0;
+  SourceLocation where{};
+
+  [[nodiscard]] ErrorContext context() const {
+    return {
+        world_rank, group == nullptr ? std::string() : *group, std::string(name_of(operation)), sequence, {},
+        where};
+  }
+};
+
+/// MPI's text for a code.
+inline std::string mpi_error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+    return "unknown error " + std::to_string(code);
+  return std::string(text, static_cast<std::size_t>(length));
+}
+
+/// Throws TransportError unless the code is MPI_SUCCESS; `function` is the MPI function that returned it.
+inline void check_mpi(int code, const char* function, const MpiCallSite* site = nullptr) {
+  if (code == MPI_SUCCESS)
+    return;
+  throw TransportError(code,
+                       std::string(function) + ": MPI must succeed, but it reported \"" +
+                           mpi_error_text(code) + "\" (check the network and the other ranks' messages)",
+                       site == nullptr ? ErrorContext{} : site->context());
+}
+
+/// Calls `look()` after every period, on its own thread, until that returns false or the watch is destroyed.
+class Watch {
+public:
+  template <class Look>
+  Watch(std::chrono::nanoseconds period, Look look)
+      : thread_([this, period, look = std::move(look)]() mutable {
+          std::unique_lock lock(mutex_);
+          while (!wake_.wait_for(lock, period, [this] { return ended_; }) && look()) {
+          }
+        }) {}
+  ~Watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ended_ = false;
+  std::thread thread_; ///< Last: it uses the others.
+};
+
+} // namespace detail
 
 /// @brief Initialises MPI for this process and finalises it at its end; make one, at the start of main.
 ///
@@ -81,11 +160,11 @@ public:
   [[nodiscard]] static bool active() { return initialised() && !finalised(); }
 
   /// @brief @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
-  static void require(const char* subject) {
+  static void require(std::string_view subject) {
     if (finalised())
       throw LifecycleError(
           std::string(subject) +
-          ": MPI must not be finalised yet (let MpiEnvironment outlive every communicator's last use)");
+          ": MPI must not be finalised yet (let MpiEnvironment outlive the last use of every communicator)");
     if (!initialised())
       throw LifecycleError(
           std::string(subject) +

@@ -5,7 +5,7 @@
 /// @brief One MPI group on one rank: who its ranks are, over which channel they talk, and whether it has
 /// ended.
 
-#include <shardwright/comm/mpi/agreement.hpp>
+#include <shardwright/comm/mpi/requests.hpp>
 #include <shardwright/comm/mpi/transfer.hpp>
 #include <shardwright/comm/mpi/world.hpp>
 
@@ -69,7 +69,7 @@ public:
 
   /// @throws LifecycleError or PeerFailed if the group or its world has ended.
   void require_alive(const MpiCallSite& site) {
-    MpiEnvironment::require("MpiCommunicator");
+    MpiEnvironment::require(name_of(site.operation));
     if (world_->finished())
       throw LifecycleError(
           std::string(name_of(site.operation)) +
@@ -104,12 +104,12 @@ public:
   /// The first failure of another rank that ends this group's calls.
   [[nodiscard]] std::optional<Failure> failure_elsewhere() const {
     if (const int rank = world_->ended_by(); rank >= 0)
-      return world_->board().world_failure(rank);
-    if (world_->board().group_failures() == 0)
+      return world_->node().world_failure(rank);
+    if (world_->node().group_failures() == 0)
       return std::nullopt;
     for (const int rank : channel_.world_ranks)
       if (rank != world_rank(rank_))
-        if (auto failure = world_->board().group_failure(rank, id_))
+        if (auto failure = world_->node().group_failure(rank, id_))
           return failure;
     return std::nullopt;
   }

@@ -6,9 +6,8 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
-#include <shardwright/comm/mpi/communicator.hpp>
-#include <shardwright/comm/mpi/launch_environment.hpp>
-#include <shardwright/comm/mpi/watch.hpp>
+#include <shardwright/comm/mpi/launcher.hpp>
+#include <shardwright/comm/mpi/transport.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -54,7 +53,7 @@ public:
     // Of ranks on other nodes nothing is known; the message to them leaves meanwhile.
     const auto least = world.has_remote() ? std::chrono::milliseconds(100) : std::chrono::milliseconds(0);
     while (clock::now() < begin + least ||
-           (world.board().others_running() > 0 && clock::now() < begin + limit)) {
+           (world.node().others_running() > 0 && clock::now() < begin + limit)) {
       world.progress();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -117,8 +116,8 @@ inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
     MpiProcess::let_others_learn(world);
     return MpiProcess::end_soon();
   }
-  world.board().finish();
-  if (world.board().dead(world.ended_by()))
+  world.node().finish();
+  if (world.node().dead(world.ended_by()))
     world.say_failure();
   // The first rank ends this one; should it be gone, this one does so itself.
   std::this_thread::sleep_for(MpiProcess::grace + std::chrono::seconds(1));
@@ -128,7 +127,7 @@ inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
 
 /// Waits until the program of every rank has returned. @return the largest exit code.
 inline int join_mpi_ranks(MpiWorld& world, int code) {
-  world.board().finish();
+  world.node().finish();
   int largest = code;
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallreduce(&code, &largest, 1, MPI_INT, MPI_MAX, world.control(), &request),
@@ -145,12 +144,12 @@ inline int join_mpi_ranks(MpiWorld& world, int code) {
       world.look_around();
     if (const int rank = world.ended_by(); rank >= 0)
       throw PeerFailed(rank, "launch: the program must run to its end on every rank, but " +
-                                 cause_of(world.board().world_failure(rank)));
+                                 cause_of(world.node().world_failure(rank)));
     if (!waiting.expired())
       continue;
     std::vector<int> late;
     for (int rank = 0; rank < world.size(); ++rank)
-      if (world.board().state(rank) == MpiRankState::running)
+      if (world.node().state(rank) == RankState::running)
         late.push_back(rank);
     throw DeadlineExceeded(
         late, "launch: the program must end on every rank within " + time_text(world.options().deadline) +
@@ -180,21 +179,15 @@ inline int launch_mpi(const LaunchOptions& options, const std::function<int(Host
     throw InvalidArgument("launch: the start deadline must be positive (two minutes is the default)");
   check_launch_environment(options);
   MpiProcess::start(options);
-  MpiOptions mpi;
-  mpi.deadline = options.deadline;
-  mpi.notice = options.notice;
-  mpi.check = options.check;
-  mpi.ranks_per_board = ranks_per_board();
-  static_assert(Communicator<MpiCommunicator>);
-  auto communicator = MpiCommunicator::world(mpi);
-  auto& world = communicator.shared_world();
+  const auto transport = make_mpi_transport(MPI_COMM_WORLD, options, ranks_per_node());
+  MpiWorld& world = transport->world();
   const MpiProcess::Running running(world);
   const Watch watch(MpiWorld::watch_period, [&world] {
     world.look_for_dead();
     return world.ended_by() < 0;
   });
   try {
-    const int code = program(HostCommunicator(communicator));
+    const int code = program(HostCommunicator(transport));
     const int largest = join_mpi_ranks(world, code);
     world.finish();
     return largest;

@@ -125,14 +125,14 @@ private:
   };
 
   void publish() noexcept {
-    MpiCallRecord record{};
+    MpiLastCall record{};
     record.group_id = group_.id();
     record.sequence = site_.sequence;
     record.peer = sends_or_receives(call_.operation) ? group_.world_rank(call_.root) : -1;
     record.tag = call_.tag;
     record.line = call_.where.line;
     record.operation = call_.operation;
-    record.stage = MpiCallRecord::Stage::inside;
+    record.stage = MpiLastCall::Stage::inside;
     copy_text(record.group, group_.name());
     copy_text(record.file, call_.where.file);
     group_.world().publish(record, this);
@@ -264,7 +264,7 @@ private:
   /// Says on the standard error stream whom this call waits for, unless another rank of the group has.
   void say_long_wait() {
     MpiWorld& world = group_.world();
-    if (!world.board().first_to_notice(mixed(group_.id(), site_.sequence)))
+    if (!world.node().first_to_notice(mixed(group_.id(), site_.sequence)))
       return;
     LongWait wait{site_.world_rank, describe(call_, site_.sequence), group_.name(), missing()};
     wait.whereabouts = reports_of(world, wait.missing);
@@ -289,7 +289,7 @@ private:
       // A peer that waited in vain for a third rank tells nothing new: that rank is late from here too.
       if (failure) {
         std::erase_if(late,
-                      [&](int rank) { return world.board().group_failure(rank, group_.id()).has_value(); });
+                      [&](int rank) { return world.node().group_failure(rank, group_.id()).has_value(); });
         if (late.empty())
           group_.throw_ended(*failure, site_);
       }
@@ -303,9 +303,9 @@ private:
 
   /// A rank that has ended its program will not come; what it sent before may still be on its way, though.
   void look_for_leavers() {
-    MpiBoard& board = group_.world().board();
+    MpiNode& node = group_.world().node();
     const std::vector<int>& members = group_.channel().world_ranks;
-    const auto has_finished = [&](int rank) { return board.state(rank) == MpiRankState::finished; };
+    const auto has_finished = [&](int rank) { return node.state(rank) == RankState::finished; };
     std::vector<int> gone;
     if (std::any_of(members.begin(), members.end(), has_finished))
       gone = missing();
@@ -314,8 +314,8 @@ private:
     if (gone.empty())
       leaver_unseen_ = now;
     else if (now - leaver_unseen_ > std::chrono::milliseconds(200))
-      board.fail_world(gone.front(), Failure::Kind::left,
-                       "its program returned while others of the group went on");
+      node.fail_world(gone.front(), Failure::Kind::left,
+                      "its program returned while others of the group went on");
   }
 
   MpiGroup& group_;

@@ -84,8 +84,8 @@ private:
     if (rank == group.rank())
       continue;
     const int world_rank = group.world_rank(rank);
-    const MpiCallRecord last = group.world().board().last_call(world_rank);
-    const bool here = last.stage != MpiCallRecord::Stage::none && last.group_id == group.id() &&
+    const MpiLastCall last = group.world().node().last_call(world_rank);
+    const bool here = last.stage != MpiLastCall::Stage::none && last.group_id == group.id() &&
                       !sends_or_receives(last.operation);
     const bool entered = here && last.sequence >= sequence;
     const bool waited_for = direct[static_cast<std::size_t>(rank)];
@@ -102,9 +102,9 @@ private:
 }
 
 [[nodiscard]] inline std::string report_of(const MpiWorld& world, int rank) {
-  if (world.board().state(rank) == MpiRankState::unknown)
+  if (world.node().state(rank) == RankState::unknown)
     return "it runs on another node";
-  return world.board().last_call(rank).text();
+  return world.node().last_call(rank).text();
 }
 
 /// "rank 1: ...; rank 2: ...".
@@ -123,8 +123,8 @@ private:
     path += " -> rank " + std::to_string(next);
     if (next == start)
       return "; they wait in a cycle: " + path + " (" + places + ")";
-    const MpiCallRecord last = world.board().last_call(next);
-    if (last.stage != MpiCallRecord::Stage::inside)
+    const MpiLastCall last = world.node().last_call(next);
+    if (last.stage != MpiLastCall::Stage::inside)
       return {};
     places += "; rank " + std::to_string(next) + " is " + report_of(world, next);
     // In a collective it waits for all others: in a world of two that is one rank.

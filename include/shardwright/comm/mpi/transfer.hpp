@@ -9,7 +9,6 @@
 #include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/mpi/blocks.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
-#include <shardwright/comm/mpi/scratch.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>

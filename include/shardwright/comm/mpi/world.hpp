@@ -2,13 +2,14 @@
 #pragma once
 
 /// @file
-/// @brief The state that all MPI groups of one launch share on a rank: progress, the board of last calls, and
+/// @brief The state that all MPI groups of one world share on a rank: progress, the memory of its node, and
 /// failures.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
-#include <shardwright/comm/mpi/board.hpp>
+#include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi/environment.hpp>
+#include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
 #include <shardwright/comm/waiting.hpp>
 
@@ -28,48 +29,33 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The options of an MpiCommunicator, equal on all ranks.
-struct MpiOptions {
-  /// The longest time that a call may wait.
-  std::chrono::nanoseconds deadline = std::chrono::seconds(60);
-  /// After this time in one wait, a line says who is waited for; zero for never.
-  std::chrono::nanoseconds notice = std::chrono::seconds(10);
-  /// Whether the ranks compare the fingerprints of their calls before data moves.
-#if defined(NDEBUG)
-  bool check = false;
-#else
-  bool check = true;
-#endif
-  /// Ranks that share a board of last calls; 0 for all ranks of a node. Others are told of failures by
-  /// messages.
-  int ranks_per_board = 0;
-};
-
 namespace detail {
 
 /// Something that moves on when MPI is polled: a group with calls in flight.
-class MpiEngine {
+class MpiProgress {
 public:
-  virtual ~MpiEngine() = default;
+  virtual ~MpiProgress() = default;
   /// @return whether anything has moved.
   virtual bool progress() noexcept = 0;
 };
 
 class MpiWorld {
 public:
-  /// Collective over MPI_COMM_WORLD.
-  explicit MpiWorld(const MpiOptions& options) : options_(options) {
-    MpiEnvironment::require("MpiCommunicator");
-    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
-    channel_.comm = duplicate(MPI_COMM_WORLD);
-    control_ = duplicate(MPI_COMM_WORLD);
+  /// Collective over an MPI communicator, which is only read.
+  ///
+  /// @param ranks_per_node Ranks that share memory as one node does; 0 for those that are on one. Tests play
+  /// several nodes on one machine by it.
+  MpiWorld(MPI_Comm comm, const LaunchOptions& options, int ranks_per_node) : options_(options) {
+    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+    channel_.comm = duplicate(comm);
+    control_ = duplicate(comm);
     channel_.addresses.resize(static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank)
       channel_.addresses[static_cast<std::size_t>(rank)] = rank;
     channel_.world_ranks = channel_.addresses;
     read_tag_bound();
-    open_board();
+    share_memory(ranks_per_node);
   }
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -80,10 +66,10 @@ public:
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  [[nodiscard]] const MpiOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const LaunchOptions& options() const noexcept { return options_; }
   [[nodiscard]] const MpiChannel& channel() const noexcept { return channel_; }
-  [[nodiscard]] MpiBoard& board() noexcept { return board_; }
-  [[nodiscard]] const MpiBoard& board() const noexcept { return board_; }
+  [[nodiscard]] MpiNode& node() noexcept { return node_; }
+  [[nodiscard]] const MpiNode& node() const noexcept { return node_; }
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
   /// Polls that a waiting rank makes before it gives its core away.
   [[nodiscard]] int polls() const noexcept { return polls_; }
@@ -91,44 +77,44 @@ public:
   /// collectives'.
   [[nodiscard]] int user_tags() const noexcept { return tag_bound_ / 3; }
 
-  void attach(MpiEngine* engine) { engines_.push_back(engine); }
-  void detach(MpiEngine* engine) noexcept { std::erase(engines_, engine); }
+  void attach(MpiProgress* one) { in_progress_.push_back(one); }
+  void detach(MpiProgress* one) noexcept { std::erase(in_progress_, one); }
 
   /// Moves every call in flight on this rank, whichever group it is of. @return whether anything has moved.
   bool progress() noexcept {
     bool moved = false;
-    // By index: an engine may finish its last call and detach itself meanwhile.
-    for (std::size_t i = 0; i < engines_.size(); ++i)
-      moved = engines_[i]->progress() || moved;
+    // By index: an one may finish its last call and detach itself meanwhile.
+    for (std::size_t i = 0; i < in_progress_.size(); ++i)
+      moved = in_progress_[i]->progress() || moved;
     return moved;
   }
 
   /// Publishes this rank's call as its last; `token` tells which one it is.
-  void publish(const MpiCallRecord& record, const void* token) noexcept {
+  void publish(const MpiLastCall& record, const void* token) noexcept {
     last_ = token;
     record_ = record;
-    board_.publish(record);
+    node_.publish(record);
   }
   void publish_end(const void* token) noexcept {
     if (last_ != token)
       return;
-    record_.stage = MpiCallRecord::Stage::ended;
-    board_.publish(record_);
+    record_.stage = MpiLastCall::Stage::ended;
+    node_.publish(record_);
   }
   [[nodiscard]] bool is_last(const void* token) const noexcept { return last_ == token; }
 
-  /// Ends the world: this rank caused it. Others learn it from the board, or by a message.
+  /// Ends the world: this rank caused it. Others learn it from the memory of the node, or by a message.
   void fail(Failure::Kind kind, const std::string& sentence) noexcept {
-    board_.fail_world(rank_, kind, sentence);
+    node_.fail_world(rank_, kind, sentence);
     tell(0, kind, sentence);
   }
   /// Ends one group: this rank caused or found it.
   void fail_group(std::uint64_t group_id, Failure::Kind kind, const std::string& sentence) noexcept {
-    board_.fail_group(rank_, group_id, kind, sentence);
+    node_.fail_group(rank_, group_id, kind, sentence);
     tell(group_id, kind, sentence);
   }
   /// The rank that ended the world, or -1.
-  [[nodiscard]] int ended_by() const noexcept { return board_.first_failure(); }
+  [[nodiscard]] int ended_by() const noexcept { return node_.first_failure(); }
 
   /// launch() has returned: handles that outlive it are of no use.
   void finish() noexcept { finished_ = true; }
@@ -142,7 +128,7 @@ public:
     next_look_ = now + std::chrono::milliseconds(5);
     return true;
   }
-  /// Takes in failures that nobody on this board tells of: messages from other nodes, processes that are
+  /// Takes in failures that nobody on this node tells of: messages from other nodes, processes that are
   /// gone.
   void look_around() noexcept {
     for (int waiting = remote_.empty() ? 0 : 1; waiting != 0;) {
@@ -154,27 +140,27 @@ public:
                MPI_STATUS_IGNORE);
       news.sentence.back() = '\0';
       if (news.group_id == 0)
-        board_.fail_world(status.MPI_SOURCE, news.kind, news.sentence.data());
+        node_.fail_world(status.MPI_SOURCE, news.kind, news.sentence.data());
       else
-        board_.fail_group(status.MPI_SOURCE, news.group_id, news.kind, news.sentence.data());
+        node_.fail_group(status.MPI_SOURCE, news.group_id, news.kind, news.sentence.data());
     }
-    if (const int gone = board_.dead_rank(); gone >= 0)
-      board_.fail_dead(gone);
+    if (const int gone = node_.dead_rank(); gone >= 0)
+      node_.fail_dead(gone);
   }
 
   static constexpr std::chrono::milliseconds watch_period{100};
   /// Looks for a process that is gone, and says so; for a thread beside the one that communicates.
   void look_for_dead() noexcept {
-    const int gone = ended_by() < 0 ? board_.dead_successor() : -1;
+    const int gone = ended_by() < 0 ? node_.dead_successor() : -1;
     if (gone < 0)
       return;
-    board_.fail_dead(gone);
+    node_.fail_dead(gone);
     say_failure();
   }
-  /// Says why the world has ended, unless another rank of this board has.
+  /// Says why the world has ended, unless another rank of this node has.
   void say_failure() noexcept {
-    if (ended_by() >= 0 && board_.first_to_tell())
-      std::fprintf(stderr, "shardwright: %s\n", cause_of(board_.world_failure(ended_by())).c_str());
+    if (ended_by() >= 0 && node_.first_to_tell())
+      std::fprintf(stderr, "shardwright: %s\n", cause_of(node_.world_failure(ended_by())).c_str());
   }
   /// Whether ranks run on other nodes.
   [[nodiscard]] bool has_remote() const noexcept { return !remote_.empty(); }
@@ -208,7 +194,7 @@ public:
   }
 
 private:
-  /// A failure as a message to ranks that do not share the board.
+  /// A failure as a message to ranks on other nodes.
   struct News {
     std::uint64_t group_id;
     Failure::Kind kind;
@@ -261,15 +247,15 @@ private:
       tag_bound_ = *static_cast<int*>(value);
   }
 
-  void open_board() {
+  void share_memory(int ranks_per_node) {
     std::uint64_t random = 0;
     if (::getentropy(&random, sizeof random) != 0)
       throw TransportError(
           errno,
-          "MpiCommunicator: the system must give random bytes for the name of a shared-memory segment, but it did not (allow getrandom)");
+          "launch: the system must give random bytes for the name of a shared-memory segment, but it did not (allow getrandom)");
     Place own{host_id(), random ^ static_cast<std::uint64_t>(::getpid())};
-    if (options_.ranks_per_board > 0)
-      own.host = mixed(own.host, static_cast<std::uint64_t>(rank_ / options_.ranks_per_board));
+    if (ranks_per_node > 0)
+      own.host = mixed(own.host, static_cast<std::uint64_t>(rank_ / ranks_per_node));
     std::vector<Place> places(static_cast<std::size_t>(size_));
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallgather(&own, 2, MPI_UINT64_T, places.data(), 2, MPI_UINT64_T, channel_.comm, &request),
@@ -279,13 +265,13 @@ private:
                                      [&](const Place& place) { return place.host == own.host; });
     char name[48];
     std::snprintf(name, sizeof name, "/shardwright-%016llx", static_cast<unsigned long long>(leader->name));
-    board_ = MpiBoard(name, size_, rank_);
+    node_ = MpiNode(name, size_, rank_);
     check_mpi(MPI_Ibarrier(channel_.comm, &request), "MPI_Ibarrier");
     await(request, "MPI_Ibarrier");
-    board_.unlink();
-    board_.watch_processes();
+    node_.unlink();
+    node_.watch_processes();
     for (int rank = 0; rank < size_; ++rank)
-      if (board_.state(rank) == MpiRankState::unknown)
+      if (node_.state(rank) == RankState::unknown)
         remote_.push_back(rank);
     const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
     const auto neighbours = static_cast<long>(places.size() - remote_.size());
@@ -307,19 +293,19 @@ private:
     return hash;
   }
 
-  MpiOptions options_;
+  LaunchOptions options_;
   int rank_ = 0;
   int size_ = 1;
   int tag_bound_ = 32767;
   int polls_ = Waiting::few_polls;
   MpiChannel channel_;
   MPI_Comm control_ = MPI_COMM_NULL;
-  MpiBoard board_;
-  std::vector<int> remote_; ///< World ranks that do not share this rank's board.
-  std::vector<MpiEngine*> engines_;
+  MpiNode node_;
+  std::vector<int> remote_; ///< World ranks on other nodes.
+  std::vector<MpiProgress*> in_progress_;
   std::vector<std::unique_ptr<News>> news_;
   const void* last_ = nullptr;
-  MpiCallRecord record_{};
+  MpiLastCall record_{};
   bool finished_ = false;
   std::atomic<bool> inside_{false};
   std::chrono::steady_clock::time_point next_look_{};

@@ -2,10 +2,10 @@
 #pragma once
 
 /// @file
-/// @brief A board in shared memory on which the ranks of one node write their last call and why they failed.
+/// @brief The memory that the ranks of one node share: the last call of each, and why one has failed.
 
 #include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/mpi/call_record.hpp>
+#include <shardwright/comm/flight_recorder.hpp>
 #include <shardwright/core/error.hpp>
 
 #include <fcntl.h>
@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -23,24 +24,76 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// What FlightEntry holds, with texts in place of pointers, which mean nothing to another process.
+struct MpiLastCall {
+  enum class Stage : std::uint8_t { none, inside, ended };
+
+  std::uint64_t group_id;
+  std::uint64_t sequence;
+  std::int32_t peer; ///< World rank of the other end of a send or receive, else -1.
+  std::int32_t tag;
+  std::int32_t line;
+  Operation operation;
+  Stage stage;
+  std::array<char, 50> group;
+  std::array<char, 96> file;
+
+  /// "waiting in all_reduce #7 on group dp at train.cpp:12"
+  [[nodiscard]] std::string text() const {
+    if (stage == Stage::none)
+      return "it has called no operation yet";
+    FlightEntry entry;
+    entry.operation = operation;
+    entry.group = group.data();
+    entry.sequence = sequence;
+    entry.peer = peer;
+    entry.tag = tag;
+    entry.where = {file.data(), line, ""};
+    return (stage == Stage::inside ? "waiting in " : "its last operation was ") + entry.text();
+  }
+};
+static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0);
+
+/// Keeps the end of a text that is too long: of a path, the end tells more.
+template <std::size_t Size>
+void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
+  if (from.size() >= Size)
+    from.remove_prefix(from.size() - (Size - 1));
+  to[from.copy(to.data(), Size - 1)] = '\0';
+}
+
+/// Leaves out the middle of an error's text that is too long: it ends with the call and its source line.
+template <std::size_t Size>
+void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
+  constexpr std::size_t kept = Size / 2;
+  constexpr std::string_view gap = " ... ";
+  std::size_t length = from.copy(to.data(), from.size() < Size ? Size - 1 : Size - 1 - kept - gap.size());
+  if (from.size() >= Size) {
+    length += gap.copy(to.data() + length, gap.size());
+    length += from.substr(from.size() - kept).copy(to.data() + length, kept);
+  }
+  to[length] = '\0';
+}
+
 /// What a rank of the world is up to, as far as this node knows.
-enum class MpiRankState : std::uint32_t { unknown, running, finished, failed, dead };
+enum class RankState : std::uint32_t { unknown, running, finished, failed, dead };
 
 /// One slot for each rank of the world; ranks on other nodes stay unknown until a message tells of their
 /// failure.
 ///
 /// Readable without the help of its writer, so that a frozen or dead rank can be named with its last call.
-class MpiBoard {
+class MpiNode {
 public:
-  MpiBoard() = default;
+  MpiNode() = default;
   /// Maps the segment `name`, zero-filled if new. Every rank of the node opens it, then one or all call
   /// unlink().
-  MpiBoard(std::string name, int ranks, int own_rank)
+  MpiNode(std::string name, int ranks, int own_rank)
       : name_(std::move(name)), ranks_(ranks), own_(own_rank),
         bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot)) {
     const int file = ::shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
@@ -57,16 +110,16 @@ public:
     header_ = static_cast<Header*>(memory);
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
-    mine.state.store(MpiRankState::running, std::memory_order_release);
+    mine.state.store(RankState::running, std::memory_order_release);
   }
-  MpiBoard(const MpiBoard&) = delete;
-  MpiBoard& operator=(const MpiBoard&) = delete;
-  MpiBoard(MpiBoard&& other) noexcept { swap(other); }
-  MpiBoard& operator=(MpiBoard&& other) noexcept {
+  MpiNode(const MpiNode&) = delete;
+  MpiNode& operator=(const MpiNode&) = delete;
+  MpiNode(MpiNode&& other) noexcept { swap(other); }
+  MpiNode& operator=(MpiNode&& other) noexcept {
     swap(other);
     return *this;
   }
-  ~MpiBoard() {
+  ~MpiNode() {
     if (header_ != nullptr)
       ::munmap(header_, bytes_);
   }
@@ -91,13 +144,13 @@ public:
   [[nodiscard]] int dead_successor() const noexcept {
     for (const bool wrapped : {false, true})
       for (const int rank : watched_)
-        if ((rank > own_ || wrapped) && state(rank) == MpiRankState::running)
+        if ((rank > own_ || wrapped) && state(rank) == RankState::running)
           return is_dead(rank) ? rank : -1;
     return -1;
   }
 
   /// Writes this rank's current call.
-  void publish(const MpiCallRecord& record) noexcept {
+  void publish(const MpiLastCall& record) noexcept {
     Words words;
     std::memcpy(words.data(), &record, sizeof record);
     Slot& mine = slot(own_);
@@ -110,7 +163,7 @@ public:
   }
 
   /// The last call of a rank; a record of stage none where it is not known.
-  [[nodiscard]] MpiCallRecord last_call(int rank) const noexcept {
+  [[nodiscard]] MpiLastCall last_call(int rank) const noexcept {
     const Slot& one = slot(rank);
     Words words{};
     // A rank that is stopped in the middle of publishing leaves an odd version for ever: take what is there
@@ -123,17 +176,17 @@ public:
       if (before % 2 == 0 && one.version.load(std::memory_order_relaxed) == before)
         break;
     }
-    MpiCallRecord record;
+    MpiLastCall record;
     std::memcpy(&record, words.data(), sizeof record);
     record.group.back() = '\0';
     record.file.back() = '\0';
     return record;
   }
 
-  [[nodiscard]] MpiRankState state(int rank) const noexcept {
+  [[nodiscard]] RankState state(int rank) const noexcept {
     return slot(rank).state.load(std::memory_order_acquire);
   }
-  void finish() noexcept { slot(own_).state.store(MpiRankState::finished, std::memory_order_release); }
+  void finish() noexcept { slot(own_).state.store(RankState::finished, std::memory_order_release); }
 
   /// Writes why a rank ended the whole world, once.
   void fail_world(int rank, Failure::Kind kind, std::string_view sentence) noexcept {
@@ -142,7 +195,7 @@ public:
     if (!one.world_failure.begun.compare_exchange_strong(expected, 1))
       return;
     one.world_failure.write(0, kind, sentence);
-    one.state.store(MpiRankState::failed, std::memory_order_release);
+    one.state.store(RankState::failed, std::memory_order_release);
     std::int32_t none = 0;
     header_->first_failure.compare_exchange_strong(none, rank + 1);
   }
@@ -151,7 +204,7 @@ public:
     slot(rank).group_failure.write(group_id, kind, sentence);
     header_->group_failures.fetch_add(1, std::memory_order_release);
   }
-  /// How often fail_group was called on this board: one look tells whether there is anything to read.
+  /// How often fail_group was called on this node: one look tells whether there is anything to read.
   [[nodiscard]] std::uint32_t group_failures() const noexcept {
     return header_->group_failures.load(std::memory_order_acquire);
   }
@@ -164,13 +217,13 @@ public:
     } catch (...) {
       fail_world(rank, Failure::Kind::left, "its process ended without a word");
     }
-    slot(rank).state.store(MpiRankState::dead, std::memory_order_release);
+    slot(rank).state.store(RankState::dead, std::memory_order_release);
   }
   /// Whether a rank has ended by fail_dead().
-  [[nodiscard]] bool dead(int rank) const noexcept { return state(rank) == MpiRankState::dead; }
-  /// True for the first rank of the board that asks: it tells of the first failure, the others need not.
+  [[nodiscard]] bool dead(int rank) const noexcept { return state(rank) == RankState::dead; }
+  /// True for the first rank of the node that asks: it tells of the first failure, the others need not.
   [[nodiscard]] bool first_to_tell() noexcept { return !header_->told.exchange(true); }
-  /// True for the first rank of the board that waits long in a call, whose number of a group is mixed in.
+  /// True for the first rank of the node that waits long in a call, whose number of a group is mixed in.
   [[nodiscard]] bool first_to_notice(std::uint64_t call) noexcept {
     return header_->noticed.exchange(call) != call;
   }
@@ -191,12 +244,12 @@ public:
   [[nodiscard]] int others_running() const noexcept {
     int count = 0;
     for (int rank = 0; rank < ranks_; ++rank)
-      count += rank != own_ && state(rank) == MpiRankState::running ? 1 : 0;
+      count += rank != own_ && state(rank) == RankState::running ? 1 : 0;
     return count;
   }
 
 private:
-  static constexpr std::size_t words_per_record = sizeof(MpiCallRecord) / 8;
+  static constexpr std::size_t words_per_record = sizeof(MpiLastCall) / 8;
   using Words = std::array<std::uint64_t, words_per_record>;
 
   struct Cause {
@@ -227,14 +280,14 @@ private:
   };
   struct alignas(128) Slot {
     std::atomic<std::uint32_t> version;
-    std::atomic<MpiRankState> state;
+    std::atomic<RankState> state;
     std::atomic<std::int32_t> pid;
     std::array<std::atomic<std::uint64_t>, words_per_record> record;
     Cause world_failure;
     Cause group_failure;
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
-                std::atomic<MpiRankState>::is_always_lock_free);
+                std::atomic<RankState>::is_always_lock_free);
 
   [[nodiscard]] Slot& slot(int rank) const noexcept { return reinterpret_cast<Slot*>(header_ + 1)[rank]; }
 
@@ -244,8 +297,7 @@ private:
   }
   /// The state is read again, since a rank may finish and exit between the two looks.
   [[nodiscard]] bool is_dead(int rank) const noexcept {
-    return state(rank) == MpiRankState::running && !process_exists(rank) &&
-           state(rank) == MpiRankState::running;
+    return state(rank) == RankState::running && !process_exists(rank) && state(rank) == RankState::running;
   }
 
   [[noreturn]] void fail_system(const char* function) const {
@@ -256,7 +308,7 @@ private:
                   std::strerror(code) + "\" for " + name_ + " (mount /dev/shm with room for it)");
   }
 
-  void swap(MpiBoard& other) noexcept {
+  void swap(MpiNode& other) noexcept {
     std::swap(name_, other.name_);
     std::swap(ranks_, other.ranks_);
     std::swap(own_, other.own_);

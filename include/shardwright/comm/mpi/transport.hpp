@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Ranks that are MPI processes, with the library's own collectives over nonblocking messages.
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/mpi/operation.hpp>
+#include <shardwright/comm/validate.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// One rank of a group of MPI processes, and the order of its calls.
+///
+/// Collectives move one after another; messages side by side, save those of one direction, peer and tag.
+/// Started calls move on whenever any call of this process polls or waits. A send ends when its receive has
+/// begun. A rank calls from one thread at a time. After an error of any call the group has ended for this
+/// rank, and the buffers of that call must live until MPI is finalised. Records of calls are used again, so a
+/// steady sequence of calls allocates nothing.
+class MpiTransport final : public HostTransport,
+                           public std::enable_shared_from_this<MpiTransport>,
+                           private MpiProgress {
+public:
+  MpiTransport(std::shared_ptr<MpiWorld> world, MpiChannel channel, int rank, std::string name,
+               std::uint64_t id)
+      : group_(std::move(world), std::move(channel), rank, std::move(name), id) {}
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+  ~MpiTransport() override { group_.world().detach(this); }
+
+  [[nodiscard]] int rank() const noexcept override { return group_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return group_.size(); }
+  [[nodiscard]] int world_rank(int rank) const override { return group_.world_rank(rank); }
+  [[nodiscard]] std::string name() const override { return group_.name(); }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const override {
+    return group_.world().options().deadline;
+  }
+
+  void run(const CollectiveCall& call) override {
+    const MpiWorld::Inside inside(group_.world(), group_.site(call, 0));
+    begin(call).finish();
+  }
+  [[nodiscard]] Pending start(const CollectiveCall& call) override {
+    const MpiWorld::Inside inside(group_.world(), group_.site(call, 0));
+    return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call)));
+  }
+
+  [[nodiscard]] std::shared_ptr<HostTransport> split(int colour, int key, std::string name,
+                                                     SourceLocation where) override {
+    CollectiveCall meet;
+    meet.operation = Operation::split;
+    meet.where = where;
+    run(meet);
+    const std::array<int, 2> own{colour, key};
+    std::vector<int> all(2 * static_cast<std::size_t>(size()));
+    HostCommunicator(shared_from_this()).all_gather(own, all, where);
+    return joined(colour, all, std::move(name));
+  }
+
+  void abort(const std::string& reason) override { group_.world().fail(Failure::Kind::aborted, reason); }
+
+  void require_alive(const CollectiveCall& call) override {
+    if (group_.world().time_to_look_around())
+      group_.world().look_around();
+    group_.look(group_.site(call, 0));
+  }
+
+  [[nodiscard]] MpiWorld& world() const noexcept { return group_.world(); }
+
+private:
+  /// Checks a call, takes it into the order, and moves it as far as it goes.
+  MpiOperation& begin(const CollectiveCall& call) {
+    const bool message = sends_or_receives(call.operation);
+    std::uint64_t& last = message ? messages_begun_ : collectives_begun_;
+    const MpiCallSite site = group_.site(call, last + 1);
+    group_.require_alive(site);
+    validate(call, group_, last + 1);
+    if (message && (call.tag < 0 || call.tag >= group_.world().user_tags()))
+      throw InvalidArgument(std::string(name_of(call.operation)) + ": the tag must be at least 0 and below " +
+                                std::to_string(group_.world().user_tags()) + ", but it is " +
+                                std::to_string(call.tag) + " (MPI has no more tags)",
+                            site.context());
+    MpiOperation& operation = unused();
+    operation.begin(call, ++last);
+    if (idle())
+      group_.world().attach(this);
+    (message ? messages_ : collectives_).push_back(&operation);
+    progress();
+    return operation;
+  }
+
+  bool progress() noexcept override {
+    if (idle())
+      return false;
+    bool moved = false;
+    while (!collectives_.empty()) {
+      moved = (!collectives_.front()->done() && collectives_.front()->advance()) || moved;
+      if (!collectives_.front()->done())
+        break;
+      collectives_.erase(collectives_.begin());
+    }
+    for (std::size_t i = 0; i < messages_.size();) {
+      if (!messages_[i]->done() && first_of_its_kind(i))
+        moved = messages_[i]->advance() || moved;
+      if (messages_[i]->done())
+        messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
+      else
+        ++i;
+    }
+    if (idle())
+      group_.world().detach(this);
+    return moved;
+  }
+
+  [[nodiscard]] bool idle() const noexcept { return collectives_.empty() && messages_.empty(); }
+
+  [[nodiscard]] MpiOperation& unused() {
+    for (const auto& one : all_)
+      if (one->done() && !one->in_use())
+        return *one;
+    return *all_.emplace_back(std::make_unique<MpiOperation>(group_));
+  }
+
+  /// MPI matches messages of one peer and tag in the order of posting, so each is posted after the one before
+  /// has ended.
+  [[nodiscard]] bool first_of_its_kind(std::size_t index) const noexcept {
+    const CollectiveCall& own = messages_[index]->call();
+    for (std::size_t i = 0; i < index; ++i) {
+      const CollectiveCall& other = messages_[i]->call();
+      if (other.operation == own.operation && other.root == own.root && other.tag == own.tag)
+        return false;
+    }
+    return true;
+  }
+
+  /// The new group talks over a duplicate of this group's channel, which can be made within a deadline.
+  [[nodiscard]] std::shared_ptr<MpiTransport> joined(int colour, const std::vector<int>& all,
+                                                     std::string name) {
+    const std::uint64_t number = group_.next_split();
+    MpiChannel channel;
+    channel.comm = group_.world().duplicate(group_.channel().comm);
+    std::vector<std::pair<int, int>> members;
+    for (int rank = 0; rank < size(); ++rank)
+      if (all[2 * static_cast<std::size_t>(rank)] == colour)
+        members.emplace_back(all[2 * static_cast<std::size_t>(rank) + 1], rank);
+    std::stable_sort(members.begin(), members.end());
+    if (colour < 0) {
+      MPI_Comm_free(&channel.comm);
+      return nullptr;
+    }
+    int own = 0;
+    for (const auto& [key, member] : members) {
+      if (member == rank())
+        own = static_cast<int>(channel.addresses.size());
+      channel.addresses.push_back(group_.channel().addresses[static_cast<std::size_t>(member)]);
+      channel.world_ranks.push_back(world_rank(member));
+    }
+    const std::uint64_t id = mixed(mixed(group_.id(), number), static_cast<std::uint64_t>(colour));
+    if (name.empty())
+      name = group_.name() + "/" + std::to_string(colour);
+    return std::make_shared<MpiTransport>(group_.shared_world(), std::move(channel), own, std::move(name),
+                                          id);
+  }
+
+  MpiGroup group_;
+  std::uint64_t collectives_begun_ = 0;
+  std::uint64_t messages_begun_ = 0;
+  std::vector<std::unique_ptr<MpiOperation>> all_;
+  std::vector<MpiOperation*> collectives_; ///< In order; only the first moves.
+  std::vector<MpiOperation*> messages_;
+};
+
+/// The whole of an MPI communicator as a group; `ranks_per_node` as in MpiWorld.
+[[nodiscard]] inline std::shared_ptr<MpiTransport>
+make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_node) {
+  auto world = std::make_shared<MpiWorld>(comm, options, ranks_per_node);
+  const MpiChannel& channel = world->channel();
+  const int rank = world->rank();
+  return std::make_shared<MpiTransport>(std::move(world), channel, rank, "world", std::uint64_t{1});
+}
+
+} // namespace detail
+
+/// @brief Collective over all processes of the job: the group of all of them. Reductions have the fixed order
+/// of ReductionOrder and give the same bits as thread ranks.
+/// @throws LifecycleError before MPI is initialised or after it is finalised; DeadlineExceeded;
+/// TransportError.
+[[nodiscard]] inline HostCommunicator mpi_world(const LaunchOptions& options = {}) {
+  MpiEnvironment::require("mpi_world");
+  return HostCommunicator(detail::make_mpi_transport(MPI_COMM_WORLD, options, 0));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
