@@ -181,6 +181,26 @@ void expect_lifecycle_error(const char* what, Call call) {
   std::_Exit(9);
 }
 
+/// MPI at the level that a program has asked for, and calls on another thread than the one that did.
+void level(const std::string& asked) {
+  int provided = 0;
+  if (asked == "level_single") {
+    MPI_Init(nullptr, nullptr);
+    expect_lifecycle_error("single", [] { static_cast<void>(sw::world_from(MPI_COMM_WORLD)); });
+  } else {
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+    sw::HostCommunicator world = sw::world_from(MPI_COMM_WORLD);
+    world.barrier();
+    std::thread([&] { expect_lifecycle_error("funneled", [&] { world.barrier(); }); }).join();
+    world.barrier();
+  }
+  int finalised = 1;
+  MPI_Finalized(&finalised);
+  if (finalised != 0)
+    std::_Exit(9);
+  MPI_Finalize();
+}
+
 void lifecycle() {
   expect_lifecycle_error("before init", [] { static_cast<void>(sw::mpi_world()); });
   sw::HostCommunicator kept;
@@ -209,6 +229,10 @@ void lifecycle() {
 
 int main(int argc, char** argv) {
   const std::string fault = argc > 1 ? argv[1] : "none";
+  if (fault.starts_with("level")) {
+    level(fault);
+    return 0;
+  }
   if (fault == "lifecycle") {
     lifecycle();
     return 0;

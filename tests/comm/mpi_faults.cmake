@@ -23,6 +23,8 @@ shardwright_mpi_fault(none zero 0 "pid [0-9]+")
 shardwright_mpi_fault(steady zero 0 "steady on 3 ranks")
 shardwright_mpi_fault(lifecycle zero 0 "before init: " "double init: " "after finalise: " "init after finalise: "
                       "launch after finalise: ")
+shardwright_mpi_fault(level_single zero 0 "single: MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED")
+shardwright_mpi_fault(level_funneled zero 0 "funneled: barrier: calls must come from the thread that initialised MPI")
 shardwright_mpi_fault(throws nonzero 1 "rank 2 failed: the disk is on fire" "rank 0 woke by rank 2"
                       "rank 1 woke by rank 2")
 # launch throws on the rank that failed, whose main then returns, goes on for minutes, or finalises MPI.

@@ -54,6 +54,17 @@ if(TARGET shardwright::mpi)
   endforeach()
 endif()
 
+# A program that owns MPI, so that it runs under mpiexec only.
+if(TARGET shardwright::mpi)
+  add_executable(docs_coupled "${PROJECT_SOURCE_DIR}/docs/snippets/coupled.cpp")
+  target_link_libraries(docs_coupled PRIVATE shardwright::shardwright)
+  shardwright_program_flags(docs_coupled)
+  target_compile_options(docs_coupled PRIVATE -O0 -g0)
+  foreach(ranks IN ITEMS 1 3 4)
+    shardwright_add_mpi_test(docs.coupled.mpi.${ranks} ${ranks} docs_coupled)
+  endforeach()
+endif()
+
 find_package(Doxygen QUIET)
 if(DOXYGEN_FOUND)
   set(docs_reference "${CMAKE_CURRENT_BINARY_DIR}/docs_reference")

@@ -74,6 +74,8 @@ public:
   [[nodiscard]] virtual std::shared_ptr<detail::ThreadWorld> thread_world() const { return nullptr; }
   /// @brief Returns the clock that counts the calls.
   [[nodiscard]] virtual GroupClock clock() const { return {}; }
+  /// @brief Returns the transport below all decorators.
+  [[nodiscard]] virtual Self& undecorated() noexcept { return static_cast<Self&>(*this); }
 };
 
 /// @brief A handle on a group of ranks; copies name the same group. `Self` derives from it, and `Interface`
@@ -150,6 +152,9 @@ public:
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const {
     return transport().thread_world();
   }
+
+  /// @brief Returns the transport below all decorators, for what only one kind of transport can do.
+  [[nodiscard]] Interface& undecorated() const { return transport().undecorated(); }
 
   /// @brief Returns the clock that counts the calls, empty where none does.
   [[nodiscard]] GroupClock clock() const { return transport().clock(); }

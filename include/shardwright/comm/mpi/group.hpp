@@ -25,11 +25,15 @@ public:
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
   ~MpiGroup() {
-    // After a failure messages may still be under way, and freeing is collective.
-    if (MpiEnvironment::active() && !ended_ && world_->ended_by() < 0)
+    if (may_free())
       MPI_Comm_free(&channel_.comm);
   }
 
+  /// Whether MPI communicators can be freed: after a failure messages may still be under way, and freeing is
+  /// collective.
+  [[nodiscard]] bool may_free() const noexcept {
+    return MpiEnvironment::active() && !ended_ && world_->ended_by() < 0;
+  }
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(channel_.addresses.size()); }
   [[nodiscard]] int world_rank(int rank) const {

@@ -186,7 +186,11 @@ public:
   [[nodiscard]] RankState state(int rank) const noexcept {
     return slot(rank).state.load(std::memory_order_acquire);
   }
-  void finish() noexcept { slot(own_).state.store(RankState::finished, std::memory_order_release); }
+  /// Notes that this rank will not call again; one that has failed stays so.
+  void finish() noexcept {
+    RankState running = RankState::running;
+    slot(own_).state.compare_exchange_strong(running, RankState::finished, std::memory_order_release);
+  }
 
   /// Writes why a rank ended the whole world, once.
   void fail_world(int rank, Failure::Kind kind, std::string_view sentence) noexcept {

@@ -38,7 +38,11 @@ public:
       : group_(std::move(world), std::move(channel), rank, std::move(name), id) {}
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
-  ~MpiTransport() override { group_.world().detach(this); }
+  ~MpiTransport() override {
+    group_.world().detach(this);
+    if (exported_ != MPI_COMM_NULL && group_.may_free())
+      MPI_Comm_free(&exported_);
+  }
 
   [[nodiscard]] int rank() const noexcept override { return group_.rank(); }
   [[nodiscard]] int size() const noexcept override { return group_.size(); }
@@ -78,6 +82,30 @@ public:
   }
 
   [[nodiscard]] MpiWorld& world() const noexcept { return group_.world(); }
+
+  /// The group as an MPI communicator; collective the first time, and the same one afterwards.
+  [[nodiscard]] MPI_Comm exported(SourceLocation where) {
+    if (exported_ != MPI_COMM_NULL)
+      return exported_;
+    // MPI makes one without a deadline, so all ranks meet first.
+    CollectiveCall meet;
+    meet.operation = Operation::barrier;
+    meet.where = where;
+    run(meet);
+    const MpiCallSite site = group_.site(meet, collectives_begun_);
+    const std::vector<int>& addresses = group_.channel().addresses;
+    const MPI_Comm whole = group_.channel().comm;
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group own = MPI_GROUP_NULL;
+    check_mpi(MPI_Comm_group(whole, &all), "MPI_Comm_group", &site);
+    check_mpi(MPI_Group_incl(all, size(), addresses.data(), &own), "MPI_Group_incl", &site);
+    check_mpi(MPI_Comm_create_group(whole, own, 0, &exported_), "MPI_Comm_create_group", &site);
+    MPI_Group_free(&own);
+    MPI_Group_free(&all);
+    // The library's own channels return errors; other code expects MPI's default.
+    check_mpi(MPI_Comm_set_errhandler(exported_, MPI_ERRORS_ARE_FATAL), "MPI_Comm_set_errhandler", &site);
+    return exported_;
+  }
 
 private:
   /// Checks a call, takes it into the order, and moves it as far as it goes.
@@ -180,6 +208,7 @@ private:
   std::vector<std::unique_ptr<MpiOperation>> all_;
   std::vector<MpiOperation*> collectives_; ///< In order; only the first moves.
   std::vector<MpiOperation*> messages_;
+  MPI_Comm exported_ = MPI_COMM_NULL;
 };
 
 /// The whole of an MPI communicator as a group; `ranks_per_node` as in MpiWorld.
@@ -193,13 +222,55 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
 
 } // namespace detail
 
-/// @brief Collective over all processes of the job: the group of all of them. Reductions have the fixed order
+/// @brief Collective over an MPI communicator of the program: a world of its ranks, in its order.
+///
+/// Only duplicates of `comm` are used, and MPI is neither initialised nor finalised; the last handle must be
+/// gone before MPI_Finalize for MPI's memory to be given back. MPI must provide MPI_THREAD_FUNNELED at least,
+/// and more where other threads than the one that initialised it call. Several worlds may stand side by side,
+/// disjoint or not; a failure ends the calls of one world, and not the job. Reductions have the fixed order
 /// of ReductionOrder and give the same bits as thread ranks.
-/// @throws LifecycleError before MPI is initialised or after it is finalised; DeadlineExceeded;
-/// TransportError.
+/// @throws LifecycleError unless MPI is ready for use at that level; InvalidArgument for MPI_COMM_NULL, an
+/// intercommunicator or options out of range; DeadlineExceeded; TransportError.
+[[nodiscard]] inline HostCommunicator world_from(MPI_Comm comm, const LaunchOptions& options = {}) {
+  MpiEnvironment::require("world_from");
+  if (comm == MPI_COMM_NULL)
+    throw InvalidArgument(
+        "world_from: the MPI communicator must have this process in it, but it is MPI_COMM_NULL (call world_from on its members only)");
+  int between_groups = 0;
+  detail::check_mpi(MPI_Comm_test_inter(comm, &between_groups), "MPI_Comm_test_inter");
+  if (between_groups != 0)
+    throw InvalidArgument(
+        "world_from: the MPI communicator must be of one group, but it is an intercommunicator (merge it by MPI_Intercomm_merge)");
+  int size = 0;
+  detail::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  if (options.ranks != 0 && options.ranks != size)
+    throw InvalidArgument(
+        "world_from: the MPI communicator must have as many ranks as are asked for, but it has " +
+        std::to_string(size) + " and LaunchOptions::ranks is " + std::to_string(options.ranks) +
+        " (leave it at 0)");
+  if (options.deadline <= std::chrono::nanoseconds::zero())
+    throw InvalidArgument("world_from: the deadline must be positive (five minutes is the default)");
+  return HostCommunicator(detail::make_mpi_transport(comm, options, 0));
+}
+
+/// @brief world_from() all processes of the job.
 [[nodiscard]] inline HostCommunicator mpi_world(const LaunchOptions& options = {}) {
-  MpiEnvironment::require("mpi_world");
-  return HostCommunicator(detail::make_mpi_transport(MPI_COMM_WORLD, options, 0));
+  return world_from(MPI_COMM_WORLD, options);
+}
+
+/// @brief Collective over the group of a handle: an MPI communicator of the same ranks in the same order, for
+/// calls to other libraries.
+///
+/// It belongs to the group: it is made once, and freed with the group's last handle. Its errors are fatal, as
+/// is MPI's default, and its calls have no deadline.
+/// @throws InvalidArgument where the ranks are not processes under MPI; what a barrier of the group throws.
+[[nodiscard]] inline MPI_Comm mpi_communicator(const HostCommunicator& group,
+                                               SourceLocation where = SourceLocation::current()) {
+  auto* const transport = dynamic_cast<detail::MpiTransport*>(&group.undecorated());
+  if (transport == nullptr)
+    throw InvalidArgument("mpi_communicator: the ranks of group " + group.name() +
+                          " must be processes under MPI, but they are not (start the program by mpirun)");
+  return transport->exported(where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <new>
 #include <string>
@@ -54,12 +55,19 @@ public:
     for (int rank = 0; rank < size_; ++rank)
       channel_.addresses[static_cast<std::size_t>(rank)] = rank;
     channel_.world_ranks = channel_.addresses;
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&provided);
+    funneled_ = provided == MPI_THREAD_FUNNELED;
     read_tag_bound();
     share_memory(ranks_per_node);
   }
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
   ~MpiWorld() {
+    // Others may wait for this rank, which will not come.
+    if (std::uncaught_exceptions() > 0 && !finished_ && ended_by() < 0)
+      fail(Failure::Kind::left, "an exception ended its use of the world");
+    node_.finish();
     if (MpiEnvironment::active() && ended_by() < 0 && news_.empty())
       MPI_Comm_free(&control_);
   }
@@ -168,19 +176,30 @@ public:
   /// One thread of this rank at a time is inside a call.
   class Inside {
   public:
-    Inside(MpiWorld& world, const MpiCallSite& site) : world_(world) {
-      if (world_.inside_.exchange(true, std::memory_order_acquire))
+    Inside(const MpiWorld& world, const MpiCallSite& site) {
+      if (inside_.exchange(true, std::memory_order_acquire))
         throw LifecycleError(
             std::string(name_of(site.operation)) +
                 ": the calls of one MPI rank must come from one thread at a time (make them from one thread)",
             site.context());
+      if (!world.funneled_ || is_main_thread())
+        return;
+      inside_.store(false, std::memory_order_release);
+      throw LifecycleError(
+          std::string(name_of(site.operation)) +
+              ": calls must come from the thread that initialised MPI, because MPI provides MPI_THREAD_FUNNELED (make them there, or initialise MPI with MPI_THREAD_SERIALIZED)",
+          site.context());
     }
-    ~Inside() { world_.inside_.store(false, std::memory_order_release); }
+    ~Inside() { inside_.store(false, std::memory_order_release); }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
 
   private:
-    MpiWorld& world_;
+    static bool is_main_thread() noexcept {
+      int flag = 0;
+      MPI_Is_thread_main(&flag);
+      return flag != 0;
+    }
   };
 
   /// A duplicate of an MPI communicator, made within the deadline.
@@ -302,12 +321,14 @@ private:
   MPI_Comm control_ = MPI_COMM_NULL;
   MpiNode node_;
   std::vector<int> remote_; ///< World ranks on other nodes.
-  std::vector<MpiProgress*> in_progress_;
+  /// Of all worlds, so that a wait in one moves the calls of the others.
+  inline static std::vector<MpiProgress*> in_progress_;
   std::vector<std::unique_ptr<News>> news_;
   const void* last_ = nullptr;
   MpiLastCall record_{};
   bool finished_ = false;
-  std::atomic<bool> inside_{false};
+  bool funneled_ = false;
+  inline static std::atomic<bool> inside_{false}; ///< Of all worlds: MPI is one.
   std::chrono::steady_clock::time_point next_look_{};
 };
 

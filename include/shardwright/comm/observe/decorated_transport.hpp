@@ -38,6 +38,7 @@ public:
   void require_alive(const CollectiveCall& call) override { below_.require_alive(call); }
   [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override { return below_.thread_world(); }
   [[nodiscard]] GroupClock clock() const override { return below_.clock(); }
+  [[nodiscard]] Interface& undecorated() noexcept override { return below_.undecorated(); }
   void await_stream(SourceLocation where) override {
     if constexpr (requires { below_.await_stream(where); })
       below_.await_stream(where);
