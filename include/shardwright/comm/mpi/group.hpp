@@ -8,6 +8,7 @@
 #include <shardwright/comm/mpi/requests.hpp>
 #include <shardwright/comm/mpi/transfer.hpp>
 #include <shardwright/comm/mpi/world.hpp>
+#include <shardwright/comm/report.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -75,10 +76,7 @@ public:
   void require_alive(const MpiCallSite& site) {
     MpiEnvironment::require(name_of(site.operation));
     if (world_->finished())
-      throw LifecycleError(
-          std::string(name_of(site.operation)) +
-              ": a communicator must not be used after launch() has returned (keep it inside the program)",
-          site.context());
+      throw LifecycleError(used_after_launch(site.operation), site.context());
     if (ended_ || told_)
       throw_used_after(site);
     if (const auto failure = failure_elsewhere())
@@ -99,10 +97,7 @@ public:
   [[noreturn]] void throw_ended(const Failure& failure, const MpiCallSite& site) {
     if (failure.rank == world_rank(rank_) || std::exchange(told_, true))
       throw_used_after(site);
-    throw PeerFailed(failure.rank,
-                     std::string(name_of(site.operation)) + ": every rank of the group must take part, but " +
-                         cause_of(failure) + " (fix that first)",
-                     site.context());
+    throw PeerFailed(failure.rank, ended_by(site.operation, failure), site.context());
   }
 
   /// The first failure of another rank that ends this group's calls.
@@ -120,14 +115,9 @@ public:
 
 private:
   [[noreturn]] void throw_used_after(const MpiCallSite& site) const {
-    std::string sentence =
-        std::string(name_of(site.operation)) +
-        ": a communicator must not be used after it has failed (end the program, or launch a new world)";
-    if (ended_)
-      sentence += "; it failed because " + cause_of(*ended_);
-    else if (const auto failure = failure_elsewhere())
-      sentence += "; it failed because " + cause_of(*failure);
-    throw LifecycleError(sentence, site.context());
+    const std::optional<Failure> failure = ended_ ? ended_ : failure_elsewhere();
+    throw LifecycleError(used_after_failure(site.operation, failure ? cause_of(*failure) : std::string()),
+                         site.context());
   }
 
   std::shared_ptr<MpiWorld> world_;

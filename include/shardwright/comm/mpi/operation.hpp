@@ -4,10 +4,12 @@
 /// @file
 /// @brief One call in flight on an MPI group: the ranks agree on it if asked to, then its data moves.
 
+#include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/mpi/group.hpp>
 #include <shardwright/comm/mpi/report.hpp>
 #include <shardwright/comm/notice.hpp>
 #include <shardwright/comm/pending.hpp>
+#include <shardwright/comm/report.hpp>
 
 #include <algorithm>
 #include <array>
@@ -27,11 +29,7 @@ public:
 
   /// Takes a call, whose block spans are copied.
   void begin(const CollectiveCall& call, std::uint64_t sequence) {
-    call_ = call;
-    in_blocks_.assign(call.in_blocks.begin(), call.in_blocks.end());
-    out_blocks_.assign(call.out_blocks.begin(), call.out_blocks.end());
-    call_.in_blocks = in_blocks_;
-    call_.out_blocks = out_blocks_;
+    kept_.keep(call);
     site_ = group_.site(call, sequence);
     stage_ = Stage::queued;
     error_ = nullptr;
@@ -40,7 +38,7 @@ public:
     publish();
   }
 
-  [[nodiscard]] const CollectiveCall& call() const noexcept { return call_; }
+  [[nodiscard]] const CollectiveCall& call() const noexcept { return kept_.call; }
   [[nodiscard]] bool done() const noexcept { return stage_ == Stage::done; }
   /// Whether somebody has yet to wait for it.
   [[nodiscard]] bool in_use() const noexcept { return in_use_; }
@@ -53,7 +51,7 @@ public:
       advance_or_throw();
     } catch (const CollectiveMismatch& error) {
       // In a collective, every rank finds it.
-      group_.end(Failure::Kind::mismatch, error.what(), sends_or_receives(call_.operation));
+      group_.end(Failure::Kind::mismatch, error.what(), sends_or_receives(kept_.call.operation));
       fail(std::current_exception());
     } catch (const std::exception& error) {
       group_.end(Failure::Kind::failed, error.what(), true);
@@ -102,8 +100,7 @@ public:
     const bool unwinding = std::uncaught_exceptions() > 0;
     std::string sentence;
     try {
-      sentence = "Pending: a started call must be waited for, but the handle of " +
-                 describe(call_, site_.sequence) + " was dropped (keep it, and call wait() once)";
+      sentence = dropped_sentence(kept_.call, site_.sequence);
     } catch (...) {
       sentence.clear();
     }
@@ -128,13 +125,13 @@ private:
     MpiLastCall record{};
     record.group_id = group_.id();
     record.sequence = site_.sequence;
-    record.peer = sends_or_receives(call_.operation) ? group_.world_rank(call_.root) : -1;
-    record.tag = call_.tag;
-    record.line = call_.where.line;
-    record.operation = call_.operation;
+    record.peer = sends_or_receives(kept_.call.operation) ? group_.world_rank(kept_.call.root) : -1;
+    record.tag = kept_.call.tag;
+    record.line = kept_.call.where.line;
+    record.operation = kept_.call.operation;
     record.stage = MpiLastCall::Stage::inside;
     copy_text(record.group, group_.name());
-    copy_text(record.file, call_.where.file);
+    copy_text(record.file, kept_.call.where.file);
     group_.world().publish(record, this);
   }
 
@@ -142,8 +139,8 @@ private:
     const int rank = group_.rank();
     const int tag = group_.collective_tag(site_.sequence);
     if (stage_ == Stage::queued)
-      sends_or_receives(call_.operation) ? begin_message() : begin_collective();
-    if (stage_ == Stage::agreeing && sends_or_receives(call_.operation)) {
+      sends_or_receives(kept_.call.operation) ? begin_message() : begin_collective();
+    if (stage_ == Stage::agreeing && sends_or_receives(kept_.call.operation)) {
       if (!header_requests_.test(site_))
         return;
       check_header();
@@ -155,22 +152,22 @@ private:
       judge();
     }
     if (stage_ == Stage::explaining && group_.agreement().advance(group_.channel(), rank, tag + 1, site_))
-      throw CollectiveMismatch(std::string(name_of(call_.operation)) + ": " +
+      throw CollectiveMismatch(std::string(name_of(kept_.call.operation)) + ": " +
                                    mismatch_sentence(group_, group_.agreement()),
                                site_.context());
     if (stage_ != Stage::moving || !transfer_.advance() || !header_requests_.test(site_))
       return;
     stage_ = Stage::done;
-    if (call_.times != nullptr)
-      call_.times->end();
+    if (kept_.call.times != nullptr)
+      kept_.call.times->end();
     group_.world().publish_end(this);
   }
 
   void begin_collective() {
-    const bool meets = call_.operation == Operation::barrier || call_.operation == Operation::split;
+    const bool meets = kept_.call.operation == Operation::barrier || kept_.call.operation == Operation::split;
     if (group_.size() == 1 || (!meets && !group_.world().options().check))
       return move();
-    const Fingerprint own = fingerprint(call_, group_.rank(), group_.size(), site_.sequence);
+    const Fingerprint own = fingerprint(kept_.call, group_.rank(), group_.size(), site_.sequence);
     group_.agreement().start(&own, sizeof own, group_.size());
     stage_ = Stage::agreeing;
   }
@@ -178,28 +175,28 @@ private:
   void begin_message() {
     if (!group_.world().options().check)
       return move();
-    const int tag = group_.world().user_tags() + call_.tag;
+    const int tag = group_.world().user_tags() + kept_.call.tag;
     header_ = {};
-    if (call_.operation == Operation::receive) {
-      header_requests_.receive(group_.channel(), &header_, sizeof header_, call_.root, tag, site_);
+    if (kept_.call.operation == Operation::receive) {
+      header_requests_.receive(group_.channel(), &header_, sizeof header_, kept_.call.root, tag, site_);
       stage_ = Stage::agreeing;
       return;
     }
-    header_.count = call_.count;
+    header_.count = kept_.call.count;
     header_.sequence = site_.sequence;
-    header_.line = call_.where.line;
-    header_.element = call_.element;
-    copy_text(header_.file, call_.where.file);
-    header_requests_.send(group_.channel(), &header_, sizeof header_, call_.root, tag, site_);
+    header_.line = kept_.call.where.line;
+    header_.element = kept_.call.element;
+    copy_text(header_.file, kept_.call.where.file);
+    header_requests_.send(group_.channel(), &header_, sizeof header_, kept_.call.root, tag, site_);
     move();
   }
 
   void move() {
     const int tag =
-        sends_or_receives(call_.operation) ? call_.tag : group_.collective_tag(site_.sequence) + 2;
-    if (call_.times != nullptr)
-      call_.times->begin();
-    transfer_.start(call_, group_.channel(), group_.scratch(), group_.rank(), group_.size(), tag, site_);
+        sends_or_receives(kept_.call.operation) ? kept_.call.tag : group_.collective_tag(site_.sequence) + 2;
+    if (kept_.call.times != nullptr)
+      kept_.call.times->begin();
+    transfer_.start(kept_.call, group_.channel(), group_.scratch(), group_.rank(), group_.size(), tag, site_);
     stage_ = Stage::moving;
   }
 
@@ -216,27 +213,24 @@ private:
     }
     if (equal && unpaired == 0)
       return move();
-    const std::vector<std::byte> own = MpiExplanation::pack(call_, site_.sequence, group_.size());
+    const std::vector<std::byte> own = MpiExplanation::pack(kept_.call, site_.sequence, group_.size());
     group_.agreement().start(own.data(), own.size(), group_.size());
     stage_ = Stage::explaining;
   }
 
   void check_header() const {
-    if (header_.count == call_.count && header_.element == call_.element)
+    if (header_.count == kept_.call.count && header_.element == kept_.call.element)
       return;
     CollectiveCall sent;
     sent.operation = Operation::send;
     sent.element = header_.element;
     sent.root = group_.rank();
-    sent.tag = call_.tag;
+    sent.tag = kept_.call.tag;
     sent.count = header_.count;
     sent.where = {header_.file.data(), header_.line, ""};
-    throw CollectiveMismatch(std::string("receive: both sides of a message must agree on ") +
-                                 (header_.element != call_.element ? "the element type" : "the count") +
-                                 ", but rank " + std::to_string(group_.world_rank(call_.root)) + " issued " +
-                                 describe(sent, header_.sequence) + " and rank " +
-                                 std::to_string(site_.world_rank) + " issued " +
-                                 describe(call_, site_.sequence) + " (make them equal)",
+    throw CollectiveMismatch("receive: " + message_mismatch(group_.world_rank(kept_.call.root), sent,
+                                                            header_.sequence, site_.world_rank, kept_.call,
+                                                            site_.sequence),
                              site_.context());
   }
 
@@ -246,7 +240,8 @@ private:
       return;
     header_requests_.cancel();
     transfer_.cancel();
-    if (!sends_or_receives(call_.operation) && (stage_ == Stage::agreeing || stage_ == Stage::explaining))
+    if (!sends_or_receives(kept_.call.operation) &&
+        (stage_ == Stage::agreeing || stage_ == Stage::explaining))
       group_.agreement().requests().cancel();
     error_ = std::move(error);
     stage_ = Stage::done;
@@ -256,9 +251,9 @@ private:
     std::vector<bool> direct(static_cast<std::size_t>(group_.size()), false);
     header_requests_.add_missing(direct);
     transfer_.add_missing(direct);
-    if (!sends_or_receives(call_.operation))
+    if (!sends_or_receives(kept_.call.operation))
       group_.agreement().requests().add_missing(direct);
-    return missing_ranks(group_, call_, site_.sequence, direct);
+    return missing_ranks(group_, kept_.call, site_.sequence, direct);
   }
 
   /// Says on the standard error stream whom this call waits for, unless another rank of the group has.
@@ -266,7 +261,7 @@ private:
     MpiWorld& world = group_.world();
     if (!world.node().first_to_notice(mixed(group_.id(), site_.sequence)))
       return;
-    LongWait wait{site_.world_rank, describe(call_, site_.sequence), group_.name(), missing()};
+    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), missing()};
     wait.whereabouts = reports_of(world, wait.missing);
     wait.waited = world.options().notice;
     wait.deadline = world.options().deadline;
@@ -293,9 +288,10 @@ private:
         if (late.empty())
           group_.throw_ended(*failure, site_);
       }
-      const std::string sentence = late_sentence(group_, call_, site_.sequence, late);
+      const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, late);
       group_.end(Failure::Kind::deadline, sentence, true);
-      throw DeadlineExceeded(late, std::string(name_of(call_.operation)) + ": " + sentence, site_.context());
+      throw DeadlineExceeded(late, std::string(name_of(kept_.call.operation)) + ": " + sentence,
+                             site_.context());
     } catch (const std::exception&) {
       fail(std::current_exception());
     }
@@ -319,9 +315,7 @@ private:
   }
 
   MpiGroup& group_;
-  CollectiveCall call_;
-  std::vector<StridedBlock> in_blocks_;
-  std::vector<StridedBlock> out_blocks_;
+  KeptCall kept_;
   MpiCallSite site_;
   Stage stage_ = Stage::done;
   bool in_use_ = false;

@@ -6,8 +6,10 @@
 
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/mpi/group.hpp>
+#include <shardwright/comm/report.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -109,84 +111,48 @@ private:
 
 /// "rank 1: ...; rank 2: ...".
 [[nodiscard]] inline std::string reports_of(const MpiWorld& world, const std::vector<int>& ranks) {
-  std::string out;
-  for (const int rank : ranks)
-    out += (out.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + report_of(world, rank);
-  return out;
+  return whereabouts(ranks, [&](int rank) { return report_of(world, rank); });
 }
 
-/// Follows whom each rank waits for, starting from this one; empty unless that leads back.
-[[nodiscard]] inline std::string cycle_text(const MpiWorld& world, int start, int next) {
-  std::string path = "rank " + std::to_string(start);
-  std::string places = "rank " + std::to_string(start) + " is " + report_of(world, start);
-  for (int steps = 0; steps < world.size() && next >= 0; ++steps) {
-    path += " -> rank " + std::to_string(next);
-    if (next == start)
-      return "; they wait in a cycle: " + path + " (" + places + ")";
+/// Follows whom each rank waits for, starting from one that waits for `next`; empty unless that leads back.
+[[nodiscard]] inline std::vector<int> wait_ring(const MpiWorld& world, int start, int next) {
+  std::vector<int> ring{start};
+  while (next >= 0 && next != start && static_cast<int>(ring.size()) < world.size()) {
     const MpiLastCall last = world.node().last_call(next);
     if (last.stage != MpiLastCall::Stage::inside)
       return {};
-    places += "; rank " + std::to_string(next) + " is " + report_of(world, next);
+    ring.push_back(next);
     // In a collective it waits for all others: in a world of two that is one rank.
     next = last.peer >= 0 ? last.peer : world.size() == 2 ? 1 - next : -1;
   }
-  return {};
+  return next == start ? ring : std::vector<int>();
 }
 
 [[nodiscard]] inline std::string late_sentence(const MpiGroup& group, const CollectiveCall& call,
                                                std::uint64_t sequence, const std::vector<int>& missing) {
   const MpiWorld& world = group.world();
-  std::string reports = reports_of(world, missing);
+  const std::chrono::nanoseconds deadline = world.options().deadline;
+  std::string found = reports_of(world, missing);
   if (!missing.empty())
-    reports += cycle_text(world, group.world_rank(group.rank()), missing.front());
-  const std::string within = " within " + time_text(world.options().deadline) + ", but ";
-  if (sends_or_receives(call.operation))
-    return describe(call, sequence) + " on group " + group.name() + " must meet its " +
-           (call.operation == Operation::send ? "receive" : "send") + within + "there is none; " + reports +
-           " (pair every send with a receive of the same tag, and start one of two that cross asynchronously)";
-  return "every rank of group " + group.name() + " must enter " + describe(call, sequence) + within +
-         (missing.empty() ? std::string("not all came") : ranks_text(missing) + " did not come: " + reports) +
-         " (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)";
-}
-
-/// What differs between the calls of a group: the first thing found.
-[[nodiscard]] inline std::string difference_of(const MpiGroup& group,
-                                               const std::vector<MpiExplanation>& all) {
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (const std::string what = difference(all[0].call(), all[rank].call(), group.size()); !what.empty())
-      return what;
-  for (int from = 0; from < group.size(); ++from)
-    for (int to = 0; to < group.size(); ++to) {
-      const std::size_t sent = all[static_cast<std::size_t>(from)].call().in_block(to).count();
-      const std::size_t expected = all[static_cast<std::size_t>(to)].call().out_block(from).count();
-      if (sent != expected)
-        return "rank " + std::to_string(group.world_rank(from)) + " sends " + std::to_string(sent) +
-               " elements to rank " + std::to_string(group.world_rank(to)) + ", which expects " +
-               std::to_string(expected);
-    }
-  return "their sequence numbers differ";
+    found += cycle_text(wait_ring(world, group.world_rank(group.rank()), missing.front()),
+                        [&](int rank) { return report_of(world, rank); });
+  return sends_or_receives(call.operation)
+             ? late_message(group.name(), call, sequence, deadline, {}, found)
+             : late_collective(group.name(), call, sequence, deadline, missing, found);
 }
 
 /// All ranks with what each of them called, equal calls together.
 [[nodiscard]] inline std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
   std::vector<MpiExplanation> all;
-  for (int rank = 0; rank < group.size(); ++rank)
+  std::vector<IssuedCall> issued;
+  for (int rank = 0; rank < group.size(); ++rank) {
     all.emplace_back(agreement.bytes(rank, group.rank()), group.size());
-  std::string calls;
-  std::vector<bool> told(all.size(), false);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (told[rank])
-      continue;
-    std::vector<int> alike;
-    for (std::size_t other = rank; other < all.size(); ++other)
-      if (all[other].text() == all[rank].text()) {
-        alike.push_back(group.world_rank(static_cast<int>(other)));
-        told[other] = true;
-      }
-    calls += (calls.empty() ? "" : "; ") + ranks_text(alike) + " issued " + all[rank].text();
+    issued.push_back({group.world_rank(rank), all.back().text()});
   }
-  return "all ranks of group " + group.name() + " must issue the same call, but " +
-         difference_of(group, all) + ": " + calls + " (let every rank take the same path to this call)";
+  const std::string what = difference_of(
+      group.size(), [&](int rank) { return all[static_cast<std::size_t>(rank)].call(); },
+      [&](int rank) { return group.world_rank(rank); });
+  return mismatch_sentence(group.name(), what.empty() ? "their sequence numbers differ" : what, issued);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
