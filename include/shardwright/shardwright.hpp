@@ -38,6 +38,7 @@
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/halos.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>

@@ -47,7 +47,7 @@ struct DimensionBlock {
   return block;
 }
 
-/// @brief Extents of a rank's local block; entries past the tensor rank are 1.
+/// @brief Extents of a rank's local block, its halos included; entries past the tensor rank are 1.
 [[nodiscard]] constexpr std::array<std::int64_t, max_tensor_rank>
 local_shape(const LayoutValue& layout, std::span<const int> extents, std::span<const int> coordinates,
             std::span<const std::int64_t> shape) {
@@ -55,7 +55,8 @@ local_shape(const LayoutValue& layout, std::span<const int> extents, std::span<c
   for (int d = 0; d < max_tensor_rank; ++d)
     out[static_cast<std::size_t>(d)] =
         d < layout.tensor_rank
-            ? dimension_block(layout, d, extents, coordinates, shape[static_cast<std::size_t>(d)]).size
+            ? dimension_block(layout, d, extents, coordinates, shape[static_cast<std::size_t>(d)]).size +
+                  layout.halo(d).width()
             : 1;
   return out;
 }
@@ -83,7 +84,8 @@ local_shape(const LayoutValue& layout, std::span<const int> extents, std::span<c
   constexpr std::array<int, max_axes> first{};
   std::int64_t count = 1;
   for (int d = 0; d < layout.tensor_rank; ++d)
-    count *= dimension_block(layout, d, extents, first, shape[static_cast<std::size_t>(d)]).size;
+    count *= dimension_block(layout, d, extents, first, shape[static_cast<std::size_t>(d)]).size +
+             layout.halo(d).width();
   return count;
 }
 

@@ -35,7 +35,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
     const detail::PlacementEntry& entry = entries.items[static_cast<std::size_t>(i)];
     out += entry.partial ? ", Partial<" + std::string(tags[static_cast<std::size_t>(entry.op)])
                          : ", Shard<" + std::to_string(entry.dimension);
-    out += ", " + describe(entry.axes, axes) + ">";
+    out += ", " + describe(entry.axes, axes);
+    if (!entry.halo.empty())
+      out += std::string(entry.halo.periodic() ? ", PeriodicHalo<" : ", Halo<") +
+             std::to_string(entry.halo.before()) + ", " + std::to_string(entry.halo.after()) + ">";
+    out += ">";
   }
   return out + ">";
 }
@@ -60,6 +64,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
     return "reduce_scatter" + reduction + over + ", onto dimension " + dimension;
   case StepKind::all_reduce:
     return "all_reduce" + reduction + over;
+  case StepKind::drop_halos:
+    return "drop of the halos" + over;
+  case StepKind::exchange_halos:
+    return "exchange of halos" + over;
   }
   return {};
 }

@@ -31,6 +31,8 @@ template <class Axis, PropagationFault fault>
 struct AddOver {
   static_assert(fault != PropagationFault::sharding_differs,
                 "add: both operands must be sharded alike (redistribute one of them)");
+  static_assert(fault != PropagationFault::halos_differ,
+                "add: both operands must carry the same halos (redistribute one of them)");
   static_assert(fault != PropagationFault::axis_conflict,
                 "add: an axis must not shard two dimensions of the result (redistribute one operand)");
   static_assert(
@@ -46,6 +48,8 @@ template <class Axis, PropagationFault fault>
 struct MultiplyOver {
   static_assert(fault != PropagationFault::sharding_differs,
                 "multiply: both operands must be sharded alike (redistribute one of them)");
+  static_assert(fault != PropagationFault::halos_differ,
+                "multiply: both operands must carry the same halos (redistribute one of them)");
   static_assert(fault != PropagationFault::axis_conflict,
                 "multiply: an axis must not shard two dimensions of the result (redistribute one operand)");
   static_assert(fault != PropagationFault::partial_times_partial,
@@ -59,6 +63,7 @@ struct MultiplyOver {
 
 /// The right operand of a division, which is not linear in it.
 struct Divisor {
+  static constexpr bool takes_halos = true;
   template <class Axis, PropagationFault fault>
   struct Over {
     static_assert(fault != PropagationFault::partial_unfinished,
@@ -69,7 +74,16 @@ struct Divisor {
 template <bool fit>
 struct AnyRanks {};
 
+/// A function of each element by itself: equal copies stay equal.
+template <class Operation>
+struct EachElement {
+  static constexpr bool takes_halos = true;
+  template <class Axis, PropagationFault fault>
+  using Over = typename Operation::template Over<Axis, fault>;
+};
+
 struct LinearRule {
+  static constexpr bool takes_halos = true;
   template <class Axis, PropagationFault fault>
   using Over = LinearOver<Axis, fault>;
   template <bool fit>
@@ -80,6 +94,7 @@ struct LinearRule {
 
 template <class Operation, bool rowwise>
 struct NonlinearRule {
+  static constexpr bool takes_halos = detail::takes_halos<Operation>;
   template <class Axis, PropagationFault fault>
   using Over = typename Operation::template Over<Axis, fault>;
   template <bool fit>
@@ -93,6 +108,7 @@ struct NonlinearRule {
 /// Dimensions are matched from the last one; the right operand is repeated over leading dimensions that it
 /// lacks.
 struct BroadcastRule {
+  static constexpr bool takes_halos = true;
   template <bool fit>
   using Ranks = BroadcastRanks<fit>;
   static constexpr bool ranks_fit(int left, int right) { return right <= left; }
@@ -124,8 +140,8 @@ struct MultiplyRule : BroadcastRule {
 
 } // namespace detail
 
-/// @brief Layout after a linear elementwise operation (scale, negate, dropout): unchanged; Partial<Sum> and
-/// Partial<Avg> pass through.
+/// @brief Layout after a linear elementwise operation (scale, negate, dropout): unchanged; Partial<Sum>,
+/// Partial<Avg> and halos pass through.
 template <LayoutType Input>
 using ElementwiseLinearLayout = typename detail::Propagated<detail::LinearRule, Input>::type;
 
@@ -134,6 +150,11 @@ using ElementwiseLinearLayout = typename detail::Propagated<detail::LinearRule, 
 template <class Operation, LayoutType Input>
 using ElementwiseNonlinearLayout =
     typename detail::Propagated<detail::NonlinearRule<Operation, false>, Input>::type;
+
+/// @brief The same of a function of each element by itself, which halos pass: the copies stay equal to what
+/// they are copies of.
+template <class Operation, LayoutType Input>
+using ElementwiseFunctionLayout = ElementwiseNonlinearLayout<detail::EachElement<Operation>, Input>;
 
 /// @brief Layout after a nonlinear operation on whole rows (softmax, a norm): unchanged; the input must not
 /// be Partial and its last dimension not sharded.
@@ -144,7 +165,7 @@ using RowwiseLayout = typename detail::Propagated<detail::NonlinearRule<Operatio
 /// last one).
 ///
 /// P + P = P; Partial plus a finished value is an error; dimensions that both have must be sharded alike, and
-/// the right operand must be replicated over the axes of the dimensions that it lacks.
+/// the right operand must be replicated over the axes of the dimensions that it lacks. Equal halos pass.
 template <LayoutType Left, LayoutType Right>
 using AddLayout = typename detail::Propagated<detail::AddRule, Left, Right>::type;
 

@@ -35,8 +35,11 @@ struct GradientChecks<Value, AxisList<Axes...>>
 template <class Value>
 struct GradientOf {
   static_assert(sizeof(GradientChecks<Value, typename Value::axis_list>) != 0);
+  static_assert(
+      !has_halos<Value>,
+      "Gradient: a layout with halos has none, as the gradients of copies belong to their owners (call add_halos on the tensor of gradients, and use the layout without halos on the tape)");
   struct Holder {
-    static constexpr bool valid = [] {
+    static constexpr bool valid = !has_halos<Value> && [] {
       for (int axis = 0; axis < Value::axis_list::size; ++axis)
         if (Value::value.is_partial(axis) && Value::value.op(axis) != ReduceOp::sum)
           return false;

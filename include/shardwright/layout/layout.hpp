@@ -64,6 +64,7 @@ struct PlacementEntry {
   int dimension = 0;
   ReduceOp op = ReduceOp::sum;
   AxisSequence axes{};
+  DimensionHalo halo{};
 };
 
 /// The placements of a layout in canonical order: shards by dimension, then one Partial per operation.
@@ -76,7 +77,8 @@ constexpr PlacementEntries placements_of(const LayoutValue& layout) {
   PlacementEntries out;
   for (int d = 0; d < layout.tensor_rank; ++d)
     if (!layout.shard(d).empty())
-      out.items[static_cast<std::size_t>(out.count++)] = {false, d, ReduceOp::sum, layout.shard(d)};
+      out.items[static_cast<std::size_t>(out.count++)] = {false, d, ReduceOp::sum, layout.shard(d),
+                                                          layout.halo(d)};
   const auto first_partial = static_cast<std::size_t>(out.count);
   for (int axis = 0; axis < max_axes; ++axis) {
     if (!layout.is_partial(axis))
@@ -87,7 +89,7 @@ constexpr PlacementEntries placements_of(const LayoutValue& layout) {
     if (place == static_cast<std::size_t>(out.count) || out.items[place].op != layout.op(axis)) {
       for (auto i = static_cast<std::size_t>(out.count++); i > place; --i)
         out.items[i] = out.items[i - 1];
-      out.items[place] = {true, 0, layout.op(axis), {}};
+      out.items[place] = {true, 0, layout.op(axis), {}, {}};
     }
     out.items[place].axes.push_back(axis);
   }
@@ -105,6 +107,18 @@ struct EntryOf {
   static constexpr PlacementEntry value = EntriesOf<Holder>::value.items[static_cast<std::size_t>(index)];
 };
 
+template <int dimension, int halo_code, class... Axes>
+struct ShardWith {
+  static constexpr DimensionHalo halo{halo_code};
+  using type = std::conditional_t<halo.periodic(),
+                                  Shard<dimension, Axes..., PeriodicHalo<halo.before(), halo.after()>>,
+                                  Shard<dimension, Axes..., Halo<halo.before(), halo.after()>>>;
+};
+template <int dimension, class... Axes>
+struct ShardWith<dimension, 0, Axes...> {
+  using type = Shard<dimension, Axes...>;
+};
+
 template <class Table, class Entry, class Positions>
 struct PlacementFromValue;
 template <class Table, class Entry, int... positions>
@@ -112,7 +126,8 @@ struct PlacementFromValue<Table, Entry, std::integer_sequence<int, positions...>
   using type = std::conditional_t<
       Entry::value.partial,
       Partial<ReductionTag<Entry::value.op>, AxisAt<Entry::value.axes[positions], Table>...>,
-      Shard<Entry::value.dimension, AxisAt<Entry::value.axes[positions], Table>...>>;
+      typename ShardWith<Entry::value.dimension, Entry::value.halo.code,
+                         AxisAt<Entry::value.axes[positions], Table>...>::type>;
 };
 
 template <class Table, class Holder, class Indices>
@@ -143,7 +158,7 @@ struct WrittenLayout {
       if constexpr (valid)
         return layout_value<AxesOfPlacements<Placements...>, rank, Placements...>();
       else
-        return LayoutValue{rank < 0 || rank > max_tensor_rank ? 0 : rank, {}, {}, {}};
+        return LayoutValue{rank < 0 || rank > max_tensor_rank ? 0 : rank, {}, {}, {}, {}};
     }();
   };
   using type = LayoutOf<table, Holder>;
@@ -164,6 +179,31 @@ template <class... Layouts>
 inline constexpr bool any_invalid = (false || ... || std::is_same_v<Layouts, InvalidLayout>);
 
 } // namespace detail
+
+namespace detail {
+
+template <class Described>
+struct WithoutHalosHolder {
+  static constexpr LayoutValue value = Described::value.without_halos();
+};
+template <class Described, bool has_halos>
+struct WithoutHalosOf {
+  using type = Described;
+};
+template <class Described>
+struct WithoutHalosOf<Described, true> {
+  using type = LayoutOf<typename Described::axis_list, WithoutHalosHolder<Described>>;
+};
+
+/// Whether blocks of a layout carry elements of their neighbours.
+template <class Described>
+inline constexpr bool has_halos = Described::value.has_halos();
+
+} // namespace detail
+
+/// @brief The same layout without its halos: that of the elements that the ranks own.
+template <class Described>
+using WithoutHalos = typename detail::WithoutHalosOf<Described, detail::has_halos<Described>>::type;
 
 /// @brief A layout type, as `Layout` makes it.
 template <class Type>

@@ -42,6 +42,27 @@ struct AxisSequence {
   friend constexpr bool operator==(const AxisSequence&, const AxisSequence&) = default;
 };
 
+/// @brief Elements of its neighbours' blocks that a rank's block carries along one dimension.
+///
+/// One number, as compilers copy many layouts.
+struct DimensionHalo {
+  static constexpr int most = (1 << 14) - 1; ///< Widest on one side.
+  int code = 0;
+
+  [[nodiscard]] static constexpr DimensionHalo of(int before, int after, bool periodic) {
+    return {before | after << 14 | (periodic ? 1 << 28 : 0)};
+  }
+  [[nodiscard]] constexpr int before() const noexcept { return code & most; }
+  [[nodiscard]] constexpr int after() const noexcept { return code >> 14 & most; }
+  /// @brief Whether the dimension is a ring.
+  [[nodiscard]] constexpr bool periodic() const noexcept { return code >> 28 != 0; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return code == 0; }
+  /// @brief Elements by which a block is longer.
+  [[nodiscard]] constexpr int width() const noexcept { return before() + after(); }
+
+  friend constexpr bool operator==(const DimensionHalo&, const DimensionHalo&) = default;
+};
+
 /// @brief The axes that shard each dimension, and those over which the tensor is an unfinished reduction.
 ///
 /// Axes are indices into a table of names that stands beside the value. An axis that is neither in a shard
@@ -51,12 +72,32 @@ struct LayoutValue {
   std::array<AxisSequence, max_tensor_rank> shards{}; ///< Per dimension, major to minor.
   std::array<bool, max_axes> partial{};               ///< Per axis.
   std::array<ReduceOp, max_axes> ops{};               ///< Per axis; `sum` where the axis is not partial.
+  std::array<DimensionHalo, max_tensor_rank> halos{}; ///< Per dimension.
 
   [[nodiscard]] constexpr const AxisSequence& shard(int dimension) const {
     return shards[static_cast<std::size_t>(dimension)];
   }
   [[nodiscard]] constexpr AxisSequence& shard(int dimension) {
     return shards[static_cast<std::size_t>(dimension)];
+  }
+  [[nodiscard]] constexpr const DimensionHalo& halo(int dimension) const {
+    return halos[static_cast<std::size_t>(dimension)];
+  }
+  [[nodiscard]] constexpr DimensionHalo& halo(int dimension) {
+    return halos[static_cast<std::size_t>(dimension)];
+  }
+  /// @brief Whether blocks carry elements of their neighbours.
+  [[nodiscard]] constexpr bool has_halos() const {
+    for (const DimensionHalo& one : halos)
+      if (!one.empty())
+        return true;
+    return false;
+  }
+  /// @brief The layout of the elements that the ranks own.
+  [[nodiscard]] constexpr LayoutValue without_halos() const {
+    LayoutValue out = *this;
+    out.halos = {};
+    return out;
   }
   [[nodiscard]] constexpr bool is_partial(int axis) const { return partial[static_cast<std::size_t>(axis)]; }
   /// @brief Operation of a partial axis.
@@ -96,6 +137,7 @@ template <class Map>
 [[nodiscard]] constexpr LayoutValue remap_axes(const LayoutValue& layout, const Map& map) {
   LayoutValue out;
   out.tensor_rank = layout.tensor_rank;
+  out.halos = layout.halos;
   for (int d = 0; d < layout.tensor_rank; ++d)
     for (const int axis : layout.shard(d))
       if (map[static_cast<std::size_t>(axis)] >= 0)

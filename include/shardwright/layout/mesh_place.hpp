@@ -63,7 +63,7 @@ struct MeshPlace {
     return bound;
   }
 
-  /// @brief Extents of this rank's block of a tensor in layout `L`.
+  /// @brief Extents of this rank's block of a tensor in layout `L`, its halos included.
   template <LayoutType L, std::size_t rank>
   [[nodiscard]] constexpr std::array<std::int64_t, rank>
   local_shape(const std::array<std::int64_t, rank>& shape) const {
@@ -74,7 +74,8 @@ struct MeshPlace {
     std::array<std::int64_t, rank> local{};
     for (std::size_t d = 0; d < rank; ++d)
       local[d] =
-          dimension_block(L::value, static_cast<int>(d), bound.extents, bound.coordinates, shape[d]).size;
+          dimension_block(L::value, static_cast<int>(d), bound.extents, bound.coordinates, shape[d]).size +
+          L::value.halo(static_cast<int>(d)).width();
     return local;
   }
   /// @brief Elements of this rank's block of a tensor in layout `L`.

@@ -39,9 +39,21 @@ template <class Op>
 concept Reduction = std::same_as<Op, Sum> || std::same_as<Op, Avg> || std::same_as<Op, Product> ||
     std::same_as<Op, Max> || std::same_as<Op, Min>;
 
-/// @brief Dimension `dimension` is split over the axes in order, major to minor, by the ceil-chunk rule.
+/// @brief Dimension `dimension` is split over the axes in order, major to minor, by the ceil-chunk rule. A
+/// Halo may follow the axes.
 template <int dimension, class... Axes>
 struct Shard {};
+
+/// @brief Behind the axes of a Shard: every block carries copies of the `before` elements in front of it and
+/// of the `after` elements behind it, as the neighbours hold them: `Shard<0, x, Halo<1>>`.
+///
+/// What lies beyond the ends of the tensor is the program's (its boundary values), and 0 after redistribute.
+template <int before, int after = before>
+struct Halo {};
+
+/// @brief A Halo of a dimension that closes to a ring: in front of its first element stands the last one.
+template <int before, int after = before>
+struct PeriodicHalo {};
 
 /// @brief Every rank along the axes holds the whole; the same as not naming them.
 template <class... Axes>

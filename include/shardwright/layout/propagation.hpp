@@ -26,7 +26,8 @@ enum class PropagationFault : std::uint8_t {
   partial_differs,      ///< A sum of two Partials of different operations.
   partial_not_linear,   ///< A Max, Min or Product Partial into a linear operation.
   partial_unfinished,   ///< A Partial into a nonlinear operation.
-  row_sharded           ///< The dimension that is normalised as a whole is sharded.
+  row_sharded,          ///< The dimension that is normalised as a whole is sharded.
+  halos_differ          ///< A dimension that both operands have does not carry the same halo.
 };
 
 /// @brief The layout of a result, and per axis of the table whether it has meaning.
@@ -62,11 +63,12 @@ constexpr bool is_linear(ReduceOp op) { return op == ReduceOp::sum || op == Redu
 struct MappedDimension {
   bool present = false;
   AxisSequence axes{};
+  DimensionHalo halo{};
 };
 constexpr MappedDimension mapped_dimension(const LayoutValue& operand, const DimensionMap& map, int target) {
   for (int d = 0; d < operand.tensor_rank; ++d)
     if (map[static_cast<std::size_t>(d)] == target)
-      return {true, operand.shard(d)};
+      return {true, operand.shard(d), operand.halo(d)};
   return {};
 }
 
@@ -87,6 +89,9 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
     const MappedDimension second = mapped_dimension(right, right_map, d);
     if (first.present && second.present && first.axes != second.axes)
       fail_difference(out, first.axes, second.axes, PropagationFault::sharding_differs);
+    else if (first.present && second.present && first.halo != second.halo)
+      out.fail(first.axes[0], PropagationFault::halos_differ);
+    out.layout.halo(d) = first.present ? first.halo : second.halo;
     for (const int axis : first.present ? first.axes : second.axes) {
       if (out.layout.dimension_of(axis) >= 0)
         out.fail(axis, PropagationFault::axis_conflict);
@@ -194,6 +199,7 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
 }
 
 /// @brief Layout after reducing dimensions [first, last) away: their axes become Partial of the reduction.
+/// Halos take no part, and are none of the result's.
 [[nodiscard]] constexpr PropagatedLayout reduction_layout(const LayoutValue& input, int first, int last,
                                                           ReduceOp op) {
   PropagatedLayout out;

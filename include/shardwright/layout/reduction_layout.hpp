@@ -27,6 +27,7 @@ struct ReductionRanks {
 
 template <class Op, int dimension>
 struct ReductionRule {
+  static constexpr bool takes_halos = true;
   template <class Axis, PropagationFault fault>
   using Over = ReductionOver<Axis, fault>;
   template <bool fit>
@@ -39,6 +40,7 @@ struct ReductionRule {
 
 template <class Op>
 struct ReduceAllRule {
+  static constexpr bool takes_halos = true;
   template <class Axis, PropagationFault fault>
   using Over = ReductionOver<Axis, fault>;
   template <bool fit>
@@ -56,7 +58,7 @@ struct ReduceAllRule {
 template <Reduction Op, int dimension, LayoutType Input>
 using ReductionLayout = typename detail::Propagated<detail::ReductionRule<Op, dimension>, Input>::type;
 
-/// @brief Layout after reducing all dimensions to one number (tensor rank 0).
+/// @brief Layout after reducing all dimensions to one number (tensor rank 0). Halos take no part.
 template <Reduction Op, LayoutType Input>
 using ReduceAllLayout = typename detail::Propagated<detail::ReduceAllRule<Op>, Input>::type;
 

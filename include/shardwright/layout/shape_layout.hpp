@@ -14,6 +14,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
+template <class Input>
+struct ShapeWithoutHalos {
+  static constexpr bool value = !has_halos<Input>;
+  static_assert(
+      value,
+      "transpose, reshape: the input must not carry halos (redistribute it to WithoutHalos of its layout)");
+};
+
 template <class Input, int first, int second>
 struct TransposeCheck {
   static constexpr int rank = Input::tensor_rank;
@@ -21,7 +29,7 @@ struct TransposeCheck {
       any_invalid<Input> || (first >= 0 && second >= 0 && first < rank && second < rank);
   static_assert(inside,
                 "transpose: both dimensions must be at least 0 and less than the tensor rank (count from 0)");
-  static constexpr bool valid = inside && !any_invalid<Input>;
+  static constexpr bool valid = inside && !any_invalid<Input> && ShapeWithoutHalos<Input>::value;
 };
 
 template <class Input, int first, int second>
@@ -56,7 +64,8 @@ struct RegroupCheck {
   static_assert(
       whole,
       "reshape: of the dimensions that are regrouped only the first may be sharded (redistribute the input, or merge and split dimensions that are not)");
-  static constexpr bool valid = inside && fits && whole && !any_invalid<Input>;
+  static constexpr bool valid =
+      inside && fits && whole && !any_invalid<Input> && ShapeWithoutHalos<Input>::value;
 };
 
 template <class Input, int first, int count, int made>

@@ -38,6 +38,15 @@ struct AllReduce {
   static constexpr StepKind value = StepKind::all_reduce;
 };
 
+/// @brief Every rank ends with copies of the elements of its neighbours that stand around its block.
+struct ExchangeHalos {
+  static constexpr StepKind value = StepKind::exchange_halos;
+};
+/// @brief Every rank keeps what it owns.
+struct DropHalos {
+  static constexpr StepKind value = StepKind::drop_halos;
+};
+
 namespace detail {
 
 /// The sentences of one axis; its name stands in the trace.
@@ -96,23 +105,61 @@ struct TransitionChecks
                 "Transition: at most 6 axes may change at once (go through a layout in between)");
 };
 
+/// The axes of the dimensions that have halos, in table order.
+constexpr AxisSequence halo_axes(const LayoutValue& layout) {
+  AxisSequence out;
+  for (int axis = 0; axis < max_axes; ++axis) {
+    const int dimension = layout.dimension_of(axis);
+    if (dimension >= 0 && !layout.halo(dimension).empty())
+      out.push_back(axis);
+  }
+  return out;
+}
+
+/// Halos are dropped first and exchanged last: what lies between is a transition of what the ranks own.
+constexpr TransitionPlan plan_with_halos(const LayoutValue& from, const LayoutValue& to) {
+  TransitionPlan plan;
+  if (from == to)
+    return plan;
+  const auto add = [&plan](const TransitionMove& move) {
+    plan.moves[static_cast<std::size_t>(plan.count++)] = move;
+  };
+  if (from.has_halos())
+    add({.kind = StepKind::drop_halos, .axes = halo_axes(from)});
+  for (const TransitionMove& move : plan_transition(from.without_halos(), to.without_halos()))
+    add(move);
+  if (to.has_halos())
+    add({.kind = StepKind::exchange_halos, .axes = halo_axes(to)});
+  return plan;
+}
+
+/// Coordinates half along every axis.
+constexpr std::array<int, max_axes> middle_of(std::span<const int> extents) {
+  std::array<int, max_axes> out{};
+  for (std::size_t axis = 0; axis < extents.size(); ++axis)
+    out[axis] = extents[axis] / 2;
+  return out;
+}
+
 template <class Table>
 constexpr TransitionPlan plan_of() {
-  if constexpr (Table::legal)
-    return plan_transition(Table::from_value, Table::to_value);
-  else
+  if constexpr (!Table::legal)
     return {};
+  else if constexpr (Table::from_value.has_halos() || Table::to_value.has_halos())
+    return plan_with_halos(Table::from_value, Table::to_value);
+  else
+    return plan_transition(Table::from_value, Table::to_value);
 }
 
 template <int count>
-constexpr std::array<TransitionStep, static_cast<std::size_t>(count)> steps_of(const TransitionPlan& plan,
-                                                                               LayoutValue layout) {
+constexpr std::array<TransitionStep, static_cast<std::size_t>(count)>
+steps_of(const TransitionPlan& plan, LayoutValue layout, const LayoutValue& to) {
   std::array<TransitionStep, static_cast<std::size_t>(count)> steps{};
   for (int i = 0; i < count; ++i) {
     TransitionStep& step = steps[static_cast<std::size_t>(i)];
     static_cast<TransitionMove&>(step) = plan.moves[static_cast<std::size_t>(i)];
     step.before = layout;
-    step.after = layout = apply(step, layout);
+    step.after = layout = step.kind == StepKind::exchange_halos ? to : apply(step, layout);
   }
   return steps;
 }
@@ -134,7 +181,7 @@ public:
   static constexpr LayoutValue to_value = Table::to_value;
   /// The steps in order, cheapest at a nominal extent of 2 per axis; empty for a transition that is an error.
   static constexpr std::array<TransitionStep, static_cast<std::size_t>(plan.count)> steps =
-      steps_of<plan.count>(plan, from_value);
+      steps_of<plan.count>(plan, from_value, to_value);
   static constexpr bool is_identity = plan.count == 0;
 
   /// @brief Number of steps of a kind: Slice, AllGather, AllToAll, ReduceScatter, AllReduce.
@@ -154,18 +201,22 @@ public:
   }();
 
   /// @brief Bytes that rank 0, whose blocks are the largest, sends or receives (whichever is more) at
-  /// run-time extents.
+  /// run-time extents; of halos, those of a rank in the middle of the mesh.
   /// @param extents per axis of `axes`; @param shape of the whole tensor.
   [[nodiscard]] static constexpr std::int64_t
   bytes(std::span<const int> extents, std::span<const std::int64_t> shape, std::size_t element_bytes) {
     constexpr std::array<int, max_axes> first{};
     std::int64_t elements = 0;
     LayoutValue layout = without_trivial_axes(from_value, extents);
+    if (from_value.has_halos() && from_value != to_value)
+      layout = layout.without_halos();
     for (const TransitionMove& move : plan_transition(from_value, to_value, extents)) {
       TransitionStep step{move, layout, apply(move, layout)};
       elements += moved_elements(step, extents, first, shape);
       layout = step.after;
     }
+    if (to_value.has_halos() && from_value != to_value)
+      elements += halo_elements(to_value, extents, middle_of(extents), shape);
     return elements * static_cast<std::int64_t>(element_bytes);
   }
 };

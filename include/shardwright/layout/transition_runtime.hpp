@@ -90,11 +90,34 @@ reduction_order(const TransitionMove& move, std::span<const int> extents, std::s
   return ranks;
 }
 
+namespace detail {
+
+/// Elements that the halos of a rank's block have from other ranks.
+[[nodiscard]] constexpr std::int64_t halo_elements(const LayoutValue& layout, std::span<const int> extents,
+                                                   std::span<const int> coordinates,
+                                                   std::span<const std::int64_t> shape) {
+  std::int64_t owned = 1;
+  std::int64_t all = 1;
+  for (int d = 0; d < layout.tensor_rank; ++d) {
+    const std::int64_t extent = shape[static_cast<std::size_t>(d)];
+    const DimensionBlock block = dimension_block(layout, d, extents, coordinates, extent);
+    const DimensionHalo halo = layout.halo(d);
+    const bool ring = halo.periodic();
+    owned *= block.size + (ring && block.size == extent ? halo.width() : 0);
+    all *= block.size + (ring || block.offset > 0 ? halo.before() : 0) +
+           (ring || block.offset + block.size < extent ? halo.after() : 0);
+  }
+  return all - owned;
+}
+
+} // namespace detail
+
 /// @brief Elements that the rank at `coordinates` sends or receives in one step, whichever is more, in a
 /// bandwidth-optimal algorithm (ring or direct).
 ///
 /// all_gather: what it lacks. reduce_scatter: what it gives away. all_to_all: the larger of both. all_reduce
-/// over N ranks: 2 (N - 1) / N of its block, rounded up. Local steps: none.
+/// over N ranks: 2 (N - 1) / N of its block, rounded up. exchange_halos: what its halos hold. Local steps:
+/// none.
 [[nodiscard]] constexpr std::int64_t moved_elements(const TransitionStep& step, std::span<const int> extents,
                                                     std::span<const int> coordinates,
                                                     std::span<const std::int64_t> shape) {
@@ -109,6 +132,8 @@ reduction_order(const TransitionMove& move, std::span<const int> extents, std::s
     return 0;
   const std::int64_t before = elements(step.before);
   const std::int64_t after = elements(step.after);
+  if (step.kind == StepKind::exchange_halos)
+    return detail::halo_elements(step.after, extents, coordinates, shape);
   if (step.kind == StepKind::all_gather)
     return after - before;
   if (step.kind == StepKind::reduce_scatter)

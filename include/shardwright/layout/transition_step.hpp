@@ -15,14 +15,17 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The kinds of step in a transition. `slice` and `keep_on_first` move no bytes between ranks.
+/// @brief The kinds of step in a transition. `slice`, `keep_on_first` and `drop_halos` move no bytes between
+/// ranks.
 enum class StepKind : std::uint8_t {
   slice,
   keep_on_first,
   all_gather,
   all_to_all,
   reduce_scatter,
-  all_reduce
+  all_reduce,
+  drop_halos,
+  exchange_halos
 };
 
 /// @brief Name for messages, such as "all_gather".
@@ -40,19 +43,24 @@ enum class StepKind : std::uint8_t {
     return "reduce_scatter";
   case StepKind::all_reduce:
     return "all_reduce";
+  case StepKind::drop_halos:
+    return "drop_halos";
+  case StepKind::exchange_halos:
+    return "exchange_halos";
   }
   return "unknown";
 }
 
 /// @brief Returns whether steps of a kind communicate.
 [[nodiscard]] constexpr bool is_collective(StepKind kind) noexcept {
-  return kind != StepKind::slice && kind != StepKind::keep_on_first;
+  return kind != StepKind::slice && kind != StepKind::keep_on_first && kind != StepKind::drop_halos;
 }
 
 /// @brief One local or collective operation over one axis or several axes flattened.
 struct TransitionMove {
   StepKind kind = StepKind::slice;
-  AxisSequence axes{}; ///< Major to minor as they split the dimension; in table order for all_reduce.
+  AxisSequence
+      axes{}; ///< Major to minor as they split the dimension; in table order for all_reduce and halos.
   int dimension =
       -1; ///< Dimension that becomes sharded (slice, reduce_scatter, all_to_all) or whole (all_gather).
   int from_dimension = -1;     ///< all_to_all: the dimension that becomes whole.
@@ -72,7 +80,7 @@ inline constexpr int max_changed_axes = 6;
 
 /// @brief The moves of a transition in order.
 struct TransitionPlan {
-  static constexpr int max_moves = 3 * max_changed_axes;
+  static constexpr int max_moves = 3 * max_changed_axes + 2; // two of halos
   std::array<TransitionMove, max_moves> moves{};
   int count = 0;
 
@@ -81,7 +89,7 @@ struct TransitionPlan {
   [[nodiscard]] constexpr int size() const noexcept { return count; }
 };
 
-/// @brief The layout after a move.
+/// @brief The layout after a move. An exchange of halos leaves it: the layouts around the step say which.
 [[nodiscard]] constexpr LayoutValue apply(const TransitionMove& move, LayoutValue layout) {
   for (int i = 0; i < move.axes.count; ++i) {
     const int axis = move.axes[i];
@@ -105,6 +113,11 @@ struct TransitionPlan {
       break;
     case StepKind::all_reduce:
       layout.clear_partial(axis);
+      break;
+    case StepKind::drop_halos:
+      layout.halos = {};
+      break;
+    case StepKind::exchange_halos:
       break;
     }
   }

@@ -11,6 +11,7 @@
 #include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/bound_call.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
+#include <shardwright/mesh/halo_plans.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <algorithm>
@@ -170,6 +171,8 @@ public:
 
   /// Collectives of transitions that ran before.
   [[nodiscard]] BoundCalls& bound_calls() noexcept { return bound_calls_; }
+  /// Exchanges of halos that ran before.
+  [[nodiscard]] HaloPlans& halo_plans() noexcept { return halo_plans_; }
 
 private:
   friend void retain(MeshCore&) noexcept;
@@ -281,6 +284,7 @@ private:
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;
   BoundCalls bound_calls_;
+  HaloPlans halo_plans_;
   CallSubject::Made made_tensors_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };

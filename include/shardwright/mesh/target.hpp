@@ -154,6 +154,12 @@ template <class Element, int tensor_rank, Target Where = DefaultTarget>
 using LocalView = Kokkos::View<typename detail::PointersTo<Element, tensor_rank>::type, Kokkos::LayoutRight,
                                typename Where::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
+/// @brief View of a part of a local block, whose rows need not follow one another.
+template <class Element, int tensor_rank, Target Where = DefaultTarget>
+using StridedView =
+    Kokkos::View<typename detail::PointersTo<Element, tensor_rank>::type, Kokkos::LayoutStride,
+                 typename Where::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
 /// @brief Row-major [rows, columns].
 template <class Element, Target Where = DefaultTarget>
 using MatrixView = LocalView<Element, 2, Where>;

@@ -71,6 +71,25 @@ struct Dot {
   template <class X, class Y>
   [[nodiscard]] auto forward(SourceLocation where, const X& left, const Y& right) const {
     using L = DotLayout<typename X::layout, typename Y::layout>;
+    if constexpr (!detail::any_invalid<L> && detail::has_halos<typename X::layout>)
+      return forward(where, detail::without_halos(left), detail::without_halos(right));
+    else
+      return owned(where, left, right);
+  }
+  template <class G, class X, class Y>
+  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, Y&& right) const {
+    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<Y>(right));
+  }
+  template <class G, class X, class Y>
+  [[nodiscard]] auto right_gradient(const G& y_gradient, X&& left, const Y&) const {
+    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<X>(left));
+  }
+
+private:
+  /// Of operands without halos.
+  template <class X, class Y>
+  [[nodiscard]] static auto owned(SourceLocation where, const X& left, const Y& right) {
+    using L = DotLayout<typename X::layout, typename Y::layout>;
     using Result = ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>;
     Result out(left.resources(), {}, where);
     if constexpr (detail::DotRanks<X, Y>::value && detail::SameElementAndTarget<X, Y>::value &&
@@ -87,14 +106,6 @@ struct Dot {
     }
     return out;
   }
-  template <class G, class X, class Y>
-  [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, Y&& right) const {
-    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<Y>(right));
-  }
-  template <class G, class X, class Y>
-  [[nodiscard]] auto right_gradient(const G& y_gradient, X&& left, const Y&) const {
-    return detail::times_scalar<kernels::detail::TimesElements>(y_gradient, std::forward<X>(left));
-  }
 };
 
 /// @brief The sum of squares with its gradient, 2 x times the result's.
@@ -105,7 +116,7 @@ struct SquaredNorm {
 
   template <AnyShardedTensor X>
   [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
-    using L = ElementwiseNonlinearLayout<square, typename X::layout>;
+    using L = ElementwiseFunctionLayout<square, typename X::layout>;
     if constexpr (detail::any_invalid<L>)
       return ShardedTensor<L, MainElement<typename X::value_type>, typename X::target>(x.resources(), {});
     else
@@ -121,9 +132,9 @@ struct SquaredNorm {
 
 /// @brief The sum over all elements of left * right, a tensor of rank 0 in the MainElement of the operands.
 ///
-/// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> finishes it. No communication. Summed
-/// in double, in fixed order, and rounded once. An axis over which one operand is Partial must not shard the
-/// other, nor may both be.
+/// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> finishes it. No communication. Halos
+/// take no part, and cost a copy of what the ranks own. Summed in double, in fixed order, and rounded once.
+/// An axis over which one operand is Partial must not shard the other, nor may both be.
 /// @throws InvalidArgument where the shapes differ or the operands are on two meshes.
 template <Operand Left, Operand Right>
 [[nodiscard]] auto dot(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {

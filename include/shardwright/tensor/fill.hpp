@@ -34,12 +34,15 @@ struct FillOf {
 
 template <class Tensor>
 struct RandomFillOf : FillOf<Tensor> {
+  static_assert(!has_halos<typename Tensor::layout>,
+                "random fill: the tensor must have no halos (fill one without, and redistribute it)");
   static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4,
                 "random fill: the tensor must have one to four dimensions (merge dimensions)");
   static_assert(RealElement<typename Tensor::value_type>,
                 "random fill: the element must be a floating-point one (convert it first)");
-  static constexpr bool value = FillOf<Tensor>::value && Tensor::tensor_rank >= 1 &&
-                                Tensor::tensor_rank <= 4 && RealElement<typename Tensor::value_type>;
+  static constexpr bool value = FillOf<Tensor>::value && !has_halos<typename Tensor::layout> &&
+                                Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4 &&
+                                RealElement<typename Tensor::value_type>;
 };
 
 /// Where this rank's block lies in the whole.

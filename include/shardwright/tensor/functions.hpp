@@ -32,7 +32,7 @@ void map_elements_of(const Element* from, Out& out) {
 
 template <class Tag, class Function, class Out, class X>
 void mapped_into(Out& out, const X& x, SourceLocation where) {
-  using Result = ResultTensor<ElementwiseNonlinearLayout<Tag, typename X::layout>, X>;
+  using Result = ResultTensor<ElementwiseFunctionLayout<Tag, typename X::layout>, X>;
   if constexpr (!any_invalid<typename Result::layout>) {
     if constexpr (DestinationOf<Result, Out>::value) {
       require_one_mesh(Tag::name.data(), x, out, where);
@@ -58,7 +58,7 @@ struct Mapped {
   template <AnyShardedTensor X>
   [[nodiscard]] auto forward(SourceLocation, X&& x) const {
     using Input = std::remove_cvref_t<X>;
-    using L = ElementwiseNonlinearLayout<Tag, typename Input::layout>;
+    using L = ElementwiseFunctionLayout<Tag, typename Input::layout>;
     if constexpr (detail::any_invalid<L>) {
       return detail::ResultTensor<L, Input>(x.resources(), {});
     } else {

@@ -49,6 +49,8 @@ void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read,
   static_assert(
       !Tensor::layout::value.has_partial(),
       "read_rows: the tensor must not be Partial, where every rank's part would count (read a finished layout)");
+  static_assert(!detail::has_halos<typename Tensor::layout>,
+                "read_rows: the tensor must have no halos (read one without, and redistribute it)");
   const auto& shape = like.shape();
   const auto& local = like.local_shape();
   std::size_t width = 1;

@@ -72,6 +72,7 @@ inline void check_shape(std::span<const std::int64_t> shape, std::size_t element
                           {.where = where});
 }
 
+/// Halos included.
 template <class LayoutType, std::size_t rank>
 [[nodiscard]] std::array<std::int64_t, rank> local_shape_of(const MeshCore& core,
                                                             const std::array<std::int64_t, rank>& shape) {
@@ -80,10 +81,12 @@ template <class LayoutType, std::size_t rank>
   for (std::size_t d = 0; d < rank; ++d)
     local[d] = dimension_block(LayoutType::value, static_cast<int>(d), binding.extents, binding.coordinates,
                                shape[d])
-                   .size;
+                   .size +
+               LayoutType::value.halo(static_cast<int>(d)).width();
   return local;
 }
 
+/// Of the first element that this rank owns.
 template <class LayoutType, std::size_t rank>
 [[nodiscard]] std::array<std::int64_t, rank> local_offset_of(const MeshCore& core,
                                                              const std::array<std::int64_t, rank>& shape) {
@@ -102,6 +105,20 @@ template <class View, class Pointer, std::size_t rank>
     return View(data, static_cast<std::size_t>(extents[d])...);
   }
   (std::make_index_sequence<rank>{});
+}
+
+/// The elements of a row-major block that the layout's halos surround.
+template <class View, class LayoutType, class Pointer, std::size_t rank>
+[[nodiscard]] View make_owned_view(Pointer* data, const std::array<std::int64_t, rank>& extents) {
+  Kokkos::LayoutStride strides;
+  std::size_t stride = 1;
+  for (std::size_t d = rank; d-- > 0; stride *= static_cast<std::size_t>(extents[d])) {
+    const DimensionHalo halo = LayoutType::value.halo(static_cast<int>(d));
+    strides.dimension[d] = static_cast<std::size_t>(extents[d] - halo.width());
+    strides.stride[d] = stride;
+    data += static_cast<std::size_t>(halo.before()) * stride;
+  }
+  return View(data, strides);
 }
 
 /// [product of the leading extents, last extent]; a vector is one row.

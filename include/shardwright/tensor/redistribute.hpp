@@ -5,6 +5,7 @@
 /// @brief redistribute: from one layout to another by the collectives that the two types call for.
 
 #include <shardwright/layout/transition.hpp>
+#include <shardwright/tensor/halo_exchange.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/transition_run.hpp>
@@ -89,6 +90,13 @@ template <class To, class Steps, class From>
       given.shape());
 }
 
+template <class From, class To>
+inline constexpr bool moves_halos = has_halos<From> || has_halos<To>;
+
+/// `from` in another layout, one of them with halos: what the ranks own moves between layouts without halos.
+template <class To, class From>
+[[nodiscard]] TensorIn<To, From> transition_with_halos(const From& from, SourceLocation where);
+
 } // namespace detail
 
 /// @brief `from` in layout `To`: a read-only handle.
@@ -96,11 +104,22 @@ template <class To, class Steps, class From>
 /// The types say which collectives run. Where none does anything on this mesh the result shares the memory of
 /// `from` and costs nanoseconds; otherwise it is new memory from the mesh's pool, and a rank sends, or
 /// receives, at most the bytes that `Transition<L, To>::bytes` says. Collective over the axes that change.
-/// @throws the typed errors of the mesh's communicators.
+///
+/// Halos of `To` are filled from their owners, corners included, and are 0 beyond the ends of the tensor;
+/// between equal layouts nothing is copied anew (refresh_halos does that).
+/// @throws the typed errors of the mesh's communicators; InvalidArgument on every rank where a halo is wider
+/// than a block that fills it.
 template <LayoutType To, class L, class E, class Where>
 [[nodiscard]] ShardedTensor<To, const std::remove_const_t<E>, Where>
 redistribute(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current()) {
-  return detail::transition_of<To, Transition<L, To>>(from, where);
+  using Handle = ShardedTensor<To, const std::remove_const_t<E>, Where>;
+  static_cast<void>(Transition<L, To>::is_identity);
+  if constexpr (!detail::moves_halos<L, To>)
+    return detail::transition_of<To, Transition<L, To>>(from, where);
+  else if constexpr (std::is_same_v<L, To>)
+    return detail::TensorAccess::adopt<Handle>(from);
+  else
+    return detail::TensorAccess::take<Handle>(detail::transition_with_halos<To>(from, where));
 }
 
 /// @brief The same for an owner that is given away: the result owns its memory, and a single all_reduce works
@@ -109,7 +128,13 @@ template <LayoutType To, class L, class E, class Where>
 requires(!std::is_const_v<E>)
     [[nodiscard]] ShardedTensor<To, E, Where> redistribute(ShardedTensor<L, E, Where>&& from,
                                                            SourceLocation where = SourceLocation::current()) {
-  return detail::transition_of_owner<To, Transition<L, To>>(std::move(from), where);
+  static_cast<void>(Transition<L, To>::is_identity);
+  if constexpr (!detail::moves_halos<L, To>)
+    return detail::transition_of_owner<To, Transition<L, To>>(std::move(from), where);
+  else if constexpr (std::is_same_v<L, To>)
+    return std::move(from);
+  else
+    return detail::transition_with_halos<To>(ShardedTensor<L, E, Where>(std::move(from)), where);
 }
 
 /// @brief Anything but a sharded tensor: a sentence.
@@ -134,6 +159,17 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
   if constexpr (std::is_same_v<std::remove_const_t<E>, Element>) {
     detail::require_one_mesh("redistribute_into", from, to, where);
     detail::require_shape("redistribute_into", "destination", to.shape(), from.shape(), from.core(), where);
+    if constexpr (detail::moves_halos<L, To> && !std::is_same_v<L, To>) {
+      if constexpr (std::is_same_v<L, WithoutHalos<To>>)
+        detail::fill_with_halos(from, to, where);
+      else if constexpr (std::is_same_v<WithoutHalos<L>, To>)
+        detail::drop_halos(from, to);
+      else if constexpr (detail::has_halos<L>)
+        redistribute_into(detail::without_halos(from), to, where);
+      else
+        detail::fill_with_halos(redistribute<WithoutHalos<To>>(from, where), to, where);
+      return;
+    }
     const detail::BoundTransition bound = detail::bind_transition<Steps>(from.core());
     if (!bound.trivial()) {
       detail::run_transition(from, bound, to, where);
@@ -143,6 +179,17 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
     }
   }
 }
+
+namespace detail {
+
+template <class To, class From>
+[[nodiscard]] TensorIn<To, From> transition_with_halos(const From& from, SourceLocation where) {
+  TensorIn<To, From> to(from.resources(), from.shape(), where);
+  redistribute_into(from, to, where);
+  return to;
+}
+
+} // namespace detail
 
 /// @brief A transition under way; wait for it exactly once.
 template <class To, class Element, class Where>
@@ -188,6 +235,8 @@ template <LayoutType To, class L, class E, class Where>
 redistribute_async(const ShardedTensor<L, E, Where>& from, SourceLocation where = SourceLocation::current())
     -> PendingTensor<To, std::remove_const_t<E>, Where> {
   using Steps = Transition<L, To>;
+  static_assert(!detail::moves_halos<L, To>,
+                "redistribute_async: neither layout may have halos (call redistribute, or refresh_halos)");
   using Element = std::remove_const_t<E>;
   using Handle = ShardedTensor<To, const Element, Where>;
   PendingTensor<To, Element, Where> pending;

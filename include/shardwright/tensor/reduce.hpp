@@ -9,6 +9,7 @@
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/halo_exchange.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -166,6 +167,8 @@ struct Reduce {
     using Result = detail::ResultTensor<ReductionLayout<Op, dimension, typename X::layout>, X>;
     if constexpr (detail::any_invalid<typename Result::layout>) {
       return Result(x.resources(), {}, where);
+    } else if constexpr (detail::has_halos<typename X::layout>) {
+      return forward(where, detail::without_halos(x));
     } else {
       typename Result::Shape shape{};
       for (std::size_t d = 0; d < shape.size(); ++d)
@@ -214,11 +217,15 @@ struct ReduceAll {
   template <AnyShardedTensor X>
   [[nodiscard]] auto forward(SourceLocation where, const X& x) const {
     using Result = detail::ResultTensor<ReduceAllLayout<Op, typename X::layout>, X>;
-    Result out(x.resources(), {}, where);
-    if constexpr (!detail::any_invalid<typename Result::layout>)
-      detail::reduce_all_blocks<Op>(x, out, factor_of(x));
-    detail::TensorAccess::note_reduction(out, x);
-    return out;
+    if constexpr (detail::has_halos<typename X::layout>) {
+      return forward(where, detail::without_halos(x));
+    } else {
+      Result out(x.resources(), {}, where);
+      if constexpr (!detail::any_invalid<typename Result::layout>)
+        detail::reduce_all_blocks<Op>(x, out, factor_of(x));
+      detail::TensorAccess::note_reduction(out, x);
+      return out;
+    }
   }
   template <AnyShardedTensor G, AnyShardedTensor X, AnyShardedTensor Y>
   [[nodiscard]] auto gradient(const G& y_gradient, const X& x, const Y&) const {
@@ -237,8 +244,8 @@ private:
 /// @brief Reduces one dimension away with `Op`: where it is sharded, the result is Partial<Op> over those
 /// axes.
 ///
-/// No communication; redistribute finishes the result. Sums of float run in double, in a fixed order.
-/// An empty block gives the operation's neutral element. On a tape, only Sum has a gradient.
+/// No communication; redistribute finishes the result. Halos take no part. Sums of float run in double, in a
+/// fixed order. An empty block gives the operation's neutral element. On a tape, only Sum has a gradient.
 /// @tparam Op Sum, Product, Max or Min
 template <Reduction Op, int dimension, Operand X>
 [[nodiscard]] auto reduce(X&& x, SourceLocation where = SourceLocation::current()) {
@@ -250,9 +257,9 @@ template <Reduction Op, int dimension, Operand X>
 
 /// @brief Reduces all dimensions to one number, a tensor of rank 0.
 ///
-/// No communication; Partial<Op> over the axes that shard the input. Blocks of 4096 elements are summed in
-/// order, and then their sums, in double precision for floating-point elements. On a tape, only Sum has a
-/// gradient.
+/// No communication; Partial<Op> over the axes that shard the input. Halos take no part. Blocks of 4096
+/// elements are summed in order, and then their sums, in double precision for floating-point elements. On a
+/// tape, only Sum has a gradient.
 template <Reduction Op, Operand X>
 [[nodiscard]] auto reduce_all(X&& x, SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::NoAverage<Op>::value && detail::ReductionWithGradient<Op, X>::value)

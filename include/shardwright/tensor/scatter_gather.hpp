@@ -81,14 +81,18 @@ template <class LayoutType>
 struct FinishedFor {
   static_assert(!LayoutType::value.has_partial(),
                 "gather: the tensor must not be Partial, an unfinished sum (redistribute it first)");
-  static constexpr bool value = !LayoutType::value.has_partial();
+  static_assert(!has_halos<LayoutType>,
+                "gather: the tensor must have no halos (redistribute it to WithoutHalos of its layout)");
+  static constexpr bool value = !LayoutType::value.has_partial() && !has_halos<LayoutType>;
 };
 template <class LayoutType>
 struct ScatteredInto {
   static_assert(
       !LayoutType::value.has_partial(),
       "scatter: the layout must not be Partial, where every rank's part would count (scatter into Shard or Replicate)");
-  static constexpr bool value = !LayoutType::value.has_partial();
+  static_assert(!has_halos<LayoutType>,
+                "scatter: the layout must have no halos (scatter into WithoutHalos of it, and redistribute)");
+  static constexpr bool value = !LayoutType::value.has_partial() && !has_halos<LayoutType>;
 };
 
 inline void require_root(const char* operation, const MeshCore& core, int root, SourceLocation where) {

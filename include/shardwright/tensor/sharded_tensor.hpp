@@ -172,17 +172,35 @@ public:
   ~ShardedTensor() = default;
 
   [[nodiscard]] const Shape& shape() const noexcept { return global_; }
-  /// @brief Extents of this rank's block.
+  /// @brief Extents of this rank's block in memory, halos included.
   [[nodiscard]] const Shape& local_shape() const noexcept { return local_; }
-  /// @brief Returns the start of this rank's block in the tensor; an empty block starts at the end.
+  /// @brief Extents of what this rank owns of the tensor: of its block without halos.
+  [[nodiscard]] Shape owned_shape() const noexcept {
+    Shape out = local_;
+    for (std::size_t d = 0; d < out.size(); ++d)
+      out[d] -= LayoutType::value.halo(static_cast<int>(d)).width();
+    return out;
+  }
+  /// @brief Returns the place in the tensor of the first element that this rank owns; of an empty block, its
+  /// end.
   [[nodiscard]] Shape local_offset() const { return detail::local_offset_of<LayoutType>(core(), global_); }
   /// @brief Elements of the whole tensor.
   [[nodiscard]] std::size_t size() const noexcept { return detail::product(global_); }
-  /// @brief Elements of this rank's block.
+  /// @brief Elements of this rank's block, halos included.
   [[nodiscard]] std::size_t local_size() const noexcept { return detail::product(local_); }
 
   /// @brief This rank's block, read-only.
   [[nodiscard]] ConstLocal local() const { return detail::make_view<ConstLocal>(data(), local_); }
+  /// @brief What this rank owns of the tensor, a part of local() where the layout has halos; read-only.
+  [[nodiscard]] StridedView<const value_type, tensor_rank, Target> owned() const {
+    return detail::make_owned_view<StridedView<const value_type, tensor_rank, Target>, LayoutType>(data(),
+                                                                                                   local_);
+  }
+  /// @brief The same for writing. @throws LifecycleError while a read-only handle shares it.
+  [[nodiscard]] StridedView<value_type, tensor_rank, Target> mutable_owned() {
+    return detail::make_owned_view<StridedView<value_type, tensor_rank, Target>, LayoutType>(mutable_data(),
+                                                                                             local_);
+  }
   /// @brief This rank's block as [product of the leading extents, last extent], read-only.
   [[nodiscard]] MatrixView<const value_type, Target> local_matrix() const {
     return detail::make_matrix<MatrixView<const value_type, Target>>(data(), local_);

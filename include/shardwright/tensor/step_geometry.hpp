@@ -110,6 +110,8 @@ public:
       break;
     case StepKind::slice:
     case StepKind::keep_on_first:
+    case StepKind::drop_halos:
+    case StepKind::exchange_halos: // by tensor/halo_exchange.hpp
       break;
     }
   }

@@ -49,6 +49,55 @@ struct PlacementTraits<Shard<shard_dimension, Axes...>> {
   static constexpr bool axes_valid = AxesIfValid<Axes...>::valid;
   using axes = typename AxesIfValid<Axes...>::type;
 };
+template <class Type>
+inline constexpr bool is_halo = false;
+template <int before, int after>
+inline constexpr bool is_halo<Halo<before, after>> = true;
+template <int before, int after>
+inline constexpr bool is_halo<PeriodicHalo<before, after>> = true;
+
+template <int before, int after>
+constexpr bool halo_valid = before >= 0 && after >= 0 && before + after > 0 &&
+                            before <= DimensionHalo::most&& after <= DimensionHalo::most;
+
+template <class Given>
+struct HaloTraits;
+template <int before, int after>
+struct HaloTraits<Halo<before, after>> {
+  static constexpr bool valid = halo_valid<before, after>;
+  static constexpr DimensionHalo value = valid ? DimensionHalo::of(before, after, false) : DimensionHalo{};
+};
+template <int before, int after>
+struct HaloTraits<PeriodicHalo<before, after>> {
+  static constexpr bool valid = halo_valid<before, after>;
+  static constexpr DimensionHalo value = valid ? DimensionHalo::of(before, after, true) : DimensionHalo{};
+};
+
+/// The arguments of a Shard with a Halo: the axes before it, and whether it is the last and only one.
+template <class Before, class... Arguments>
+struct SplitShard;
+template <class... Before, class Last>
+struct SplitShard<AxesIfValid<Before...>, Last> {
+  static constexpr bool last = is_halo<Last> && !(... || is_halo<Before>);
+  using axes = AxesIfValid<Before...>;
+  using halo = std::conditional_t<last, Last, Halo<1>>;
+};
+template <class... Before, class First, class Second, class... Rest>
+struct SplitShard<AxesIfValid<Before...>, First, Second, Rest...>
+    : SplitShard<AxesIfValid<Before..., First>, Second, Rest...> {};
+
+template <int shard_dimension, class... Arguments>
+requires(... || is_halo<Arguments>) struct PlacementTraits<Shard<shard_dimension, Arguments...>> {
+  using split = SplitShard<AxesIfValid<>, Arguments...>;
+  static constexpr PlacementKind kind = PlacementKind::shard;
+  static constexpr int dimension = shard_dimension;
+  static constexpr ReduceOp op = ReduceOp::sum;
+  static constexpr bool axes_valid = split::axes::valid || !split::last;
+  static constexpr bool halo_last = split::last;
+  static constexpr bool halo_valid = HaloTraits<typename split::halo>::valid;
+  static constexpr DimensionHalo halo = HaloTraits<typename split::halo>::value;
+  using axes = typename split::axes::type;
+};
 template <class... Axes>
 struct PlacementTraits<Replicate<Axes...>> {
   static constexpr PlacementKind kind = PlacementKind::replicate;
@@ -82,6 +131,8 @@ constexpr void place(LayoutValue& layout) {
     if constexpr (Traits::kind == PlacementKind::partial)
       layout.set_partial(axis, Traits::op);
   }
+  if constexpr (requires { Traits::halo; })
+    layout.halo(Traits::dimension) = Traits::halo;
 }
 
 template <class Table, int rank, class... Placements>
@@ -104,6 +155,21 @@ constexpr bool dimension_fits() {
   return Traits::kind != PlacementKind::shard || (Traits::dimension >= 0 && Traits::dimension < rank);
 }
 
+template <class Traits>
+constexpr bool halo_last = [] {
+  if constexpr (requires { Traits::halo_last; })
+    return Traits::halo_last;
+  else
+    return true;
+}();
+template <class Traits>
+constexpr bool halo_fits = [] {
+  if constexpr (requires { Traits::halo_valid; })
+    return Traits::halo_valid;
+  else
+    return true;
+}();
+
 template <int rank, class Placement>
 struct PlacementCheck {
   using Traits = PlacementTraits<Placement>;
@@ -113,18 +179,24 @@ struct PlacementCheck {
   static_assert(
       Traits::axes_valid,
       "Layout: a placement's arguments must be axis tags (derive the tag from axis_tag and give it a name)");
+  static_assert(halo_last<Traits>,
+                "Shard: a Halo must be the last argument, behind the axes (write Shard<0, x, Halo<1>>)");
+  static_assert(
+      halo_fits<Traits>,
+      "Halo: the widths must be at least 0, at most 16383 and not both 0 (leave the Halo out for none)");
   static_assert(
       dimension_fits<rank, Placement>(),
       "Shard: the dimension must be at least 0 and less than the tensor rank (count dimensions from 0)");
-  static_assert(Traits::kind == PlacementKind::none || !Traits::axes_valid || Traits::axes::size > 0,
+  static_assert(Traits::kind == PlacementKind::none || !Traits::axes_valid || !halo_last<Traits> ||
+                    Traits::axes::size > 0,
                 "Layout: a placement must name at least one axis (leave it out to replicate)");
 };
 
 template <int rank, class Placement>
 constexpr bool placement_valid() {
   using Traits = PlacementTraits<Placement>;
-  return Traits::kind != PlacementKind::none && Traits::axes_valid && dimension_fits<rank, Placement>() &&
-         Traits::axes::size > 0;
+  return Traits::kind != PlacementKind::none && Traits::axes_valid && halo_last<Traits> &&
+         halo_fits<Traits> && dimension_fits<rank, Placement>() && Traits::axes::size > 0;
 }
 
 template <class NamedAxis, int times>
@@ -158,6 +230,32 @@ constexpr bool partials_commute() {
   return true;
 }
 
+template <class Placement>
+constexpr int halo_dimension() {
+  if constexpr (requires { PlacementTraits<Placement>::halo; })
+    return PlacementTraits<Placement>::dimension;
+  else
+    return -1;
+}
+
+/// Whether no dimension has two halos.
+template <class... Placements>
+constexpr bool one_halo_each() {
+  constexpr std::array<int, sizeof...(Placements) + 1> dimensions{halo_dimension<Placements>()..., -1};
+  for (std::size_t i = 0; i < dimensions.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (dimensions[i] >= 0 && dimensions[i] == dimensions[j])
+        return false;
+  return true;
+}
+
+/// Whether the layout has no Halo or no Partial.
+template <class... Placements>
+constexpr bool halos_of_finished() {
+  return (true && ... && (halo_dimension<Placements>() < 0)) ||
+         (true && ... && (PlacementTraits<Placements>::kind != PlacementKind::partial));
+}
+
 template <int rank>
 constexpr bool rank_valid = rank >= 0 && rank <= max_tensor_rank;
 
@@ -169,6 +267,11 @@ struct LayoutChecks {
   static_assert(
       partials_commute<Placements...>(),
       "Layout: Partials of different operations must not stand together, unless they are Sum and Avg (finish one of them first)");
+  static_assert(one_halo_each<Placements...>(),
+                "Layout: a dimension may have one Halo (put all its axes into one Shard)");
+  static_assert(
+      halos_of_finished<Placements...>(),
+      "Layout: a layout with a Halo must not be Partial, or the copies would be of parts (finish the sum first, then ask for the Halo)");
 };
 
 /// Whether a layout makes sense; apart from the checks, since a class whose assertion failed has no usable
@@ -177,7 +280,8 @@ template <int rank, class... Placements>
 constexpr bool layout_valid() {
   return rank_valid<rank> && (true && ... && placement_valid<rank, Placements>()) &&
          WrittenAxes<Placements...>::size == AxesOfPlacements<Placements...>::size &&
-         AxesOfPlacements<Placements...>::size <= max_axes && partials_commute<Placements...>();
+         AxesOfPlacements<Placements...>::size <= max_axes && partials_commute<Placements...>() &&
+         one_halo_each<Placements...>() && halos_of_finished<Placements...>();
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -14,22 +14,29 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// Whether a rule says what becomes of halos.
+template <class Rule>
+inline constexpr bool takes_halos = requires {
+  requires Rule::takes_halos;
+};
+
 /// A rule has `ranks_fit(ranks...)`, `apply(values...)`, the sentence of wrong ranks `Ranks<fit>` and the
-/// sentences of one axis `Over<Axis, fault>`.
+/// sentences of one axis `Over<Axis, fault>`; one that knows halos has `takes_halos`.
 template <class Rule, class... Operands>
 struct Propagation {
   using table = typename SortAxes<typename JoinAxes<typename Operands::axis_list...>::type>::type;
   static constexpr bool reported = any_invalid<Operands...>;
   static constexpr bool few_axes = table::size <= max_axes;
   static constexpr bool ranks_fit = reported || Rule::ranks_fit(Operands::tensor_rank...);
+  static constexpr bool halos_fit = reported || takes_halos<Rule> || (true && ... && !has_halos<Operands>);
   static constexpr PropagatedLayout result = [] {
-    if constexpr (reported || !few_axes || !ranks_fit)
+    if constexpr (reported || !few_axes || !ranks_fit || !halos_fit)
       return PropagatedLayout{};
     else
       return Rule::apply(value_over<table, Operands>()...);
   }();
   static constexpr LayoutValue value = result.layout;
-  static constexpr bool valid = !reported && few_axes && ranks_fit && result.valid();
+  static constexpr bool valid = !reported && few_axes && ranks_fit && halos_fit && result.valid();
 };
 
 template <class Rule, class Found, class Table, class Indices>
@@ -45,6 +52,9 @@ struct PropagationChecks : Rule::template Ranks<Found::ranks_fit>,
                                                  std::make_index_sequence<Found::table::size>> {
   static_assert(Found::few_axes,
                 "Layout: the operands may name at most 8 axes together (flatten some of them)");
+  static_assert(
+      Found::halos_fit,
+      "Halo: this operation has no meaning on copies of the neighbours' elements (redistribute its operands to WithoutHalos of their layouts)");
 };
 
 template <class Found, bool valid>

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Exchanges of halos that a mesh made before: what moves where, ready to be used again.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/strided_block.hpp>
+#include <shardwright/layout/layout_value.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A box of a row-major block: rows of `columns` neighbouring elements, for each index of the outer
+/// dimensions.
+struct HaloBox {
+  static constexpr std::size_t outer_dimensions = max_tensor_rank - 2;
+  std::size_t start = 0;
+  std::size_t rows = 1;
+  std::size_t row_stride = 0;
+  std::size_t columns = 1;
+  std::array<std::size_t, outer_dimensions> outer{1, 1, 1, 1};
+  std::array<std::size_t, outer_dimensions> outer_stride{};
+  std::size_t packed = 0; ///< Where it begins in the packed buffer.
+
+  [[nodiscard]] constexpr std::size_t slabs() const noexcept {
+    return outer[0] * outer[1] * outer[2] * outer[3];
+  }
+  [[nodiscard]] constexpr std::size_t count() const noexcept { return slabs() * rows * columns; }
+  /// Where the slab of an outer index begins.
+  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t slab(std::size_t index) const noexcept {
+    std::size_t at = start;
+    for (std::size_t d = outer_dimensions; d-- > 0; index /= outer[d])
+      at += index % outer[d] * outer_stride[d];
+    return at;
+  }
+};
+
+/// One side of an exchange: boxes of this rank's block, and the packed block of every rank of the group.
+struct HaloSide {
+  std::vector<HaloBox> boxes;
+  std::vector<StridedBlock> blocks;
+  std::size_t count = 0; ///< Packed elements.
+};
+
+/// The exchange of one layout and one shape on this rank.
+struct HaloPlan {
+  const LayoutValue* layout = nullptr; ///< Key: the constant of the layout type.
+  std::array<std::int64_t, max_tensor_rank> shape{};
+  unsigned mask = 0;  ///< Axes of the group.
+  bool meets = false; ///< Whether the group has other ranks.
+  HaloSide lent;      ///< Owned elements that others copy.
+  HaloSide borrowed;  ///< Halos that are copies.
+  HaloBox owned;
+  std::vector<HaloBox> outside; ///< Halos beyond the ends of the tensor.
+};
+
+/// Plans by layout and shape; of many shapes, the newest.
+class HaloPlans {
+public:
+  /// The plan for a layout and a shape, made by `make` where there is none.
+  template <class Make>
+  [[nodiscard]] const HaloPlan& find(const LayoutValue& layout,
+                                     const std::array<std::int64_t, max_tensor_rank>& shape, Make make) {
+    for (const HaloPlan& plan : plans_)
+      if (plan.layout == &layout && plan.shape == shape)
+        return plan;
+    HaloPlan made = make();
+    made.layout = &layout;
+    made.shape = shape;
+    if (plans_.size() < most)
+      return plans_.emplace_back(std::move(made));
+    oldest_ = (oldest_ + 1) % most;
+    return plans_[oldest_] = std::move(made);
+  }
+
+private:
+  static constexpr std::size_t most = 64;
+  std::deque<HaloPlan> plans_;
+  std::size_t oldest_ = 0;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

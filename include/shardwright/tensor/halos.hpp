@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Halos in place: copies from their owners, and the adjoint, sums into their owners.
+
+#include <shardwright/core/source_location.hpp>
+#include <shardwright/tensor/halo_exchange.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+template <class Tensor>
+struct HasHalos {
+  static constexpr bool value = has_halos<typename Tensor::layout>;
+  static_assert(
+      value,
+      "Halo: the layout of the tensor must have halos (name one in its Shard: Shard<0, x, Halo<1>>, and redistribute to it)");
+};
+
+} // namespace detail
+
+/// @brief Copies into the halos what their owners hold now, corners included: the step between two sweeps of
+/// a stencil.
+///
+/// Collective over the axes that shard the dimensions with halos; one round, in which a rank sends to its
+/// neighbours alone. What lies beyond the ends of the tensor stays as it is. Takes nothing from the heap
+/// after the first call. Cost: `Transition<WithoutHalos<L>, L>::bytes`.
+/// @throws InvalidArgument on every rank where a halo is wider than a block that fills it; LifecycleError
+/// while a read-only handle shares the memory; the typed errors of communicators.
+template <AnyShardedTensor Tensor>
+void refresh_halos(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::HasHalos<Tensor>::value)
+    detail::exchange_halos(tensor, detail::halo_plan(tensor, where), where);
+}
+
+/// @brief Adds each halo element to the element that it is a copy of, and sets all halos to 0: the adjoint of
+/// filling them.
+///
+/// With H = redistribute to the layout with halos and H' = add_halos, then redistribute to the one without:
+/// <H x, y> = <x, H' y>. What lies beyond the ends belongs to nobody, and is dropped. Owners add in a fixed
+/// order. Cost and errors as refresh_halos.
+template <AnyShardedTensor Tensor>
+void add_halos(Tensor& tensor, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::HasHalos<Tensor>::value) {
+    using Element = typename Tensor::value_type;
+    using Target = typename Tensor::target;
+    const detail::HaloPlan& plan = detail::halo_plan(tensor, where);
+    Element* const block = tensor.mutable_data();
+    detail::exchange_boxes<detail::AddElement>(
+        tensor.resources(), plan, plan.borrowed, plan.lent, block,
+        CallSubject{SubjectShape::of(tensor.shape()), tensor.core().made_tensors()}, where);
+    for (const auto* boxes : {&plan.borrowed.boxes, &plan.outside})
+      for (const detail::HaloBox& box : *boxes)
+        detail::visit_box<Target, detail::ClearElement, Element>(tensor.execution(), box, block, nullptr);
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

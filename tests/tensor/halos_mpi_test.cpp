@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/launch_ranks.hpp"
+#include "support/ranks.hpp"
+#include "tensor/halo_cases.hpp"
+
+#include <chrono>
+
+namespace {
+
+using namespace tensor_test;
+
+TEST_CASE("halos of processes hold what their owners do, whatever the mesh") {
+  Findings findings;
+  shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
+    check_meshes<double>(world, findings);
+    check_meshes<float>(world, findings);
+  });
+  CHECK(findings.checks() > 0);
+  CHECK(findings.text() == "");
+}
+
+} // namespace
