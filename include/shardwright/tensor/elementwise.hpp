@@ -9,6 +9,7 @@
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/arithmetic.hpp>
+#include <shardwright/tensor/axpy.hpp>
 #include <shardwright/tensor/functions.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
@@ -38,17 +39,6 @@ void scale_elements(const Element* from, Out& out, double factor) {
     kernels::detail::run("sw::scale", out.execution(), out.local_size(),
                          MapKernel<Element, ScaleFunction<Element>>{from, out.mutable_data(), {factor}});
 }
-
-/// Two tensors of one layout in which sums pass.
-template <class X, class Y>
-struct AxpyOperands {
-  static_assert(std::is_same_v<typename X::layout, typename Y::layout>,
-                "axpy: both tensors must have one layout (redistribute x)");
-  static_assert(!Y::read_only, "axpy: y must be an owner (give a tensor, not a read-only handle)");
-  static constexpr bool value = std::is_same_v<typename X::layout, typename Y::layout> && !Y::read_only &&
-                                SameElementAndTarget<X, Y>::value &&
-                                !any_invalid<ElementwiseLinearLayout<typename Y::layout>>;
-};
 
 } // namespace detail
 
@@ -114,20 +104,6 @@ template <AnyShardedTensor Tensor>
 void scale_in_place(Tensor& tensor, double factor) {
   if constexpr (!detail::any_invalid<ElementwiseLinearLayout<typename Tensor::layout>>)
     detail::scale_elements(tensor.data(), tensor, factor);
-}
-
-/// @brief y = factor * x + y, in the memory of y and without any other.
-///
-/// Linear: two Partial Sums of one layout give a third. No communication.
-/// @throws InvalidArgument where the shapes differ or the tensors are on two meshes.
-template <AnyShardedTensor X, AnyShardedTensor Y>
-void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::AxpyOperands<X, Y>::value) {
-    detail::require_one_mesh("axpy", x, y, where);
-    detail::require_shape("axpy", "tensor y", y.shape(), x.shape(), x.core(), where);
-    if (y.local_size() > 0)
-      kernels::axpy(y.execution(), factor, detail::vector_of(x), detail::mutable_vector_of(y));
-  }
 }
 
 /// @brief x with another floating-point element type; narrowing rounds to nearest, ties to even. Its gradient

@@ -85,6 +85,12 @@ struct ProductOf {
     return x * y;
   }
 };
+struct AbsoluteOf {
+  template <class Value>
+  SHARDWRIGHT_FUNCTION static Value of(Value x, Value) {
+    return x < 0 ? -x : x;
+  }
+};
 struct SquaredDifferenceOf {
   template <class Value>
   SHARDWRIGHT_FUNCTION static Value of(Value x, Value y) {
@@ -171,6 +177,43 @@ struct NonfiniteBlocks {
     found = over_threads(found, PlusLanes{});
     if (first_lane())
       partial[block] = static_cast<double>(found);
+  }
+};
+
+/// The larger of two; a NaN stays.
+struct LargerOrNan {
+  SHARDWRIGHT_FUNCTION double operator()(double a, double b) const { return b > a || b != b ? b : a; }
+};
+
+/// The largest absolute value of each block.
+template <class Element>
+struct LargestBlocks {
+  const Element* x;
+  std::size_t count;
+  double* partial;
+  std::size_t block_size;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
+    constexpr std::size_t streams = lane_threads == 1 ? 8 : 1; // which need not wait for one another
+    const std::size_t end = block_end(block, block_size, count);
+    double largest[streams] = {};
+    std::size_t i = block * block_size + lane_number();
+    for (; i + (streams - 1) * lane_threads < end; i += streams * lane_threads)
+      for (std::size_t s = 0; s < streams; ++s)
+        largest[s] = larger_of(largest[s], x[i + s * lane_threads]);
+    for (; i < end; i += lane_threads)
+      largest[0] = larger_of(largest[0], x[i]);
+    for (std::size_t s = 1; s < streams; ++s)
+      largest[0] = LargerOrNan{}(largest[0], largest[s]);
+    largest[0] = over_threads(largest[0], LargerOrNan{});
+    if (first_lane())
+      partial[block] = largest[0];
+  }
+
+private:
+  SHARDWRIGHT_FUNCTION static double larger_of(double largest, Element element) {
+    const auto number = static_cast<double>(element);
+    return LargerOrNan{}(largest, number < 0 ? -number : number);
   }
 };
 
@@ -270,6 +313,31 @@ void squared_distance(const Execution& execution, const X& x, const Y& y, const 
                       const Work& workspace, bool add = false) {
   detail::run_pair_sum<detail::SquaredDifferenceOf>("sw::distance", "squared_distance", execution, x, y,
                                                     result, workspace, add);
+}
+
+/// @brief result[0] = sum of |x|, as dot.
+template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
+void sum_of_absolutes(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
+  detail::run_pair_sum<detail::AbsoluteOf>("sw::absolutes", "sum_of_absolutes", execution, x, x, result,
+                                           workspace, false);
+}
+
+/// @brief result[0] = the largest |x|, 0 of no element and NaN where any element is.
+/// @param workspace  double [reduce_workspace(size)]
+template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
+void largest_absolute(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
+  using Element = typename X::non_const_value_type;
+  const auto all = detail::flat_span_of(x, "largest_absolute");
+  const std::size_t blocks = detail::blocks_of(all.size, detail::reduce_block);
+  detail::require(result.extent(0) >= 1, "largest_absolute", "the result must have one element.");
+  detail::require(workspace.extent(0) >= blocks, "largest_absolute",
+                  "the workspace is too small (see reduce_workspace).");
+  detail::run_lanes(
+      "sw::largest", execution, blocks,
+      detail::LargestBlocks<Element>{all.data, all.size, workspace.data(), detail::reduce_block});
+  detail::run_lanes(
+      "sw::largest", execution, 1,
+      detail::LargestBlocks<double>{workspace.data(), blocks, result.data(), blocks == 0 ? 1 : blocks});
 }
 
 /// @brief The sum of squares of many views of float or double, in their order: on a host the bits of

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Updates of a vector in place: y = a x + y and y = a x + b y.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/tensor/halo_exchange.hpp>
+#include <shardwright/tensor/kernels/elementwise.hpp>
+#include <shardwright/tensor/map_kernels.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Two tensors of one layout in which sums pass.
+template <class X, class Y>
+struct AxpyOperands {
+  static constexpr bool same =
+      std::is_same_v<WithoutHalos<typename X::layout>, WithoutHalos<typename Y::layout>>;
+  static_assert(same, "axpy: both tensors must have one layout (redistribute x)");
+  static_assert(!Y::read_only, "axpy: y must be an owner (give a tensor, not a read-only handle)");
+  static constexpr bool value = same && !Y::read_only && SameElementAndTarget<X, Y>::value &&
+                                !any_invalid<ElementwiseLinearLayout<typename Y::layout>>;
+};
+
+/// y = a x + b y.
+template <class Element>
+struct AxpbyElements {
+  MainElement<Element> a;
+  const Element* x;
+  MainElement<Element> b;
+  Element* y;
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(y + i, a * chunk.load(x + i) + b * chunk.load(y + i));
+  }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(x, y);
+  }
+};
+
+/// The same of boxes that lie differently in memory, one row per index.
+template <class Element>
+struct AxpbyRows {
+  MainElement<Element> a;
+  const Element* x;
+  HaloBox x_box;
+  MainElement<Element> b;
+  Element* y;
+  HaloBox y_box;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    const Element* const from = x + x_box.slab(row / x_box.rows) + row % x_box.rows * x_box.row_stride;
+    Element* const to = y + y_box.slab(row / y_box.rows) + row % y_box.rows * y_box.row_stride;
+    for (std::size_t c = 0; c < y_box.columns; ++c)
+      to[c] = static_cast<Element>(a * static_cast<MainElement<Element>>(from[c]) +
+                                   b * static_cast<MainElement<Element>>(to[c]));
+  }
+};
+
+template <class X, class Y>
+void axpby_checked(const char* name, double a, const X& x, double b, Y& y, SourceLocation where) {
+  using Element = typename Y::value_type;
+  require_one_mesh(name, x, y, where);
+  require_shape(name, "tensor y", y.shape(), x.shape(), x.core(), where);
+  if (y.local_size() == 0)
+    return;
+  const auto first = static_cast<MainElement<Element>>(a);
+  const auto second = static_cast<MainElement<Element>>(b);
+  if constexpr (!std::is_same_v<typename X::layout, typename Y::layout>) {
+    const HaloBox box = owned_box(y);
+    kernels::detail::run("sw::axpby", y.execution(), box.slabs() * box.rows,
+                         AxpbyRows<Element>{first, x.data(), owned_box(x), second, y.mutable_data(), box});
+  } else if (b == 1) {
+    kernels::axpy(y.execution(), a, vector_of(x), mutable_vector_of(y));
+  } else {
+    kernels::detail::run_elementwise<Element>(
+        "sw::axpby", y.execution(), y.local_size(),
+        AxpbyElements<Element>{first, x.data(), second, y.mutable_data()});
+  }
+}
+
+} // namespace detail
+
+/// @brief y = factor * x + y, in the memory of y and without any other.
+///
+/// Linear: two Partial Sums of one layout give a third. No communication. Where only one of the layouts has
+/// halos, or other ones, the elements that the ranks own are updated, and refresh_halos brings those of y up
+/// to date.
+/// @throws InvalidArgument where the shapes differ or the tensors are on two meshes.
+template <AnyShardedTensor X, AnyShardedTensor Y>
+void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::AxpyOperands<X, Y>::value)
+    detail::axpby_checked("axpy", factor, x, 1, y, where);
+}
+
+/// @brief y = a * x + b * y, as axpy; real elements.
+template <AnyShardedTensor X, AnyShardedTensor Y>
+void axpby(double a, const X& x, double b, Y& y, SourceLocation where = SourceLocation::current()) {
+  if constexpr (detail::AxpyOperands<X, Y>::value)
+    detail::axpby_checked("axpby", a, x, b, y, where);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

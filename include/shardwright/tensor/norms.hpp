@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Scalar products and norms as plain numbers, finished on every rank, for the loops of solvers.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/layout/elementwise_layout.hpp>
+#include <shardwright/layout/operation.hpp>
+#include <shardwright/layout/reduction_layout.hpp>
+#include <shardwright/tensor/dot.hpp>
+#include <shardwright/tensor/halo_exchange.hpp>
+#include <shardwright/tensor/host_copy.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
+#include <shardwright/tensor/map_kernels.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+#include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
+
+/// Runs reduce(execution, result, workspace) for the local number, and finishes it over the ranks.
+template <class L, class X, class Reduce>
+[[nodiscard]] double finished_number(const X& x, Reduce reduce, SourceLocation where) {
+  using Target = typename X::target;
+  ShardedTensor<L, double, Target> local(x.resources(), {}, where);
+  {
+    ShardedTensor<Layout<1>, double, Target> workspace(
+        x.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(x.local_size()))});
+    reduce(mutable_vector_of(local), mutable_vector_of(workspace));
+  }
+  TensorAccess::note_reduction(local, x);
+  const auto finished = redistribute<Layout<0>>(std::move(local), where);
+  double number = 0;
+  copy_to_host<Target>(finished.execution(), finished.data(), &number, 1);
+  return number;
+}
+
+template <class Op, class X>
+using NormLayout = ReduceAllLayout<Op, ElementwiseFunctionLayout<operation::square, typename X::layout>>;
+
+} // namespace detail
+
+/// @name Numbers of tensors
+/// Collective over the axes that shard the tensors, one all_reduce of one number; waits for it. Real
+/// elements, summed in double in a fixed order: the same number on every rank and in every run, and for
+/// double the bits of dot and norm. Halos take no part, and cost a copy of what the ranks own. Nothing comes
+/// from the heap after the first call. @throws InvalidArgument where shapes or meshes differ; the typed
+/// errors of communicators.
+/// @{
+
+/// @brief The sum over all elements of left * right; the layouts may differ in halos.
+template <AnyShardedTensor Left, AnyShardedTensor Right>
+[[nodiscard]] double dot_value(const Left& left, const Right& right,
+                               SourceLocation where = SourceLocation::current()) {
+  using L = DotLayout<WithoutHalos<typename Left::layout>, WithoutHalos<typename Right::layout>>;
+  double number = 0;
+  if constexpr (detail::DotRanks<Left, Right>::value && detail::SameElementAndTarget<Left, Right>::value &&
+                !detail::any_invalid<L>) {
+    static_assert(RealElement<typename Left::value_type>,
+                  "dot: the elements must be floating-point (convert them first)");
+    detail::require_one_mesh("dot_value", left, right, where);
+    detail::require_shape("dot_value", "right tensor", right.shape(), left.shape(), left.core(), where);
+    const auto& first = detail::without_halos(left);
+    const auto& second = detail::without_halos(right);
+    number = detail::finished_number<L>(
+        first,
+        [&](const auto& result, const auto& workspace) {
+          kernels::dot(first.execution(), detail::vector_of(first), detail::vector_of(second), result,
+                       workspace);
+        },
+        where);
+  }
+  return number;
+}
+
+/// @brief The sum of the absolute values of all elements. x must not be Partial.
+template <AnyShardedTensor X>
+[[nodiscard]] double norm1_value(const X& x, SourceLocation where = SourceLocation::current()) {
+  using L = detail::NormLayout<Sum, X>;
+  double number = 0;
+  if constexpr (!detail::any_invalid<L>) {
+    const auto& owned = detail::without_halos(x);
+    number = detail::finished_number<L>(
+        owned,
+        [&](const auto& result, const auto& workspace) {
+          kernels::sum_of_absolutes(owned.execution(), detail::vector_of(owned), result, workspace);
+        },
+        where);
+  }
+  return number;
+}
+
+/// @brief The square root of the sum of the squares of all elements. x must not be Partial.
+template <AnyShardedTensor X>
+[[nodiscard]] double norm2_value(const X& x, SourceLocation where = SourceLocation::current()) {
+  if constexpr (!detail::any_invalid<detail::NormLayout<Sum, X>>)
+    return std::sqrt(dot_value(x, x, where));
+  else
+    return 0;
+}
+
+/// @brief The largest absolute value of all elements, 0 of none and NaN where one is. x must not be Partial.
+template <AnyShardedTensor X>
+[[nodiscard]] double norm_max_value(const X& x, SourceLocation where = SourceLocation::current()) {
+  using L = detail::NormLayout<Max, X>;
+  double number = 0;
+  if constexpr (!detail::any_invalid<L>) {
+    const auto& owned = detail::without_halos(x);
+    number = detail::finished_number<L>(
+        owned,
+        [&](const auto& result, const auto& workspace) {
+          kernels::largest_absolute(owned.execution(), detail::vector_of(owned), result, workspace);
+        },
+        where);
+  }
+  return number;
+}
+
+/// @}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
