@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A Poisson equation on a grid by conjugate gradients (Hestenes and Stiefel, 1952), without a matrix. It
+// compares its solution with that of one block. Start it as it is (four threads), with a number of ranks, or
+// under mpirun with that number.
+#include <shardwright/launch.hpp>
+#include <shardwright/shardwright.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+namespace sw = shardwright;
+struct rows : sw::axis_tag<rows> {
+  static constexpr std::string_view name = "rows";
+};
+struct columns : sw::axis_tag<columns> {
+  static constexpr std::string_view name = "columns";
+};
+
+using WithHalos = sw::Layout<2, sw::Shard<0, rows, sw::Halo<1>>, sw::Shard<1, columns, sw::Halo<1>>>;
+using Grid = sw::WithoutHalos<WithHalos>;
+
+/// out = 4 p - the four neighbours of p, which is 0 beyond the ends of the grid.
+void laplacian(const sw::LocalView<const double, 2>& p, const sw::LocalView<double, 2>& out) {
+  for (std::size_t i = 0; i < out.extent(0); ++i)
+    for (std::size_t j = 0; j < out.extent(1); ++j)
+      out(i, j) = 4 * p(i + 1, j + 1) - p(i, j + 1) - p(i + 2, j + 1) - p(i + 1, j) - p(i + 1, j + 2);
+}
+
+//! [solve]
+/// Solves laplacian(x) = b from x = 0; returns the number of steps.
+template <class Mesh>
+int solve(const Mesh& mesh, const sw::ShardedTensor<Grid, double>& b, sw::ShardedTensor<Grid, double>& x) {
+  sw::ShardedTensor<WithHalos, double> p(mesh, b.shape());
+  sw::ShardedTensor<Grid, double> q(mesh, b.shape());
+  auto r = b.clone();
+  sw::fill(x, 0.0);
+  sw::redistribute_into(r, p);
+  double squares = sw::dot_value(r, r);
+  const double enough = 1e-28 * squares;
+  int step = 0;
+  for (; squares > enough && step < 1000; ++step) {
+    laplacian(p.local(), q.mutable_local());
+    const double length = squares / sw::dot_value(p, q);
+    sw::axpy(length, p, x);
+    sw::axpy(-length, q, r);
+    const double before = squares;
+    squares = sw::dot_value(r, r);
+    sw::axpby(1, r, squares / before, p); // what the ranks own, and then
+    sw::refresh_halos(p);
+  }
+  return step;
+}
+//! [solve]
+
+int program(sw::HostCommunicator world) {
+  const std::array<std::int64_t, 2> shape{47, 31};
+  const auto solution = [&](const auto& mesh, int& steps) {
+    sw::ShardedTensor<Grid, double> b(mesh, shape);
+    sw::ShardedTensor<Grid, double> x(mesh, shape);
+    sw::fill_uniform(b, {.seed = 3, .tensor = 0}, -1, 1);
+    steps = solve(mesh, b, x);
+    return sw::redistribute<sw::Layout<2>>(x);
+  };
+  const int across = world.size() % 2 == 0 ? 2 : 1;
+  const sw::DeviceMesh mesh{world, sw::extent<rows>(world.size() / across), sw::extent<columns>(across)};
+  const sw::DeviceMesh alone{world.split(world.rank(), 0), sw::extent<rows>(1), sw::extent<columns>(1)};
+  int steps = 0;
+  int steps_alone = 0;
+  const auto shared = solution(mesh, steps);
+  const auto whole = solution(alone, steps_alone);
+  double error = 0;
+  double largest = 0;
+  for (std::size_t i = 0; i < whole.local_size(); ++i) {
+    error = std::fmax(error, std::abs(shared.data()[i] - whole.data()[i]));
+    largest = std::fmax(largest, std::abs(whole.data()[i]));
+  }
+  if (world.rank() == 0)
+    std::printf("%d steps, %d of one block; the largest of %.3f differs by %.1e\n", steps, steps_alone,
+                largest, error);
+  return error <= 1e-12 * largest && steps < 1000 ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  const Kokkos::ScopeGuard kokkos(argc, argv);
+  try {
+    return sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
