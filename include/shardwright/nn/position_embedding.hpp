@@ -65,7 +65,11 @@ struct PositionOperands {
   static_assert(
       whole,
       "add_positions: the positions of the table must not be sharded (redistribute it, or shard its width)");
-  static constexpr bool value = ranks && whole && SameElementAndTarget<X, Table>::value;
+  static constexpr bool no_halos = !has_halos<typename X::layout> && !has_halos<typename Table::layout>;
+  static_assert(
+      no_halos,
+      "add_positions: neither tensor may have halos (redistribute it to WithoutHalos of its layout)");
+  static constexpr bool value = ranks && whole && no_halos && SameElementAndTarget<X, Table>::value;
 };
 
 /// The layout of the sum, with the sentences of a sum.
