@@ -29,6 +29,11 @@ shardwright_snippet(planner shardwright::descriptions PRINTED)
 if(TARGET plan)
   shardwright_add_check(docs.plan LABEL docs COMMAND ${docs_check} --printed plan $<TARGET_FILE:plan>)
 endif()
+if(TARGET plan)
+  shardwright_add_check(
+    docs.plan_images LABEL docs
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/draw_plan" $<TARGET_FILE:plan> --check)
+endif()
 if(TARGET schedule_viewer)
   shardwright_add_check(
     docs.images LABEL docs COMMAND "${PROJECT_SOURCE_DIR}/scripts/draw_schedules" $<TARGET_FILE:schedule_viewer> --check)
