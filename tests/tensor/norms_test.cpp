@@ -6,9 +6,11 @@
 
 #include <shardwright/tensor/axpy.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/norms.hpp>
 #include <shardwright/tensor/reduce.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -16,6 +18,7 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace {
 
@@ -94,6 +97,28 @@ TEST_CASE("norms of nothing are 0, and of a NaN are NaN") {
                               "NaN at ", at);
             }
           }) == "");
+  }
+}
+
+TEST_CASE("kernels of absolute values give the sum and the largest, over several blocks") {
+  const Kokkos::Serial execution;
+  for (const std::size_t count : {1U, 7U, 8192U, 20003U}) {
+    std::vector<float> values(count);
+    double sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>(number_at(std::array<std::int64_t, 1>{static_cast<std::int64_t>(i)}, 4));
+      sum += std::abs(static_cast<double>(values[i]));
+    }
+    values[count / 2] = -50; // between the streams and blocks
+    sum += 50 - std::abs(number_at(std::array<std::int64_t, 1>{static_cast<std::int64_t>(count / 2)}, 4));
+    std::vector<double> workspace(kernels::reduce_workspace(count));
+    double result = -1;
+    const VectorView<const float> all(values.data(), count);
+    const VectorView<double> work(workspace.data(), workspace.size());
+    kernels::sum_of_absolutes(execution, all, VectorView<double>(&result, 1), work);
+    CHECK(result == sum);
+    kernels::largest_absolute(execution, all, VectorView<double>(&result, 1), work);
+    CHECK(result == 50);
   }
 }
 
