@@ -9,6 +9,8 @@
 
 #include "tensor/kernels_support.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 using namespace kernels_test;
@@ -355,6 +357,16 @@ TEMPLATE_TEST_CASE("Reductions are exact to double rounding and count what is no
     long double expected = 0;
     for (std::size_t i = 0; i < size; ++i)
       expected += static_cast<long double>(x(i)) * x(i);
+    long double absolutes = 0, largest = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      absolutes += std::abs(static_cast<long double>(x(i)));
+      largest = std::max(largest, std::abs(static_cast<long double>(x(i))));
+    }
+    kernels::sum_of_absolutes(execution(), x, result, work);
+    CHECK(std::abs(result(0) - static_cast<double>(absolutes)) <= 1e-12 * static_cast<double>(absolutes));
+    kernels::largest_absolute(execution(), x, result, work);
+    CHECK(result(0) == static_cast<double>(largest));
+    result(0) = 100;
     kernels::sum_of_squares(execution(), x, result, work);
     REQUIRE(std::abs(static_cast<double>(expected) - result(0)) <= 1e-13 * static_cast<double>(expected));
     kernels::count_nonfinite(execution(), x, result, work);
