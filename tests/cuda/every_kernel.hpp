@@ -232,6 +232,10 @@ private:
     kernels::sum_of_squares(execution_, x, totals, work);
     kernels::count_nonfinite(execution_, x, totals, work, true);
     keep(totals);
+    kernels::sum_of_absolutes(execution_, x, totals, work);
+    keep(totals);
+    kernels::largest_absolute(execution_, x, totals, work);
+    keep(totals);
     // Of numbers that both have to the last bit.
     const Vector<std::uint64_t> hash("hash", 1), hashes("hashes", kernels::reduce_workspace(x.size()));
     const Vector<Element> exact("exact", x.size());
