@@ -13,9 +13,14 @@ function(shardwright_program_flags target)
   endif()
 endfunction()
 
-# shardwright_program(<name> <source>...): an executable against the whole library.
+# shardwright_program(<name> <source>...): an executable against the whole library, which finds the transports compiled;
+# with CUDA it compiles them itself, as the library's one unit would be of another compiler.
 function(shardwright_program name)
   add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE shardwright::shardwright)
+  if(SHARDWRIGHT_WITH_CUDA)
+    target_link_libraries(${name} PRIVATE shardwright::shardwright)
+  else()
+    target_link_libraries(${name} PRIVATE shardwright::launch)
+  endif()
   shardwright_program_flags(${name})
 endfunction()
