@@ -101,6 +101,29 @@ TEST_CASE("the others go on with messages when a rank has returned", "[comm]") {
   }));
 }
 
+TEST_CASE("a message names the rank that it is for, not one that has rightly left before", "[comm]") {
+  std::exception_ptr error;
+  CHECK_THROWS_AS(launch_ranks({.ranks = 3, .deadline = ample},
+                               [&](sw::HostCommunicator world) {
+                                 std::vector<int> value{world.rank()};
+                                 if (world.rank() == 2)
+                                   return; // nobody needs it
+                                 if (world.rank() == 1) {
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                                   return;
+                                 }
+                                 try {
+                                   world.receive(value, 1);
+                                 } catch (...) {
+                                   error = std::current_exception();
+                                   throw;
+                                 }
+                               }),
+                  sw::PeerFailed);
+  CHECK(as<sw::PeerFailed>(error).peer() == 1);
+  CHECK_THAT(text<sw::PeerFailed>(error), ContainsSubstring("rank 1 left: its program returned"));
+}
+
 TEST_CASE("a frozen rank is named with its last operation", "[comm]") {
   std::atomic<int> waiting{2};
   const auto errors = rank_outcomes::of(3, brief, [&](sw::HostCommunicator world) {

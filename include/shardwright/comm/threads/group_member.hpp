@@ -171,7 +171,7 @@ public:
     const bool told = told_.exchange(true, std::memory_order_relaxed);
     if (world().finished())
       throw LifecycleError(used_after_launch(call.operation), context(call, sequence));
-    const FailurePointer failure = first_cause();
+    const FailurePointer failure = first_cause(call);
     const bool waited =
         failure->kind == Failure::Kind::deadline && !told &&
         (failure->rank == world_rank(rank_) || (sequence != 0 && failure->sequence == sequence));
@@ -228,11 +228,12 @@ private:
     return whereabouts(missing, doing) + cycle_text(world().wait_cycle(world_rank(rank_)), doing);
   }
 
-  /// The failure of the group. One that was found while an exception was on its way gives that exception a
-  /// moment to arrive at launch(), since it is the first cause. The rank that throws does not wait for
+  /// The failure that ends a call. One that was found while an exception was on its way gives that exception
+  /// a moment to arrive at launch(), since it is the first cause. The rank that throws does not wait for
   /// itself.
-  [[nodiscard]] FailurePointer first_cause() const {
-    FailurePointer failure = group_->failure();
+  [[nodiscard]] FailurePointer first_cause(const CollectiveCall& call) const {
+    FailurePointer failure =
+        sends_or_receives(call.operation) ? group_->failure_for(call.root) : group_->failure();
     if (!failure->unwinding || failure->rank == world_rank(rank_))
       return failure;
     constexpr int looks = 200;

@@ -65,7 +65,10 @@ public:
     {
       const std::lock_guard lock(mutex_);
       close(failure);
-      left_[static_cast<std::size_t>(member - members_.begin())].store(true, std::memory_order_seq_cst);
+      const auto rank = static_cast<std::size_t>(member - members_.begin());
+      if (!leavings_[rank])
+        leavings_[rank] = failure;
+      left_[rank].store(true, std::memory_order_seq_cst);
     }
     wake();
   }
@@ -94,13 +97,20 @@ public:
     const std::lock_guard lock(mutex_);
     return failure_;
   }
+  /// Why a message to or from a rank has no future: others may have left before, rightly, and are not the
+  /// cause.
+  [[nodiscard]] FailurePointer failure_for(int peer) const {
+    const std::lock_guard lock(mutex_);
+    const FailurePointer& leaving = leavings_[static_cast<std::size_t>(peer)];
+    return leaving && failure_->kind == Failure::Kind::left ? leaving : failure_;
+  }
 
 protected:
   /// `carry` moves the data of a message.
   SharedGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name,
               ThreadMailbox::Carry carry)
       : world_(std::move(world)), members_(std::move(members)), name_(world_->intern(name)),
-        left_(members_.size()), mailbox_(size(), std::move(carry)) {}
+        leavings_(members_.size()), left_(members_.size()), mailbox_(size(), std::move(carry)) {}
   ~SharedGroup() override = default;
 
   /// The last collective that a rank has entered.
@@ -139,6 +149,7 @@ private:
   std::shared_ptr<ThreadWorld> world_;
   std::vector<int> members_;
   const char* name_;
+  std::vector<FailurePointer> leavings_; ///< Of the ranks that have left; under the mutex.
   std::vector<std::atomic<bool>> left_;
   ThreadMailbox mailbox_;
   std::uint64_t complete_ = 0; ///< Last complete collective, once closed; under the mutex.
