@@ -238,11 +238,12 @@ int main(int argc, char** argv) {
     return 0;
   }
   fail_to_start(fault);
-  const sw::LaunchOptions options{.ranks = 0,
-                                  .deadline = std::chrono::milliseconds(fault == "late" ? 30000 : 1500),
-                                  .notice = std::chrono::milliseconds(fault == "late" ? 1000 : 0),
-                                  .start_deadline =
-                                      std::chrono::seconds(fault.starts_with("starts") ? 2 : 60)};
+  sw::LaunchOptions options{.ranks = 0,
+                            .deadline = std::chrono::milliseconds(fault == "late" ? 30000 : 1500),
+                            .notice = std::chrono::milliseconds(fault == "late" ? 1000 : 0),
+                            .start_deadline = std::chrono::seconds(fault.starts_with("starts") ? 2 : 60)};
+  if (fault == "endless")
+    options.deadline = options.start_deadline = std::chrono::nanoseconds::max();
   const auto launch = [&] {
     return sw::launch(options, [&](sw::HostCommunicator world) {
       if (fault == "steady")

@@ -150,6 +150,17 @@ TEST_CASE("a frozen rank is named with its last operation", "[comm]") {
   }
 }
 
+TEST_CASE("the longest deadline that there is never passes", "[comm]") {
+  const std::chrono::nanoseconds notice = GENERATE(std::chrono::nanoseconds(0), std::chrono::milliseconds(5));
+  const shardwright_test::StandardError captured;
+  CHECK_NOTHROW(launch_ranks({.ranks = 2, .deadline = std::chrono::nanoseconds::max(), .notice = notice},
+                             [](sw::HostCommunicator world) {
+                               if (world.rank() == 1) // meanwhile the other one goes to sleep
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                               world.barrier();
+                             }));
+}
+
 TEST_CASE("a slow rank below the deadline gives the right result", "[comm]") {
   CHECK_NOTHROW(launch_ranks({.ranks = 3, .deadline = ample}, [](sw::HostCommunicator world) {
     std::vector<double> data{1.0 + world.rank()};

@@ -31,4 +31,21 @@ struct LaunchOptions {
   int blas_threads = 1;
 };
 
+namespace detail {
+
+/// A time limit as far as clocks can add it up: a century stands for all that is longer.
+[[nodiscard]] constexpr std::chrono::nanoseconds bounded(std::chrono::nanoseconds limit) noexcept {
+  constexpr std::chrono::nanoseconds century = std::chrono::hours(24 * 365 * 100);
+  return limit < century ? limit : century;
+}
+/// Options with such limits.
+[[nodiscard]] constexpr LaunchOptions bounded(LaunchOptions options) noexcept {
+  options.deadline = bounded(options.deadline);
+  options.notice = bounded(options.notice);
+  options.start_deadline = bounded(options.start_deadline);
+  return options;
+}
+
+} // namespace detail
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -6,6 +6,7 @@
 /// deadline.
 
 #include <shardwright/comm/call.hpp>
+#include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/config.hpp>
@@ -108,7 +109,8 @@ public:
   /// @throws LifecycleError when MPI is initialised already or was finalised; TransportError with MPI's text.
   explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60),
                           std::chrono::nanoseconds start_deadline = std::chrono::minutes(2))
-      : finalise_deadline_(finalise_deadline) {
+      : finalise_deadline_(detail::bounded(finalise_deadline)) {
+    start_deadline = detail::bounded(start_deadline);
     if (finalised())
       throw LifecycleError(
           "MpiEnvironment: MPI must not have been finalised (one process initialises MPI once)");

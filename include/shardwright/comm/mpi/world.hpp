@@ -46,7 +46,7 @@ public:
   ///
   /// @param ranks_per_node Ranks that share memory as one node does; 0 for those that are on one. Tests play
   /// several nodes on one machine by it.
-  MpiWorld(MPI_Comm comm, const LaunchOptions& options, int ranks_per_node) : options_(options) {
+  MpiWorld(MPI_Comm comm, const LaunchOptions& options, int ranks_per_node) : options_(bounded(options)) {
     check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     channel_.comm = duplicate(comm);

@@ -66,7 +66,7 @@ public:
 class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
 public:
   ThreadWorld(int ranks, const LaunchOptions& options)
-      : ranks_(ranks), options_(options), cores_(usable_cores()), balance_(ranks, cores_),
+      : ranks_(ranks), options_(bounded(options)), cores_(usable_cores()), balance_(ranks, cores_),
         recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))) {}
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
