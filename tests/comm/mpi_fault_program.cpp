@@ -12,6 +12,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -104,6 +105,17 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
     std::fflush(stdout);
     throw;
   }
+}
+
+/// A child that exits as a rank must not.
+void fork_child() {
+  const pid_t child = ::fork();
+  if (child == 0)
+    std::exit(0);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  std::printf("child ended with %d\n", status);
+  std::fflush(stdout);
 }
 
 /// The last rank comes late to a barrier, and to a message of rank 0.
@@ -250,10 +262,16 @@ int main(int argc, char** argv) {
         steady(std::move(world));
       else if (fault == "late")
         late(std::move(world));
+      else if (fault == "forks")
+        fork_child();
       else
         collectives(std::move(world), fault);
     });
   };
+  if (fault == "forks") {
+    launch();
+    fork_child();
+  }
   if (!fault.starts_with("caught"))
     return launch();
   if (fault == "caught_finalises") {

@@ -21,6 +21,7 @@ endfunction()
 
 shardwright_mpi_fault(none zero 0 "pid [0-9]+")
 shardwright_mpi_fault(steady zero 0 "steady on 3 ranks")
+shardwright_mpi_fault(forks zero 0 "child ended with 0")
 shardwright_mpi_fault(endless zero 0 "pid [0-9]+")
 shardwright_mpi_fault(lifecycle zero 0 "before init: " "double init: " "after finalise: " "init after finalise: "
                       "launch after finalise: ")

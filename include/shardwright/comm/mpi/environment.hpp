@@ -16,6 +16,7 @@
 #define OMPI_SKIP_MPICXX 1
 #endif
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -140,7 +141,8 @@ public:
   /// @brief Finalises MPI; a rank that does not come to its end within the deadline ends the job with an
   /// error.
   ~MpiEnvironment() {
-    if (finalised())
+    // A child that a rank has forked is no rank.
+    if (process_ != ::getpid() || finalised())
       return;
     // MPI_Finalize waits for all ranks without a deadline, so all of them meet here first.
     MPI_Request request = MPI_REQUEST_NULL;
@@ -195,6 +197,7 @@ private:
   }
 
   std::chrono::nanoseconds finalise_deadline_;
+  pid_t process_ = ::getpid();
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -9,6 +9,8 @@
 #include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/mpi/transport.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -89,6 +91,8 @@ private:
     AtExit(const AtExit&) = delete;
     AtExit& operator=(const AtExit&) = delete;
     ~AtExit() {
+      if (process_ != ::getpid())
+        return; // a child that a rank has forked
       if (failed_)
         end();
       if (world_ == nullptr)
@@ -98,6 +102,9 @@ private:
       let_others_learn(*world_);
       end();
     }
+
+  private:
+    pid_t process_ = ::getpid();
   };
 
   inline static MpiWorld* world_ = nullptr;
