@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: sliding_window: a query must see one key at least, its own (write sliding_window<1>)
+// expect: sliding_window: a query must see at least one key, its own (write sliding_window<1>)
 
 #include <shardwright/layout/attention_mask.hpp>
 

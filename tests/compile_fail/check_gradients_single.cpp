@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: check_gradients: the inputs must be of double, for the differences of other elements are too coarse (convert them first)
+// expect: check_gradients: the inputs must be double, because difference quotients in other element types are too coarse (convert them first)
 
 #include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/elementwise.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: dropout: the tensor must have no halos, whose copies would be dropped apart (redistribute it to WithoutHalos of its layout)
+// expect: dropout: the tensor must have no halos, whose copies would get different masks (redistribute it to WithoutHalos of its layout)
 
 #include <shardwright/nn/dropout.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a parameter of its own, or read both operands in the layouts of the first use)
+// expect: Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a separate parameter, or read both operands in the layouts of the first use)
 
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/train/operation_node.hpp>

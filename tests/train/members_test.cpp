@@ -187,7 +187,7 @@ TEST_CASE("two parts of one path are named, uses of a tied parameter are one par
             return failure_of<sw::InvalidArgument>([&] { sw::initialize(model, 1, "block"); });
           };
           const std::string sentence =
-              "members: every part of a model must have a path of its own, but two have block.";
+              "members: every part of a model must have a unique path, but two have block.";
           Alike alike{Projection(mesh), Projection(mesh)};
           findings.expect(has(said(alike), sentence + "w (name them apart"), said(alike));
           Below below{{}, Projection(mesh)};

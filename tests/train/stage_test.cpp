@@ -340,20 +340,19 @@ TEST_CASE("a part that names a tied parameter which it does not hold is named, b
 }
 
 TEST_CASE("two parts of one path are named, on one rank and on the ranks of a pipeline") {
-  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
-          const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
-          const auto expect = [&](const std::string& said) {
-            findings.expect(has(said, "every part of a model must have a path of its own, but two have in "),
-                            said);
-          };
-          expect(
-              failure_of<sw::InvalidArgument>([&] { const sw::WholeModel<SameNames> model(mesh, {}, 1); }));
-          const auto schedule = sw::make_schedule("1f1b", 2, 4);
-          expect(failure_of<sw::InvalidArgument>([&] {
-            const sw::PipelineModel<SameNames> model(mesh, world, schedule.placement(),
-                                                     sw::LayerPartition(3, 2), {}, 1);
-          }));
-        }) == "");
+  CHECK(
+      on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+        const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
+        const auto expect = [&](const std::string& said) {
+          findings.expect(has(said, "every part of a model must have a unique path, but two have in "), said);
+        };
+        expect(failure_of<sw::InvalidArgument>([&] { const sw::WholeModel<SameNames> model(mesh, {}, 1); }));
+        const auto schedule = sw::make_schedule("1f1b", 2, 4);
+        expect(failure_of<sw::InvalidArgument>([&] {
+          const sw::PipelineModel<SameNames> model(mesh, world, schedule.placement(),
+                                                   sw::LayerPartition(3, 2), {}, 1);
+        }));
+      }) == "");
 }
 
 TEST_CASE(

@@ -68,7 +68,7 @@ struct FullMask {
 template <std::size_t keys>
 struct SlidingWindowMask {
   static_assert(keys > 0,
-                "sliding_window: a query must see one key at least, its own (write sliding_window<1>)");
+                "sliding_window: a query must see at least one key, its own (write sliding_window<1>)");
   static constexpr KeyWindow window{keys - 1, 0};
 };
 

@@ -79,7 +79,7 @@ struct Dropout {
         "dropout: the tensor must not be Partial, an unfinished sum whose parts would be dropped apart (redistribute it first)");
     static_assert(
         !detail::has_halos<L>,
-        "dropout: the tensor must have no halos, whose copies would be dropped apart (redistribute it to WithoutHalos of its layout)");
+        "dropout: the tensor must have no halos, whose copies would get different masks (redistribute it to WithoutHalos of its layout)");
     const auto from = x.local();
     auto out = detail::reuse(std::forward<X>(x)).out;
     kernels::dropout_into(out.execution(), from, out.mutable_local(),

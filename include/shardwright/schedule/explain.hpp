@@ -76,7 +76,7 @@ template <class Source>
     return at + " stands there a second time";
   case ScheduleFault::missing:
     return text_of(failure.action) + " is missing on rank " + std::to_string(failure.rank) +
-           ", and what follows from it waits for ever";
+           ", and what depends on it waits forever";
   case ScheduleFault::out_of_order:
     return at + " stands before " + text_of(failure.needed) + ", which it needs, on the same rank";
   case ScheduleFault::deadlock:

@@ -38,9 +38,9 @@ public:
   /// @throws InvalidArgument where layers is negative or stages is not positive.
   constexpr LayerPartition(int layers, int stages) {
     if (stages < 1 || layers < 0)
-      throw InvalidArgument("LayerPartition: " + std::to_string(layers) + " layers over " +
-                            std::to_string(stages) +
-                            " stages: there must be a stage, and no negative number of layers");
+      throw InvalidArgument(
+          "LayerPartition: " + std::to_string(layers) + " layers over " + std::to_string(stages) +
+          " stages: the layers must be at least 0 and the stages at least 1 (correct the number that is too small)");
     for (int stage = 0; stage < stages; ++stage)
       ends_.push_back(even_layers(layers, stages, stage).end);
   }

@@ -146,7 +146,7 @@ void visit_parameters(Type& part, Visitor& visit) {
 /// Says that two parts have one path, by which first values, checkpoints and comparisons of copies know them.
 [[noreturn]] inline void reject_repeated_path(const std::string& path) {
   throw InvalidArgument(
-      "members: every part of a model must have a path of its own, but two have " +
+      "members: every part of a model must have a unique path, but two have " +
       (path.empty() ? "the empty one" : path) +
       " (name them apart, also in different parts of a model, or make them one TiedParameter)");
 }

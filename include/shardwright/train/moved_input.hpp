@@ -102,7 +102,7 @@ public:
   using Target = typename Tensor::target;
   static_assert(
       std::is_same_v<typename Tensor::value_type, double>,
-      "check_gradients: the inputs must be of double, for the differences of other elements are too coarse (convert them first)");
+      "check_gradients: the inputs must be double, because difference quotients in other element types are too coarse (convert them first)");
 
   MovedTensor(std::string name, const Tensor& tensor)
       : name_(std::move(name)), origin_(tensor.share()), tensor_(tensor.clone()),
@@ -146,7 +146,7 @@ class MovedParameter final : public MovedInput {
 public:
   static_assert(
       std::is_same_v<typename P::element, double>,
-      "check_gradients: the parameters must be of double, for the differences of other elements are too coarse (give the model a plan of double)");
+      "check_gradients: the parameters must be double, because difference quotients in other element types are too coarse (build the model with a plan whose element is double)");
 
   explicit MovedParameter(P& parameter)
       : parameter_(parameter), direction_(parameter.resources(), parameter.shape()) {

@@ -235,8 +235,9 @@ class ParameterGradient final : public GradientReduction<typename P::main_elemen
   using GradientTensor = typename P::GradientTensor;
   using FirstPhase = Transition<typename P::raw_layout, typename P::reduced_layout>;
   using SecondPhase = Transition<typename P::reduced_layout, typename P::gradient_layout>;
-  static_assert(!P::gradient_layout::value.has_partial(),
-                "GradAccumulator: a finished gradient must not be Partial");
+  static_assert(
+      !P::gradient_layout::value.has_partial(),
+      "GradAccumulator: a finished gradient must not be Partial (take a gradient layout without Partial)");
 
 public:
   ParameterGradient(P& parameter, GradientGroup& group)

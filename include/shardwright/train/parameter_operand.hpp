@@ -74,7 +74,7 @@ public:
     constexpr bool fits = std::is_same_v<Given, typename P::raw_layout>;
     static_assert(
         fits,
-        "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a parameter of its own, or read both operands in the layouts of the first use)");
+        "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a separate parameter, or read both operands in the layouts of the first use)");
     return fits;
   }
   /// Where the gradient is added up.

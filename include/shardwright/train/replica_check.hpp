@@ -188,7 +188,8 @@ void require_equal_replicas(Model& model, Optimizer& optimizer, const HostCommun
     sentence += (i == 0 ? "" : "; ") + found[i].text();
   if (found.size() > shown)
     sentence += "; and " + std::to_string(found.size() - shown) + " more";
-  throw ReplicaMismatch(sentence + " (look for faulty memory of an odd rank, and go on from a checkpoint)",
+  throw ReplicaMismatch(sentence +
+                            " (check the memory of the ranks that differ, and resume from a checkpoint)",
                         std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
 }
 

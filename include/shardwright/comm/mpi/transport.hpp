@@ -235,7 +235,7 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
   MpiEnvironment::require("world_from");
   if (comm == MPI_COMM_NULL)
     throw InvalidArgument(
-        "world_from: the MPI communicator must have this process in it, but it is MPI_COMM_NULL (call world_from on its members only)");
+        "world_from: the MPI communicator must contain this process, but it is MPI_COMM_NULL (call world_from on its members only)");
   int between_groups = 0;
   detail::check_mpi(MPI_Comm_test_inter(comm, &between_groups), "MPI_Comm_test_inter");
   if (between_groups != 0)

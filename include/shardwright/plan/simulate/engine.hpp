@@ -66,7 +66,7 @@ public:
     for (Cell& cell : cells_) {
       if (cell.at < program_.ranks[static_cast<std::size_t>(cell.rank)].size())
         throw InvalidArgument("Simulation: every rank must come to its end, but stage " +
-                              std::to_string(cell.rank) + " waits for ever (prove the schedule first)");
+                              std::to_string(cell.rank) + " waits forever (prove the schedule first)");
       out.classes.push_back(cell.record.take());
       out.step_seconds = std::max(out.step_seconds, out.classes.back().end);
       out.chips += out.classes.back().count;

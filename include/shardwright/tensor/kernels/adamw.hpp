@@ -96,9 +96,10 @@ template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto adamw_of(const Parameter& parameter, const Gradient& gradient, const Moment& first_moment,
                             const Moment& second_moment, const AdamWStep& step) {
   using Element = typename Parameter::value_type;
-  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-                    std::is_same_v<Element, typename Moment::value_type>,
-                "adamw_update: parameter, gradient and moments must have one element type.");
+  static_assert(
+      std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+          std::is_same_v<Element, typename Moment::value_type>,
+      "adamw_update: parameter, gradient and moments must have the same element type (convert one first)");
   const auto p = flat_span_of(parameter, "adamw_update");
   const auto g = flat_span_of(gradient, "adamw_update");
   const auto m = flat_span_of(first_moment, "adamw_update");

@@ -274,7 +274,7 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
                 bool add = false, const TargetRule& rule = {}) {
   using Element = typename Loss::non_const_value_type;
   static_assert(std::is_same_v<typename Result::value_type, double>,
-                "sum_losses: the result must be double.");
+                "sum_losses: the result must be double (pass a view of double)");
   detail::require_rows("sum_losses", targets, loss);
   detail::require(result.extent(0) >= 2, "sum_losses", "the result must have two elements.");
   if constexpr (detail::BlockLauncher<Execution>::available) {

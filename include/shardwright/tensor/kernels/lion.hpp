@@ -70,9 +70,10 @@ template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto lion_of(const Parameter& parameter, const Gradient& gradient, const Moment& moment,
                            const LionStep& step) {
   using Element = typename Parameter::value_type;
-  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-                    std::is_same_v<Element, typename Moment::value_type>,
-                "lion_update: parameter, gradient and moment must have one element type.");
+  static_assert(
+      std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+          std::is_same_v<Element, typename Moment::value_type>,
+      "lion_update: parameter, gradient and moment must have the same element type (convert one first)");
   const auto p = flat_span_of(parameter, "lion_update");
   const auto g = flat_span_of(gradient, "lion_update");
   const auto m = flat_span_of(moment, "lion_update");

@@ -70,9 +70,10 @@ template <KernelView Parameter, KernelView Gradient, KernelView Velocity>
 [[nodiscard]] auto sgd_of(const Parameter& parameter, const Gradient& gradient, const Velocity& velocity,
                           const SgdStep& step) {
   using Element = typename Parameter::value_type;
-  static_assert(std::is_same_v<Element, typename Gradient::non_const_value_type> &&
-                    std::is_same_v<Element, typename Velocity::value_type>,
-                "sgd_update: parameter, gradient and velocity must have one element type.");
+  static_assert(
+      std::is_same_v<Element, typename Gradient::non_const_value_type> &&
+          std::is_same_v<Element, typename Velocity::value_type>,
+      "sgd_update: parameter, gradient and velocity must have the same element type (convert one first)");
   const auto p = flat_span_of(parameter, "sgd_update");
   const auto g = flat_span_of(gradient, "sgd_update");
   const auto v = flat_span_of(velocity, "sgd_update");
