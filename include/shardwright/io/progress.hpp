@@ -109,7 +109,7 @@ public:
     print(text(step, loss));
   }
 
-  /// @brief Prints a line of its own, such as a validation loss, above the progress line.
+  /// @brief Prints a separate line, such as a validation loss, above the progress line.
   void note(std::string_view line) {
     if (!options_.active)
       return;

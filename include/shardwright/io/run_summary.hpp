@@ -62,7 +62,7 @@ struct RunSummary {
   std::size_t process_peak_bytes = 0;             ///< Of the process with most.
 
   [[nodiscard]] double tokens_per_second() const noexcept { return seconds > 0 ? tokens / seconds : 0; }
-  /// @brief Of the machine's matrix rate.
+  /// @brief Share of the machine's matrix rate.
   [[nodiscard]] double matrix_rate_share() const noexcept {
     return machine_flops_per_second > 0 ? tokens_per_second() * flops_per_token / machine_flops_per_second
                                         : 0;

@@ -46,7 +46,7 @@ struct BoundCall {
   std::size_t count_before = 0; ///< Elements of this rank's block before the step.
   std::size_t count_after = 0;  ///< And after it.
   CollectiveCall call{};
-  std::vector<StridedBlock> blocks{}; ///< What the call refers to.
+  std::vector<StridedBlock> blocks{}; ///< The blocks that the call refers to.
 };
 
 /// Calls by step and shape, the newer of two that fall into one place. A hit makes a transition of a small

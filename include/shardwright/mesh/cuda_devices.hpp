@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// How many GPUs the process sees.
+/// Number of GPUs that the process sees.
 [[nodiscard]] inline int cuda_device_count() {
   static const int count = [] {
     int devices = 0;

@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// What a template argument of DeviceMesh stands for: an axis of run-time extent, or one whose extent is in
+/// Meaning of a template argument of DeviceMesh: an axis of run-time extent, or one whose extent is in
 /// the type.
 template <class Entry>
 struct MeshEntry {

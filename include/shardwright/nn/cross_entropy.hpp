@@ -92,7 +92,7 @@ template <LayoutType I, class Element, class Target, class Id>
   return counted_loss<ReduceAllLayout<Sum, I>>(std::move(totals));
 }
 
-/// What kernels need to know of the options.
+/// The options that kernels need.
 template <class Scores>
 [[nodiscard]] kernels::TargetRule target_rule(const Scores& scores, const CrossEntropyOptions& options,
                                               SourceLocation where = {}) {

@@ -28,7 +28,7 @@ struct DecoderConfig {
   double rope_base = 10000; ///< Su et al., arXiv 2104.09864, equation 15.
   double initial_deviation = 0.02;
   double dropout = 0;        ///< Of what attention and MLP add to the residual stream, in training.
-  Recomputation recompute{}; ///< What layers compute again in the backward pass.
+  Recomputation recompute{}; ///< The parts that layers compute again in the backward pass.
 
   [[nodiscard]] std::int64_t head_width() const { return width / heads; }
   [[nodiscard]] std::int64_t queries_per_kv_head() const { return heads / kv_heads; }

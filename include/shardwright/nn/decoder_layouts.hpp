@@ -33,7 +33,7 @@ struct DecoderLayouts {
   using Tokens = Layout<3, Rows, Shard<1, axis::cp>>; ///< [batch, sequence, width]
   using Residual =
       std::conditional_t<sequence_parallel, Layout<3, Rows, Shard<1, axis::cp, axis::tp>>, Tokens>;
-  /// What attention reads, [batch, sequence, kv_heads, (queries per kv head + 2) * head width].
+  /// Input of attention, [batch, sequence, kv_heads, (queries per kv head + 2) * head width].
   using AttentionInput =
       typename Context::template AttentionInput<Layout<4, Rows, Shard<1, axis::cp>, Shard<2, axis::tp>>>;
 

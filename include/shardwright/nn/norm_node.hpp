@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What a norm gives: the normed tensor and the statistics of its rows.
+/// Result of a norm: the normed tensor and the statistics of its rows.
 template <class Normed, class Statistics>
 struct NormResult {
   Normed normed;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What a rank's halos are copies of: its neighbours in every direction, and the boxes that move.
+/// @brief Sources of a rank's halos: its neighbours in every direction, and the boxes that move.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/block.hpp>

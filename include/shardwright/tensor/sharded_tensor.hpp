@@ -234,7 +234,7 @@ public:
   [[nodiscard]] ShardedTensor<LayoutType, const value_type, Target> share() const {
     return detail::TensorAccess::adopt<ShardedTensor<LayoutType, const value_type, Target>>(*this);
   }
-  /// @brief A copy in memory of its own.
+  /// @brief A copy in separate memory.
   [[nodiscard]] ShardedTensor<LayoutType, value_type, Target> clone() const {
     ShardedTensor<LayoutType, value_type, Target> copy(resources(), global_);
     detail::copy_block<Target>(execution(), data(), contiguous_block(0, local_size()), copy.mutable_data());

@@ -27,7 +27,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct DryRun {
   int rank = 0;
   MemoryTable memory;                 ///< Of its pools, when they have most in use.
-  std::vector<MemoryHolder> holders;  ///< Who has it then, the largest first.
+  std::vector<MemoryHolder> holders;  ///< Its holders at that moment, the largest first.
   std::vector<RecordedCall> calls;    ///< To other ranks, in their order.
   std::vector<CallLog::Group> groups; ///< That the rank is in.
   double flops = 0;                   ///< Floating-point operations of its matrix products and attention.

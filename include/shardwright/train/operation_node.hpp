@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What a dry run calls an operation.
+/// The name of an operation in a dry run.
 template <class Operation>
 inline constexpr std::string_view name_of_operation = [] {
   if constexpr (requires { Operation::name; })

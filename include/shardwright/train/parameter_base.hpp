@@ -44,7 +44,7 @@ namespace detail {
                        ", too (list it in one module, or make it a TiedParameter)");
 }
 
-/// What copies of a parameter must have in common.
+/// Properties that copies of a parameter must share.
 [[nodiscard]] inline std::string text_of_parameter(const std::string& compute, const std::string& raw,
                                                    ElementType element, std::span<const std::int64_t> shape) {
   return compute + " with gradients in " + raw + ", " + std::string(name_of(element)) + " " + text_of(shape);

@@ -32,7 +32,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The options of training steps.
 struct TrainingOptions {
-  NonFinite non_finite = NonFinite::stop; ///< What becomes of steps whose loss or gradients are not numbers.
+  NonFinite non_finite = NonFinite::stop; ///< How to treat steps whose loss or gradients are not finite.
   std::int64_t most_skipped =
       10; ///< Skipped steps in a row after which the run stops all the same; 0: never.
   std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
@@ -232,7 +232,7 @@ private:
       model.set_loss_scale(device_.loss_scale.emplace(mesh, *options.loss_scale).scale());
   }
 
-  /// Carries out what must not end half-way.
+  /// Carries out work that must not stop half-way.
   template <class Work>
   [[nodiscard]] auto whole(const Work& work) {
     broken_ = true;

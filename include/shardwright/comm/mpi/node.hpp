@@ -81,7 +81,7 @@ void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
   to[length] = '\0';
 }
 
-/// What a rank of the world is up to, as far as this node knows.
+/// The state of a rank of the world, as far as this node knows.
 enum class RankState : std::uint32_t { unknown, running, finished, failed, dead };
 
 /// One slot for each rank of the world; ranks on other nodes stay unknown until a message tells of their

@@ -101,7 +101,7 @@ private:
 
 namespace detail {
 
-/// Writes down what passes through it.
+/// Records the calls that pass through it.
 class LoggedTransport final : public DecoratedTransport {
 public:
   LoggedTransport(HostCommunicator below, std::shared_ptr<CallLog> log)

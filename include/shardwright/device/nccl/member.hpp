@@ -70,7 +70,7 @@ public:
     return {world_rank(rank()), name_, std::string(name_of(call.operation)), sequence, {}, call.where};
   }
 
-  /// Collective. Two ranks on one GPU would wait for each other for ever, and NCCL refuses them in words of
+  /// Collective. Two ranks on one GPU would wait for each other forever, and NCCL refuses them in words of
   /// its own. @throws ConfigurationMismatch, which names them.
   void require_own_devices(const CollectiveCall& forming) {
     using Device = typename Api::Device;

@@ -82,7 +82,7 @@ public:
     return out;
   }
 
-  /// Goes on for about so many evaluations.
+  /// Continues for about this many evaluations.
   constexpr void advance(const SearchTables& tables, SearchState& state, std::int64_t evaluations) const {
     const std::int64_t until = evaluations > std::numeric_limits<std::int64_t>::max() - state.evaluations
                                    ? evaluations
