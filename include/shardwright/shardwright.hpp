@@ -40,6 +40,7 @@
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/halos.hpp>
 #include <shardwright/tensor/matmul.hpp>
+#include <shardwright/tensor/mdspan.hpp>
 #include <shardwright/tensor/norms.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/redistribute.hpp>
