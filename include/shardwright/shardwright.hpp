@@ -49,4 +49,5 @@
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/tensor/softmax.hpp>
+#include <shardwright/tensor/tensor_over.hpp>
 #include <shardwright/tensor/transpose.hpp>

@@ -52,6 +52,7 @@ struct Buffer {
   std::int32_t references = 0;
   std::uint32_t holder = 0;    ///< For the record of a dry run.
   std::uint8_t list = 0;       ///< Which free lists it comes from.
+  bool borrowed = false;       ///< Whether the memory is someone else's, and only this record the pool's.
   SubjectShape reduced_from{}; ///< Shape of the tensor that its elements are a reduction of.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
@@ -112,6 +113,14 @@ public:
     return buffer;
   }
 
+  /// A record with one reference of memory that someone else owns: the pool does not count, reuse or free it.
+  [[nodiscard]] Buffer* borrow(void* data) {
+    auto* const buffer = new Buffer{.data = data, .references = 1, .borrowed = true, .pool = this};
+    buffer->reduced_from.dimensions = -1;
+    retain(*core_);
+    return buffer;
+  }
+
   /// Has blocks come from, and return to, private lists from now on, which nothing else takes from; returns
   /// what was. A graph that is replayed writes to the blocks of its capture for as long as it lives.
   [[nodiscard]] bool use_private(bool on) noexcept {
@@ -119,13 +128,17 @@ public:
   }
 
   [[gnu::noinline]] void give_back(Buffer* buffer) noexcept { // every end of a tensor would hold a copy
-    Buffer*& head = free_[buffer->list][buffer->size_class];
-    buffer->next = head;
-    head = buffer;
-    statistics_.used_bytes -= buffer->bytes;
-    statistics_.requested_bytes -= buffer->requested;
-    if (record_ != nullptr)
-      record_->give_back(buffer->holder, buffer->requested, buffer->bytes);
+    if (buffer->borrowed) {
+      delete buffer;
+    } else {
+      Buffer*& head = free_[buffer->list][buffer->size_class];
+      buffer->next = head;
+      head = buffer;
+      statistics_.used_bytes -= buffer->bytes;
+      statistics_.requested_bytes -= buffer->requested;
+      if (record_ != nullptr)
+        record_->give_back(buffer->holder, buffer->requested, buffer->bytes);
+    }
     release(*core_);
   }
 
@@ -189,6 +202,9 @@ public:
 
   [[nodiscard]] void* data() const noexcept { return buffer_->data; }
   [[nodiscard]] bool shared() const noexcept { return buffer_->references > 1; }
+  /// Whether the elements of another tensor may take the place of what is there: nobody else holds the block,
+  /// and it is the pool's.
+  [[nodiscard]] bool reusable() const noexcept { return buffer_->references == 1 && !buffer_->borrowed; }
   [[nodiscard]] SubjectShape& reduced_from() const noexcept { return buffer_->reduced_from; }
   [[nodiscard]] BufferPool& pool() const noexcept { return *buffer_->pool; }
   explicit operator bool() const noexcept { return buffer_ != nullptr; }

@@ -87,12 +87,12 @@ template <class Result, class Left, class Right>
 [[nodiscard]] Result memory_for(Left&& left, Right&& right, SourceLocation where) {
   // What is known of memory must not differ between ranks, on which another handle may share it.
   if constexpr (gives_memory<Left&&>)
-    if (!TensorAccess::shared(left)) {
+    if (TensorAccess::reusable(left)) {
       TensorAccess::buffer(left).reduced_from() = {};
       return TensorAccess::take<Result>(std::move(left));
     }
   if constexpr (gives_memory<Right&&> && std::remove_cvref_t<Right>::tensor_rank == Result::tensor_rank)
-    if (!TensorAccess::shared(right)) {
+    if (TensorAccess::reusable(right)) {
       TensorAccess::buffer(right).reduced_from() = {};
       return TensorAccess::take<Result>(std::move(right));
     }

@@ -47,7 +47,7 @@ void run_transition(const From& from, const BoundTransition& bound, Destination&
 }
 
 /// The block in `memory` after the transition: the same memory where nothing moves, or where an all_reduce
-/// may write over what nobody else reads.
+/// may write over what nobody else reads, the user least of all.
 template <class Element, class Place>
 [[nodiscard]] BufferHandle memory_after(TargetResources<Place>& resources, const TransitionSteps& table,
                                         std::span<const std::int64_t> shape, BufferHandle memory,
@@ -57,7 +57,7 @@ template <class Element, class Place>
     return memory;
   const auto* const in = static_cast<const Element*>(memory.data());
   const CallSubject subject = subject_of(resources.core(), memory, shape);
-  if (bound.is_all_reduce() && !memory.shared()) {
+  if (bound.is_all_reduce() && memory.reusable()) {
     memory.reduced_from() = {}; // as in new memory
     run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(memory.data()), subject,
                        where);
@@ -123,7 +123,7 @@ redistribute(const ShardedTensor<L, E, Where>& from, SourceLocation where = Sour
 }
 
 /// @brief The same for an owner that is given away: the result owns its memory, and a single all_reduce works
-/// in place.
+/// in place, except in memory that the program owns (tensor_over).
 template <LayoutType To, class L, class E, class Where>
 requires(!std::is_const_v<E>)
     [[nodiscard]] ShardedTensor<To, E, Where> redistribute(ShardedTensor<L, E, Where>&& from,

@@ -33,7 +33,7 @@ template <class L, class Element, class Target>
 [[nodiscard]] Reused<L, Element, Target> reuse(ShardedTensor<L, const Element, Target>&& operand) {
   using Owner = ShardedTensor<L, Element, Target>;
   const Element* const from = operand.data();
-  if (TensorAccess::shared(operand))
+  if (!TensorAccess::reusable(operand))
     return {from, Owner(operand.resources(), operand.shape())};
   // Whether memory is shared may differ between ranks, so that what is known of it must not.
   TensorAccess::buffer(operand).reduced_from() = {};
@@ -49,7 +49,7 @@ reuse(const ShardedTensor<L, Element, Target>& operand) {
 /// An operand as an owner: itself where this is its last handle, else a copy.
 template <class L, class Element, class Target>
 [[nodiscard]] ShardedTensor<L, Element, Target> owned(ShardedTensor<L, const Element, Target>&& operand) {
-  if (TensorAccess::shared(operand))
+  if (!TensorAccess::reusable(operand))
     return operand.clone();
   TensorAccess::buffer(operand).reduced_from() = {};
   return TensorAccess::take<ShardedTensor<L, Element, Target>>(std::move(operand));
@@ -65,7 +65,7 @@ template <class L, class Element, class Target>
                                                              ShardedTensor<L, const Element, Target> right) {
   const auto first = vector_of(left);
   const auto second = vector_of(right);
-  auto reused = TensorAccess::shared(right) ? reuse(std::move(left)) : reuse(std::move(right));
+  auto reused = TensorAccess::reusable(right) ? reuse(std::move(right)) : reuse(std::move(left));
   auto out = std::move(reused.out);
   if (out.local_size() > 0)
     kernels::add(out.execution(), first, second, mutable_vector_of(out));

@@ -87,9 +87,10 @@ struct TensorAccess {
     const SubjectShape& before = input.buffer_.reduced_from();
     tensor.buffer_.reduced_from() = before.known() ? before : SubjectShape::of(input.global_);
   }
+  /// Whether a result may take the memory of a tensor that is given away.
   template <class Tensor>
-  [[nodiscard]] static bool shared(const Tensor& tensor) {
-    return tensor.buffer_.shared();
+  [[nodiscard]] static bool reusable(const Tensor& tensor) {
+    return tensor.buffer_.reusable();
   }
   template <class Tensor>
   [[nodiscard]] static const BufferHandle& buffer(const Tensor& tensor) {
@@ -118,7 +119,7 @@ concept AnyShardedTensor = detail::is_sharded_tensor<std::remove_cvref_t<T>>;
 /// `ShardedTensor<L, E>` owns its memory: it moves, and copies only by `clone()`. `ShardedTensor<L, const E>`
 /// is a read-only handle that shares memory; it copies. Owners and handles, layouts, elements and targets
 /// never convert into one another implicitly. Memory comes from the mesh's pool and is uninitialised until
-/// something fills it. A tensor belongs to its rank's thread.
+/// something fills it; `tensor_over` takes the program's own. A tensor belongs to its rank's thread.
 template <class LayoutType, class Element, class Target>
 class ShardedTensor {
 public:

@@ -259,7 +259,7 @@ private:
   template <class To, class From>
   [[nodiscard]] static auto moved(ShardedTensor<From, const Element, Target>&& from, SourceLocation where) {
     using Out = ShardedTensor<To, const Element, Target>;
-    if (TensorAccess::shared(from))
+    if (!TensorAccess::reusable(from))
       return redistribute<To>(from, where);
     return TensorAccess::take<Out>(
         redistribute<To>(TensorAccess::take<ShardedTensor<From, Element, Target>>(std::move(from)), where));
