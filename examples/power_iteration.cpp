@@ -19,7 +19,7 @@
 namespace sw = shardwright;
 
 //! [axes]
-// A program's own axes: the matrix is cut into blocks of rows and columns.
+// Axes of the program: the matrix is cut into blocks of rows and columns.
 struct rows : sw::axis_tag<rows> {
   static constexpr std::string_view name = "rows";
 };

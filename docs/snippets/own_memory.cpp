@@ -42,7 +42,7 @@ float sum_of_column(const sw::ShardedTensor<Layout>& x) {
 bool scaled(const sw::HostCommunicator& world) {
   const sw::DeviceMesh mesh{world, sw::extent<dp>(world.size())};
   //! [over]
-  // The solver's own field: this rank's rows of a [37, 19] matrix.
+  // The field of the solver: the rows that this rank has of a [37, 19] matrix.
   const auto block = sw::block_shape<Rows>(mesh, {37, 19});
   const Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace> field(
       "field", static_cast<std::size_t>(block[0]), static_cast<std::size_t>(block[1]));

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A rank's block as a std::mdspan, where the standard library has <mdspan>.
+/// @brief Views of a rank's block as std::mdspan, where the standard library has it.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
