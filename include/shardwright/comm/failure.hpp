@@ -35,7 +35,7 @@ struct Failure {
 
 using FailurePointer = std::shared_ptr<const Failure>;
 
-/// What the failure says about its rank: "rank 1 failed: ...".
+/// The failure as a sentence about its rank: "rank 1 failed: ...".
 [[nodiscard]] inline std::string cause_of(const Failure& failure) {
   const std::string rank = "rank " + std::to_string(failure.rank);
   switch (failure.kind) {

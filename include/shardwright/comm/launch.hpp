@@ -37,7 +37,7 @@ namespace detail {
   return nullptr;
 }
 
-/// What one rank's thread leaves behind.
+/// The outcome of one rank's thread.
 struct RankResult {
   int code = 0;
   std::exception_ptr error;

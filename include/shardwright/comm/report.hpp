@@ -87,7 +87,7 @@ inline constexpr std::string_view same_order_advice =
          " (pair every send with a receive of the same tag, and start one of two that cross asynchronously)";
 }
 
-/// What a rank of a group called, in words.
+/// A call of one rank of a group, in words.
 struct IssuedCall {
   int world_rank = 0;
   std::string text;

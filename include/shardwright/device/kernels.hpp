@@ -32,7 +32,7 @@ struct PeerEntry {
   std::uint64_t row_stride = 0;
 };
 
-/// What one launch does; a work list that is too long for the arguments of a kernel lies in device memory.
+/// The work of one launch; a work list that is too long for the arguments of a kernel lies in device memory.
 struct PeerWork {
   static constexpr std::size_t inline_entries = 160; // with the rest below 4096 bytes, which all cards take
   PeerEntry entries[inline_entries];

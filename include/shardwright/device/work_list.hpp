@@ -186,7 +186,7 @@ private:
   [[nodiscard]] bool sums() const noexcept {
     return work_.op == ReduceOp::sum || work_.op == ReduceOp::average;
   }
-  /// What merged axes of gradients come to.
+  /// The usual case: a gradient summed over two axes that were merged.
   [[nodiscard]] bool sums_in_two_levels() const noexcept {
     const bool real = element_ == ElementType::float32 || element_ == ElementType::float64 ||
                       element_ == ElementType::bfloat16 || element_ == ElementType::float16;

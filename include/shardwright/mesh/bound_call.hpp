@@ -66,7 +66,7 @@ public:
       hash = hash * 31 + static_cast<std::uintptr_t>(extent);
     Place& place = places_[(hash * 0x9e3779b97f4a7c15u) >> (64 - place_bits)];
     if (place.step != step || place.shape != shape) {
-      place.step = nullptr; // in case that the blocks find no memory
+      place.step = nullptr; // if bind() throws, the place must not match
       bind(place.call);
       place.shape = shape;
       place.step = step;

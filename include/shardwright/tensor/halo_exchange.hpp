@@ -177,7 +177,7 @@ template <class Tensor>
   return out;
 }
 
-/// What the ranks own of a tensor with halos, into one without.
+/// Copies the elements that a rank owns out of a tensor with halos.
 template <class Tensor, class Plain>
 void drop_halos(const Tensor& from, Plain& to) {
   using Element = typename Plain::value_type;
@@ -188,7 +188,7 @@ void drop_halos(const Tensor& from, Plain& to) {
                                  to.mutable_data());
 }
 
-/// The tensor itself, or what the ranks own of one with halos, in new memory.
+/// The tensor itself; for one with halos, a copy without them.
 template <class Tensor>
 [[nodiscard]] decltype(auto) without_halos(const Tensor& tensor) {
   if constexpr (!has_halos<typename Tensor::layout>) {

@@ -26,7 +26,7 @@ struct HasHalos {
 /// a stencil.
 ///
 /// Collective over the axes that shard the dimensions with halos; one round, in which a rank sends to its
-/// neighbours alone. What lies beyond the ends of the tensor stays as it is. Takes nothing from the heap
+/// neighbours only. What lies beyond the ends of the tensor stays as it is. Takes nothing from the heap
 /// after the first call. Cost: `Transition<WithoutHalos<L>, L>::bytes`.
 /// @throws InvalidArgument on every rank where a halo is wider than a block that fills it; LifecycleError
 /// while a read-only handle shares the memory; the typed errors of communicators.

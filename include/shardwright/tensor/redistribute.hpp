@@ -106,7 +106,7 @@ template <class To, class From>
 /// receives, at most the bytes that `Transition<L, To>::bytes` says. Collective over the axes that change.
 ///
 /// Halos of `To` are filled from their owners, corners included, and are 0 beyond the ends of the tensor;
-/// between equal layouts nothing is copied anew (refresh_halos does that).
+/// between equal layouts nothing is copied again (refresh_halos does that).
 /// @throws the typed errors of the mesh's communicators; InvalidArgument on every rank where a halo is wider
 /// than a block that fills it.
 template <LayoutType To, class L, class E, class Where>

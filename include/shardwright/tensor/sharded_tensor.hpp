@@ -192,7 +192,7 @@ public:
 
   /// @brief This rank's block, read-only.
   [[nodiscard]] ConstLocal local() const { return detail::make_view<ConstLocal>(data(), local_); }
-  /// @brief What this rank owns of the tensor, a part of local() where the layout has halos; read-only.
+  /// @brief The elements that this rank owns: local() without its halos; read-only.
   [[nodiscard]] StridedView<const value_type, tensor_rank, Target> owned() const {
     return detail::make_owned_view<StridedView<const value_type, tensor_rank, Target>, LayoutType>(data(),
                                                                                                    local_);

@@ -66,7 +66,7 @@ private:
   std::size_t size_ = 0;
 };
 
-/// What an optimizer applies to a parameter, whatever its type.
+/// Factors of an optimizer for one parameter, whatever its type.
 struct StateFactors {
   virtual ~StateFactors() = default;
   double weight_decay_factor = 1;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief What the launcher of MPI jobs and the system tell of the ranks, before MPI is there to ask.
+/// @brief Facts about the ranks before MPI starts, from the launcher's variables and from /proc.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -59,7 +59,7 @@ private:
   }
 };
 
-/// What the system tells of the ranks that were started beside this one on its node: "rank 1 is stopped; of
+/// The state of the ranks that were started beside this one on its node, from /proc: "rank 1 is stopped; of
 /// rank 2 there is no process". Empty where it tells nothing: other launchers, other systems, all well.
 [[nodiscard]] inline std::string siblings_text(const LauncherRanks& own) {
   const auto content = [](const std::string& path) {

@@ -30,7 +30,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What FlightEntry holds, with texts in place of pointers, which mean nothing to another process.
+/// A FlightEntry with texts in place of pointers, which mean nothing to another process.
 struct MpiLastCall {
   enum class Stage : std::uint8_t { none, inside, ended };
 
@@ -208,7 +208,7 @@ public:
     slot(rank).group_failure.write(group_id, kind, sentence);
     header_->group_failures.fetch_add(1, std::memory_order_release);
   }
-  /// How often fail_group was called on this node: one look tells whether there is anything to read.
+  /// Number of calls of fail_group on this node: one look tells whether there is anything to read.
   [[nodiscard]] std::uint32_t group_failures() const noexcept {
     return header_->group_failures.load(std::memory_order_acquire);
   }

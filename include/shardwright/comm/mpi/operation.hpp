@@ -112,7 +112,7 @@ public:
 private:
   enum class Stage { queued, agreeing, explaining, moving, done };
 
-  /// What a sender says before its data, where calls are compared.
+  /// Sent ahead of the data where calls are compared.
   struct Header {
     std::uint64_t count;
     std::uint64_t sequence;

@@ -20,8 +20,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What each rank tells of its call once the fingerprints differ: the plain members, the words, and the
-/// counts of its blocks for every rank.
+/// The account of its call that each rank gives once the fingerprints differ: the plain members, the words,
+/// and the counts of its blocks for every rank.
 class MpiExplanation {
 public:
   [[nodiscard]] static std::vector<std::byte> pack(const CollectiveCall& call, std::uint64_t sequence,

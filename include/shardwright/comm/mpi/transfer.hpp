@@ -212,7 +212,7 @@ private:
 
   // Reductions.
 
-  /// What a rank contributes to the block of another, or sends to it.
+  /// A rank's contribution to the block of another, or its message to it.
   [[nodiscard]] StridedBlock source(int to) const noexcept {
     switch (call_->operation) {
     case Operation::all_reduce: {

@@ -39,7 +39,7 @@ inline constexpr std::uintptr_t pretended_bytes = std::uintptr_t{1} << 44;
   return at >= pretended_begin && at < 2 * pretended_bytes + pretended_begin;
 }
 
-/// What ranks of a pretended group have in common.
+/// The shared state of a pretended group.
 struct PretendedGroup {
   std::shared_ptr<CallLog> log;
   std::string name;

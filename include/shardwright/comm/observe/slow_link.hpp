@@ -89,7 +89,7 @@ private:
   Clock::time_point free_inward_{};
 };
 
-/// What one call does on a link: passes it below, and ends when its time on the link is over.
+/// One call on a link: issued below, and complete when its time on the link is over.
 class LinkedCall {
 public:
   LinkedCall(Link& link, HostCommunicator& below, const CollectiveCall& call)

@@ -54,7 +54,7 @@ private:
   [[nodiscard]] std::atomic<int>& place(int rank) const noexcept {
     return places_[static_cast<std::size_t>(rank)];
   }
-  /// How many of the ranks below `end` were last seen on a core.
+  /// Number of the ranks below `end` that were last seen on a core.
   [[nodiscard]] int ranks_on(int core, int end) const noexcept {
     int count = 0;
     for (int rank = 0; rank < end; ++rank)

@@ -119,7 +119,7 @@ public:
     end(message.ticket);
   }
 
-  /// What it means that nobody waits for a started call.
+  /// The failure of a started call whose handle was dropped.
   [[nodiscard]] Failure dropped(const CollectiveCall& call) const {
     Failure out;
     out.kind = Failure::Kind::abandoned;
@@ -222,7 +222,7 @@ private:
     out.missing = std::move(missing);
     return out;
   }
-  /// What missing ranks do instead, and whether that leads back to this one.
+  /// Reports of the missing ranks, and whether their waits lead back to this one.
   [[nodiscard]] std::string found(const std::vector<int>& missing) const {
     const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
     return whereabouts(missing, doing) + cycle_text(world().wait_cycle(world_rank(rank_)), doing);

@@ -81,7 +81,7 @@ public:
         break;
   }
 
-  // What the handles of started calls ask.
+  // Called by the handles of started calls.
   [[nodiscard]] bool ready(const Collective& started) const noexcept {
     return started.done.load(std::memory_order_seq_cst);
   }

@@ -16,14 +16,15 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What a split asks for on one rank.
+/// One rank's arguments of a split.
 struct SplitRequest {
   int colour = 0;
   int key = 0;
   const std::string* name = nullptr;
 };
 
-/// What one rank shows to the others during a collective: written before its arrival, read after everyone's.
+/// One rank's call as the others see it during a collective: written before its arrival, read after
+/// everyone's.
 ///
 /// The first line holds the arrival itself and what most exchanges need, so that one transfer between cores
 /// brings both.

@@ -48,7 +48,7 @@ inline void pause_core() noexcept {
 #endif
 }
 
-/// How long a waiter keeps its core before it sleeps.
+/// The time for which a waiter keeps its core before it sleeps.
 struct Patience {
   std::chrono::nanoseconds spin{};
   int yields = 0;

@@ -50,7 +50,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return bytes;
 }
 
-/// What the world asks of a group: to end, and to say who is waited for.
+/// The interface of a group to its world: it ends, and says who is waited for.
 class GroupOfWorld {
 public:
   virtual ~GroupOfWorld() = default;

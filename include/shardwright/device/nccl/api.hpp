@@ -80,7 +80,7 @@ struct NcclApi {
   using UniqueId = ncclUniqueId;
   using Stream = cudaStream_t;
   using Result = detail::NcclResult;
-  /// What tells one GPU from all others.
+  /// The identity of a GPU among all others.
   using Device = std::array<unsigned char, 16>;
 
   [[nodiscard]] static Result unique_id(UniqueId& id) noexcept { return result(ncclGetUniqueId(&id)); }

@@ -32,7 +32,7 @@ enum class NcclResult : int {
   return result != NcclResult::success && result != NcclResult::in_progress;
 }
 
-/// What to do about a code, for the end of a sentence.
+/// Advice on a code, for the end of a sentence.
 [[nodiscard]] constexpr const char* advice_on(NcclResult result) noexcept {
   switch (result) {
   case NcclResult::unhandled_cuda_error:

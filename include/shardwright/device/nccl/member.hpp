@@ -49,7 +49,7 @@ public:
         of_rank_(NcclRankChannels<Api>::of_this_rank()), driven_(DrivenTransports::of_this_rank()),
         name_(host_.name()) {}
 
-  /// What must happen to a call before it is on its stream, for late().
+  /// The condition for a call to reach its stream, for late().
   static constexpr const char* to_be_issued = "be issued by all its ranks";
 
   [[nodiscard]] int rank() const { return host_.rank(); }

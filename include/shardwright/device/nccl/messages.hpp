@@ -81,7 +81,7 @@ public:
   }
 
 private:
-  /// What a send tells the receiver.
+  /// Sent ahead of a message, for the receiver to compare.
   struct Header {
     std::uint64_t count = 0;
     std::int32_t tag = 0;

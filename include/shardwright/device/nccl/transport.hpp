@@ -128,7 +128,7 @@ private:
   using Started = StartedCall<NcclTransport, Call>;
   friend Started;
 
-  // What the handles of started calls ask.
+  // Called by the handles of started calls.
   [[nodiscard]] bool ready(Call& started) {
     if (member_.ended())
       return true; // wait() throws
@@ -280,7 +280,7 @@ private:
     return true;
   }
 
-  /// What the communicator's own stream holds now.
+  /// The end of the work that the communicator's stream holds now.
   [[nodiscard]] typename Runtime::Event& order_event() {
     runtime_.record(stream_event_, own_stream_);
     return stream_event_;

@@ -227,7 +227,7 @@ private:
     return *back.keep();
   }
 
-  // What the handles of started calls ask.
+  // Called by the handles of started calls.
   [[nodiscard]] bool ready(Collective& started) {
     if (started.round == nullptr)
       return true;
