@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,29 @@ struct HaloBox {
     return at;
   }
 };
+
+/// The box of `extents` elements from `offset` on in a row-major block with the extents `whole`.
+[[nodiscard]] inline HaloBox box_in(std::span<const std::int64_t> whole, std::span<const std::int64_t> offset,
+                                    std::span<const std::int64_t> extents) {
+  HaloBox out;
+  std::size_t stride = 1;
+  for (std::size_t d = whole.size(); d-- > 0;) {
+    const auto extent = static_cast<std::size_t>(extents[d]);
+    const std::size_t from_last = whole.size() - 1 - d;
+    out.start += static_cast<std::size_t>(offset[d]) * stride;
+    if (from_last == 0) {
+      out.columns = extent;
+    } else if (from_last == 1) {
+      out.rows = extent;
+      out.row_stride = stride;
+    } else {
+      out.outer[HaloBox::outer_dimensions + 1 - from_last] = extent;
+      out.outer_stride[HaloBox::outer_dimensions + 1 - from_last] = stride;
+    }
+    stride *= static_cast<std::size_t>(whole[d]);
+  }
+  return out;
+}
 
 /// One side of an exchange: boxes of this rank's block, and the packed block of every rank of the group.
 struct HaloSide {

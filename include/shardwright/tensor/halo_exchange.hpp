@@ -155,26 +155,15 @@ void fill_with_halos(const Plain& from, Tensor& to, SourceLocation where) {
 template <class Tensor>
 [[nodiscard]] HaloBox owned_box(const Tensor& tensor) {
   using L = typename Tensor::layout;
-  HaloBox out;
-  const auto& extents = tensor.local_shape();
-  std::size_t stride = 1;
-  for (std::size_t d = extents.size(); d-- > 0;) {
+  const auto& whole = tensor.local_shape();
+  auto offset = whole;
+  auto extents = whole;
+  for (std::size_t d = 0; d < whole.size(); ++d) {
     const DimensionHalo halo = L::value.halo(static_cast<int>(d));
-    const auto extent = static_cast<std::size_t>(extents[d] - halo.width());
-    const std::size_t from_last = extents.size() - 1 - d;
-    out.start += static_cast<std::size_t>(halo.before()) * stride;
-    if (from_last == 0) {
-      out.columns = extent;
-    } else if (from_last == 1) {
-      out.rows = extent;
-      out.row_stride = stride;
-    } else {
-      out.outer[HaloBox::outer_dimensions + 1 - from_last] = extent;
-      out.outer_stride[HaloBox::outer_dimensions + 1 - from_last] = stride;
-    }
-    stride *= static_cast<std::size_t>(extents[d]);
+    offset[d] = halo.before();
+    extents[d] = whole[d] - halo.width();
   }
-  return out;
+  return box_in(whole, offset, extents);
 }
 
 /// Copies the elements that a rank owns out of a tensor with halos.

@@ -184,24 +184,9 @@ private:
   }
 
   [[nodiscard]] HaloBox box_of(const Extents& offset, const Extents& extents) const {
-    HaloBox out;
-    std::size_t stride = 1;
-    for (int d = layout_.tensor_rank; d-- > 0;) {
-      const auto i = static_cast<std::size_t>(d);
-      const auto extent = static_cast<std::size_t>(extents[i]);
-      const auto from_last = static_cast<std::size_t>(layout_.tensor_rank - 1 - d);
-      out.start += static_cast<std::size_t>(offset[i]) * stride;
-      if (from_last == 0) {
-        out.columns = extent;
-      } else if (from_last == 1) {
-        out.rows = extent;
-        out.row_stride = stride;
-      } else {
-        out.outer[HaloBox::outer_dimensions + 1 - from_last] = extent;
-        out.outer_stride[HaloBox::outer_dimensions + 1 - from_last] = stride;
-      }
-      stride *= static_cast<std::size_t>(extents_[i]);
-    }
+    const auto rank = static_cast<std::size_t>(layout_.tensor_rank);
+    HaloBox out = box_in(std::span(extents_).first(rank), std::span(offset).first(rank),
+                         std::span(extents).first(rank));
     if (out.columns == out.row_stride) { // whole rows are one run
       out.columns *= out.rows;
       out.rows = 1;

@@ -45,6 +45,23 @@ template <class L, class X, class Reduce>
 template <class Op, class X>
 using NormLayout = ReduceAllLayout<Op, ElementwiseFunctionLayout<operation::square, typename X::layout>>;
 
+/// Runs reduce(execution, elements, result, workspace) over what the ranks own, and finishes it by `Op`.
+template <class Op, class X, class Reduce>
+[[nodiscard]] double norm_of(const X& x, Reduce reduce, SourceLocation where) {
+  using L = NormLayout<Op, X>;
+  double number = 0;
+  if constexpr (!any_invalid<L>) {
+    const auto& owned = without_halos(x);
+    number = finished_number<L>(
+        owned,
+        [&](const auto& result, const auto& workspace) {
+          reduce(owned.execution(), vector_of(owned), result, workspace);
+        },
+        where);
+  }
+  return number;
+}
+
 } // namespace detail
 
 /// @name Numbers of tensors
@@ -83,18 +100,8 @@ template <AnyShardedTensor Left, AnyShardedTensor Right>
 /// @brief The sum of the absolute values of all elements. x must not be Partial.
 template <AnyShardedTensor X>
 [[nodiscard]] double norm1_value(const X& x, SourceLocation where = SourceLocation::current()) {
-  using L = detail::NormLayout<Sum, X>;
-  double number = 0;
-  if constexpr (!detail::any_invalid<L>) {
-    const auto& owned = detail::without_halos(x);
-    number = detail::finished_number<L>(
-        owned,
-        [&](const auto& result, const auto& workspace) {
-          kernels::sum_of_absolutes(owned.execution(), detail::vector_of(owned), result, workspace);
-        },
-        where);
-  }
-  return number;
+  return detail::norm_of<Sum>(
+      x, [](const auto&... arguments) { kernels::sum_of_absolutes(arguments...); }, where);
 }
 
 /// @brief The square root of the sum of the squares of all elements. x must not be Partial.
@@ -109,18 +116,8 @@ template <AnyShardedTensor X>
 /// @brief The largest absolute value of all elements, 0 of none and NaN where one is. x must not be Partial.
 template <AnyShardedTensor X>
 [[nodiscard]] double norm_max_value(const X& x, SourceLocation where = SourceLocation::current()) {
-  using L = detail::NormLayout<Max, X>;
-  double number = 0;
-  if constexpr (!detail::any_invalid<L>) {
-    const auto& owned = detail::without_halos(x);
-    number = detail::finished_number<L>(
-        owned,
-        [&](const auto& result, const auto& workspace) {
-          kernels::largest_absolute(owned.execution(), detail::vector_of(owned), result, workspace);
-        },
-        where);
-  }
-  return number;
+  return detail::norm_of<Max>(
+      x, [](const auto&... arguments) { kernels::largest_absolute(arguments...); }, where);
 }
 
 /// @}
