@@ -7,12 +7,14 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/tensor/halos.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -58,6 +60,28 @@ void same_on_both(const Mesh& mesh, Findings& findings, const char* what) {
   expect(sw::redistribute<To>(filled<From, Device>(mesh)), "from a source that is given up");
 }
 
+/// @brief Halos that are filled, refreshed, added to their owners and dropped.
+template <class Device, class Plain, class Haloed, class Mesh>
+void halos_on_both(const Mesh& mesh, Findings& findings, const char* what) {
+  const auto run = [&]<class Target>(std::type_identity<Target>) {
+    std::vector<std::vector<float>> out;
+    auto tensor = sw::redistribute<Haloed>(filled<Plain, Target>(mesh));
+    out.push_back(sw::local_values(tensor));
+    sw::set_local_values(tensor, numbers(tensor.local_size(), mesh.rank()));
+    sw::refresh_halos(tensor);
+    out.push_back(sw::local_values(tensor));
+    sw::set_local_values(tensor, numbers(tensor.local_size(), mesh.rank()));
+    sw::add_halos(tensor);
+    out.push_back(sw::local_values(tensor));
+    out.push_back(sw::local_values(sw::redistribute<Plain>(tensor)));
+    return out;
+  };
+  const auto host = run(std::type_identity<sw::DefaultTarget>{});
+  const auto device = run(std::type_identity<Device>{});
+  for (std::size_t i = 0; i < host.size(); ++i)
+    findings.expect(same_bits(device[i], host[i]), what, ", step ", i, ", on rank ", mesh.rank());
+}
+
 /// @brief Every kind of collective over one axis. Collective.
 template <class Device>
 void over_one_axis(const sw::HostCommunicator& world, Findings& findings) {
@@ -75,6 +99,10 @@ void over_one_axis(const sw::HostCommunicator& world, Findings& findings) {
   same_on_both<Device, Rows, Columns>(mesh, findings, "all_to_all");
   same_on_both<Device, Columns, Rows>(mesh, findings, "all_to_all back");
   same_on_both<Device, sw::Layout<2, sw::Partial<sw::Max, dp>>, Whole>(mesh, findings, "a maximum");
+  using Haloed = sw::Layout<2, sw::Shard<0, dp, sw::Halo<1>>>;
+  using Ring = sw::Layout<2, sw::Shard<1, dp, sw::PeriodicHalo<1>>>;
+  halos_on_both<Device, Rows, Haloed>(mesh, findings, "halos of rows");
+  halos_on_both<Device, Columns, Ring>(mesh, findings, "periodic halos of columns");
   // To one rank and back.
   const auto rows = filled<Rows, Device>(mesh);
   const auto scattered = sw::scatter<Rows, Device>(mesh, 0, sw::gather(rows, 0), {13, 10});

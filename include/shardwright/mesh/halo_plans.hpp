@@ -26,8 +26,8 @@ struct HaloBox {
   std::size_t rows = 1;
   std::size_t row_stride = 0;
   std::size_t columns = 1;
-  std::array<std::size_t, outer_dimensions> outer{1, 1, 1, 1};
-  std::array<std::size_t, outer_dimensions> outer_stride{};
+  std::size_t outer[outer_dimensions] = {1, 1, 1, 1}; ///< Not std::array: device code reads it.
+  std::size_t outer_stride[outer_dimensions] = {};
   std::size_t packed = 0; ///< Where it begins in the packed buffer.
 
   [[nodiscard]] constexpr std::size_t slabs() const noexcept {

@@ -6,6 +6,7 @@
 
 #include <shardwright/train/tape_slot.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -133,10 +134,9 @@ template <class From, class To>
 [[nodiscard]] constexpr bool only_gathers() {
   if (std::is_same_v<From, To> || From::value.has_partial() || To::value.has_partial())
     return false;
-  for (const std::string_view axis : To::axes)
-    if (dimension_over<From>(axis) != dimension_over<To>(axis))
-      return false;
-  return true;
+  return std::all_of(To::axes.begin(), To::axes.end(), [](std::string_view axis) {
+    return dimension_over<From>(axis) == dimension_over<To>(axis);
+  });
 }
 
 /// An operand of a node: a Var in the layout in which the node reads it.
