@@ -6,7 +6,7 @@
 /// Under mpirun both take turns in the same processes: each side refreshes a grid of doubles with one cell
 /// around every block, and the figure is the median of the ratios of neighbouring turns. Started as it is,
 /// thread ranks take turns with processes that mpirun starts for the hand-written exchange alone. The
-/// hand-written one leaves corners out, as five-point stencils do.
+/// hand-written one moves what ours does, corners too; with --five-point it leaves corners out.
 #include "timing.hpp"
 
 #include <shardwright/launch.hpp>
@@ -43,8 +43,9 @@ struct Options {
   int ranks = 2;
   int turns = 15;
   std::vector<int> sizes{64, 512, 2048};
-  bool check = true; ///< Whether ranks compare their calls, the default of launch().
-  int hand = 0;      ///< As a peer: the size of the grid that the hand-written exchange is timed for.
+  bool check = true;   ///< Whether ranks compare their calls, the default of launch().
+  bool corners = true; ///< Whether the hand-written exchange moves corners, as refresh_halos does.
+  int hand = 0;        ///< As a peer: the size of the grid that the hand-written exchange is timed for.
   std::string self;
 };
 
@@ -55,7 +56,7 @@ int across(int ranks) { return ranks % 2 == 0 ? 2 : 1; }
 /// What a program of the usual kind does.
 class HandWritten {
 public:
-  HandWritten(int rank, int ranks, int size)
+  HandWritten(int rank, int ranks, int size, bool corners)
       : height_(size / (ranks / across(ranks))), width_(size / across(ranks)),
         cells_(static_cast<std::size_t>((height_ + 2) * (width_ + 2)), 1.0), column_(4) {
     const int rows_of = ranks / across(ranks);
@@ -68,12 +69,17 @@ public:
     down_ = at(i + 1, j);
     left_ = at(i, j - 1);
     right_ = at(i, j + 1);
+    for (const int side : {-1, 1})
+      for (const int other : {-1, 1})
+        if (const int to = at(i + side, j + other); corners && to != MPI_PROC_NULL)
+          corners_.push_back({to, cell(side < 0 ? 1 : height_, other < 0 ? 1 : width_),
+                              cell(side < 0 ? 0 : height_ + 1, other < 0 ? 0 : width_ + 1)});
     for (auto& one : column_)
       one.resize(static_cast<std::size_t>(height_));
   }
 
   void exchange() {
-    std::array<MPI_Request, 8> requests{};
+    std::array<MPI_Request, 16> requests{};
     int count = 0;
     const auto receive = [&](double* data, int length, int from) {
       MPI_Irecv(data, length, MPI_DOUBLE, from, 0, MPI_COMM_WORLD,
@@ -87,6 +93,8 @@ public:
     receive(cell(height_ + 1, 1), width_, down_);
     receive(column_[0].data(), height_, left_);
     receive(column_[1].data(), height_, right_);
+    for (const Corner& corner : corners_)
+      receive(corner.halo, 1, corner.to);
     send(cell(1, 1), width_, up_);
     send(cell(height_, 1), width_, down_);
     if (left_ != MPI_PROC_NULL)
@@ -97,6 +105,8 @@ public:
       for (int i = 0; i < height_; ++i)
         column_[3][static_cast<std::size_t>(i)] = *cell(i + 1, width_);
     send(column_[3].data(), height_, right_);
+    for (const Corner& corner : corners_)
+      send(corner.owned, 1, corner.to);
     MPI_Waitall(count, requests.data(), MPI_STATUSES_IGNORE);
     if (left_ != MPI_PROC_NULL)
       for (int i = 0; i < height_; ++i)
@@ -107,11 +117,18 @@ public:
   }
 
 private:
+  struct Corner {
+    int to;
+    const double* owned;
+    double* halo;
+  };
+
   double* cell(int i, int j) { return cells_.data() + static_cast<std::size_t>(i * (width_ + 2) + j); }
 
   int height_, width_;
   std::vector<double> cells_;
   std::vector<std::vector<double>> column_; ///< Received left and right, sent left and right.
+  std::vector<Corner> corners_;
   int up_ = 0, down_ = 0, left_ = 0, right_ = 0;
 };
 
@@ -145,7 +162,7 @@ private:
 int on_mpi(sw::HostCommunicator world, const Options& options) {
   for (const int size : options.sizes) {
     Ours ours(world, size);
-    HandWritten hand(world.rank(), world.size(), size);
+    HandWritten hand(world.rank(), world.size(), size, options.corners);
     const auto meet = [] { MPI_Barrier(MPI_COMM_WORLD); };
     std::vector<double> own;
     std::vector<double> ratios;
@@ -171,7 +188,7 @@ int hand_alone(const Options& options) {
   int ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  HandWritten hand(rank, ranks, options.hand);
+  HandWritten hand(rank, ranks, options.hand, options.corners);
   const auto meet = [] { MPI_Barrier(MPI_COMM_WORLD); };
   std::vector<double> times;
   for (int i = -1; i < 3; ++i)
@@ -185,7 +202,8 @@ int hand_alone(const Options& options) {
 
 double time_of_hand(const Options& options, int size) {
   const std::string command = "mpirun --oversubscribe --bind-to none -n " + std::to_string(options.ranks) +
-                              " " + options.self + " --hand " + std::to_string(size);
+                              " " + options.self + " --hand " + std::to_string(size) +
+                              (options.corners ? "" : " --five-point");
   FILE* const pipe = popen(command.c_str(), "r");
   double seconds = 0;
   const bool found = pipe != nullptr && std::fscanf(pipe, "%lf", &seconds) == 1;
@@ -231,6 +249,7 @@ int main(int argc, char** argv) {
   app.add_option("--turns", options.turns, "pairs of turns; figures are medians over them");
   app.add_option("--sizes", options.sizes, "rows and columns of the grid")->delimiter(',');
   app.add_flag("!--unchecked", options.check, "ranks do not compare their calls");
+  app.add_flag("!--five-point", options.corners, "the hand-written exchange leaves corners out");
   app.add_option("--hand", options.hand, "as a process of mpirun: time the hand-written exchange alone");
   CLI11_PARSE(app, argc, argv);
   if (options.hand > 0)
