@@ -105,7 +105,7 @@ struct Mlp {
   template <class Mesh>
   static void check(const Mesh& mesh, const Config&) {
     if (mesh.template extent<sw::axis::cp>() > 1)
-      throw sw::InvalidArgument("Mlp: points have no sequence that cp could share, but the mesh has cp=" +
+      throw sw::InvalidArgument("Mlp: points have no sequence that cp could shard, but the mesh has cp=" +
                                 std::to_string(mesh.template extent<sw::axis::cp>()) + " (use dp or tp)");
   }
 };

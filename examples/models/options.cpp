@@ -54,8 +54,8 @@ namespace {
 void check(const Options& options) {
   if (options.batch % options.microbatches != 0)
     throw UsageError(
-        "--batch " + text(options.batch) + " must divide by --microbatches " + text(options.microbatches) +
-        " (give --batch " +
+        "--batch " + text(options.batch) + " must be divisible by --microbatches " +
+        text(options.microbatches) + " (give --batch " +
         text(options.batch / options.microbatches * options.microbatches + options.microbatches) + ")");
   if (options.batch / options.microbatches < options.extent("dpr") * options.extent("dp"))
     throw UsageError("--batch " + text(options.batch) + " in --microbatches " + text(options.microbatches) +
@@ -101,7 +101,7 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::Option* const zero =
       app.add_option(
              "--zero", options.zero,
-             "0: data ranks hold whole parameters. 3: they share parameters, gradients and optimizer state. Default: "
+             "0: data ranks hold whole parameters. 3: they shard parameters, gradients and optimizer state. Default: "
              "what the build has for the precision.")
           ->check(one_of({"0", "3"}))
           ->type_name("STAGE");
@@ -115,7 +115,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_option(
          "--recompute", recompute,
          with_default(
-             "What layers compute again in the backward pass instead of keeping it: none, or full (all but "
+             "Results that layers recompute in the backward pass instead of keeping them: none, or full (all but "
              "their input).",
              recompute))
       ->check(one_of({"none", "full"}))

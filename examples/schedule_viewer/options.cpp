@@ -133,7 +133,7 @@ ParseResult parse(int argc, const char* const* argv) {
         if (given(name))
           throw UsageError(std::string(name) + " is settled by the file of --csv (leave one of the two out)");
     if (given("--chunks") && options.schedule != "interleaved")
-      throw UsageError("--chunks is of the interleaved schedule, but --schedule is " + options.schedule +
+      throw UsageError("--chunks belongs to the interleaved schedule, but --schedule is " + options.schedule +
                        " (give --schedule interleaved, or leave --chunks out)");
   } catch (const UsageError& error) {
     return {std::nullopt, std::string("schedule_viewer: ") + error.what(), 2};

@@ -80,8 +80,8 @@ void need_divisible(const std::string& option, int value, int tp) {
   if (value % tp == 0)
     return;
   const int other = nearest_divisor(value, tp);
-  throw UsageError(option + " " + text(value) + " must divide by tp=" + text(tp) + " (give " + option + " " +
-                   multiples_near(value, tp) + (other == 1 ? "" : ", or tp=" + text(other)) + ")");
+  throw UsageError(option + " " + text(value) + " must be divisible by tp=" + text(tp) + " (give " + option +
+                   " " + multiples_near(value, tp) + (other == 1 ? "" : ", or tp=" + text(other)) + ")");
 }
 
 } // namespace
@@ -168,7 +168,7 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
 void check_model(const Options& options) {
   const ModelSize& size = options.size;
   if (size.d_model % size.heads != 0)
-    throw UsageError("--d-model " + text(size.d_model) + " must divide by --heads " + text(size.heads) +
+    throw UsageError("--d-model " + text(size.d_model) + " must be divisible by --heads " + text(size.heads) +
                      " (give --d-model " + multiples_near(size.d_model, size.heads) + ", or --heads " +
                      text(nearest_divisor(size.d_model, size.heads)) + ")");
   if (size.d_model / size.heads % 2 != 0)
@@ -177,23 +177,24 @@ void check_model(const Options& options) {
                      ", but rotary positions need an even size (give --d-model " +
                      text(size.d_model + size.heads) + ")");
   if (size.heads % size.kv_heads != 0)
-    throw UsageError("--heads " + text(size.heads) + " must divide by --kv-heads " + text(size.kv_heads) +
-                     " (give --kv-heads " + text(nearest_divisor(size.heads, size.kv_heads)) + ")");
+    throw UsageError("--heads " + text(size.heads) + " must be divisible by --kv-heads " +
+                     text(size.kv_heads) + " (give --kv-heads " +
+                     text(nearest_divisor(size.heads, size.kv_heads)) + ")");
   const int tp = options.extent("tp");
   need_divisible("--heads", size.heads, tp);
   need_divisible("--kv-heads", size.kv_heads, tp);
   const int cp = options.extent("cp");
   const int chunks = options.ring && cp > 1 ? 2 * cp : cp;
   if (size.sequence % chunks != 0)
-    throw UsageError("--sequence " + text(size.sequence) + " must divide by " +
+    throw UsageError("--sequence " + text(size.sequence) + " must be divisible by " +
                      (chunks == cp ? "cp=" + text(cp) : "2 x cp=" + text(chunks)) + " (give --sequence " +
                      multiples_near(size.sequence, chunks) + ")");
   if (!options.ring && size.kv_heads % (tp * cp) != 0)
-    throw UsageError("--kv-heads " + text(size.kv_heads) + " must divide by tp x cp=" + text(tp * cp) +
+    throw UsageError("--kv-heads " + text(size.kv_heads) + " must be divisible by tp x cp=" + text(tp * cp) +
                      " (give --kv-heads " + multiples_near(size.kv_heads, tp * cp) + ", or --context ring)");
   need_divisible("--hidden", size.hidden, tp);
   if (size.vocabulary % tp != 0)
-    throw UsageError("--vocabulary " + text(size.vocabulary) + " must divide by tp=" + text(tp) +
+    throw UsageError("--vocabulary " + text(size.vocabulary) + " must be divisible by tp=" + text(tp) +
                      " (give --vocabulary " + text((std::int64_t{size.vocabulary} + tp - 1) / tp * tp) +
                      ", whose last tokens never occur, or tp=" + text(nearest_divisor(size.vocabulary, tp)) +
                      ")");
@@ -206,7 +207,7 @@ void check_model(const Options& options) {
   if (cp == 1)
     return need_divisible("--sequence", size.sequence, tp);
   if (size.sequence % (tp * chunks) != 0)
-    throw UsageError("--sequence " + text(size.sequence) + " must divide by tp x " +
+    throw UsageError("--sequence " + text(size.sequence) + " must be divisible by tp x " +
                      (chunks == cp ? "cp=" : "2 x cp=") + text(tp * chunks) +
                      " under --sequence-parallel (give --sequence " +
                      multiples_near(size.sequence, tp * chunks) + ")");
@@ -277,7 +278,7 @@ void settle_batch(Options& options, const IsGiven& given) {
 
 void settle_schedule(const Options& options, const IsGiven& given) {
   if (given("--chunks") && options.schedule != "interleaved")
-    throw UsageError("--chunks is of the interleaved schedule, but --schedule is " + options.schedule +
+    throw UsageError("--chunks belongs to the interleaved schedule, but --schedule is " + options.schedule +
                      " (give --schedule interleaved, or leave --chunks out)");
   try {
     static_cast<void>(schedule_of(options));
@@ -291,10 +292,10 @@ static void check_target(const Options& options) {
   if (options.target == Device::host) {
     if (options.cuda_graph)
       throw UsageError(
-          "--cuda-graph is of --target cuda, but the target is host (add --target cuda, or leave --cuda-graph out)");
+          "--cuda-graph needs --target cuda, but the target is host (add --target cuda, or leave --cuda-graph out)");
     if (options.gpus > 1)
       throw UsageError(
-          "--gpus is of --target cuda, but the target is host (add --target cuda, or leave --gpus out)");
+          "--gpus needs --target cuda, but the target is host (add --target cuda, or leave --gpus out)");
     return;
   }
   const bool compiled =

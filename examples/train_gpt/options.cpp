@@ -241,7 +241,7 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
           "Split norms and residuals over tp as well: less memory, the same losses. Needs tp of 2 or more.");
   in.add(
         "--context", words.context,
-        "How attention shares sequences over cp: all-to-all (each rank has whole sequences for some of the heads) or ring (keys and values travel; any number of heads).")
+        "How attention splits sequences over cp: all-to-all (each rank has whole sequences for some of the heads) or ring (keys and values travel; any number of heads).")
       ->check(one_of({"all-to-all", "ring"}))
       ->type_name("WAY");
 
@@ -257,7 +257,7 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Training");
   in.add(
         "--recompute", words.recompute,
-        "What layers compute again in the backward pass instead of keeping it: none, selective (attention) or full (all but the layer's input); full:4 is the first four layers. "
+        "Results that layers recompute in the backward pass instead of keeping them: none, selective (attention) or full (all but the layer's input); full:4 is the first four layers. "
         "The losses stay the same to the bit. Default: none.")
       ->type_name("KIND");
   in.add("--dropout", options.dropout,

@@ -50,9 +50,9 @@ TEST_CASE("blocks are checked one by one", "[comm]") {
              ContainsSubstring("block 2 of the output must have a row stride of at least its row length"));
   blocks[2] = {6, 2, 3, 9};
   call.count = 5;
-  CHECK_THAT(
-      refusal(call),
-      ContainsSubstring("the own block must hold as many elements as the input, but it holds 6 and not 5"));
+  CHECK_THAT(refusal(call),
+             ContainsSubstring(
+                 "this rank's own block must hold as many elements as the input, but it holds 6 and not 5"));
   call.count = 6;
   blocks.pop_back();
   call.out_blocks = blocks;

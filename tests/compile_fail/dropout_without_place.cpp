@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: dropout: it must be told its place in the model, by which its mask is keyed (use the module Dropout, or pass a DropoutUse with a number of its own)
+// expect: dropout: it must know its place in the model, which keys its mask (use the module Dropout, or pass a DropoutUse with a number of its own)
 
 #include <shardwright/nn/dropout.hpp>
 

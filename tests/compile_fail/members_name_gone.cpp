@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: members: a name must live as long as its module, but this string is gone at once (write a literal, or keep the string in the module)
+// expect: members: a name must live as long as its module, but this string is a temporary (write a literal, or keep the string in the module)
 
 #include <shardwright/train/members.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: redistribute_into: the destination must be an owner, not a read-only handle (write into the tensor that owns the memory, or into a new one)
+// expect: redistribute_into: the destination must own its memory, not be a read-only handle (write into the tensor that owns the memory, or into a new one)
 
 #include <shardwright/tensor/redistribute.hpp>
 

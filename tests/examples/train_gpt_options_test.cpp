@@ -184,11 +184,11 @@ TEST_CASE("options: a ring shares sequences that all-to-all has no heads for, an
   CHECK_FALSE(accepted({"--mesh", "cp=2"}).ring);
   CHECK(accepted({"--mesh", "cp=2", "--context", "ring"}).ring);
   CHECK(accepted({"--mesh", "cp=4", "--kv-heads", "1", "--context", "ring"}).ring);
-  CHECK_THAT(
-      refused({"--mesh", "cp=4", "--kv-heads", "1"}),
-      ContainsSubstring("--kv-heads 1 must divide by tp x cp=4 (give --kv-heads 4, or --context ring)"));
+  CHECK_THAT(refused({"--mesh", "cp=4", "--kv-heads", "1"}),
+             ContainsSubstring(
+                 "--kv-heads 1 must be divisible by tp x cp=4 (give --kv-heads 4, or --context ring)"));
   CHECK_THAT(refused({"--mesh", "cp=4", "--sequence", "36", "--context", "ring"}),
-             ContainsSubstring("--sequence 36 must divide by 2 x cp=8 (give --sequence 32 or 40)"));
+             ContainsSubstring("--sequence 36 must be divisible by 2 x cp=8 (give --sequence 32 or 40)"));
   CHECK_THAT(refused({"--mesh", "dp=2", "--context", "ring"}), ContainsSubstring("--mesh cp=2"));
   CHECK_THAT(refused({"--mesh", "cp=2", "--context", "ring", "--zero", "1"}),
              ContainsSubstring("give --context all-to-all"));
@@ -261,17 +261,17 @@ TEST_CASE("options: values that are none are refused with the option and the val
 
 TEST_CASE("options: sizes that do not divide get both numbers and the nearest that do") {
   CHECK_THAT(refused({"--mesh", "tp=4", "--heads", "6"}),
-             ContainsSubstring("--heads 6 must divide by tp=4") &&
+             ContainsSubstring("--heads 6 must be divisible by tp=4") &&
                  ContainsSubstring("--heads 4 or 8, or tp=3"));
   CHECK_THAT(refused({"--mesh", "tp=4", "--model", "tiny"}),
-             ContainsSubstring("--kv-heads 2 must divide by tp=4"));
+             ContainsSubstring("--kv-heads 2 must be divisible by tp=4"));
   CHECK_THAT(refused({"--mesh", "tp=2", "--hidden", "511"}), ContainsSubstring("--hidden 510 or 512"));
-  CHECK_THAT(refused({"--heads", "5"}), ContainsSubstring("--d-model 192 must divide by --heads 5") &&
+  CHECK_THAT(refused({"--heads", "5"}), ContainsSubstring("--d-model 192 must be divisible by --heads 5") &&
                                             ContainsSubstring("--d-model 190 or 195"));
   CHECK_THAT(refused({"--d-model", "198", "--heads", "6"}), ContainsSubstring("heads of 33"));
-  CHECK_THAT(refused({"--kv-heads", "4"}), ContainsSubstring("--heads 6 must divide by --kv-heads 4"));
+  CHECK_THAT(refused({"--kv-heads", "4"}), ContainsSubstring("--heads 6 must be divisible by --kv-heads 4"));
   CHECK_THAT(refused({"--mesh", "tp=3", "--kv-heads", "3", "--hidden", "513"}),
-             ContainsSubstring("--vocabulary 256 must divide by tp=3") &&
+             ContainsSubstring("--vocabulary 256 must be divisible by tp=3") &&
                  ContainsSubstring("--vocabulary 258"));
   CHECK(accepted({"--mesh", "tp=3", "--kv-heads", "3", "--hidden", "513", "--vocabulary", "258"})
             .size.vocabulary == 258);
@@ -284,10 +284,11 @@ TEST_CASE("options: the batch is dp x microbatch x accumulation") {
   CHECK(options.microbatch == 4);
   options = accepted({"--mesh", "dp=2", "--microbatch", "5", "--accumulation", "3"});
   CHECK(options.batch == 30);
-  CHECK_THAT(refused({"--mesh", "dp=5"}), ContainsSubstring("--batch 12, the default, must divide by dp=5") &&
-                                              ContainsSubstring("--batch 10 or 15"));
+  CHECK_THAT(refused({"--mesh", "dp=5"}),
+             ContainsSubstring("--batch 12, the default, must be divisible by dp=5") &&
+                 ContainsSubstring("--batch 10 or 15"));
   CHECK_THAT(refused({"--batch", "8", "--microbatch", "3"}),
-             ContainsSubstring("--batch 8 must divide by dp=1 x --microbatch 3 = 3"));
+             ContainsSubstring("--batch 8 must be divisible by dp=1 x --microbatch 3 = 3"));
   CHECK_THAT(refused({"--batch", "8", "--microbatch", "2", "--accumulation", "3"}),
              ContainsSubstring("must be dp=1 x --microbatch 2 x --accumulation 3 = 6") &&
                  ContainsSubstring("--batch 6"));
@@ -300,7 +301,7 @@ TEST_CASE("options: contradictions are named") {
                                                                    ContainsSubstring("tp=1") &&
                                                                    ContainsSubstring("--mesh dp=1,tp=4"));
   CHECK_THAT(refused({"--mesh", "tp=2", "--sequence-parallel", "--sequence", "65"}),
-             ContainsSubstring("--sequence 65 must divide by tp=2"));
+             ContainsSubstring("--sequence 65 must be divisible by tp=2"));
   CHECK_THAT(refused({"--prompt", "once"}), ContainsSubstring("add --sample 200"));
   CHECK_THAT(refused({"--lr", "1e-3", "--min-lr", "1e-2"}),
              ContainsSubstring("--min-lr 0.01 must not be above"));

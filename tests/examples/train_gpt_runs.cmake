@@ -140,7 +140,7 @@ shardwright_train_gpt_run(
   mesh_contradicts_ranks 2 OPTIONS --mesh dp=2,tp=3 --ranks 4
   SAYS "--mesh dp=2,tp=3 is 6 ranks, but --ranks says 4 .give --ranks 6, or a mesh of 4")
 shardwright_train_gpt_run(
-  heads_do_not_divide 2 OPTIONS ${tiny} --mesh tp=4 SAYS "--kv-heads 2 must divide by tp=4 .give --kv-heads 4, or tp=2")
+  heads_do_not_divide 2 OPTIONS ${tiny} --mesh tp=4 SAYS "--kv-heads 2 must be divisible by tp=4 .give --kv-heads 4, or tp=2")
 shardwright_train_gpt_run(
   diverges 1 OPTIONS ${tiny} --steps 20 --lr 1e30 --warmup 0 --clip 0 --mesh dp=2
   SAYS "step [0-9]+: loss and gradients must be finite, but not finite [a-z]+ the [a-z0-9 ._]+ on rank")

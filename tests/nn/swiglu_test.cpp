@@ -65,7 +65,7 @@ TEST_CASE("swiglu names the shape that has no gate and value") {
           const std::string text = error.what();
           findings.expect(
               text.find(
-                  "swiglu: the second last extent must be 2, gate and value, but the shape is [3, 2, 3, 7]") !=
+                  "swiglu: the second-to-last extent must be 2, gate and value, but the shape is [3, 2, 3, 7]") !=
                   std::string::npos,
               text);
         }

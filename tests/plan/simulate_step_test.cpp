@@ -289,7 +289,7 @@ TEST_CASE("timelines become a trace and a drawing", "[simulate_step]") {
 TEST_CASE("what can not be simulated is said", "[simulate_step]") {
   CHECK_THROWS_WITH(simulated({.dp = 16}, {}), ContainsSubstring("must be the number of chips"));
   CHECK_THROWS_WITH(simulated({.dp = 32}, {.stragglers = {{32, 2, 1}}}),
-                    ContainsSubstring("the rank must be one of 0 to 31, but it is 32"));
+                    ContainsSubstring("the rank must be from 0 to 31, but it is 32"));
   CHECK_THROWS_WITH(simulated({.dp = 32}, {.stragglers = {{1, 0.5, 1}}}),
                     ContainsSubstring("from 1 to a million"));
   CHECK_THROWS_WITH(simulated({.dp = 32}, {.oversubscription = 0}),

@@ -250,7 +250,8 @@ TEST_CASE("what is initialized twice is named, and so is what has no place") {
           Twice twice{Projection(mesh)};
           const std::string said = failure_of<sw::LifecycleError>([&] { sw::initialize(twice, 1); });
           findings.expect(
-              has(said, "Parameter first: it must be initialized once, but is to become second, too"), said);
+              has(said, "Parameter first: it must be initialized once, but it is listed again as second"),
+              said);
 
           sw::Dropout nowhere(0.1);
           sw::Tape<> tape;

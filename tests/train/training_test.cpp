@@ -240,7 +240,7 @@ TEST_CASE("a step that is finite when it is repeated is taken, with a note") {
           const sw::StepReport report = run.training.step(batches, rate).value();
           findings.expect(!report.skipped &&
                               report.note ==
-                                  "not finite at first, but when repeated (look for a faulty machine)",
+                                  "not finite at first, but finite when repeated (look for a faulty machine)",
                           report.note);
           static_cast<void>(plain.training.step(batches, rate));
           findings.expect(faults == 0 && weights_of(run.model) == weights_of(plain.model), "the step itself");

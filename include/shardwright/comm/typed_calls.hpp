@@ -180,14 +180,15 @@ Elements own_block(const Self& self, Operation operation, Elements whole,
   if (blocks.empty()) {
     if (whole.size % ranks != 0)
       reject(self, operation, where,
-             "the " + std::to_string(whole.size) + " elements must divide by the " + std::to_string(ranks) +
-                 " ranks (give blocks for an uneven call)");
+             "the " + std::to_string(whole.size) + " elements must be divisible by the " +
+                 std::to_string(ranks) + " ranks (give blocks for an uneven call)");
     return {whole.at(rank * (whole.size / ranks)), whole.size / ranks, whole.type};
   }
   need_blocks(self, operation, "buffer", blocks, whole.size, where);
   if (!blocks[rank].contiguous())
-    reject(self, operation, where,
-           "the own block must be contiguous in place (use the form with an input and an output)");
+    reject(
+        self, operation, where,
+        "this rank's own block must be contiguous for an in-place call (use the form with an input and an output)");
   return {whole.at(blocks[rank].offset), blocks[rank].count(), whole.type};
 }
 
@@ -203,8 +204,8 @@ CollectiveCall all_to_all_call(const Self& self, Elements in, Elements out,
     need_size(self, operation, "output", out.size, in.size, where);
     if (in.size % ranks != 0)
       reject(self, operation, where,
-             "the " + std::to_string(in.size) + " elements must divide by the " + std::to_string(ranks) +
-                 " ranks (give blocks for an uneven call)");
+             "the " + std::to_string(in.size) + " elements must be divisible by the " +
+                 std::to_string(ranks) + " ranks (give blocks for an uneven call)");
     call.count = in.size / ranks;
   } else {
     need_blocks(self, operation, "input", in_blocks, in.size, where);

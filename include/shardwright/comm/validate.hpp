@@ -251,9 +251,9 @@ private:
       return;
     const StridedBlock own = gather ? call_.out_block(group_.rank()) : call_.in_block(group_.rank());
     if (own.count() != call_.count)
-      fail(std::string("the own block must hold as many elements as the ") + (gather ? "input" : "output") +
-           ", but it holds " + std::to_string(own.count()) + " and not " + std::to_string(call_.count) +
-           " (give every rank the same blocks)");
+      fail(std::string("this rank's own block must hold as many elements as the ") +
+           (gather ? "input" : "output") + ", but it holds " + std::to_string(own.count()) + " and not " +
+           std::to_string(call_.count) + " (give every rank the same blocks)");
   }
 
   void check_buffers() const {

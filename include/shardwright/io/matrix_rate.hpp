@@ -81,7 +81,7 @@ measure_matrix_rate(HostCommunicator world,
                     const typename Where::execution_space& execution = Where::make_execution_space(),
                     double seconds = 0.25, SourceLocation where = SourceLocation::current()) {
   if (!(seconds > 0) || !std::isfinite(seconds))
-    throw InvalidArgument("measure_matrix_rate: the time to measure must be positive (0.25 s are enough)",
+    throw InvalidArgument("measure_matrix_rate: the time to measure must be positive (0.25 s is enough)",
                           {world.world_rank(), world.name(), "measure_matrix_rate", 0, {}, where});
   using Product = detail::RateProduct<Where>;
   constexpr std::size_t rows = Product::rows, inner = Product::inner, columns = Product::columns;

@@ -37,7 +37,7 @@ struct AddOver {
                 "add: an axis must not shard two dimensions of the result (redistribute one operand)");
   static_assert(
       fault != PropagationFault::partial_and_finished,
-      "add: an unfinished sum (Partial) and a finished value do not add up (redistribute the Partial first)");
+      "add: an unfinished sum (Partial) cannot be added to a finished value (redistribute the Partial first)");
   static_assert(fault != PropagationFault::partial_differs,
                 "add: two Partials must be of one operation (redistribute them first)");
   static_assert(fault != PropagationFault::partial_not_linear,

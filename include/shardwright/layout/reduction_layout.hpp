@@ -15,9 +15,8 @@ template <class Axis, PropagationFault fault>
 struct ReductionOver {
   static_assert(fault != PropagationFault::partial_not_linear,
                 "reduce: only an unfinished Sum or Avg may be summed (redistribute the input first)");
-  static_assert(
-      fault != PropagationFault::partial_unfinished,
-      "reduce: the input must not be Partial of another operation, an unfinished one (redistribute it first)");
+  static_assert(fault != PropagationFault::partial_unfinished,
+                "reduce: the input must not be a Partial of another operation (redistribute it first)");
 };
 
 template <bool fit>

@@ -79,7 +79,7 @@ private:
   static void check(cudaError_t code, const char* call) {
     if (code != cudaSuccess)
       throw TransportError(static_cast<int>(code), std::string(call) +
-                                                       ": CUDA must accept the call, but said '" +
+                                                       ": CUDA must accept the call, but it reported '" +
                                                        cudaGetErrorString(code) + "' (run without capture)");
   }
 

@@ -126,7 +126,7 @@ private:
   static void require_kind_of_kokkos(int device) {
     if (!Kokkos::is_initialized())
       throw LifecycleError(
-          "CudaTarget: use_device must come when Kokkos runs, whose GPU the others must match (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
+          "CudaTarget: use_device must be called after Kokkos is initialised, as every GPU must match the one of Kokkos (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
     const int own = Kokkos::Cuda().cuda_device();
     const auto capability = [](int of) {
       int major = 0;

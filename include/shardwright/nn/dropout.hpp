@@ -116,7 +116,7 @@ template <detail::TapeOperand X>
     return as_var(std::forward<X>(x), where);
   if (!tape.origin())
     throw LifecycleError(
-        "dropout: a tape in training must know where its microbatch stands in the run, for masks are keyed by that (give restart() a BatchOrigin of step and first sequence, or the batch of a stage a member `origin`)",
+        "dropout: a tape in training must know where its microbatch stands in the run, which keys the masks (give restart() a BatchOrigin of step and first sequence, or the batch of a stage a member `origin`)",
         {.rank = x.resources().core().world().rank(), .where = where});
   return apply(operation::Dropout{use, *tape.origin(), tape.runs()}, where, std::forward<X>(x));
 }
@@ -125,7 +125,7 @@ template <Operand X>
 void dropout(X&&, double) {
   static_assert(
       sizeof(X) == 0,
-      "dropout: it must be told its place in the model, by which its mask is keyed (use the module Dropout, or pass a DropoutUse with a number of its own)");
+      "dropout: it must know its place in the model, which keys its mask (use the module Dropout, or pass a DropoutUse with a number of its own)");
 }
 
 /// @brief Dropout at one place of a model, by which its masks are keyed.

@@ -98,7 +98,7 @@ public:
   template <class Make>
   Repeat(std::size_t count, Make make) {
     if (count == 0)
-      throw InvalidArgument("Repeat: it must have a module at least (leave it out)");
+      throw InvalidArgument("Repeat: it must have at least one module (leave it out)");
     for (std::size_t i = 0; i < count; ++i)
       modules_.push_back(make(i));
   }

@@ -67,7 +67,7 @@ struct SwiGlu {
       constexpr std::size_t rank = L::tensor_rank;
       if (gate_up.shape()[rank - 2] != 2) {
         detail::reject_operation("swiglu",
-                                 "the second last extent must be 2, gate and value, but the shape is " +
+                                 "the second-to-last extent must be 2, gate and value, but the shape is " +
                                      detail::text_of(gate_up.shape()) + " (lay them side by side)",
                                  gate_up.core(), where);
       }

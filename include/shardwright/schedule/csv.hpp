@@ -55,7 +55,7 @@ namespace detail {
            std::to_string(placement.rank_of(at.action.stage, at.action.microbatch) + 1);
   }
   if (why.empty())
-    why = "a loop has a multiple of the lines, a V twice as many, and both directions as many";
+    why = "a loop has a multiple of that many stages, a V twice as many, and both directions the same number";
   throw DataError("schedule CSV: no placement holds the " + std::to_string(shape.stages) + " stages of the " +
                   std::to_string(shape.ranks) + " lines (" + why + ")");
 }

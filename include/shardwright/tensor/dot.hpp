@@ -35,7 +35,7 @@ namespace detail {
 template <class Left, class Right>
 struct DotRanks {
   static constexpr bool value = Left::tensor_rank == Right::tensor_rank;
-  static_assert(value, "dot: both operands must have as many dimensions (reshape one of them)");
+  static_assert(value, "dot: both operands must have the same number of dimensions (reshape one of them)");
 };
 
 /// x * (2 factor).

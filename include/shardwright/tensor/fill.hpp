@@ -39,7 +39,7 @@ struct RandomFillOf : FillOf<Tensor> {
   static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4,
                 "random fill: the tensor must have one to four dimensions (merge dimensions)");
   static_assert(RealElement<typename Tensor::value_type>,
-                "random fill: the element must be a floating-point one (convert it first)");
+                "random fill: the element type must be floating-point (convert it first)");
   static constexpr bool value = FillOf<Tensor>::value && !has_halos<typename Tensor::layout> &&
                                 Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4 &&
                                 RealElement<typename Tensor::value_type>;

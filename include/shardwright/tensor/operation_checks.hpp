@@ -101,7 +101,7 @@ struct DestinationOf {
       "Operation: the destination must have the layout of the result (redistribute the result, or declare the destination with the layout that the trace shows)");
   static_assert(
       std::is_same_v<typename Result::value_type, typename Out::element>,
-      "Operation: the destination must be an owner of the operands' element type (give a tensor, not a read-only handle)");
+      "Operation: the destination must own memory of the operands' element type (give a tensor, not a read-only handle)");
   static constexpr bool value = std::is_same_v<typename Result::layout, typename Out::layout> &&
                                 std::is_same_v<typename Result::value_type, typename Out::element>;
 };

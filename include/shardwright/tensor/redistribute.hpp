@@ -153,7 +153,7 @@ void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To,
   using Steps = Transition<L, To>;
   static_assert(
       !std::is_const_v<Element>,
-      "redistribute_into: the destination must be an owner, not a read-only handle (write into the tensor that owns the memory, or into a new one)");
+      "redistribute_into: the destination must own its memory, not be a read-only handle (write into the tensor that owns the memory, or into a new one)");
   static_assert(std::is_same_v<std::remove_const_t<E>, std::remove_const_t<Element>>,
                 "redistribute_into: both tensors must have the same element type (convert one first)");
   if constexpr (std::is_same_v<std::remove_const_t<E>, Element>) {

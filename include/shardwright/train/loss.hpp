@@ -62,7 +62,7 @@ requires requires { typename Model::Loss::layout; }
 struct LossOverTokens<Model, L> {
   static_assert(
       std::is_same_v<L, typename Model::Loss::layout>,
-      "GradAccumulator: the loss must be Partial over each axis that shards the tokens, cp for shared sequences among them, and over no other (hand on the sums that the model returns: one axis less leaves tokens out, one more counts each as often as it has copies)");
+      "GradAccumulator: the loss must be Partial over each axis that shards the tokens, including cp where it shards sequences, and over no other (hand on the sums that the model returns: one axis less leaves tokens out, one more counts each as often as it has copies)");
 };
 
 } // namespace detail

@@ -185,7 +185,7 @@ template <class... Arguments>
       "members: every member must come with its name (write members(\"up\", up_, \"down\", down_))");
   static_assert(
       !(std::is_same_v<std::remove_const_t<Arguments>, std::string> || ...),
-      "members: a name must live as long as its module, but this string is gone at once (write a literal, or keep the string in the module)");
+      "members: a name must live as long as its module, but this string is a temporary (write a literal, or keep the string in the module)");
   if constexpr (sizeof...(Arguments) % 2 == 0)
     return detail::list_members(std::forward<Arguments>(arguments)...);
 }

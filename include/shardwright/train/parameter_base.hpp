@@ -40,8 +40,8 @@ namespace detail {
   throw LifecycleError("Parameter " + name + sentence);
 }
 [[noreturn]] inline void reject_second_initialization(const std::string& name, const std::string& next) {
-  throw LifecycleError("Parameter " + name + ": it must be initialized once, but is to become " + next +
-                       ", too (list it in one module, or make it a TiedParameter)");
+  throw LifecycleError("Parameter " + name + ": it must be initialized once, but it is listed again as " +
+                       next + " (list it in one module, or make it a TiedParameter)");
 }
 
 /// Properties that copies of a parameter must share.

@@ -273,7 +273,7 @@ private:
         watch.emplace(accumulator_);
         summary = gradients(batches);
         if (summary.finite())
-          report.note = "not finite at first, but when repeated (look for a faulty machine)";
+          report.note = "not finite at first, but finite when repeated (look for a faulty machine)";
       }
       report.skipped = !guard_.admit(accumulator_, summary, number + 1);
       if (report.skipped)

@@ -271,7 +271,7 @@ struct LayoutChecks {
                 "Layout: a dimension may have one Halo (put all its axes into one Shard)");
   static_assert(
       halos_of_finished<Placements...>(),
-      "Layout: a layout with a Halo must not be Partial, or the copies would be of parts (finish the sum first, then ask for the Halo)");
+      "Layout: a layout with a Halo must not be Partial, as halos would copy unfinished sums (finish the sum first, then ask for the Halo)");
 };
 
 /// Whether a layout makes sense; apart from the checks, since a class whose assertion failed has no usable

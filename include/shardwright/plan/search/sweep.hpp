@@ -47,7 +47,7 @@ struct Sweep {
                                                        int per_doubling = 1) {
   const double amount = amount_of(now, resource);
   if (!(amount > 0))
-    throw InvalidArgument("Sweep: there must be some of what it varies, but the cluster has no " +
+    throw InvalidArgument("Sweep: the cluster must have what the sweep varies, but it has no " +
                           std::string(resource_names[static_cast<std::size_t>(resource)]) +
                           " (vary the bandwidth inside a domain)");
   std::vector<double> out;

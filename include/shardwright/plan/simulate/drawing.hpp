@@ -44,7 +44,8 @@ public:
         boxes += one.timeline.size();
       }
     if (drawn_.empty() || simulation.step_seconds <= 0)
-      throw InvalidArgument("Drawing: a timeline must have been kept (give SimulationOptions::timelines)");
+      throw InvalidArgument(
+          "Drawing: the simulation must have kept its timelines (set SimulationOptions::timelines)");
     if (boxes > most_boxes)
       throw InvalidArgument("Drawing: the timelines must have at most " + std::to_string(most_boxes) +
                             " spans, but they have " + std::to_string(boxes) +

@@ -65,8 +65,8 @@ public:
     StepSimulation out{0, schedule_.placement(), schedule_.microbatches(), {}, 0, events_.count()};
     for (Cell& cell : cells_) {
       if (cell.at < program_.ranks[static_cast<std::size_t>(cell.rank)].size())
-        throw InvalidArgument("Simulation: every rank must come to its end, but stage " +
-                              std::to_string(cell.rank) + " waits forever (prove the schedule first)");
+        throw InvalidArgument("Simulation: every rank must finish, but stage " + std::to_string(cell.rank) +
+                              " waits forever (prove the schedule first)");
       out.classes.push_back(cell.record.take());
       out.step_seconds = std::max(out.step_seconds, out.classes.back().end);
       out.chips += out.classes.back().count;

@@ -106,7 +106,7 @@ replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& straggl
   const std::int64_t chips = shape.chips();
   for (const Straggler& one : stragglers) {
     if (one.rank < 0 || one.rank >= chips)
-      throw InvalidArgument("Straggler: the rank must be one of 0 to " + std::to_string(chips - 1) +
+      throw InvalidArgument("Straggler: the rank must be from 0 to " + std::to_string(chips - 1) +
                             ", but it is " + std::to_string(one.rank));
     if (!(one.factor >= 1) || !(one.link >= 1) || one.factor > 1e6 || one.link > 1e6)
       throw InvalidArgument("Straggler: a factor must be from 1 to a million (2 is half as fast)");

@@ -306,7 +306,7 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename Out::value_type;
   static_assert(std::is_same_v<Sum, MainElement<Element>>,
-                "attention_forward_block: what blocks of keys add up to must be of the MainElement.");
+                "attention_forward_block: the sums over blocks of keys must be of the MainElement.");
   constexpr const char* operation = "attention_forward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_block(operation, shape, block, key_values);
@@ -376,7 +376,7 @@ void attention_backward_block(const Execution& execution, const Qkv& qkv, const 
   using Element = typename Qkv::non_const_value_type;
   using Sum = typename DQkv::value_type;
   static_assert(std::is_same_v<Sum, MainElement<Element>>,
-                "attention_backward_block: what blocks of keys add up to must be of the MainElement.");
+                "attention_backward_block: the sums over blocks of keys must be of the MainElement.");
   constexpr const char* operation = "attention_backward_block";
   detail::require_attention(operation, shape, qkv, out, log_sum_exp);
   detail::require_attention(operation, shape, d_qkv, d_out, log_sum_exp);

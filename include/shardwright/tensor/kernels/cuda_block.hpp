@@ -61,7 +61,7 @@ struct BlockLauncher<Kokkos::Cuda> {
                   const Functor& functor) {
     if (blocks == 0)
       return;
-    require(blocks <= 0x7fffffff, "Kernel", "a launch must have less than 2^31 blocks (cut the batch).");
+    require(blocks <= 0x7fffffff, "Kernel", "a launch must have fewer than 2^31 blocks (cut the batch).");
     cudaError_t status = cudaSetDevice(execution.cuda_device());
     if (status == cudaSuccess && shared_bytes > shared_bytes_everywhere)
       status = cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -30,7 +30,7 @@ inline void check_cublas(cublasStatus_t status, const char* call) {
   throw DeviceError(static_cast<int>(status),
                     std::string("matmul: ") + call + " must succeed, but cuBLAS says " +
                         cublasLtGetStatusName(status) + ", " + cublasLtGetStatusString(status) +
-                        " (look for an earlier error of the device, or for memory that is used up).",
+                        " (look for an earlier error of the device, or for exhausted memory).",
                     context);
 }
 
