@@ -6,6 +6,7 @@
 #include "compare.hpp"
 #include "nn/device_training.hpp"
 #include "nn/zero_training.hpp"
+#include "support/launch_ranks.cpp" // a device program is one unit
 #include "tensor/transition_check.hpp"
 
 #include <algorithm>
