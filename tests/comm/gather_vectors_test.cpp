@@ -5,6 +5,7 @@
 #include <shardwright/comm/gather_vectors.hpp>
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace {
@@ -23,6 +24,19 @@ std::vector<Record> of_rank(int rank) {
 }
 
 } // namespace
+
+TEST_CASE("texts of different lengths, empty ones and none, are gathered in rank order") {
+  const auto texts_of = [](int rank) {
+    return std::vector<std::string>(static_cast<std::size_t>(rank % 3),
+                                    std::string(static_cast<std::size_t>(rank / 3), 'x'));
+  };
+  CHECK(shardwright_test::on_ranks(5, [&](const shardwright::HostCommunicator& world,
+                                          shardwright_test::Findings& findings) {
+          const auto all = shardwright::gather_texts(world, texts_of(world.rank()));
+          for (int rank = 0; rank < 5; ++rank)
+            findings.expect(all[static_cast<std::size_t>(rank)] == texts_of(rank), "those of rank ", rank);
+        }) == "");
+}
 
 TEST_CASE("vectors of different lengths, and none, are gathered in rank order on every rank") {
   for (int ranks = 1; ranks <= 4; ++ranks)

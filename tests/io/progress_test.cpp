@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <string>
 
@@ -44,6 +46,12 @@ TEST_CASE("progress: the line holds step, loss, tokens per second, share of the 
       out, {.steps = 200, .tokens_per_step = 3000, .flops_per_token = 1e6, .machine_flops_per_second = 1e10});
   progress.update(50, 2.34567, 0.5, at(0));
   CHECK(out.str() == "step  50/200  loss 2.3457  6.0k tokens/s  60% of matrix rate  ETA 1 min 15 s\n");
+}
+
+TEST_CASE("progress: a file is no terminal") {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  REQUIRE(file != nullptr);
+  CHECK_FALSE(is_terminal(file.get()));
 }
 
 TEST_CASE("progress: without a machine rate no share is claimed") {

@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 
 #include <shardwright/layout/layout.hpp>
+#include <shardwright/layout/propagation.hpp>
 
 #include <type_traits>
 
@@ -35,6 +36,7 @@ TEST_CASE("axes are tags", "[layout]") {
   STATIC_REQUIRE(Axis<heads>);
   STATIC_REQUIRE(!Axis<not_an_axis>);
   STATIC_REQUIRE(!Axis<int>);
+  STATIC_REQUIRE(std::is_same_v<SortedAxes<tp, axis::edp>, AxisList<axis::edp, tp>>);
   STATIC_REQUIRE(std::is_same_v<SortedAxes<tp, dp, tp, cp>, AxisList<cp, dp, tp>>);
   STATIC_REQUIRE(std::is_same_v<UnionOfAxes<AxisList<cp, tp>, AxisList<dp, tp>>, AxisList<cp, dp, tp>>);
   STATIC_REQUIRE(std::is_same_v<UnionOfAxes<AxisList<>, AxisList<>>, AxisList<>>);
@@ -85,6 +87,27 @@ TEST_CASE("a layout value becomes a type again", "[layout]") {
 TEST_CASE("Sum and Avg may stand together", "[layout]") {
   using Both = Layout<1, Partial<Avg, dp>, Partial<Sum, tp>>;
   STATIC_REQUIRE(std::is_same_v<Both, TensorLayout<1, Partial<Sum, tp>, Partial<Avg, dp>>>);
+}
+
+TEST_CASE("products and sums of layout values", "[layout]") {
+  const auto sharded = [](int tensor_rank, int dimension, int axis) {
+    LayoutValue layout;
+    layout.tensor_rank = tensor_rank;
+    layout.shard(dimension).push_back(axis);
+    return layout;
+  };
+  // [m, k] x [k, n]: rows over axis 0, the contracted dimension of the right operand over axis 1.
+  const DimensionMap left{0, contracted(0)}, right{contracted(0), 1};
+  const PropagatedLayout rows = product_layout(sharded(2, 0, 0), left, sharded(2, 1, 1), right, 2, 1);
+  CHECK((rows.valid() && rows.layout.shard(0)[0] == 0 && rows.layout.shard(1)[0] == 1));
+  const PropagatedLayout inner = product_layout(sharded(2, 1, 1), left, sharded(2, 0, 1), right, 2, 1);
+  CHECK((inner.valid() && inner.layout.is_partial(1) && inner.layout.op(1) == ReduceOp::sum));
+  CHECK(product_layout(sharded(2, 1, 1), left, sharded(2, 0, 0), right, 2, 1).faults[1] ==
+        PropagationFault::contraction_differs);
+  const DimensionMap same{0, 1};
+  CHECK(sum_layout(inner.layout, same, inner.layout, same, 2).layout.is_partial(1));
+  CHECK(sum_layout(inner.layout, same, LayoutValue{.tensor_rank = 2}, same, 2).faults[1] ==
+        PropagationFault::partial_and_finished);
 }
 
 TEST_CASE("values over another table", "[layout]") {

@@ -124,6 +124,16 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
       sw::members("x", x, "table", table), {.directions = 1, .elements = 5});
   findings.expect(head.error < 1e-7, "head: ", head.input, " is off by ", head.error, where);
 
+  {
+    sw::Tape<> tape;
+    const auto v = tape.variable(x);
+    const auto watched = totals_of(mesh, sw::cross_entropy(sw::linear_scores(v, table), targets, options));
+    const auto trained = totals_of(mesh, sw::linear_cross_entropy(v, table, targets, options));
+    findings.expect(std::abs(watched.first - trained.first) < 1e-12 * trained.first &&
+                        watched.second == trained.second,
+                    "scores that are only watched give ", watched.first, ", not ", trained.first, where);
+  }
+
   // Squared errors, and a scalar of the program's own.
   using Block = sw::Layout<2, sw::Shard<0, dp>, sw::Shard<1, tp>>;
   const auto value = random_tensor<Block>(mesh, {5, 6}, 4);

@@ -4,6 +4,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <cmath>
@@ -46,6 +47,7 @@ TEST_CASE("the compiler and the program evaluate alike", "[evaluate]") {
   const StepCost cost = evaluate(llama_70b, cluster, batch, usual);
   CHECK(cost.step_seconds == Approx(compiled.step_seconds).epsilon(1e-12));
   CHECK(cost.memory.total() == Approx(compiled.memory.total()).epsilon(1e-12));
+  CHECK(microbatches_of(batch, usual) == 64); // 512 sequences on 8 ranks, one at a time
   CHECK(cost.tokens_per_second_per_chip() == Approx(512.0 * 8192 / (256 * cost.step_seconds)));
 }
 
@@ -109,6 +111,8 @@ TEST_CASE("what is wrong with a configuration is said", "[evaluate]") {
   CHECK(problem(plan, {.sequences = 8 * 9, .sequence_length = 8192}) == PlanProblem::schedule_rule);
   plan = {.dp = 256};
   CHECK(problem(plan) == PlanProblem::out_of_memory);
+  CHECK(problem_text(PlanProblem::none) == "it can run");
+  CHECK(problem_text(problem(plan)) == "a chip has too little memory"); // the last one
 }
 
 TEST_CASE("more bandwidth, memory speed or chips' rate never slows a step", "[evaluate]") {

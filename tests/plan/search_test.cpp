@@ -10,6 +10,9 @@
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster_name.hpp>
 
+#include <array>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -232,6 +235,9 @@ TEST_CASE("an empty specification is no plan", "[search]") {
 TEST_CASE("clusters are named by chip and number", "[search]") {
   STATIC_REQUIRE(cluster_of_name("h800x2048")->source == "arXiv 2412.19437, section 3.1");
   STATIC_REQUIRE(cluster_of_name("A100x24")->chip.memory_bytes == 80e9);
+  STATIC_REQUIRE(chip_of_word("a100")->name == "A100-80GB-SXM");
+  STATIC_REQUIRE(chip_of_word("A100-40GB-SXM")->peak_bf16 == 312 * chip::tera);
+  STATIC_REQUIRE(!chip_of_word("a1000"));
   STATIC_REQUIRE(cluster_of_name("v5px64")->chip.name == "TPUv5p");
   STATIC_REQUIRE(cluster_of_name("h100-80gb-sxmx16")->chips() == 16);
   for (const char* wrong : {"h100x0", "h100x", "h100", "x8", "h900x8", "h100x-8", "h100x99999999999", ""})
@@ -248,6 +254,17 @@ TEST_CASE("a recipe is a plan of its kind and no faster than the best", "[search
   REQUIRE(!search(experts, cluster, small_batch,
                   {.tp = 8, .cp = 1, .pp = usual.configuration.pp - 1, .schedule = PlanSchedule::one_f_one_b})
                .found());
+}
+
+TEST_CASE("what binds the best plan saves time where there is twice of it", "[search]") {
+  const Plan best = search(dense, sixteen, small_batch, {.tolerance = 0});
+  REQUIRE(best.found());
+  const std::array<double, binding_resources> saved = gains(dense, sixteen, small_batch, best);
+  const Situation faster = with_more(sixteen, small_batch, Resource::peak, 2);
+  const Plan plan = search(dense, faster.cluster, faster.run, {.tolerance = 0});
+  const double share = saved[static_cast<std::size_t>(Resource::peak)];
+  CHECK(share > 0.1);
+  CHECK(std::abs(share - (1 - plan.cost.step_seconds / best.cost.step_seconds)) < 1e-12);
 }
 
 TEST_CASE("where a pipeline ends there is none, and just before it is one", "[search]") {
@@ -324,6 +341,10 @@ TEST_CASE("a plan names its schedule and the layouts of its parameters", "[searc
   STATIC_REQUIRE(Sharded::microbatches(64) == 32);
   STATIC_REQUIRE(std::is_same_v<Sharded::Zero::Stored<Layout<2, Shard<0, axis::tp>>>,
                                 Layout<2, Shard<0, axis::tp, axis::dp, axis::cp>>>);
+  constexpr PlanOrder outwards = plan_order(PlanAxis::pp, PlanAxis::tp, PlanAxis::cp, PlanAxis::dp);
+  STATIC_REQUIRE(axes_of(outwards)[0] == PlanAxis::pp && axes_of(outwards)[3] == PlanAxis::dp);
+  CHECK(order_text({.tp = 2, .pp = 4, .dp = 8, .order = outwards}) == "pp,tp,dp");
+  CHECK(order_text({.tp = 2, .pp = 4, .dp = 8}) == "tp,dp,pp");
   using Plain = PlanTypes<PlanConfiguration{}>;
   STATIC_REQUIRE(std::is_same_v<Plain::Policy, OneFOneB>);
   STATIC_REQUIRE(std::is_same_v<Plain::Zero, DataParallel>);

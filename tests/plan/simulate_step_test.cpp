@@ -132,6 +132,8 @@ TEST_CASE("the events of a pipeline are at the times of its proof", "[simulate_s
       const StepSimulation simulation = simulate_step(
           small, cluster, run, plan, {.contention = false, .even_stages = true, .timelines = 1});
       REQUIRE(simulation.classes.size() == 4);
+      CHECK(class_text({.rank = 3, .count = 1}) == "rank 3");
+      CHECK(class_text({.rank = 0, .count = 128}) == "rank 0 and 127 alike");
       for (const RankClass& one : simulation.classes) {
         std::vector<ActivitySpan> passes;
         for (const ActivitySpan& span : one.timeline)

@@ -235,6 +235,11 @@ TEST_CASE("Products of one shape share a plan, others have their own") {
   REQUIRE(multiply(4, memory + 256, 0, true) == 3);
   REQUIRE(multiply(4, memory + 257, 0, false) == 4); // another alignment
   REQUIRE(plans.size() == 4);
+  REQUIRE_FALSE(kernels::detail::tf32_choice());
+  kernels::use_tf32(true);
+  REQUIRE(kernels::detail::tf32_choice());
+  kernels::use_tf32(false);
+  REQUIRE_FALSE(kernels::detail::tf32_choice());
   REQUIRE(kernels::detail::alignment_of(memory) == 256);
   REQUIRE(kernels::detail::alignment_of(memory + 257) == 4);
   REQUIRE(kernels::detail::gemm_compute<double>(true) == GemmCompute::float64);

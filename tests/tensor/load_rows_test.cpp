@@ -46,6 +46,9 @@ void check(const Mesh& mesh, Findings& findings,
   std::vector<std::int64_t> rows(static_cast<std::size_t>(tensor.local_shape()[0]));
   std::iota(rows.begin(), rows.end(), first_row + (rows.empty() ? 0 : tensor.local_offset()[0]));
   findings.expect(read == rows, "rows of rank ", mesh.rank());
+  std::vector<std::int32_t> block(tensor.local_size());
+  sw::read_rows(tensor, block.data(), read_numbered<std::int32_t>);
+  findings.expect(block == sw::local_values(tensor), "block of rank ", mesh.rank());
   const auto whole = sw::local_values(sw::redistribute<sw::Layout<L::tensor_rank>>(tensor));
   std::vector<std::int32_t> wanted(whole.size());
   std::iota(wanted.begin(), wanted.end(), 0);

@@ -125,7 +125,7 @@ struct CollectiveCall {
   std::span<const StridedBlock> in_blocks{};
   std::span<const StridedBlock> out_blocks{};
   ReductionOrder order{};
-  CallSubject subject{}; ///< What ranks compare besides, where they compare calls.
+  detail::CallSubject subject{}; ///< What ranks compare besides, where they compare calls.
   SourceLocation where{};
   CallTimes* times = nullptr; ///< Where the transport notes the times of the work; null: it reads no clock.
 

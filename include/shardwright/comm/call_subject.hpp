@@ -16,9 +16,9 @@
 #include <string>
 #include <type_traits>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief The whole shape of a tensor, or of none.
+/// The whole shape of a tensor, or of none.
 struct SubjectShape {
   static constexpr int most_dimensions = 6;
 
@@ -32,7 +32,7 @@ struct SubjectShape {
     return out;
   }
   [[nodiscard]] constexpr bool known() const noexcept { return dimensions >= 0; }
-  /// @brief "[12, 8]".
+  /// "[12, 8]".
   [[nodiscard]] std::string text() const {
     std::string out;
     for (int d = 0; d < dimensions; ++d)
@@ -42,22 +42,22 @@ struct SubjectShape {
   [[nodiscard]] constexpr std::uint64_t hash() const noexcept {
     std::uint64_t out = static_cast<std::uint64_t>(dimensions + 1);
     for (int d = 0; d < dimensions; ++d)
-      out = detail::mixed(out, static_cast<std::uint64_t>(extents[static_cast<std::size_t>(d)]));
+      out = mixed(out, static_cast<std::uint64_t>(extents[static_cast<std::size_t>(d)]));
     return out;
   }
   friend constexpr bool operator==(const SubjectShape&, const SubjectShape&) = default;
 };
 
-/// @brief The tensors that a program has made on a mesh, which all ranks of it must make alike: written down
+/// The tensors that a program has made on a mesh, which all ranks of it must make alike: written down
 /// in checked builds.
 class MadeTensors {
 public:
   void add(const SubjectShape& shape) noexcept {
     last_[count_++ % last_.size()] = shape;
-    hash_ = detail::mixed(hash_, shape.hash());
+    hash_ = mixed(hash_, shape.hash());
   }
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
-  /// @brief The first of the last ones that differs, such as "tensor 3 made on the mesh is [12] and [13]".
+  /// The first of the last ones that differs, such as "tensor 3 made on the mesh is [12] and [13]".
   [[nodiscard]] static std::string difference(const MadeTensors& left, const MadeTensors& right) {
     const std::size_t most = std::max(left.count_, right.count_);
     for (std::size_t number = most - std::min(most, left.last_.size()); number < most; ++number)
@@ -78,20 +78,20 @@ private:
   std::array<SubjectShape, 8> last_{};
 };
 
-/// @brief The same in other builds, which write nothing down.
+/// The same in other builds, which write nothing down.
 struct UnseenTensors {
   constexpr void add(const SubjectShape&) const noexcept {}
   [[nodiscard]] constexpr std::uint64_t hash() const noexcept { return 0; }
   [[nodiscard]] static std::string difference(const UnseenTensors&, const UnseenTensors&) { return {}; }
 };
 
-/// @brief The subject of a call, which all of its ranks must mean.
+/// The subject of a call, which all of its ranks must mean.
 struct CallSubject {
   using Made = std::conditional_t<always_checked, MadeTensors, UnseenTensors>;
   SubjectShape shape{}; ///< Of the tensor that is moved, or that it was reduced from.
   Made made{};          ///< Before the call.
 
-  [[nodiscard]] std::uint64_t hash() const noexcept { return detail::mixed(shape.hash(), made.hash()); }
+  [[nodiscard]] std::uint64_t hash() const noexcept { return mixed(shape.hash(), made.hash()); }
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

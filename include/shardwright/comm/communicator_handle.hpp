@@ -248,5 +248,4 @@ private:
 };
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

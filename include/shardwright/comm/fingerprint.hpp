@@ -174,5 +174,4 @@ namespace detail {
 }
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

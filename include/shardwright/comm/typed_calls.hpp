@@ -247,5 +247,4 @@ inline CollectiveCall barrier_call(SourceLocation where) {
 }
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -18,8 +18,12 @@ struct PoolBlock {
   std::size_t bytes = 0;      ///< At least what was asked for.
 };
 
-/// @brief Sizes that a pool rounds its blocks up to.
+namespace detail {
+
+/// Sizes that a pool rounds its blocks up to.
 inline constexpr std::size_t pool_size_classes = 57 * 8;
+
+} // namespace detail
 
 /// @brief The block for a request of `bytes` bytes.
 [[nodiscard]] constexpr PoolBlock pool_block(std::size_t bytes) noexcept {

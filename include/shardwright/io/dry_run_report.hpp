@@ -92,7 +92,7 @@ struct CallTotal {
 /// `flops`.
 [[nodiscard]] inline nlohmann::json dry_run_json(const DryRun& run) {
   nlohmann::json memory = nlohmann::json::object();
-  for (std::size_t i = 0; i < memory_kinds; ++i)
+  for (std::size_t i = 0; i < detail::memory_kinds; ++i)
     memory[std::string(name_of(static_cast<MemoryKind>(i)))] = run.memory.bytes[i];
   memory["rounding"] = run.memory.rounding;
   memory["total"] = run.memory.total();

@@ -22,16 +22,18 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Takes one sentence; called at most once for each file.
 using LogWarning = std::function<void(const std::string&)>;
 
-/// @brief Writes the sentence to standard error.
+namespace detail {
+
+/// Writes the sentence to standard error.
 inline void warn_on_standard_error(const std::string& sentence) { std::cerr << sentence << std::endl; }
 
-/// @brief A file that bytes are appended to until that fails: then one warning, and everything is dropped.
+/// A file that bytes are appended to until that fails: then one warning, and everything is dropped.
 class LogFile {
 public:
-  /// @brief Drops everything: no file was asked for.
+  /// Drops everything: no file was asked for.
   LogFile() = default;
 
-  /// @brief Opens `path`, with its directory if that is missing; an empty path drops everything.
+  /// Opens `path`, with its directory if that is missing; an empty path drops everything.
   /// @param mode of fopen
   /// @param subject what the file holds, for the warning: "metrics"
   LogFile(std::filesystem::path path, const char* mode, std::string subject, LogWarning warning)
@@ -47,24 +49,24 @@ public:
       give_up("can not be opened, " + std::generic_category().message(errno));
   }
 
-  /// @brief Returns whether bytes still reach the file.
+  /// Returns whether bytes still reach the file.
   [[nodiscard]] bool active() const noexcept { return file_ != nullptr; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
-  /// @brief Appends bytes; others see them after the next flush.
+  /// Appends bytes; others see them after the next flush.
   void write(std::string_view bytes) {
     errno = 0;
     if (file_ && std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size())
       give_up("can not be written, " + std::generic_category().message(errno));
   }
-  /// @brief Hands what was written to the operating system.
+  /// Hands what was written to the operating system.
   void flush() {
     errno = 0;
     if (file_ && std::fflush(file_.get()) != 0)
       give_up("can not be written, " + std::generic_category().message(errno));
   }
 
-  /// @brief Closes the file and warns, unless that has happened before.
+  /// Closes the file and warns, unless that has happened before.
   void give_up(const std::string& why) {
     file_.reset();
     if (warning_)
@@ -84,4 +86,5 @@ private:
   std::unique_ptr<std::FILE, Close> file_;
 };
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -32,7 +32,7 @@ public:
   /// @brief Opens `lines` for appending and a file of events in the directory `events`, with the directories
   /// that are missing; an empty path drops what would go there.
   explicit MetricsWriter(std::filesystem::path lines, std::filesystem::path events = {},
-                         const LogWarning& warning = warn_on_standard_error)
+                         const LogWarning& warning = detail::warn_on_standard_error)
       : lines_(std::move(lines), "ab", "metrics", warning), events_(std::move(events), {}, warning) {}
 
   /// @brief Returns whether records still reach a file.
@@ -63,7 +63,7 @@ private:
     }
   }
 
-  LogFile lines_;
+  detail::LogFile lines_;
   TensorBoardWriter events_;
   std::vector<Scalar> scalars_;
 };

@@ -134,7 +134,7 @@ inline void add_arrows(TraceEvents& out, const PipelineTrace& trace, int process
                             rank_text + (work == PipelineWork::gather ? ", gathers" : ", reductions"));
       }
       detail::add_slices(events, trace, process, rank);
-      detail::add_kept(events, table, first_pass_seconds(trace.ranks), process, rank);
+      detail::add_kept(events, table, detail::first_pass_seconds(trace.ranks), process, rank);
     }
     detail::add_arrows(events, trace, process);
   }

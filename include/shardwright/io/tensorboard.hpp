@@ -146,12 +146,13 @@ public:
 
   /// @brief Creates the file, with its directory if that is missing; an empty path drops everything.
   explicit TensorBoardWriter(const std::filesystem::path& directory, TensorBoardOptions options = {},
-                             LogWarning warning = warn_on_standard_error)
+                             LogWarning warning = detail::warn_on_standard_error)
       : options_(options) {
     if (directory.empty())
       return;
     const double now = seconds_since_1970();
-    file_ = LogFile(directory / detail::event_file_name(now), "wbx", "TensorBoard", std::move(warning));
+    file_ =
+        detail::LogFile(directory / detail::event_file_name(now), "wbx", "TensorBoard", std::move(warning));
     if (!has_tensorboard)
       file_.give_up("needs a program that was built with the headers of Boost.CRC");
     std::string version = detail::event_at(now, 0);
@@ -186,7 +187,7 @@ private:
   }
 
   TensorBoardOptions options_;
-  LogFile file_;
+  detail::LogFile file_;
   Clock::time_point flushed_{};
 };
 

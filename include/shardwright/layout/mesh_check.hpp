@@ -41,9 +41,7 @@ namespace detail {
                         " must be less than 2^31 (lower them)");
 }
 
-} // namespace detail
-
-/// @brief Checks that the extents are positive and that their product is a number of ranks, and returns the
+/// Checks that the extents are positive and that their product is a number of ranks, and returns the
 /// product.
 /// @throws InvalidArgument for a zero, negative or overflowing extent.
 constexpr std::int64_t check_extents(std::span<const std::string_view> axes,
@@ -51,14 +49,16 @@ constexpr std::int64_t check_extents(std::span<const std::string_view> axes,
   CheckedInteger product{1, true};
   for (std::size_t i = 0; i < extents.size(); ++i) {
     if (extents[i] <= 0)
-      detail::fail_extent(axes[i], extents[i]);
+      fail_extent(axes[i], extents[i]);
     if (product.fits)
       product = checked_multiply(product.value, extents[i]);
   }
   if (!product.fits || product.value > std::numeric_limits<int>::max())
-    detail::fail_product(axes, extents);
+    fail_product(axes, extents);
   return product.value;
 }
+
+} // namespace detail
 
 /// @brief Meshes of exactly `ranks` ranks that change the fewest extents, and those by the smallest factors.
 ///
@@ -71,7 +71,7 @@ nearest_meshes(std::span<const std::int64_t> extents, std::int64_t ranks, std::s
 /// @throws InvalidArgument naming the product, the number of ranks and the nearest meshes that fit.
 inline void check_mesh(std::span<const std::string_view> axes, std::span<const std::int64_t> extents,
                        std::int64_t ranks) {
-  const std::int64_t product = check_extents(axes, extents);
+  const std::int64_t product = detail::check_extents(axes, extents);
   if (product == ranks)
     return;
   const auto counted = [](std::int64_t count) {

@@ -78,7 +78,7 @@ public:
   /// @throws InvalidArgument where an extent is not positive or the product overflows.
   constexpr explicit MeshShape(Extents... extents) : extents_{static_cast<int>(extents.value)...} {
     const std::array<std::int64_t, sizeof...(Extents)> wide{extents.value...};
-    check_extents(axes, wide);
+    detail::check_extents(axes, wide);
   }
 
   /// @brief True where the mesh has the axis.

@@ -74,5 +74,4 @@ using ReductionTag = std::conditional_t<
                                           std::conditional_t<op == ReduceOp::maximum, Max, Min>>>>;
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

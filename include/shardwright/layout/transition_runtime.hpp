@@ -128,7 +128,7 @@ namespace detail {
     return count;
   };
   const std::int64_t ranks = group_size(step, extents);
-  if (ranks == 1 || !is_collective(step.kind))
+  if (ranks == 1 || !detail::is_collective(step.kind))
     return 0;
   const std::int64_t before = elements(step.before);
   const std::int64_t after = elements(step.after);

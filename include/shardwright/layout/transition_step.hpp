@@ -51,10 +51,14 @@ enum class StepKind : std::uint8_t {
   return "unknown";
 }
 
-/// @brief Returns whether steps of a kind communicate.
+namespace detail {
+
+/// Returns whether steps of a kind communicate.
 [[nodiscard]] constexpr bool is_collective(StepKind kind) noexcept {
   return kind != StepKind::slice && kind != StepKind::keep_on_first && kind != StepKind::drop_halos;
 }
+
+} // namespace detail
 
 /// @brief One local or collective operation over one axis or several axes flattened.
 struct TransitionMove {

@@ -20,7 +20,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Captures what one rank's thread enqueues on its stream, and on the streams that it joins with it by
+namespace detail {
+
+/// Captures what one rank's thread enqueues on its stream, and on the streams that it joins with it by
 /// events. While it captures, no thread of the process may use the default stream, as making a mesh does: the
 /// capture would come to nothing.
 ///
@@ -40,7 +42,7 @@ public:
 
   /// @param resources of a target of CUDA
   template <class Target>
-  explicit CudaGraphs(const detail::TargetResources<Target>& resources) : execution_(resources.execution()) {}
+  explicit CudaGraphs(const TargetResources<Target>& resources) : execution_(resources.execution()) {}
 
   void begin() {
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -86,6 +88,7 @@ private:
   CudaTarget::execution_space execution_;
 };
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI
 
 #endif

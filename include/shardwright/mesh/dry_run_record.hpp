@@ -32,11 +32,15 @@ enum class MemoryKind : std::uint8_t {
   other        ///< What the program takes itself, such as batches, and workspaces outside of tapes.
 };
 
-/// @brief Enumerators of MemoryKind.
+namespace detail {
+
+/// Enumerators of MemoryKind.
 inline constexpr std::size_t memory_kinds = 8;
 
+} // namespace detail
+
 [[nodiscard]] constexpr std::string_view name_of(MemoryKind kind) noexcept {
-  constexpr std::array<std::string_view, memory_kinds> names{
+  constexpr std::array<std::string_view, detail::memory_kinds> names{
       "parameters",     "gathered weights", "gradients", "optimizer state",
       "master weights", "activations",      "messages",  "other"};
   return names[static_cast<std::size_t>(kind)];
@@ -44,7 +48,7 @@ inline constexpr std::size_t memory_kinds = 8;
 
 /// @brief Bytes by kind, of one rank at the moment when its pool has most in use.
 struct MemoryTable {
-  std::array<std::int64_t, memory_kinds> bytes{};
+  std::array<std::int64_t, detail::memory_kinds> bytes{};
   std::int64_t rounding = 0; ///< What blocks of the pool hold beyond what was asked for.
 
   [[nodiscard]] constexpr std::int64_t operator[](MemoryKind kind) const {

@@ -138,7 +138,9 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
   return detail::sum_of_losses(rows, targets, rule);
 }
 
-/// @brief The loss, and its gradient as tensors of `Out`, the element of the scores or a 16-bit one: with
+namespace detail {
+
+/// The loss, and its gradient as tensors of `Out`, the element of the scores or a 16-bit one: with
 /// 16-bit gradients, one pass over memory less than cross_entropy_with_gradient and convert.
 template <class Out, LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] std::pair<CrossEntropyOn<I, Target>, ShardedTensor<L, Out, Target>>
@@ -149,20 +151,17 @@ cross_entropy_and_gradient(ShardedTensor<L, Element, Target> scores,
     auto loss = cross_entropy_with_gradient(scores, targets, scale, options);
     return {std::move(loss), std::move(scores)};
   } else {
-    const kernels::TargetRule rule = detail::target_rule(scores, options);
-    const auto rows = detail::row_statistics(scores, targets, rule);
-    auto loss = detail::sum_of_losses(rows, targets, rule);
+    const kernels::TargetRule rule = target_rule(scores, options);
+    const auto rows = row_statistics(scores, targets, rule);
+    auto loss = sum_of_losses(rows, targets, rule);
     ShardedTensor<L, Out, Target> gradient(scores.resources(), scores.shape());
     constexpr std::size_t last = L::tensor_rank - 1;
-    kernels::cross_entropy_backward(scores.execution(), scores.local_matrix(), detail::flat(rows.maximum),
-                                    detail::flat(rows.sum), detail::flat(targets),
-                                    scores.local_offset()[last], scale.factor(),
-                                    gradient.mutable_local_matrix(), rule);
+    kernels::cross_entropy_backward(scores.execution(), scores.local_matrix(), flat(rows.maximum),
+                                    flat(rows.sum), flat(targets), scores.local_offset()[last],
+                                    scale.factor(), gradient.mutable_local_matrix(), rule);
     return {std::move(loss), std::move(gradient)};
   }
 }
-
-namespace detail {
 
 /// The summed loss of scores, and their gradient times the loss scale in `Element`.
 template <class Element, LayoutType L, class Number, class Target, class Targets>

@@ -126,5 +126,4 @@ template <bool biased, LayoutType In, LayoutType Weight, class Plan,
 using MaybeBiased = typename LinearOf<biased, In, Weight, Plan, Result>::type;
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -24,9 +24,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Layout of one number per row of X: X without its last dimension, which must not be sharded.
+namespace detail {
+
+/// Layout of one number per row of X: X without its last dimension, which must not be sharded.
 template <LayoutType X>
 using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation::rms_norm, X>>;
+
+} // namespace detail
 
 /// @brief Layout of the gradient of a norm's gain: a sum over all rows, so Partial<Sum> over every axis that
 /// shards them.
@@ -37,7 +41,7 @@ using GainGradientLayout = LeadingSumLayout<RowwiseLayout<operation::rms_norm, X
 template <LayoutType X, class Element, class Target>
 struct RmsNormOutput {
   ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<RowsOf<X>, MainElement<Element>, Target> inverse_rms;
+  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> inverse_rms;
 };
 
 /// @brief As RmsNormOutput, with the sum that was normed.
@@ -45,7 +49,7 @@ template <LayoutType X, class Element, class Target>
 struct AddRmsNormOutput {
   ShardedTensor<X, Element, Target> sum;
   ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<RowsOf<X>, MainElement<Element>, Target> inverse_rms;
+  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> inverse_rms;
 };
 
 namespace detail {
@@ -72,10 +76,6 @@ template <class Tensor>
                                                                           tensor.local_size());
 }
 
-} // namespace detail
-
-namespace detail {
-
 /// The gain of a norm: one vector that every rank holds whole.
 template <class X, class Gain>
 struct NormGainOf {
@@ -97,7 +97,7 @@ template <AnyShardedTensor X, AnyShardedTensor Gain>
   using L = typename X::layout;
   using Element = typename X::value_type;
   using Target = typename X::target;
-  if constexpr (!detail::any_invalid<RowsOf<L>> && detail::NormGainOf<X, Gain>::value) {
+  if constexpr (!detail::any_invalid<detail::RowsOf<L>> && detail::NormGainOf<X, Gain>::value) {
     RmsNormOutput<L, Element, Target> out{{x.resources(), x.shape()},
                                           {x.resources(), detail::rows_shape(x.shape())}};
     kernels::rms_norm_forward(x.execution(), x.local_matrix(), gain.local(), epsilon,

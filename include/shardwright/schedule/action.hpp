@@ -22,11 +22,6 @@ enum class Pass : std::uint8_t {
 /// @brief Letter of a pass: F, B, I or W.
 [[nodiscard]] constexpr char letter_of(Pass pass) noexcept { return "FBIW"[static_cast<int>(pass)]; }
 
-/// @brief Returns whether a pass hands an input gradient to the stage before.
-[[nodiscard]] constexpr bool makes_input_gradient(Pass pass) noexcept {
-  return pass == Pass::backward || pass == Pass::input_gradient;
-}
-
 /// @brief Returns whether a pass adds to the gradients of the stage's parameters, and so ends the
 /// microbatch's stay.
 [[nodiscard]] constexpr bool makes_weight_gradient(Pass pass) noexcept {
@@ -60,7 +55,9 @@ struct Step {
   }
 };
 
-/// @brief Returns whether an order, given by `bool next(Step&)`, has no forward after or beside a backward.
+namespace detail {
+
+/// Returns whether an order, given by `bool next(Step&)`, has no forward after or beside a backward.
 template <class Cursor>
 [[nodiscard]] constexpr bool forwards_come_first(Cursor cursor) {
   bool backward = false;
@@ -72,4 +69,5 @@ template <class Cursor>
   return true;
 }
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

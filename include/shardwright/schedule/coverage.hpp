@@ -12,9 +12,9 @@
 
 #include <cstdint>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief The first action that is unknown, misplaced, repeated or missing; `none` where all stand once.
+/// The first action that is unknown, misplaced, repeated or missing; `none` where all stand once.
 ///
 /// Missing ones are looked for microbatch by microbatch along the stages, F first, so that the one named is
 /// the one that the others wait for.
@@ -52,4 +52,4 @@ template <class Source>
   return {};
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -73,7 +73,7 @@ struct CsvSchedule {
   }
   static constexpr bool forwards_first = [] {
     for (const std::string_view line : lines)
-      if (!forwards_come_first(detail::CsvCursor(line)))
+      if (!detail::forwards_come_first(detail::CsvCursor(line)))
         return false;
     return true;
   }();

@@ -231,5 +231,4 @@ private:
 };
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -31,7 +31,7 @@ struct DualPipe {
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int microbatches) {
     return StagePlacement::bidirectional(ranks, microbatches);
   }
-  [[nodiscard]] static constexpr PhaseCursor cursor(int ranks, int microbatches, int rank) {
+  [[nodiscard]] static constexpr detail::PhaseCursor cursor(int ranks, int microbatches, int rank) {
     const int each = microbatches / 2;
     const int half = ranks / 2;
     const bool far_half = rank >= half;

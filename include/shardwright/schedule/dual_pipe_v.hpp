@@ -30,7 +30,7 @@ struct DualPipeV {
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
     return StagePlacement::v_shape(ranks);
   }
-  [[nodiscard]] static constexpr PhaseCursor cursor(int ranks, int microbatches, int rank) {
+  [[nodiscard]] static constexpr detail::PhaseCursor cursor(int ranks, int microbatches, int rank) {
     return detail::dual_pipe_order({microbatches, {rank, 2 * ranks - 1 - rank}}, ranks, rank);
   }
 };

@@ -57,7 +57,7 @@ template <class Source>
 /// @brief Why a source of orders does not hold with a window, as a sentence; empty where it does.
 template <class Source>
 [[nodiscard]] std::string explain(const Source& source, const MessageWindow& window) {
-  Simulation<Source> simulation(source, {}, window);
+  detail::Simulation<Source> simulation(source, {}, window);
   simulation.run([](int, const Step&, double, double) {});
   const Proof proof = detail::concluded(source, simulation);
   const ScheduleFailure& failure = proof.failure;

@@ -8,9 +8,9 @@
 
 #include <cstddef>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief So many elements, value-initialised, as plain memory.
+/// So many elements, value-initialised, as plain memory.
 ///
 /// A std::vector will not do: the one of libstdc++ 12 fills memory in ways that clang does not accept in
 /// constant expressions, and each access through it costs several of the steps that compilers limit.
@@ -25,4 +25,4 @@ struct FixedArray {
   const std::size_t size;
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -16,7 +16,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The order of a rank that runs its chunks in turn, `group` microbatches each.
+namespace detail {
+
+/// The order of a rank that runs its chunks in turn, `group` microbatches each.
 ///
 /// It is 1F1B over chunks * microbatches passes; the k-th forward belongs to chunk (k / group) % chunks, the
 /// k-th backward to the mirrored one. A last group that is smaller is run alike.
@@ -24,11 +26,10 @@ class InterleavedCursor {
 public:
   constexpr InterleavedCursor() = default;
   constexpr InterleavedCursor(int ranks, int microbatches, int rank, int chunks, int group)
-      : passes_(detail::warm_up_order(0, chunks * microbatches,
-                                      2 * (ranks - rank - 1) + (chunks - 1) * group + 1)),
+      : passes_(warm_up_order(0, chunks * microbatches, 2 * (ranks - rank - 1) + (chunks - 1) * group + 1)),
         ranks_(ranks), microbatches_(microbatches), rank_(rank), chunks_(chunks), group_(group) {}
 
-  /// @brief The next step of the rank; false at its end.
+  /// The next step of the rank; false at its end.
   constexpr bool next(Step& step) {
     if (!passes_.next(step))
       return false;
@@ -50,6 +51,8 @@ private:
   int chunks_ = 1;
   int group_ = 1;
 };
+
+} // namespace detail
 
 /// @brief 1F1B over v = `chunks` chunks per rank, in groups of g microbatches.
 ///
@@ -88,7 +91,7 @@ struct Interleaved {
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
     return StagePlacement::loop(ranks, chunks);
   }
-  [[nodiscard]] static constexpr InterleavedCursor cursor(int ranks, int microbatches, int rank) {
+  [[nodiscard]] static constexpr detail::InterleavedCursor cursor(int ranks, int microbatches, int rank) {
     return {ranks, microbatches, rank, chunks, group(ranks, microbatches)};
   }
 };

@@ -26,7 +26,7 @@ struct OneFOneB {
   [[nodiscard]] static constexpr StagePlacement placement(int ranks, int) {
     return StagePlacement::loop(ranks);
   }
-  [[nodiscard]] static constexpr PhaseCursor cursor(int ranks, int microbatches, int rank) {
+  [[nodiscard]] static constexpr detail::PhaseCursor cursor(int ranks, int microbatches, int rank) {
     return detail::warm_up_order(rank, microbatches, ranks - rank);
   }
 };

@@ -11,19 +11,19 @@
 #include <cstdint>
 #include <initializer_list>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief A pass of the next microbatch of one chunk.
+/// A pass of the next microbatch of one chunk.
 struct PhaseItem {
   Pass pass = Pass::forward;
   std::int8_t chunk = 0;      ///< -1 of a W: the chunk whose input gradient has waited longest for it.
   bool overlaps_next = false; ///< Runs together with the item after it.
 };
 
-/// @brief Words to write patterns in: `{F(0), I(1), W(1)}`, and `{with(F(0)), B(1)}` for an overlapped pair.
+/// Words to write patterns in: `{F(0), I(1), W(1)}`, and `{with(F(0)), B(1)}` for an overlapped pair.
 namespace phase_words {
 
-/// @brief A pass through a chunk: forward, backward, input gradient, weight gradient; `with(item)` runs
+/// A pass through a chunk: forward, backward, input gradient, weight gradient; `with(item)` runs
 /// beside the one before.
 [[nodiscard]] constexpr PhaseItem F(int chunk = 0) {
   return {Pass::forward, static_cast<std::int8_t>(chunk)};
@@ -42,7 +42,7 @@ inline constexpr int oldest = -1; ///< `W(oldest)`
 
 } // namespace phase_words
 
-/// @brief A pattern of up to six items that is repeated; less than once is never.
+/// A pattern of up to six items that is repeated; less than once is never.
 struct Phase {
   int repeats = 0;
   int length = 0;
@@ -55,7 +55,7 @@ struct Phase {
   }
 };
 
-/// @brief The chunks of a rank as its phases number them.
+/// The chunks of a rank as its phases number them.
 struct RankChunks {
   int microbatches = 0;         ///< Per chunk; items past them are left out.
   int stage[2] = {};            ///< Stage that each chunk is.
@@ -65,7 +65,7 @@ struct RankChunks {
   int deferred_first = 0; ///< Chunk of the first deferred I.
 };
 
-/// @brief Goes through the phases of one rank and numbers the microbatches of every pass and chunk in turn.
+/// Goes through the phases of one rank and numbers the microbatches of every pass and chunk in turn.
 ///
 /// Holds a few hundred bytes however many steps there are, so that a proof needs no stored schedule.
 class PhaseCursor {
@@ -77,7 +77,7 @@ public:
         phases_[count_++] = phase;
   }
 
-  /// @brief The next step of the rank; false at its end.
+  /// The next step of the rank; false at its end.
   constexpr bool next(Step& step) {
     while (phase_ < count_) {
       const PhaseItem item = take();
@@ -122,4 +122,4 @@ private:
   int done_[2][3] = {}; // forwards, input gradients and weight gradients of each chunk
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -23,7 +23,7 @@ class PolicyOrders {
 public:
   /// @throws InvalidArgument where the policy does not allow the numbers, with the nearest legal values.
   constexpr PolicyOrders(int ranks, int microbatches) : ranks_(ranks), microbatches_(microbatches) {
-    check_schedule_rule<Policy>(ranks, microbatches);
+    detail::check_schedule_rule<Policy>(ranks, microbatches);
   }
   [[nodiscard]] constexpr StagePlacement placement() const {
     return Policy::placement(ranks_, microbatches_);
@@ -82,7 +82,7 @@ template <class Source>
 template <class Source, class Watch>
 [[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs, const MessageWindow& window,
                                     std::span<RankProof> ranks, const Watch& watch) {
-  Simulation<Source> simulation(source, costs, window);
+  detail::Simulation<Source> simulation(source, costs, window);
   simulation.run(watch);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
     ranks[rank] = simulation.proof_of(static_cast<int>(rank));

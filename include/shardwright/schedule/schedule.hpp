@@ -69,7 +69,7 @@ private:
 /// @brief Returns whether all forwards precede all backwards on every rank.
 [[nodiscard]] inline bool forwards_first(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank)
-    if (!forwards_come_first(schedule.cursor(rank)))
+    if (!detail::forwards_come_first(schedule.cursor(rank)))
       return false;
   return true;
 }
@@ -86,7 +86,7 @@ public:
 /// @throws InvalidArgument where the policy does not allow them, with the nearest legal values.
 template <class Policy>
 [[nodiscard]] PolicySchedule<Policy> make_schedule(int ranks, int microbatches) {
-  check_schedule_rule<Policy>(ranks, microbatches);
+  detail::check_schedule_rule<Policy>(ranks, microbatches);
   std::vector<std::vector<Step>> steps(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     auto cursor = Policy::cursor(ranks, microbatches, rank);

@@ -89,19 +89,15 @@ namespace detail {
                         " ranks (" + advice + ")");
 }
 
-} // namespace detail
-
-/// @brief Checks that a policy allows the two numbers.
+/// Checks that a policy allows the two numbers.
 /// @throws InvalidArgument naming the rule, both numbers and the nearest legal values.
 template <class Policy>
 constexpr void check_schedule_rule(int ranks, int microbatches) {
   const ScheduleRule rule = schedule_rule<Policy>(ranks, microbatches);
   if (!rule.holds())
-    detail::fail_schedule_rule(Policy::name, rule, nearest_legal<Policy>(rule.about, ranks, microbatches),
-                               ranks, microbatches);
+    fail_schedule_rule(Policy::name, rule, nearest_legal<Policy>(rule.about, ranks, microbatches), ranks,
+                       microbatches);
 }
-
-namespace detail {
 
 template <int below, int above, bool legal>
 struct NearestRanks {

@@ -18,22 +18,22 @@
 #include <cstdint>
 #include <utility>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief The step and message that a blocked rank waits for.
+/// The step and message that a blocked rank waits for.
 struct RankWait {
   int step = -1;          ///< Place in its order; -1 where it waits for nothing.
   Action action{};        ///< What it is to do there; where it sends, what is on its way.
   StageMessage message{}; ///< What has to arrive.
   bool sending = false;   ///< Whether it is the sender, who waits until the message is received.
 
-  /// @brief Rank that it waits for; -1 where it waits for nothing.
+  /// Rank that it waits for; -1 where it waits for nothing.
   [[nodiscard]] constexpr int on() const noexcept {
     return step < 0 ? -1 : sending ? message.to_rank : message.from_rank;
   }
 };
 
-/// @brief Goes through the orders of all ranks as a runner with the same MessageWindow would.
+/// Goes through the orders of all ranks as a runner with the same MessageWindow would.
 ///
 /// `Source` has placement(), microbatches() and cursor(rank), whose `bool next(Step&)` gives the steps in
 /// turn. Every rank runs until it must wait. Times follow only from maxima and sums, so they do not depend
@@ -53,20 +53,20 @@ public:
       ranks_.items[rank].cursor = source.cursor(rank);
   }
 
-  /// @brief Runs until every rank has ended or none can go on; calls `watch(rank, step, start, end)`.
+  /// Runs until every rank has ended or none can go on; calls `watch(rank, step, start, end)`.
   template <class Watch>
   constexpr void run(const Watch& watch) {
     while (runnable_count_ > 0 && failure_.fault == ScheduleFault::none)
       advance(runnable_.items[--runnable_count_], watch);
   }
 
-  /// @brief Passes of all microbatches through all stages that were not run, a B counted as two.
+  /// Passes of all microbatches through all stages that were not run, a B counted as two.
   [[nodiscard]] constexpr std::int64_t left() const noexcept { return left_; }
-  /// @brief The first action that stands at a wrong place.
+  /// The first action that stands at a wrong place.
   [[nodiscard]] constexpr const ScheduleFailure& failure() const noexcept { return failure_; }
   [[nodiscard]] constexpr const RankProof& proof_of(int rank) const { return ranks_.items[rank].proof; }
 
-  /// @brief Returns what a rank waits for once `run` has returned.
+  /// Returns what a rank waits for once `run` has returned.
   [[nodiscard]] constexpr RankWait wait_of(int rank) const {
     const Rank& me = ranks_.items[rank];
     const Planned& planned = planned_.items[rank * kept_ + me.current % kept_];
@@ -285,4 +285,4 @@ private:
   ScheduleFailure failure_{};
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -60,7 +60,7 @@ private:
   int stages_;
   int microbatches_;
   int turn_;
-  FixedArray<StagePlace> places_;
+  detail::FixedArray<StagePlace> places_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -51,7 +51,7 @@ void add_halos(Tensor& tensor, SourceLocation where = SourceLocation::current())
     Element* const block = tensor.mutable_data();
     detail::exchange_boxes<detail::AddElement>(
         tensor.resources(), plan, plan.borrowed, plan.lent, block,
-        CallSubject{SubjectShape::of(tensor.shape()), tensor.core().made_tensors()}, where);
+        detail::CallSubject{detail::SubjectShape::of(tensor.shape()), tensor.core().made_tensors()}, where);
     for (const auto* boxes : {&plan.borrowed.boxes, &plan.outside})
       for (const detail::HaloBox& box : *boxes)
         detail::visit_box<Target, detail::ClearElement, Element>(tensor.execution(), box, block, nullptr);

@@ -146,7 +146,7 @@ public:
                                      SourceLocation where = SourceLocation::current())
       : ShardedTensor(mesh.core().template resources<Target>(), shape, where) {
     static_cast<void>(fits_mesh<LayoutType, typename DeviceMesh<Axes...>::axis_list>);
-    mesh.core().made_tensors().add(SubjectShape::of(shape));
+    mesh.core().made_tensors().add(detail::SubjectShape::of(shape));
   }
 
   /// @brief The same on the mesh and pool of another tensor.

@@ -129,7 +129,7 @@ tensor_over(const DeviceMesh<Axes...>& mesh, const View& view,
             "the first element of the view must lie at a multiple of 16 bytes on a device (begin it elsewhere, or copy the elements into a tensor)",
             core, where);
     auto& resources = core.template resources<Where>();
-    core.made_tensors().add(SubjectShape::of(shape));
+    core.made_tensors().add(detail::SubjectShape::of(shape));
     return detail::TensorAccess::in_memory<Tensor>(detail::BufferHandle(resources.borrow(data)), shape);
   }
 }

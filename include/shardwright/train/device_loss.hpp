@@ -87,5 +87,4 @@ template <LayoutType L, class Target>
 }
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -69,37 +69,38 @@ struct ScaleAndNarrow {
   }
 };
 
-} // namespace detail
-
-/// @brief The loss scale of a model on a device: a LossScale of the host, or one that a
+/// The loss scale of a model on a device: a LossScale of the host, or one that a
 /// DynamicDeviceLossScale changes in the device's memory. Copies name the same one.
 template <class Target>
 class DeviceLossScale {
 public:
   DeviceLossScale(LossScale fixed = {})
       : fixed_(fixed) {} // NOLINT(google-explicit-constructor): the constant
-  explicit DeviceLossScale(std::shared_ptr<detail::DeviceValue<detail::LossScaleState, Target>> state)
+  explicit DeviceLossScale(std::shared_ptr<DeviceValue<LossScaleState, Target>> state)
       : state_(std::move(state)) {}
 
-  /// @brief Returns the exponent for kernels to read.
-  [[nodiscard]] detail::LossExponent exponent() const {
+  /// Returns the exponent for kernels to read.
+  [[nodiscard]] LossExponent exponent() const {
     return {state_ ? state_->get() : nullptr, fixed_.exponent()};
   }
-  /// @brief Returns whether the device changes it.
+  /// Returns whether the device changes it.
   [[nodiscard]] bool dynamic() const noexcept { return state_ != nullptr; }
-  /// @brief That of the host; 1 where the device changes it.
+  /// That of the host; 1 where the device changes it.
   [[nodiscard]] LossScale fixed() const noexcept { return fixed_; }
 
   friend bool operator==(const DeviceLossScale&, const DeviceLossScale&) = default;
 
 private:
   LossScale fixed_;
-  std::shared_ptr<detail::DeviceValue<detail::LossScaleState, Target>> state_;
+  std::shared_ptr<DeviceValue<LossScaleState, Target>> state_;
 };
+
+} // namespace detail
 
 /// @brief The factor on the loss's gradient of a model on a target.
 template <class Target>
-using LossScaleOn = std::conditional_t<bool(Target::host_accessible), LossScale, DeviceLossScale<Target>>;
+using LossScaleOn =
+    std::conditional_t<bool(Target::host_accessible), LossScale, detail::DeviceLossScale<Target>>;
 
 /// @brief DynamicLossScale for a model on a device: the same rule, which runs there. `scale()` is handed to
 /// the model once; the host never knows its value.
@@ -112,7 +113,9 @@ public:
                                mesh.core().template resources<Target>(),
                                detail::LossScaleState{options.initial_exponent, 0, 0})) {}
 
-  [[nodiscard]] DeviceLossScale<Target> scale() const { return DeviceLossScale<Target>(state_); }
+  [[nodiscard]] detail::DeviceLossScale<Target> scale() const {
+    return detail::DeviceLossScale<Target>(state_);
+  }
   /// @brief Takes note of a finished step, which the optimizer then does not take if it overflowed.
   void update(const DeviceSummary<Target>& summary) {
     detail::run_once("sw::loss_scale", summary.execution(),

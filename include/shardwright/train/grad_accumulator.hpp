@@ -93,7 +93,7 @@ public:
   ~GradAccumulator() {
     if constexpr (requires { model_->for_each_stage(detail::VisitsAnything{}); })
       model_->for_each_stage([this](auto& stage) {
-        for (const GradientGroup& group : groups_)
+        for (const detail::GradientGroup& group : groups_)
           stage.forget_gradients(group);
       });
   }
@@ -103,12 +103,12 @@ public:
   /// @brief Says that the next backward pass is the last one of the step: reductions that are due once in a
   /// step then start inside it. A pipeline's runner says so itself. Without it they start in finish().
   void expect_last_pass() {
-    for (GradientGroup& group : groups_)
+    for (detail::GradientGroup& group : groups_)
       group.begin_last_pass();
   }
   /// @brief Bytes of gradients at which a bucket is sent off; the same on all ranks, not while a step runs.
   void set_bucket_bytes(std::size_t bytes) {
-    for (GradientGroup& group : groups_)
+    for (detail::GradientGroup& group : groups_)
       group.set_bucket_bytes(bytes);
   }
 
@@ -163,7 +163,7 @@ public:
       throw LifecycleError(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
     finished_ = true;
-    for (GradientGroup& group : groups_)
+    for (detail::GradientGroup& group : groups_)
       group.end_last_pass();
     for (const auto& gradient : gradients_)
       gradient->end_passes();
@@ -203,7 +203,7 @@ public:
 
   /// @brief Forgets the step's losses and gradients and opens the next step.
   void restart() {
-    for (GradientGroup& group : groups_)
+    for (detail::GradientGroup& group : groups_)
       group.end_last_pass();
     for (const auto& gradient : gradients_)
       gradient->drop();
@@ -237,7 +237,7 @@ private:
   struct Nothing {};
 
   template <class Part>
-  void hold(Part& part, GradientGroup& group) {
+  void hold(Part& part, detail::GradientGroup& group) {
     for_each_parameter(part, [&](auto& parameter) {
       using P = std::remove_reference_t<decltype(parameter)>;
       static_assert(
@@ -291,7 +291,7 @@ private:
 
   Model* model_;
   HostCommunicator ranks_;
-  std::deque<GradientGroup> groups_;                                             // of each stage
+  std::deque<detail::GradientGroup> groups_;                                     // of each stage
   std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
   std::vector<detail::AnyParameterGradient<Target>*> by_name_;
   detail::MeshCore* core_ = nullptr; // of the parameters; null for a rank without any

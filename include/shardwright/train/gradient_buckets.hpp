@@ -206,31 +206,29 @@ public:
   virtual void flush() = 0;
 };
 
-} // namespace detail
-
-/// @brief The reductions of a stage's gradients while its backward pass goes on.
+/// The reductions of a stage's gradients while its backward pass goes on.
 ///
 /// Two phases, each with its own buckets: over the axes that shard (or would shard), then over what is left,
 /// such as replicas of a shard group. Every rank of the mesh adds the same gradients in the same order.
 /// A steady state allocates nothing.
 template <class Element, class Target>
-class GradientBuckets final : public detail::AnyBuckets {
+class GradientBuckets final : public AnyBuckets {
 public:
-  explicit GradientBuckets(detail::TargetResources<Target>& resources,
+  explicit GradientBuckets(TargetResources<Target>& resources,
                            std::size_t bucket_bytes = default_bucket_bytes)
       : bucket_bytes_(bucket_bytes), phases_{{{resources, 0}, {resources, 1}}} {}
 
-  /// @brief Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
+  /// Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
   void set_bucket_bytes(std::size_t bytes) noexcept override { bucket_bytes_ = bytes; }
 
-  /// @brief Adds a gradient to the open bucket of a phase.
-  void add(int phase, detail::BucketMember<Element, Target>& member, const detail::BoundCall& collective,
-           detail::BufferHandle memory) {
+  /// Adds a gradient to the open bucket of a phase.
+  void add(int phase, BucketMember<Element, Target>& member, const BoundCall& collective,
+           BufferHandle memory) {
     phases_[static_cast<std::size_t>(phase)].add(member, collective, std::move(memory), bucket_bytes_);
   }
-  /// @brief Sends off what has come together.
+  /// Sends off what has come together.
   void flush() override { phases_[0].flush(); }
-  /// @brief Sends off and waits for everything.
+  /// Sends off and waits for everything.
   void finish() {
     phases_[0].finish();
     phases_[1].finish();
@@ -238,7 +236,8 @@ public:
 
 private:
   std::size_t bucket_bytes_;
-  std::array<detail::BucketQueue<Element, Target>, 2> phases_;
+  std::array<BucketQueue<Element, Target>, 2> phases_;
 };
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

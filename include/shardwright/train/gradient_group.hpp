@@ -12,23 +12,23 @@
 #include <utility>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief Buckets of each element type, and whether the pass that runs is the last one of the step that adds
+/// Buckets of each element type, and whether the pass that runs is the last one of the step that adds
 /// gradients.
 class GradientGroup {
 public:
-  /// @brief Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
+  /// Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
   void set_bucket_bytes(std::size_t bytes) {
     bucket_bytes_ = bytes;
     for (const Entry& entry : buckets_)
       entry.buckets->set_bucket_bytes(bytes);
   }
 
-  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start as
+  /// Says that the next pass with weight gradients is the last of the step: their reductions start as
   /// soon as each gradient is complete.
   void begin_last_pass() noexcept { last_pass_ = true; }
-  /// @brief Says that this pass is over: what is left in the buckets sets off.
+  /// Says that this pass is over: what is left in the buckets sets off.
   void end_last_pass() {
     last_pass_ = false;
     for (const Entry& entry : buckets_)
@@ -36,9 +36,9 @@ public:
   }
   [[nodiscard]] bool last_pass() const noexcept { return last_pass_; }
 
-  /// @brief The buckets of one element type.
+  /// The buckets of one element type.
   template <class Element, class Target>
-  [[nodiscard]] GradientBuckets<Element, Target>& buckets(detail::TargetResources<Target>& resources) {
+  [[nodiscard]] GradientBuckets<Element, Target>& buckets(TargetResources<Target>& resources) {
     using Buckets = GradientBuckets<Element, Target>;
     for (const Entry& entry : buckets_)
       if (entry.type == &type<Buckets>)
@@ -52,7 +52,7 @@ private:
   static constexpr char type = 0;
   struct Entry {
     const char* type;
-    std::unique_ptr<detail::AnyBuckets> buckets;
+    std::unique_ptr<AnyBuckets> buckets;
   };
 
   std::vector<Entry> buckets_;
@@ -60,4 +60,4 @@ private:
   bool last_pass_ = false;
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -66,5 +66,4 @@ struct LossOverTokens<Model, L> {
 };
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

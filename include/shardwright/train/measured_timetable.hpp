@@ -18,7 +18,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Start of the first pass of any rank, in seconds since the start of the run.
+namespace detail {
+
+/// Start of the first pass of any rank, in seconds since the start of the run.
 [[nodiscard]] inline double first_pass_seconds(std::span<const RankTimeline> ranks) {
   double first = std::numeric_limits<double>::infinity();
   for (const RankTimeline& events : ranks)
@@ -28,12 +30,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return first;
 }
 
+} // namespace detail
+
 /// @brief The passes of the ranks of a pipeline, from the first start on; waits are what is between them.
 /// @param unit_seconds the unit of the times, such as 1e-3 for milliseconds
 [[nodiscard]] inline Timetable measured_timetable(std::span<const RankTimeline> ranks,
                                                   const StagePlacement& placement, int microbatches,
                                                   double unit_seconds = 1) {
-  const double first = first_pass_seconds(ranks);
+  const double first = detail::first_pass_seconds(ranks);
   Timetable out{"measured", placement, microbatches, {}};
   for (const RankTimeline& events : ranks) {
     out.ranks.emplace_back();

@@ -59,7 +59,7 @@ struct NamedMemory {
           [&](const NamedMemory& each) { return bytes_text(static_cast<double>(bytes_of(each.table))); });
   };
   row("memory at its fullest", [](const NamedMemory& each) { return each.name; });
-  for (std::size_t i = 0; i < memory_kinds; ++i) {
+  for (std::size_t i = 0; i < detail::memory_kinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
     bytes_row(std::string(name_of(kind)), [kind](const MemoryTable& table) { return table[kind]; });
   }

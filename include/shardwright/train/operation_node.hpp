@@ -333,7 +333,7 @@ template <LayoutType L, class Element, class Target>
   return value;
 }
 template <LayoutType From, LayoutType To, class Element, class Target>
-[[nodiscard]] auto as_var(Edge<From, To, Element, Target> edge,
+[[nodiscard]] auto as_var(detail::Edge<From, To, Element, Target> edge,
                           SourceLocation where = SourceLocation::current()) {
   return apply(operation::Identity{}, where, std::move(edge));
 }

@@ -92,5 +92,4 @@ template <class P>
 inline constexpr bool is_tied<TiedParameter<P>> = true;
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -225,8 +225,8 @@ public:
   [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
 
   /// @brief Sets the group that reduces its gradients; called by GradAccumulator, which undoes it at its end.
-  void set_gradients(GradientGroup& gradients) noexcept { gradients_ = &gradients; }
-  void forget_gradients(const GradientGroup& gradients) noexcept {
+  void set_gradients(detail::GradientGroup& gradients) noexcept { gradients_ = &gradients; }
+  void forget_gradients(const detail::GradientGroup& gradients) noexcept {
     if (gradients_ == &gradients)
       gradients_ = nullptr;
   }
@@ -347,7 +347,7 @@ private:
     return detail::owned(saved.in->take_gradient());
   }
 
-  [[nodiscard]] GradientGroup& gradients() const {
+  [[nodiscard]] detail::GradientGroup& gradients() const {
     if (gradients_ == nullptr)
       throw LifecycleError(
           "Stage: a GradAccumulator must hold the gradients before a backward pass runs (make one of the model)");
@@ -364,7 +364,7 @@ private:
   std::deque<std::string> names_;                      // of units, in their places
   detail::GatherWindow window_;
   std::optional<detail::UnitUse<Stage>> backward_use_;
-  GradientGroup* gradients_ = nullptr;
+  detail::GradientGroup* gradients_ = nullptr;
   bool checks_inputs_ = false;
 };
 

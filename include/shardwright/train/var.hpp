@@ -15,8 +15,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+namespace detail {
 template <LayoutType From, LayoutType To, class Element, class Target>
 class Edge;
+} // namespace detail
 
 /// @brief A value of layout `L` on a tape, made by an operation whose operands are on that tape.
 ///
@@ -62,12 +64,13 @@ public:
   ///
   /// Read twice in one layout, the value is brought there once.
   template <LayoutType To>
-  [[nodiscard]] Edge<L, To, Element, Target> as(SourceLocation where = SourceLocation::current()) const& {
-    return Edge<L, To, Element, Target>(*this, where);
+  [[nodiscard]] detail::Edge<L, To, Element, Target>
+  as(SourceLocation where = SourceLocation::current()) const& {
+    return detail::Edge<L, To, Element, Target>(*this, where);
   }
   template <LayoutType To>
-  [[nodiscard]] Edge<L, To, Element, Target> as(SourceLocation where = SourceLocation::current()) && {
-    return Edge<L, To, Element, Target>(std::move(*this), where);
+  [[nodiscard]] detail::Edge<L, To, Element, Target> as(SourceLocation where = SourceLocation::current()) && {
+    return detail::Edge<L, To, Element, Target>(std::move(*this), where);
   }
 
   /// @brief The place on the tape; for operations. @throws LifecycleError after a move.
@@ -96,7 +99,9 @@ private:
   Slot* slot_;
 };
 
-/// @brief A Var of layout `From` as the next operation reads it: in layout `To`.
+namespace detail {
+
+/// A Var of layout `From` as the next operation reads it: in layout `To`.
 template <LayoutType From, LayoutType To, class Element, class Target>
 class Edge {
 public:
@@ -110,17 +115,15 @@ public:
   Edge(Var<From, Element, Target> source, SourceLocation where) : source_(std::move(source)), where_(where) {}
 
   [[nodiscard]] const auto& shape() const { return source_.shape(); }
-  [[nodiscard]] detail::TargetResources<Target>& resources() const { return source_.resources(); }
+  [[nodiscard]] TargetResources<Target>& resources() const { return source_.resources(); }
   [[nodiscard]] const Var<From, Element, Target>& source() const noexcept { return source_; }
   [[nodiscard]] SourceLocation where() const noexcept { return where_; }
-  [[nodiscard]] detail::TapeCore& tape() const { return source_.tape(); }
+  [[nodiscard]] TapeCore& tape() const { return source_.tape(); }
 
 private:
   Var<From, Element, Target> source_;
   SourceLocation where_;
 };
-
-namespace detail {
 
 /// The dimension that an axis shards, or -1.
 template <class L>

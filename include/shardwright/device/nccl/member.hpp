@@ -224,5 +224,4 @@ private:
 };
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -201,9 +201,7 @@ template <class SecondsAt>
   return shares;
 }
 
-} // namespace detail
-
-/// @brief Seconds per byte, latencies aside, of an all-to-all where each rank holds bytes for all ranks
+/// Seconds per byte, latencies aside, of an all-to-all where each rank holds bytes for all ranks
 /// together.
 /// @param copies a rank's bytes go to at most so many domains of each level (tokens with so many experts).
 ///
@@ -212,17 +210,21 @@ template <class SecondsAt>
 [[nodiscard]] constexpr double all_to_all_per_byte(const GroupLinks& links, int copies) noexcept {
   double seconds = 0;
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
-    seconds = std::max(seconds, detail::all_to_all_per_byte_at(links, level, copies));
+    seconds = std::max(seconds, all_to_all_per_byte_at(links, level, copies));
   return seconds;
 }
+
+} // namespace detail
 
 /// @brief Seconds of an all-to-all of `bytes` per rank.
 [[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
                                                   int copies) noexcept {
-  return bytes * all_to_all_per_byte(links, copies) + links.latency_seconds;
+  return bytes * detail::all_to_all_per_byte(links, copies) + links.latency_seconds;
 }
 
-/// @brief Returns the shares of a chip's links that an all-gather or a reduce-scatter takes.
+namespace detail {
+
+/// Returns the shares of a chip's links that an all-gather or a reduce-scatter takes.
 [[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
   double inside = 1;
   std::array<double, ClusterSpec::most_domains> seconds{};
@@ -231,13 +233,13 @@ template <class SecondsAt>
     seconds[level] = (parts - 1) / (parts * inside * links.bandwidth[level]);
     inside *= parts;
   }
-  return detail::shares_of(links, [&](std::size_t level) { return seconds[level]; });
+  return shares_of(links, [&](std::size_t level) { return seconds[level]; });
 }
 
-/// @brief Returns the shares of a chip's links that an all-to-all takes.
+/// Returns the shares of a chip's links that an all-to-all takes.
 [[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links, int copies) noexcept {
-  return detail::shares_of(
-      links, [&](std::size_t level) { return detail::all_to_all_per_byte_at(links, level, copies); });
+  return shares_of(links, [&](std::size_t level) { return all_to_all_per_byte_at(links, level, copies); });
 }
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

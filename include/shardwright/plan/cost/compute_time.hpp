@@ -14,16 +14,16 @@
 
 #include <algorithm>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief Seconds of the forward pass of one microbatch through something, by what bounds them.
+/// Seconds of the forward pass of one microbatch through something, by what bounds them.
 struct ForwardSeconds {
   double matmul = 0;
   double attention = 0;
   double elementwise = 0; ///< A third of the traffic of both passes.
 };
 
-/// @brief Forward times of the parts of a model on one rank.
+/// Forward times of the parts of a model on one rank.
 struct RankComputation {
   ForwardSeconds dense_layer{};  ///< A layer with a dense feed-forward.
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
@@ -31,7 +31,7 @@ struct RankComputation {
   double expert_overhead = 0; ///< Seconds of both passes of a layer with experts in which nothing computes.
 };
 
-/// @brief Times of a rank.
+/// Times of a rank.
 ///
 /// A product of T x K by K x N takes 2 (T + T0)(K + K0)(N + N0) / (e peak): its rate falls to the half where
 /// one extent is at its constant, which is what tiles and their edges cost. Attention counts the causal half
@@ -115,4 +115,4 @@ struct RankComputation {
   return out;
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -52,20 +52,20 @@ namespace detail {
   const SharedCalibration& shared = calibration.shared;
   const ModelSize size = size_of(model);
   const PlanLinks links = plan_links(cluster, plan, model.experts.active, shared);
-  add_times(
-      cost, model, run, plan, shared, rank_computation(model, cluster, run, plan, calibration),
-      layer_traffic(model, cluster, run, plan, links, shared),
-      [&](const PassCosts& passes, const StageSeconds& stages) {
-        return schedule_time(model, run, plan, links, shared, passes, stages);
+  detail::add_times(
+      cost, model, run, plan, shared, detail::rank_computation(model, cluster, run, plan, calibration),
+      detail::layer_traffic(model, cluster, run, plan, links, shared),
+      [&](const PassCosts& passes, const detail::StageSeconds& stages) {
+        return detail::schedule_time(model, run, plan, links, shared, passes, stages);
       },
       [&](double pass_seconds) {
-        return sharding_time(cluster, run, plan, rank_parameters(model, size, plan), links, shared,
-                             pass_seconds);
+        return detail::sharding_time(cluster, run, plan, detail::rank_parameters(model, size, plan), links,
+                                     shared, pass_seconds);
       });
   cost.least_seconds = cost.step_seconds * calibration.least_ratio;
   cost.most_seconds = cost.step_seconds * calibration.most_ratio;
 
-  cost.memory = memory_cost(model, size, run, plan, kept_microbatches(run, plan));
+  cost.memory = memory_cost(model, size, run, plan, detail::kept_microbatches(run, plan));
   if (cost.problem == PlanProblem::none && cost.memory.total() > cluster.chip.memory_bytes)
     cost.problem = PlanProblem::out_of_memory;
 

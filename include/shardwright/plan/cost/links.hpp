@@ -142,28 +142,31 @@ template <class Out, class Gather, class AllToAll, class Hop>
       },
       [&](const AxisGroups& group) {
         const GroupLinks links = links_of(cluster, group, efficiency);
-        return MessageTime{all_to_all_per_byte(links, copies), links.latency_seconds};
+        return MessageTime{detail::all_to_all_per_byte(links, copies), links.latency_seconds};
       },
       [&](const AxisGroup& axis) { return detail::mean_hop(cluster, axis, efficiency); });
 }
 
-/// @brief The shares of a chip's links that every kind of traffic of a plan takes.
+namespace detail {
+
+/// The shares of a chip's links that every kind of traffic of a plan takes.
 struct PlanShares {
   LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, expert_data{};
 };
+
 [[nodiscard]] constexpr PlanShares plan_shares(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                                int copies, const SharedCalibration& shared) noexcept {
   const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
-  return detail::of_plan_groups<PlanShares>(
+  return of_plan_groups<PlanShares>(
       plan, copies,
       [&](const AxisGroups& group) { return gather_shares(links_of(cluster, group, efficiency)); },
       [&](const AxisGroups& group) {
         return all_to_all_shares(links_of(cluster, group, efficiency), copies);
       },
       [&](const AxisGroup& axis) {
-        const double mean = detail::mean_hop(cluster, axis, efficiency).per_byte;
+        const double mean = mean_hop(cluster, axis, efficiency).per_byte;
         LinkShares out{};
-        detail::for_each_hop(cluster, axis, [&](int level, double share) {
+        for_each_hop(cluster, axis, [&](int level, double share) {
           const auto at = static_cast<std::size_t>(level);
           out[at] = share / mean / cluster.domains[at].bandwidth /
                     (level == 0 ? efficiency.scale_up : efficiency.scale_out);
@@ -171,6 +174,8 @@ struct PlanShares {
         return out;
       });
 }
+
+} // namespace detail
 
 /// @brief Links that no order of a plan's axes can better.
 ///

@@ -33,10 +33,14 @@ struct StateBytes {
           optimizer.state_bytes / (zero_stage >= 1 ? data_ranks : 1)};
 }
 
-/// @brief Tokens of a microbatch on one rank.
+namespace detail {
+
+/// Tokens of a microbatch on one rank.
 [[nodiscard]] constexpr double rank_tokens(const RunSpec& run, const PlanConfiguration& plan) noexcept {
   return static_cast<double>(plan.microbatch) * static_cast<double>(run.sequence_length) / plan.cp;
 }
+
+} // namespace detail
 
 /// @brief Bytes that one layer keeps of one microbatch, on one of tp * cp ranks.
 ///
@@ -50,7 +54,7 @@ struct StateBytes {
 [[nodiscard]] constexpr double activation_bytes_per_layer(const ModelSpec& model, const RunSpec& run,
                                                           const PlanConfiguration& plan) noexcept {
   const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;
-  const double tokens = rank_tokens(run, plan);
+  const double tokens = detail::rank_tokens(run, plan);
   if (plan.recomputation == Recompute::full)
     return 2 * tokens * h / split;
   const bool selective = plan.recomputation == Recompute::selective;
@@ -81,13 +85,15 @@ struct StateBytes {
   return tokens * (outside * h / split + (attention + feed_forward + scores) / t);
 }
 
-/// @brief Stages that a rank holds of the same part of the model: DualPipe's two directions, on two ranks
+namespace detail {
+
+/// Stages that a rank holds of the same part of the model: DualPipe's two directions, on two ranks
 /// each.
 [[nodiscard]] constexpr double parameter_copies(const PlanConfiguration& plan) noexcept {
   return plan.schedule == PlanSchedule::dual_pipe && plan.pp > 1 ? 2 : 1;
 }
 
-/// @brief Parameters on a rank, before data-parallel sharding.
+/// Parameters on a rank, before data-parallel sharding.
 struct RankParameters {
   double dense = 0;   ///< Over tp and pp.
   double experts = 0; ///< Over ep and pp.
@@ -95,13 +101,13 @@ struct RankParameters {
   [[nodiscard]] constexpr double total() const noexcept { return dense + experts; }
 };
 
-/// @brief The part of the model that a rank of the pipeline holds.
+/// The part of the model that a rank of the pipeline holds.
 struct StageShare {
   int layers = 0;
   bool ends = true; ///< The embedding or the output matrix; both where there is one stage.
 };
 
-/// @brief The stages that need most: those at the ends, and those between them.
+/// The stages that need most: those at the ends, and those between them.
 ///
 /// Where the layers do not divide, the stages at the ends, which hold the embedding and the output matrix,
 /// are among those with a layer less, as in the pipelines of arXiv 2407.21783, section 3.3.2; two must be.
@@ -127,7 +133,8 @@ struct StageShare {
                     dense_layers * size.dense_per_layer / t + ends / t),
           copies * expert_layers * model.experts.count * size.one_expert / plan.ep};
 }
-/// @brief Of the rank that has most.
+
+/// Of the rank that has most.
 [[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
                                                        const PlanConfiguration& plan) noexcept {
   const auto stages = fullest_stages(model, plan);
@@ -135,6 +142,8 @@ struct StageShare {
   const RankParameters other = rank_parameters(model, size, plan, stages[1]);
   return other.total() > first.total() ? other : first;
 }
+
+} // namespace detail
 
 /// @brief Memory of a configuration; `kept` microbatches are in flight on the fullest rank.
 ///
@@ -145,8 +154,8 @@ struct StageShare {
 /// buffers.
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
                                                const RunSpec& run, const PlanConfiguration& plan, double kept,
-                                               const StageShare& stage) noexcept {
-  const RankParameters held = rank_parameters(model, size, plan, stage);
+                                               const detail::StageShare& stage) noexcept {
+  const detail::RankParameters held = detail::rank_parameters(model, size, plan, stage);
   const StateBytes dense =
       state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
   const StateBytes expert =
@@ -156,7 +165,7 @@ struct StageShare {
   memory.gradients = held.dense * dense.gradients + held.experts * expert.gradients;
   memory.optimizer = held.dense * dense.optimizer + held.experts * expert.optimizer;
   if (plan.zero_stage >= 1) // both ranks that hold a stage share its states
-    memory.optimizer /= parameter_copies(plan);
+    memory.optimizer /= detail::parameter_copies(plan);
   const double layer_parameters =
       (size.attention_per_layer + std::max(size.dense_per_layer, size.shared_per_layer)) / plan.tp +
       model.experts.count * size.one_expert / plan.ep;
@@ -168,7 +177,7 @@ struct StageShare {
   }
   const int most_layers = (model.layers + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
   memory.activations = kept * most_layers * activation_bytes_per_layer(model, run, plan);
-  const double tokens = rank_tokens(run, plan), h = model.hidden;
+  const double tokens = detail::rank_tokens(run, plan), h = model.hidden;
   memory.logits =
       !stage.ends ? 0 : (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
   PlanConfiguration once = plan;
@@ -186,7 +195,7 @@ struct StageShare {
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
                                                const RunSpec& run, const PlanConfiguration& plan,
                                                double kept) noexcept {
-  const auto stages = fullest_stages(model, plan);
+  const auto stages = detail::fullest_stages(model, plan);
   const MemoryCost first = memory_cost(model, size, run, plan, kept, stages[0]);
   if (stages[1].layers <= stages[0].layers)
     return first;

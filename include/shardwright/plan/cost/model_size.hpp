@@ -82,7 +82,9 @@ struct ModelSize {
   return (full_layers * share * sequence + model.window_layers * windowed) / model.layers;
 }
 
-/// @brief Operations of one token's forward pass in the scores of one layer and in what they weigh, per
+namespace detail {
+
+/// Operations of one token's forward pass in the scores of one layer and in what they weigh, per
 /// attended token.
 [[nodiscard]] constexpr double attention_flops_per_pair(const ModelSpec& model) noexcept {
   const double a = model.heads;
@@ -90,6 +92,8 @@ struct ModelSize {
              ? 2 * a * (model.latent.plain_width + model.latent.rotary_width + model.latent.value_width)
              : 4 * a * model.width_per_head();
 }
+
+} // namespace detail
 
 /// @brief Operations of one token in a training step without recomputation: three times the forward pass.
 ///
@@ -104,8 +108,8 @@ struct ModelSize {
       expert_layers *
           (size.shared_per_layer + (model.gated ? 3 : 2) * h * model.experts.width * model.experts.active) +
       h * model.vocabulary;
-  return 6 * matrices +
-         3 * model.layers * attention_flops_per_pair(model) * attended_tokens(model, sequence, convention);
+  return 6 * matrices + 3 * model.layers * detail::attention_flops_per_pair(model) *
+                            attended_tokens(model, sequence, convention);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -11,25 +11,26 @@
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief Layers of a rank; fractions where they are a mean over stages.
+/// Layers of a rank; fractions where they are a mean over stages.
 struct StageLayers {
   double dense = 0;
   double expert = 0;
   double head = 0; ///< Share of the logits and the loss.
 };
 
-/// @brief Forward passes that a backward pass repeats, of what surrounds attention and of attention itself.
+/// Forward passes that a backward pass repeats, of what surrounds attention and of attention itself.
 struct Repeats {
   double layer = 0;
   double attention = 0;
 };
+
 [[nodiscard]] constexpr Repeats repeats_of(Recompute recomputation) noexcept {
   return {recomputation == Recompute::full ? 1.0 : 0.0, recomputation == Recompute::none ? 0.0 : 1.0};
 }
 
-/// @brief Seconds of one microbatch on a stage, in parts and as the passes of a schedule.
+/// Seconds of one microbatch on a stage, in parts and as the passes of a schedule.
 struct StagePass {
   ForwardSeconds forward{};
   double overhead = 0;    ///< Of all passes.
@@ -41,7 +42,7 @@ struct StagePass {
   }
 };
 
-/// @brief The passes of one microbatch through some layers.
+/// The passes of one microbatch through some layers.
 ///
 /// A backward pass takes two products for each forward one, half of them for weights; fused attention
 /// computes its scores again, five products for two; what is recomputed precedes the input gradient. Traffic
@@ -72,4 +73,4 @@ struct StagePass {
   return stage;
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

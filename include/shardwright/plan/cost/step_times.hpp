@@ -29,23 +29,27 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return std::max(1.0, static_cast<double>(run.sequences) / (static_cast<double>(plan.dp) * plan.microbatch));
 }
 
-/// @brief Microbatches that the fullest rank keeps in flight.
+namespace detail {
+
+/// Microbatches that the fullest rank keeps in flight.
 [[nodiscard]] constexpr double kept_microbatches(const RunSpec& run, const PlanConfiguration& plan) {
   return pipeline_shape(plan.schedule, plan.pp, static_cast<int>(microbatches_of(run, plan)),
                         chunks_of(plan.schedule, plan.chunks), {})
       .kept;
 }
 
-/// @brief Seconds of one microbatch on a stage: in the mean, on the fullest, on the last with the head.
+/// Seconds of one microbatch on a stage: in the mean, on the fullest, on the last with the head.
 struct StageSeconds {
   double mean = 0, fullest = 0, last = 0;
 };
+
+} // namespace detail
 
 /// @brief Time that the other stages wait for the heaviest. The first microbatch passes all stages, so that
 /// the others wait for it; DualPipe runs one half of the microbatches through the last stage of each rank,
 /// one through its first.
 [[nodiscard]] constexpr double imbalance_seconds(const RunSpec& run, const PlanConfiguration& plan,
-                                                 const StageSeconds& stages) noexcept {
+                                                 const detail::StageSeconds& stages) noexcept {
   if (plan.pp <= 1)
     return 0;
   const double last =
@@ -53,12 +57,15 @@ struct StageSeconds {
   return (microbatches_of(run, plan) - 1) * (std::max({stages.mean, stages.fullest, last}) - stages.mean);
 }
 
-/// @brief The time that a schedule adds to the passes of its ranks.
+namespace detail {
+
+/// The time that a schedule adds to the passes of its ranks.
 struct ScheduleTime {
   double bubble_seconds = 0;
   double imbalance_seconds = 0;
   TrafficCost sends{};
 };
+
 [[nodiscard]] constexpr ScheduleTime schedule_time(const ModelSpec& model, const RunSpec& run,
                                                    const PlanConfiguration& plan, const PlanLinks& links,
                                                    const SharedCalibration& shared, const PassCosts& passes,
@@ -71,12 +78,13 @@ struct ScheduleTime {
           send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
 }
 
-/// @brief The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters
+/// The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters
 /// that a rank updates.
 struct ShardingTime {
   TrafficCost data{};
   double optimizer_seconds = 0;
 };
+
 [[nodiscard]] constexpr ShardingTime sharding_time(const ClusterSpec& cluster, const RunSpec& run,
                                                    const PlanConfiguration& plan, const RankParameters& held,
                                                    const PlanLinks& links, const SharedCalibration& shared,
@@ -88,7 +96,7 @@ struct ShardingTime {
           updated * shared.optimizer_bytes / cluster.chip.memory_bandwidth};
 }
 
-/// @brief Doublings of eight chips, a part of a doubling counted in proportion.
+/// Doublings of eight chips, a part of a doubling counted in proportion.
 [[nodiscard]] constexpr double doublings_above_eight(double chips) noexcept {
   double doublings = 0;
   for (; chips >= 16; chips /= 2)
@@ -96,7 +104,7 @@ struct ShardingTime {
   return chips > 8 ? doublings + chips / 8 - 1 : doublings;
 }
 
-/// @brief Fills the times of a step: m microbatches of the heaviest stage, the bubble, what communication is
+/// Fills the times of a step: m microbatches of the heaviest stage, the bubble, what communication is
 /// exposed, the optimizer, and jitter.
 ///
 /// The time grows with each part, so that parts which are bounds make a bound of the time.
@@ -150,4 +158,5 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   cost.step_seconds = sum + cost.straggler_seconds;
 }
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

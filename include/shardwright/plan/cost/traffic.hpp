@@ -16,9 +16,9 @@
 
 #include <algorithm>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief Bytes that a rank sends and seconds on the wire, of the forward pass of one microbatch through one
+/// Bytes that a rank sends and seconds on the wire, of the forward pass of one microbatch through one
 /// layer or several.
 struct LayerTraffic {
   TrafficCost tensor{}, context{}, expert{};
@@ -31,13 +31,13 @@ struct LayerTraffic {
   }
 };
 
-/// @brief Returns whether the schedule runs a forward beside a backward, which hides the traffic of experts.
+/// Returns whether the schedule runs a forward beside a backward, which hides the traffic of experts.
 [[nodiscard]] constexpr bool pairs_passes(const PlanConfiguration& plan) noexcept {
   return plan.pp > 1 &&
          (plan.schedule == PlanSchedule::dual_pipe || plan.schedule == PlanSchedule::dual_pipe_v);
 }
 
-/// @brief The traffic of a layer, and how much of it nothing hides; a backward pass has as much, a recomputed
+/// The traffic of a layer, and how much of it nothing hides; a backward pass has as much, a recomputed
 /// forward pass too.
 ///
 /// Tensor parallelism gathers and scatters the tokens around attention and around the feed-forward (4 (t-1)/t
@@ -77,7 +77,7 @@ struct LayerTraffic {
   return traffic;
 }
 
-/// @brief Sends of activations and gradients between stages.
+/// Sends of activations and gradients between stages.
 /// @param hops sends that the makespan waits for, of `pipeline_shape`.
 [[nodiscard]] constexpr TrafficCost send_traffic(const ModelSpec& model, const RunSpec& run,
                                                  const PlanConfiguration& plan, const PlanLinks& links,
@@ -90,12 +90,13 @@ struct LayerTraffic {
   return {sends * bytes, sends * one, std::min(sends, hops * shared.send_exposed) * one};
 }
 
-/// @brief Bytes per parameter that data parallelism moves: a reduction and two gathers under ZeRO-3 (1 + 2),
+/// Bytes per parameter that data parallelism moves: a reduction and two gathers under ZeRO-3 (1 + 2),
 /// a reduction and a gather under ZeRO-1 and 2, an all-reduce otherwise: arXiv 1910.02054, section 7.
 struct DataBytes {
   double reduced = 0;
   double gathered = 0;
 };
+
 [[nodiscard]] constexpr DataBytes data_bytes(const RunSpec& run, const PlanConfiguration& plan,
                                              const SharedCalibration& shared) noexcept {
   const double parameter = run.optimizer.parameter_bytes, gradient = shared.gradient_bytes;
@@ -104,22 +105,24 @@ struct DataBytes {
                                 : DataBytes{2 * gradient, 0};
 }
 
-/// @brief Returns whether parameters are gathered and gradients reduced with every microbatch, as in ZeRO-3
+/// Returns whether parameters are gathered and gradients reduced with every microbatch, as in ZeRO-3
 /// without a pipeline, rather than once a step.
 [[nodiscard]] constexpr bool data_each_microbatch(const PlanConfiguration& plan) noexcept {
   return plan.zero_stage >= 3 && plan.pp == 1;
 }
-/// @brief Part of a microbatch's passes that data-parallel traffic may run beside. Backward passes are two
+
+/// Part of a microbatch's passes that data-parallel traffic may run beside. Backward passes are two
 /// thirds of a microbatch, and the first buckets must be filled.
 [[nodiscard]] constexpr double data_beside(const PlanConfiguration& plan) noexcept {
   return data_each_microbatch(plan) ? 1 : 0.7;
 }
 
-/// @brief Seconds of what data parallelism moves at a time, of what is dense and of experts.
+/// Seconds of what data parallelism moves at a time, of what is dense and of experts.
 struct DataSeconds {
   double dense = 0;
   double experts = 0;
 };
+
 [[nodiscard]] constexpr DataSeconds data_seconds(const PlanConfiguration& plan, const RankParameters& held,
                                                  const PlanLinks& links, double per_parameter) noexcept {
   const bool dense = static_cast<double>(plan.dp) * plan.cp > 1 && held.dense > 0;
@@ -128,7 +131,7 @@ struct DataSeconds {
           experts ? links.expert_data.seconds(per_parameter * held.experts) : 0};
 }
 
-/// @brief Gradients reduced and parameters gathered.
+/// Gradients reduced and parameters gathered.
 /// @param pass_seconds of one microbatch on a rank: it hides what runs beside it.
 [[nodiscard]] constexpr TrafficCost data_traffic(const RunSpec& run, const PlanConfiguration& plan,
                                                  const RankParameters& held, const PlanLinks& links,
@@ -146,4 +149,4 @@ struct DataSeconds {
   return {times * bytes, times * seconds, times * std::max(seconds * shared.data_exposed, seconds - beside)};
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

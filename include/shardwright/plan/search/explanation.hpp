@@ -59,24 +59,27 @@ inline constexpr std::size_t binding_resources = 6;
   return last;
 }
 
-/// @brief The least factor of a resource at which the best plan has no pipeline, as `least_factor` finds it.
+/// @brief The least factor of a resource at which the best plan has no pipeline, within 2%; nothing where
+/// every one up to `most` has.
 ///
 /// The best plan of `space` is taken, with its tolerance: a pipeline ends where none is faster by more.
 [[nodiscard]] inline std::optional<double> pipeline_ends(const ModelSpec& model, const ClusterSpec& cluster,
                                                          const RunSpec& run, Resource resource,
                                                          double most = 256, const SearchSpace& space = {}) {
-  return least_factor(cluster, run, resource, most, [&](const Situation& at) {
+  return detail::least_factor(cluster, run, resource, most, [&](const Situation& at) {
     const Plan plan = search(model, at.cluster, at.run, space);
     return plan.found() && plan.configuration.pp == 1;
   });
 }
 
-/// @brief The least factor of a resource at which there is a plan at all, as `least_factor` finds it.
+/// @brief The least factor of a resource at which there is a plan at all, within 2%; nothing where none up to
+/// `most` has one.
 [[nodiscard]] inline std::optional<double> plan_begins(const ModelSpec& model, const ClusterSpec& cluster,
                                                        const RunSpec& run, Resource resource,
                                                        double most = 256, const SearchSpace& space = {}) {
-  return least_factor(cluster, run, resource, most,
-                      [&](const Situation& at) { return search(model, at.cluster, at.run, space).found(); });
+  return detail::least_factor(cluster, run, resource, most, [&](const Situation& at) {
+    return search(model, at.cluster, at.run, space).found();
+  });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -139,7 +139,9 @@ namespace detail {
   return resource != Resource::tokens && resource != Resource::domain && resource != Resource::chips;
 }
 
-/// @brief Bisects to 2% where a condition begins to hold, which does not at `low` and does at `high`.
+namespace detail {
+
+/// Bisects to 2% where a condition begins to hold, which does not at `low` and does at `high`.
 template <class Condition>
 [[nodiscard]] double begins_to_hold(double low, double high, const Condition& holds) {
   while (high / low > 1.02) {
@@ -149,7 +151,7 @@ template <class Condition>
   return high;
 }
 
-/// @brief The least factor of a resource from 1 up at which a condition on the situation holds; nothing where
+/// The least factor of a resource from 1 up at which a condition on the situation holds; nothing where
 /// none up to `most` does. To 2%; of what comes in whole numbers the powers of two are tried.
 template <class Condition>
 [[nodiscard]] std::optional<double> least_factor(const ClusterSpec& cluster, const RunSpec& run,
@@ -162,4 +164,5 @@ template <class Condition>
   return high == 1 || !is_continuous(resource) ? high : begins_to_hold(high / 2, high, holds_at);
 }
 
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -47,7 +47,9 @@ inline constexpr int most_chunks = 4;
 /// @brief The highest complexity that there is.
 inline constexpr int most_complexity = 13;
 
-/// @brief Returns whether the first of two plans of equal complexity and time comes first: lower extents,
+namespace detail {
+
+/// Returns whether the first of two plans of equal complexity and time comes first: lower extents,
 /// inner axes before outer ones.
 [[nodiscard]] constexpr bool comes_first(const PlanConfiguration& left, const PlanConfiguration& right) {
   const auto key = [](const PlanConfiguration& plan) {
@@ -65,6 +67,8 @@ inline constexpr int most_complexity = 13;
   };
   return key(left) < key(right);
 }
+
+} // namespace detail
 
 /// @brief The divisors of a number in ascending order; 256 at most, which is more than any number below two
 /// million has.

@@ -102,10 +102,11 @@ struct Sweep {
     return out;
   out.pipeline_ends = factors[flat_from];
   if (is_continuous(resource))
-    out.pipeline_ends = begins_to_hold(factors[flat_from - 1], factors[flat_from], [&](double factor) {
-      const Situation at = with_more(now.cluster, now.run, resource, factor);
-      return no_pipeline(search(model, at.cluster, at.run, space));
-    });
+    out.pipeline_ends =
+        detail::begins_to_hold(factors[flat_from - 1], factors[flat_from], [&](double factor) {
+          const Situation at = with_more(now.cluster, now.run, resource, factor);
+          return no_pipeline(search(model, at.cluster, at.run, space));
+        });
   return out;
 }
 

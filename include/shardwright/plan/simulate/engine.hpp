@@ -394,5 +394,4 @@ private:
 };
 
 } // namespace detail
-
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// @brief The division of a mesh's ranks into replicas.
+/// The division of a mesh's ranks into replicas.
 ///
 /// A replica is a pipeline of cells, one per stage. A cell is the ranks of a stage that step together layer
 /// by layer: those of tp, of cp, and of the data ranks over which experts lie. A block is replicas that have
@@ -51,7 +51,7 @@ struct ReplicaShape {
   }
 };
 
-/// @brief Where the replicas of a plan stand on its cluster.
+/// Where the replicas of a plan stand on its cluster.
 [[nodiscard]] inline ReplicaShape replica_shape(const ClusterSpec& cluster, const PlanConfiguration& plan) {
   ReplicaShape out;
   out.stages = plan.pp;
@@ -77,7 +77,7 @@ struct ReplicaShape {
   return out;
 }
 
-/// @brief The slow parts in the cells of a replica; empty where nothing is.
+/// The slow parts in the cells of a replica; empty where nothing is.
 struct SlowCell {
   std::int64_t stage = 0;
   double factor = 1;
@@ -85,9 +85,10 @@ struct SlowCell {
 
   friend auto operator<=>(const SlowCell&, const SlowCell&) = default;
 };
+
 using SlowCells = std::vector<SlowCell>;
 
-/// @brief Replicas that behave alike.
+/// Replicas that behave alike.
 struct ReplicaClass {
   std::int64_t first = 0; ///< Replica that stands for them.
   std::int64_t count = 0;
@@ -96,7 +97,7 @@ struct ReplicaClass {
   SlowCells slow{};
 };
 
-/// @brief Finds the classes of replicas. Replicas are alike where the same stages are slow in them, and, with
+/// Finds the classes of replicas. Replicas are alike where the same stages are slow in them, and, with
 /// `blocks`, in those that share their domain's egress. What collectives and messages join is then alike too:
 /// a collective joins all replicas of a stage, a message two stages of one.
 /// @throws InvalidArgument naming a straggler that does not exist.
@@ -163,4 +164,4 @@ replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& straggl
   return out;
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -41,12 +41,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   if (!(options.jitter >= 0) || !(options.jitter <= 10))
     throw InvalidArgument("Simulation: the jitter must be from 0 to 10 (0.01 is a hundredth of a pass)");
   const StepProgram program = step_program(model, cluster, run, plan, calibration, options.even_stages);
-  const ReplicaShape shape = replica_shape(cluster, plan);
+  const detail::ReplicaShape shape = detail::replica_shape(cluster, plan);
   const bool shared_egress = options.contention && options.oversubscription > 1;
-  return detail::StepSimulator(
-             program, shape,
-             replica_classes(shape, options.stragglers, options.fold && options.jitter == 0, shared_egress),
-             cluster.domain_count, options)
+  return detail::StepSimulator(program, shape,
+                               detail::replica_classes(shape, options.stragglers,
+                                                       options.fold && options.jitter == 0, shared_egress),
+                               cluster.domain_count, options)
       .run();
 }
 [[nodiscard]] inline StepSimulation simulate_step(const ModelSpec& model, const ClusterSpec& cluster,

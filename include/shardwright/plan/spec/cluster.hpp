@@ -80,11 +80,15 @@ struct ClusterSpec {
   }
 };
 
-/// @brief The network between scale-up domains, over `chips` in all.
+namespace detail {
+
+/// The network between scale-up domains, over `chips` in all.
 [[nodiscard]] constexpr DomainSpec scale_out_domain(const ChipSpec& chip, double bandwidth,
                                                     std::int64_t chips) {
   return {chips, bandwidth > 0 ? bandwidth : chip.scale_out_bandwidth, 3.5e-6, 0};
 }
+
+} // namespace detail
 
 /// @brief A cluster of a chip's usual domains: `chips` in scale-up domains of `domain_chips` (0: the chip's
 /// own), joined by its scale-out network.
@@ -99,7 +103,7 @@ struct ClusterSpec {
   cluster.domains[0] = {each < chips ? each : chips, chip.scale_up_bandwidth, 1e-6, chip.torus_dimensions};
   cluster.domain_count = 1;
   if (each < chips) {
-    cluster.domains[1] = scale_out_domain(chip, scale_out_bandwidth, chips);
+    cluster.domains[1] = detail::scale_out_domain(chip, scale_out_bandwidth, chips);
     cluster.domain_count = 2;
   }
   cluster.source = chip.source;

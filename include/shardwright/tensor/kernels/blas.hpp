@@ -22,8 +22,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief True where this build multiplies host matrices with a BLAS.
+namespace detail {
+
+/// True where this build multiplies host matrices with a BLAS.
 inline constexpr bool has_blas = SHARDWRIGHT_WITH_BLAS != 0;
+
+} // namespace detail
 
 /// @brief Makes the BLAS use one thread per calling rank for the rest of the program; ranks are the
 /// parallelism.
@@ -32,11 +36,11 @@ inline constexpr bool has_blas = SHARDWRIGHT_WITH_BLAS != 0;
 /// call the kernels without it, and for one rank. OpenBLAS, MKL and BLIS are known; returns false for another
 /// BLAS, whose own environment variable must then be set to 1.
 inline bool use_single_threaded_blas() {
-  if (const auto* const blas = shardwright::detail::linked_blas(); has_blas && blas != nullptr) {
+  if (const auto* const blas = shardwright::detail::linked_blas(); detail::has_blas && blas != nullptr) {
     blas->set(1);
     return true;
   }
-  return !has_blas;
+  return !detail::has_blas;
 }
 
 #if SHARDWRIGHT_WITH_BLAS

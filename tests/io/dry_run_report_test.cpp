@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+
+#include <shardwright/io/dry_run_report.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace shardwright;
+using namespace shardwright_test;
+
+/// Rank 2, with three gathers over tp, two of them from one place, and a message.
+DryRun run() {
+  DryRun out;
+  out.rank = 2;
+  out.memory.bytes[static_cast<std::size_t>(MemoryKind::activations)] = 3 << 20;
+  out.memory.bytes[static_cast<std::size_t>(MemoryKind::parameters)] = 1536;
+  out.memory.rounding = 512;
+  out.holders = {{MemoryKind::activations, "layers.0 matmul", 2 << 20},
+                 {MemoryKind::parameters, "head", 1536}};
+  RecordedCall gather;
+  gather.group = "tp";
+  gather.operation = Operation::all_gather;
+  gather.element = ElementType::float32;
+  gather.bytes = 4096;
+  gather.where = {"model.cpp", 7, "step"};
+  RecordedCall elsewhere = gather;
+  elsewhere.where.line = 9;
+  RecordedCall send;
+  send.group = "pp";
+  send.operation = Operation::send;
+  send.element = ElementType::float32;
+  send.bytes = 100;
+  send.peer = 6;
+  out.calls = {send, gather, elsewhere, gather};
+  out.flops = 2.5e9;
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("calls are summed up by place, those with most bytes first") {
+  const std::vector<CallTotal> totals = call_totals(run());
+  REQUIRE(totals.size() == 3);
+  CHECK(totals[0].calls == 2);
+  CHECK(totals[0].bytes == 8192);
+  CHECK(totals[0].where.find("model.cpp:7") != std::string::npos);
+  CHECK(totals[1].bytes == 4096);
+  CHECK(totals[2].operation == "send");
+  CHECK(totals[2].where.empty());
+}
+
+TEST_CASE("a dry run is shown with its memory, holders, calls and operations") {
+  CHECK(bytes_text(1023) == "1023 B");
+  CHECK(bytes_text(1536) == "1.50 KiB");
+  CHECK(bytes_text(25.0 * (1 << 20)) == "25.0 MiB");
+  const std::array<DryRun, 1> runs{run()};
+  const std::array<NamedMemory, 1> memory{{{"rank 2", runs[0].memory}}};
+  const std::string table = memory_text(memory);
+  CHECK_THAT(table, ContainsSubstring("3.00 MiB") && ContainsSubstring("rounded up in the pool"));
+  CHECK_THAT(table, !ContainsSubstring("gradients")); // none, so no row
+  const std::string text = dry_run_text(runs, 1);
+  CHECK(text.starts_with(table));
+  CHECK_THAT(text, ContainsSubstring("layers.0 matmul") && ContainsSubstring("8.00 KiB") &&
+                       ContainsSubstring("2.5e+09 floating-point operations"));
+  CHECK_THAT(text, !ContainsSubstring("head")); // only the largest holder was asked for
+}
+
+TEST_CASE("a dry run as JSON keeps the calls in their order") {
+  const nlohmann::json json = dry_run_json(run());
+  CHECK(json["rank"] == 2);
+  CHECK(json["memory"]["activations"] == 3 << 20);
+  CHECK(json["memory"]["total"] == (3 << 20) + 1536 + 512);
+  CHECK(json["holders"].size() == 2);
+  REQUIRE(json["calls"].size() == 4);
+  CHECK(json["calls"][0]["peer"] == 6);
+  CHECK(!json["calls"][0].contains("where"));
+  CHECK(json["calls"][1]["bytes"] == 4096);
+  CHECK(!json["calls"][1].contains("peer"));
+}
