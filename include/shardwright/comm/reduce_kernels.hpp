@@ -106,27 +106,7 @@ private:
     return ((line_bytes - offset(0)) % line_bytes) / sizeof(Element);
   }
 
-  static Register combine(const Register& a, const Register& b) noexcept {
-#if defined(SHARDWRIGHT_VECTOR_LANES)
-    return Op::apply(a, b);
-#else
-    Register r;
-    for (std::size_t l = 0; l < width; ++l)
-      r.at[l] = scalar(a.at[l], b.at[l]);
-    return r;
-#endif
-  }
-
   static Element scalar(Element a, Element b) noexcept { return static_cast<Element>(Op::apply(a, b)); }
-
-  static void divide(Register& value, Element divisor) noexcept {
-#if defined(SHARDWRIGHT_VECTOR_LANES)
-    value = value / divisor;
-#else
-    for (std::size_t l = 0; l < width; ++l)
-      value.at[l] = static_cast<Element>(value.at[l] / divisor);
-#endif
-  }
 
   static Four load(const Element* from) noexcept {
     return {Lanes::load(from), Lanes::load(from + width), Lanes::load(from + 2 * width),
@@ -134,7 +114,7 @@ private:
   }
 
   static Four combine(const Four& x, const Four& y) noexcept {
-    return {combine(x.a, y.a), combine(x.b, y.b), combine(x.c, y.c), combine(x.d, y.d)};
+    return {Op::apply(x.a, y.a), Op::apply(x.b, y.b), Op::apply(x.c, y.c), Op::apply(x.d, y.d)};
   }
 
   template <bool Stream>
@@ -166,10 +146,7 @@ private:
         r = combine(r, load(in(task, s) + i));
       if (task.divisor != 1) {
         const auto divisor = static_cast<Element>(task.divisor);
-        divide(r.a, divisor);
-        divide(r.b, divisor);
-        divide(r.c, divisor);
-        divide(r.d, divisor);
+        r = {r.a / divisor, r.b / divisor, r.c / divisor, r.d / divisor};
       }
       store_all<Stream>(task, i, r);
     }
@@ -230,50 +207,21 @@ private:
 };
 
 /// Sums and products of signed elements run on unsigned ones: the same bits, and overflow wraps.
-template <class Op>
-void reduce_wrapping(ElementType type, const ReduceRun& task) noexcept {
-  switch (type) {
-  case ElementType::uint8:
-    return ReduceKernel<std::uint8_t, Op>::run(task);
-  case ElementType::int32:
-  case ElementType::uint32:
-    return ReduceKernel<std::uint32_t, Op>::run(task);
-  case ElementType::int64:
-  case ElementType::uint64:
-    return ReduceKernel<std::uint64_t, Op>::run(task);
-  case ElementType::float32:
-    return ReduceKernel<float, Op>::run(task);
-  case ElementType::float64:
-    return ReduceKernel<double, Op>::run(task);
-  case ElementType::bfloat16:
-    return NarrowReduceKernel<bfloat16, Op>::run(task);
-  case ElementType::float16:
-    return NarrowReduceKernel<float16, Op>::run(task);
-  }
-}
+template <class Element, class Op>
+inline constexpr bool wraps = std::is_integral_v<Element> &&
+                              (std::is_same_v<Op, SumOf> || std::is_same_v<Op, ProductOf>);
+template <class Element, class Op>
+using Reduced = typename std::conditional_t<wraps<Element, Op>, std::make_unsigned<Element>,
+                                            std::type_identity<Element>>::type;
 
 template <class Op>
-void reduce_ordered(ElementType type, const ReduceRun& task) noexcept {
-  switch (type) {
-  case ElementType::uint8:
-    return ReduceKernel<std::uint8_t, Op>::run(task);
-  case ElementType::int32:
-    return ReduceKernel<std::int32_t, Op>::run(task);
-  case ElementType::uint32:
-    return ReduceKernel<std::uint32_t, Op>::run(task);
-  case ElementType::int64:
-    return ReduceKernel<std::int64_t, Op>::run(task);
-  case ElementType::uint64:
-    return ReduceKernel<std::uint64_t, Op>::run(task);
-  case ElementType::float32:
-    return ReduceKernel<float, Op>::run(task);
-  case ElementType::float64:
-    return ReduceKernel<double, Op>::run(task);
-  case ElementType::bfloat16:
-    return NarrowReduceKernel<bfloat16, Op>::run(task);
-  case ElementType::float16:
-    return NarrowReduceKernel<float16, Op>::run(task);
-  }
+void reduce_by(ElementType type, const ReduceRun& task) noexcept {
+  with_element(type, [&task]<class Element>(std::type_identity<Element>) {
+    if constexpr (is_narrow<Element>)
+      NarrowReduceKernel<Element, Op>::run(task);
+    else
+      ReduceKernel<Reduced<Element, Op>, Op>::run(task);
+  });
 }
 
 /// Divides by the divisor itself, which the element type need not hold.
@@ -290,10 +238,10 @@ void divide_outputs(const ReduceRun& task) noexcept {
 inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
   const bool more_ranks_than_bytes_count = type == ElementType::uint8 && task.divisor > UINT8_MAX;
   if (type != ElementType::int32 && type != ElementType::int64 && !more_ranks_than_bytes_count)
-    return reduce_wrapping<SumOf>(type, task);
+    return reduce_by<SumOf>(type, task);
   ReduceRun sum = task;
   sum.divisor = 1;
-  reduce_wrapping<SumOf>(type, sum);
+  reduce_by<SumOf>(type, sum);
   if (type == ElementType::int32)
     divide_outputs<std::int32_t>(task);
   else if (type == ElementType::int64)
@@ -308,15 +256,15 @@ inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
     task.divisor = 1;
   switch (op) {
   case ReduceOp::sum:
-    return reduce_wrapping<SumOf>(type, task);
+    return reduce_by<SumOf>(type, task);
   case ReduceOp::average:
     return reduce_average(type, task);
   case ReduceOp::product:
-    return reduce_wrapping<ProductOf>(type, task);
+    return reduce_by<ProductOf>(type, task);
   case ReduceOp::maximum:
-    return reduce_ordered<MaximumOf>(type, task);
+    return reduce_by<MaximumOf>(type, task);
   case ReduceOp::minimum:
-    return reduce_ordered<MinimumOf>(type, task);
+    return reduce_by<MinimumOf>(type, task);
   }
 }
 

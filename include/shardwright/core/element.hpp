@@ -144,4 +144,33 @@ template <CollectiveElement Element>
     return std::is_signed_v<E> ? ElementType::int64 : ElementType::uint64;
 }
 
+namespace detail {
+
+/// Calls `function(std::type_identity<Element>{})` with the C++ type of an element type.
+template <class Function>
+constexpr void with_element(ElementType type, Function&& function) {
+  switch (type) {
+  case ElementType::uint8:
+    return function(std::type_identity<std::uint8_t>{});
+  case ElementType::int32:
+    return function(std::type_identity<std::int32_t>{});
+  case ElementType::int64:
+    return function(std::type_identity<std::int64_t>{});
+  case ElementType::uint32:
+    return function(std::type_identity<std::uint32_t>{});
+  case ElementType::uint64:
+    return function(std::type_identity<std::uint64_t>{});
+  case ElementType::float32:
+    return function(std::type_identity<float>{});
+  case ElementType::float64:
+    return function(std::type_identity<double>{});
+  case ElementType::bfloat16:
+    return function(std::type_identity<bfloat16>{});
+  case ElementType::float16:
+    return function(std::type_identity<float16>{});
+  }
+}
+
+} // namespace detail
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -7,20 +7,13 @@
 #include <shardwright/core/config.hpp>
 
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
-
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(__CUDACC__)
-#define SHARDWRIGHT_VECTOR_LANES 1
-#endif
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Bytes of a cache line, to which non-temporal stores are aligned.
 inline constexpr std::size_t line_bytes = 64;
 
-#if defined(SHARDWRIGHT_VECTOR_LANES)
-
+/// Bytes of a register.
 #if defined(__AVX512F__)
 inline constexpr std::size_t lane_bytes = 64;
 #elif defined(__AVX__)
@@ -29,10 +22,20 @@ inline constexpr std::size_t lane_bytes = 32;
 inline constexpr std::size_t lane_bytes = 16;
 #endif
 
+/// `count` numbers in one value, on which arithmetic and comparisons go number by number.
+template <class Number, std::size_t count>
+struct Vector {
+  typedef Number type __attribute__((vector_size(count * sizeof(Number))));
+};
+template <class Number>
+struct Vector<Number, 1> {
+  using type = Number;
+};
+
 /// One register of elements; loads and stores need no alignment.
 template <class Element>
 struct LanesOf {
-  typedef Element Register __attribute__((vector_size(lane_bytes)));
+  using Register = typename Vector<Element, lane_bytes / sizeof(Element)>::type;
   typedef Element Memory __attribute__((vector_size(lane_bytes), aligned(sizeof(Element)), may_alias));
 
   static Register load(const Element* from) noexcept { return *reinterpret_cast<const Memory*>(from); }
@@ -59,32 +62,9 @@ struct LanesOf {
   }
 };
 
-#else
-
-inline constexpr std::size_t lane_bytes = 32;
-
-/// Registers as small arrays, for compilers without vector types; loops of known length vectorise.
-template <class Element>
-struct LanesOf {
-  struct Register {
-    static constexpr std::size_t size = lane_bytes / sizeof(Element);
-    Element at[size];
-  };
-
-  static Register load(const Element* from) noexcept {
-    Register out;
-    std::memcpy(out.at, from, lane_bytes);
-    return out;
-  }
-  static void store(Element* to, const Register& value) noexcept { std::memcpy(to, value.at, lane_bytes); }
-  static void stream(Element* to, const Register& value) noexcept { store(to, value); }
-};
-
-#endif
-
 /// Makes streamed stores visible before the next atomic operation of this thread.
 inline void finish_streaming() noexcept {
-#if defined(SHARDWRIGHT_VECTOR_LANES) && defined(__SSE2__)
+#if defined(__SSE2__)
   __builtin_ia32_sfence();
 #endif
 }

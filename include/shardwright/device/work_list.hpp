@@ -104,26 +104,8 @@ public:
       std::copy(entries_.begin(), entries_.end(), work_.entries);
     if (!reduction_)
       return launch_copy(launch);
-    switch (element_) {
-    case ElementType::uint8:
-      return launch_reduction<std::uint8_t>(launch);
-    case ElementType::int32:
-      return launch_reduction<std::int32_t>(launch);
-    case ElementType::int64:
-      return launch_reduction<std::int64_t>(launch);
-    case ElementType::uint32:
-      return launch_reduction<std::uint32_t>(launch);
-    case ElementType::uint64:
-      return launch_reduction<std::uint64_t>(launch);
-    case ElementType::float32:
-      return launch_reduction<float>(launch);
-    case ElementType::float64:
-      return launch_reduction<double>(launch);
-    case ElementType::bfloat16:
-      return launch_reduction<bfloat16>(launch);
-    case ElementType::float16:
-      return launch_reduction<float16>(launch);
-    }
+    with_element(element_,
+                 [&]<class Element>(std::type_identity<Element>) { launch_reduction<Element>(launch); });
   }
 
 private:

@@ -17,6 +17,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -122,25 +123,13 @@ private:
   void scale(const CollectiveCall& call) const {
     if (call.reduce_op != ReduceOp::sum)
       return;
-    const auto times = [&]<class Number>(Number) {
-      auto* const out = static_cast<Number*>(call.out);
-      for (std::size_t i = 0; i < call.count; ++i)
-        out[i] = static_cast<Number>(out[i] * static_cast<Number>(size()));
-    };
-    switch (call.element) {
-    case ElementType::float64:
-      return times(double{});
-    case ElementType::float32:
-      return times(float{});
-    case ElementType::int64:
-      return times(std::int64_t{});
-    case ElementType::uint64:
-      return times(std::uint64_t{});
-    case ElementType::int32:
-      return times(std::int32_t{});
-    default:
-      return;
-    }
+    with_element(call.element, [&]<class Number>(std::type_identity<Number>) {
+      if constexpr (std::is_same_v<Number, MainElement<Number>> && sizeof(Number) > 1) {
+        auto* const out = static_cast<Number*>(call.out);
+        for (std::size_t i = 0; i < call.count; ++i)
+          out[i] = static_cast<Number>(out[i] * static_cast<Number>(size()));
+      }
+    });
   }
 };
 
@@ -206,7 +195,7 @@ private:
 /// once.
 ///
 /// A rank's own numbers stand for those of all: an all_gather repeats them, a sum multiplies them by the
-/// number of ranks. Sums of narrow elements, bytes and small integers leave them as they are. Memory of a
+/// number of ranks. Sums of narrow elements and of bytes leave them as they are. Memory of a
 /// counting target is not touched.
 /// @throws InvalidArgument for a rank that is not in the world.
 [[nodiscard]] inline HostCommunicator pretend_world(int ranks, int rank, std::shared_ptr<CallLog> log) {

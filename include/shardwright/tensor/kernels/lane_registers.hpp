@@ -5,6 +5,7 @@
 /// @brief Registers of lanes, the threads of a warp that have one together, and what combines their lanes.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/vector_lanes.hpp>
 #include <shardwright/tensor/kernels/thread_lanes.hpp>
 
 #include <cstddef>
@@ -13,27 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-// Compilers without vector extensions use one lane; the loops stay the same.
-#if defined(__CUDA_ARCH__)
-#define SHARDWRIGHT_LANE_BYTES 32 // of one thread
-#elif !defined(__GNUC__)
-#define SHARDWRIGHT_LANE_BYTES 0
-#elif defined(__AVX512F__)
-#define SHARDWRIGHT_LANE_BYTES 64
-#elif defined(__AVX__)
-#define SHARDWRIGHT_LANE_BYTES 32
-#else
-#define SHARDWRIGHT_LANE_BYTES 16
-#endif
-
-template <class Number, std::size_t count>
-struct Vector {
-  typedef Number type __attribute__((vector_size(count * sizeof(Number))));
-};
-template <class Number>
-struct Vector<Number, 1> {
-  using type = Number;
-};
+using shardwright::detail::Vector;
 
 /// The signed integer with the bits of a floating-point element.
 template <class Element>
@@ -41,9 +22,11 @@ using IntegerOf = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::in
 
 /// Lanes that fit into one register; on a device, those of one thread.
 template <class Element>
-inline constexpr std::size_t lane_count = SHARDWRIGHT_LANE_BYTES > sizeof(Element)
-                                              ? SHARDWRIGHT_LANE_BYTES / sizeof(Element)
-                                              : 1;
+#if defined(__CUDA_ARCH__)
+inline constexpr std::size_t lane_count = 32 / sizeof(Element);
+#else
+inline constexpr std::size_t lane_count = shardwright::detail::lane_bytes / sizeof(Element);
+#endif
 
 #if defined(__CUDA_ARCH__)
 template <class Element, std::size_t = lane_count<Element>>
@@ -198,7 +181,5 @@ template <class Element>
 SHARDWRIGHT_FUNCTION inline Element largest_of(Lanes<Element> lanes) {
   return fold<Element, lane_count<Element>>(lanes, LargerLanes{});
 }
-
-#undef SHARDWRIGHT_LANE_BYTES
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
