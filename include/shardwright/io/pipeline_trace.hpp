@@ -70,7 +70,7 @@ inline void add_slices(TraceEvents& out, const PipelineTrace& trace, int process
   }
 }
 
-/// How many microbatches a rank keeps, as a track of its own.
+/// The number of microbatches that a rank keeps, as a track of its own.
 inline void add_kept(TraceEvents& out, const Timetable& table, double origin, int process, int rank) {
   for (const KeptFrom& point : table.kept(rank))
     out.counter(process, origin + point.time, "in flight, rank " + std::to_string(rank), "microbatches",

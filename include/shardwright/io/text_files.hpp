@@ -54,7 +54,7 @@ struct CloseFile {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
 
-/// What reading one file gave: its bytes, or the sentence of what is wrong with it.
+/// The result of reading one file: its bytes, or the sentence of what is wrong with it.
 struct FileText {
   std::string bytes;
   std::string fault;

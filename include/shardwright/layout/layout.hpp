@@ -147,7 +147,8 @@ using LayoutOf =
     typename LayoutFromValue<Table, Holder,
                              std::make_integer_sequence<int, EntriesOf<Holder>::value.count>>::type;
 
-/// What the user wrote, checked. A wrong layout is reported once and stands for the fully replicated one.
+/// The placements as written, checked. A wrong layout is reported once and stands for the fully replicated
+/// one.
 template <int rank, class... Placements>
 struct WrittenLayout {
   static_assert(sizeof(LayoutChecks<rank, Placements...>) != 0);

@@ -87,7 +87,7 @@ inline void check_mesh(std::span<const std::string_view> axes, std::span<const s
 
 namespace detail {
 
-/// How far one mesh is from another: changed axes first, then the product of the ratios of the extents.
+/// The distance of one mesh from another: changed axes first, then the product of the ratios of the extents.
 struct MeshDistance {
   int changed = 0;
   double ratio = 1;

@@ -31,7 +31,7 @@ struct PoolStatistics {
   std::size_t reserved_bytes = 0;    ///< Memory held, free blocks included.
   std::size_t used_bytes = 0;        ///< Memory handed out now.
   std::size_t peak_bytes = 0;        ///< Largest `used_bytes` so far.
-  std::size_t requested_bytes = 0;   ///< What was asked for of `used_bytes`, before blocks are rounded up.
+  std::size_t requested_bytes = 0;   ///< The part of `used_bytes` that was asked for, before rounding up.
   std::size_t requested_at_peak = 0; ///< The same of `peak_bytes`.
 };
 
@@ -51,7 +51,7 @@ struct Buffer {
   std::size_t size_class = 0;
   std::int32_t references = 0;
   std::uint32_t holder = 0;    ///< For the record of a dry run.
-  std::uint8_t list = 0;       ///< Which free lists it comes from.
+  std::uint8_t list = 0;       ///< The free lists that it comes from.
   bool borrowed = false;       ///< Whether the memory is someone else's, and only this record the pool's.
   SubjectShape reduced_from{}; ///< Shape of the tensor that its elements are a reduction of.
   BufferPool* pool = nullptr;

@@ -29,7 +29,7 @@ enum class MemoryKind : std::uint8_t {
   master_weights,
   activations, ///< Values and gradients of operations on tapes.
   messages,    ///< Of a pipeline, received ahead or not yet sent off.
-  other        ///< What the program takes itself, such as batches, and workspaces outside of tapes.
+  other        ///< The program's own, such as batches, and workspaces outside of tapes.
 };
 
 namespace detail {
@@ -49,7 +49,7 @@ inline constexpr std::size_t memory_kinds = 8;
 /// @brief Bytes by kind, of one rank at the moment when its pool has most in use.
 struct MemoryTable {
   std::array<std::int64_t, detail::memory_kinds> bytes{};
-  std::int64_t rounding = 0; ///< What blocks of the pool hold beyond what was asked for.
+  std::int64_t rounding = 0; ///< Bytes of the pool's blocks beyond what was asked for.
 
   [[nodiscard]] constexpr std::int64_t operator[](MemoryKind kind) const {
     return bytes[static_cast<std::size_t>(kind)];
@@ -76,7 +76,7 @@ struct MemoryHolder {
 
 namespace detail {
 
-/// What memory is taken for now, on this thread.
+/// The purpose for which this thread takes memory now.
 struct MemoryPurpose {
   MemoryKind kind = MemoryKind::other;
   std::string_view part;      ///< Of the model.
@@ -114,7 +114,7 @@ private:
   std::string_view before_;
 };
 
-/// What a dry run on this thread has written down so far. Pools that were made in it write on for as long as
+/// The record of a dry run on this thread so far. Pools that were made in it write on for as long as
 /// they live, so they share it.
 class DryRunRecord : public std::enable_shared_from_this<DryRunRecord> {
 public:
@@ -145,7 +145,7 @@ public:
   }
 
   [[nodiscard]] const MemoryTable& peak() const noexcept { return peak_; }
-  /// Who held memory at the peak, the largest first.
+  /// The holders of memory at the peak, the largest first.
   [[nodiscard]] std::vector<MemoryHolder> holders_at_peak() const {
     std::vector<MemoryHolder> out;
     for (std::size_t i = 0; i < bytes_at_peak_.size(); ++i)

@@ -28,13 +28,13 @@ struct HaloBox {
   std::size_t columns = 1;
   std::size_t outer[outer_dimensions] = {1, 1, 1, 1}; ///< Not std::array: device code reads it.
   std::size_t outer_stride[outer_dimensions] = {};
-  std::size_t packed = 0; ///< Where it begins in the packed buffer.
+  std::size_t packed = 0; ///< Its first element in the packed buffer.
 
   [[nodiscard]] constexpr std::size_t slabs() const noexcept {
     return outer[0] * outer[1] * outer[2] * outer[3];
   }
   [[nodiscard]] constexpr std::size_t count() const noexcept { return slabs() * rows * columns; }
-  /// Where the slab of an outer index begins.
+  /// The first element of the slab of an outer index.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t slab(std::size_t index) const noexcept {
     std::size_t at = start;
     for (std::size_t d = outer_dimensions; d-- > 0; index /= outer[d])

@@ -166,7 +166,7 @@ public:
     return planned_.back().steps;
   }
 
-  /// What the program has made on the mesh, in checked builds.
+  /// The tensors that the program has made on the mesh, in checked builds.
   [[nodiscard]] CallSubject::Made& made_tensors() noexcept { return made_tensors_; }
 
   /// Collectives of transitions that ran before.

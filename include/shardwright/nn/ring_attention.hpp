@@ -35,7 +35,7 @@ class RingAttention {
   using Vector = VectorView<Main, Target>;
   using ConstVector = VectorView<const Main, Target>;
   using Buffer = ShardedTensor<Layout<2>, Element, Target>;
-  /// What blocks add up to.
+  /// The sum over blocks.
   using Sums = ShardedTensor<Layout<2>, Main, Target>;
   static constexpr int keys_tag = 0;
   static constexpr int gradients_tag = 1;

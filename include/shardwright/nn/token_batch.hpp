@@ -19,7 +19,7 @@ struct TokenBatch {
   using Ids = TokenTensor<Order, L, std::int32_t, Target>;
   typename Ids::Handle ids, targets;
   std::optional<BatchOrigin>
-      origin{}; ///< What dropout is keyed by; one of 0 would drop the same elements in every step.
+      origin{}; ///< The key of dropout; an origin of 0 would drop the same elements in every step.
 
   /// @brief Returns the places of this rank's rows in their sequences.
   [[nodiscard]] TokenRuns runs() const { return ids.positions().runs(); }

@@ -27,8 +27,8 @@ struct ScheduleFailure {
   ScheduleFault fault = ScheduleFault::none;
   int rank = -1;   ///< Rank whose order is at fault, or that begins the cycle of waits.
   int step = -1;   ///< Place in its order, from 0; -1 where the action stands nowhere.
-  Action action{}; ///< What the rank was to do there.
-  Action needed{}; ///< What it has to wait for, where it waits.
+  Action action{}; ///< The action of the rank there.
+  Action needed{}; ///< The action that it waits for, where it waits.
 };
 
 /// @brief The microbatches that one rank keeps and the time it works, in the unit of the PassCosts.
@@ -53,7 +53,7 @@ struct Proof {
   double makespan = 0;               ///< From the first start to the last end.
   double bubble = 0;                 ///< Makespan less the busy time, of the rank that idles most.
   double stall = 0;                  ///< Idle time inside its span, of the rank that has most.
-  ScheduleFailure failure{};         ///< What is wrong where it does not hold.
+  ScheduleFailure failure{};         ///< The fault where it does not hold.
 
   /// @brief Returns whether the schedule may be run.
   [[nodiscard]] constexpr bool holds() const noexcept { return complete && ordered && deadlock_free; }

@@ -23,8 +23,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// The step and message that a blocked rank waits for.
 struct RankWait {
   int step = -1;          ///< Place in its order; -1 where it waits for nothing.
-  Action action{};        ///< What it is to do there; where it sends, what is on its way.
-  StageMessage message{}; ///< What has to arrive.
+  Action action{};        ///< Its action there; where it sends, the action whose result is on its way.
+  StageMessage message{}; ///< The message that has to arrive.
   bool sending = false;   ///< Whether it is the sender, who waits until the message is received.
 
   /// Rank that it waits for; -1 where it waits for nothing.
@@ -110,7 +110,7 @@ private:
     Part part = Part::beginning;
     bool queued = false;
     bool ended = false; ///< Whether the cursor is at its end.
-    double now = 0;     ///< When it ended its last pass and could start the sends of it.
+    double now = 0;     ///< End of its last pass, whose sends may start then.
     int kept = 0;       ///< Microbatches whose W is still to come.
     int kept_until_input_gradient = 0;
     int sent[4] = {}; ///< Per channel: activations and gradients, each there and back.

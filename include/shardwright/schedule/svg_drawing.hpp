@@ -26,7 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct DrawingText {
   std::string title;
   std::string subtitle;
-  std::string time_unit = "1"; ///< What 1 on the time axis is, such as "ms".
+  std::string time_unit = "1"; ///< The unit of the time axis, such as "ms".
   double width = 0;            ///< Of the time axis in pixels; 0 takes what numbers in the boxes need.
 };
 

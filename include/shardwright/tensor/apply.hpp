@@ -20,7 +20,7 @@ concept Operand = AnyShardedTensor<Type> || requires {
 
 namespace detail {
 
-/// Which operands the gradient of one of two operands reads.
+/// The operands that the gradient of one of two operands reads.
 struct GradientReads {
   bool left = false;
   bool right = false;

@@ -45,7 +45,7 @@ struct RandomFillOf : FillOf<Tensor> {
                                 RealElement<typename Tensor::value_type>;
 };
 
-/// Where this rank's block lies in the whole.
+/// The place of this rank's block in the whole.
 template <class Tensor>
 [[nodiscard]] kernels::BlockPosition position_of(const Tensor& tensor) {
   kernels::BlockPosition position;

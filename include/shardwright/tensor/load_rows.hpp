@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Where this rank's elements of dimension 1 lie in a row: as the layout says, or in the order of tokens.
+/// The places of this rank's elements of dimension 1 in a row: as the layout says, or in the order of tokens.
 template <class Tensor>
 [[nodiscard]] TokenRuns runs_in_row(const Tensor& tensor) {
   if constexpr (requires { tensor.positions().runs(); })

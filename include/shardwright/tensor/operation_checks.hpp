@@ -114,7 +114,7 @@ struct ShardedOperand {
       "Operation: sharded and plain tensors must not mix (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)");
 };
 
-/// What an operation with one plain operand returns, so that a chained call prints no second error.
+/// The result of an operation with one plain operand, so that a chained call prints no second error.
 template <class First, class Second>
 [[nodiscard]] auto mixed_operands(const First& first, const Second& second, SourceLocation where) {
   static_assert(sizeof(ShardedOperand<First>) != 0 && sizeof(ShardedOperand<Second>) != 0);

@@ -25,7 +25,7 @@ using TensorIn = ShardedTensor<To, typename From::value_type, typename From::tar
 template <class To, class From>
 using HandleIn = ShardedTensor<To, const typename From::value_type, typename From::target>;
 
-/// What ranks compare of a transition of a tensor in `memory`.
+/// The facts of a transition of a tensor in `memory` that ranks compare.
 [[nodiscard]] inline CallSubject subject_of(MeshCore& core, const BufferHandle& memory,
                                             std::span<const std::int64_t> shape) noexcept {
   static_assert(max_tensor_rank == SubjectShape::most_dimensions);

@@ -21,9 +21,9 @@ public:
   explicit Scalars(TargetResources<Target>& resources)
       : values_(resources, {static_cast<std::int64_t>(count)}) {}
 
-  /// Where kernels write.
+  /// The memory that kernels write.
   [[nodiscard]] VectorView<Number, Target> view() { return values_.mutable_local(); }
-  /// Where they read.
+  /// The memory that they read.
   [[nodiscard]] VectorView<const Number, Target> values() const { return values_.local(); }
 
   [[nodiscard]] TargetResources<Target>& resources() const { return values_.resources(); }

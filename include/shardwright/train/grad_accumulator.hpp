@@ -34,7 +34,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Where a model's parameters are: what it names, or host memory.
+/// The target of a model's parameters: the one that it names, or host memory.
 template <class Model>
 struct TargetOfModel {
   using type = DefaultTarget;

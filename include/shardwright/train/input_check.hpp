@@ -44,7 +44,7 @@ template <AnyShardedTensor Tensor>
                                                                             tensor.local_matrix());
 }
 
-/// What each rank has of a tensor.
+/// The facts about a tensor that each rank knows.
 struct InputFacts {
   std::array<std::int64_t, max_tensor_rank> shape{};
   std::uint64_t content = 0;

@@ -133,7 +133,7 @@ struct HolderOf<Repeat<Part, count>> {
   using type = ManyParts<Part, count>;
 };
 
-/// What a stage holds of each part, in order.
+/// The units of each part that a stage holds, in order.
 template <class... Holder>
 struct HolderList {
   template <std::size_t place = 0, class Visitor>
@@ -205,7 +205,7 @@ void check_model(const Mesh& mesh, const typename Model::Config& config) {
     Model::check(mesh, config);
 }
 
-/// How many units a model has, how many stand before its layers, and how many are layers.
+/// The number of a model's units, of those before its layers, and of its layers.
 struct UnitCounts {
   std::size_t all = 0;
   std::size_t before = 0;

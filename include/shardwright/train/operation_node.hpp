@@ -240,7 +240,7 @@ private:
     else
       return operand.outline();
   }
-  /// What a later pass reads is there from now on: what it could be computed from may go.
+  /// Secures an operand that a later pass reads: its sources may go.
   template <class Operand>
   static void secure(Operand& operand, bool read_later) {
     if constexpr (!Operand::is_parameter)

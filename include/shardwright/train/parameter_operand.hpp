@@ -77,14 +77,14 @@ public:
         "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a separate parameter, or read both operands in the layouts of the first use)");
     return fits;
   }
-  /// Where the gradient is added up.
+  /// The sum that the gradient is added to.
   [[nodiscard]] typename P::Slot slot() const { return parameter_->gradient_state().slot(); }
   template <AnyShardedTensor Raw>
   void give(const Raw& raw) const {
     if constexpr (takes<typename Raw::layout>())
       parameter_->gradient_state().add(raw);
   }
-  /// Whoever came first is the last one to add to the gradient.
+  /// The operand that came first is the last to add to the gradient.
   void end_pass() const {
     if (ends_pass_)
       parameter_->gradient_state().end_pass();

@@ -18,7 +18,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What ranks compare of a schedule: numbers to name in an error, and FNV-1a over every step.
+/// The facts of a schedule that ranks compare: numbers to name in an error, and FNV-1a over every step.
 [[nodiscard]] inline std::array<std::uint64_t, 4> schedule_fingerprint(const Schedule& schedule) {
   Fnv1a hash;
   hash.add(schedule.name());

@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What one rank receives and sends. Receives are started ahead by whoever calls `post`; each channel, a rank
+/// The messages of one rank. Receives are started ahead by whoever calls `post`; each channel, a rank
 /// in a direction, has a number of unfinished sends, and the next one waits for the oldest.
 template <class Boundary>
 class PipelineMessages {

@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Where a message of a pipeline goes. Tags say stage, direction and microbatch, so messages never match by
+/// The address of a pipeline's message. Tags say stage, direction and microbatch, so messages never match by
 /// order.
 struct PipelineMessage {
   enum class Kind : unsigned char { none, local, remote };
@@ -34,7 +34,7 @@ struct PlannedAction {
   PipelineMessage input, output;
   bool ends_forwards = false;          ///< The chunk's last forward.
   bool ends_gradients = false;         ///< The chunk's last pass that adds weight gradients.
-  std::optional<Pass> next_of_chunk{}; ///< What reads the weights of the chunk's stage after it.
+  std::optional<Pass> next_of_chunk{}; ///< The next pass that reads the weights of the chunk's stage.
 };
 
 struct PlannedStep {
@@ -70,7 +70,7 @@ struct PipelinePlan {
     find_last_passes();
   }
 
-  /// How many of `forwards` are of the first `wanted` microbatches.
+  /// The number of `forwards` that are of the first `wanted` microbatches.
   [[nodiscard]] std::size_t forwards_of(int wanted) const {
     const auto end = std::find_if(forwards.begin(), forwards.end(), [&](const PlannedAction& planned) {
       return planned.action.microbatch >= wanted;

@@ -39,7 +39,7 @@ concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTen
 
 namespace detail {
 
-/// What one stage returns is what the next one is given, and what their gradients are handed over in.
+/// The layout in which one stage returns its result is that of the next stage's input, and of both gradients.
 template <class Output, class Input>
 struct StageHandover {
   static_assert(

@@ -120,10 +120,10 @@ template <ParameterSet Model>
 
 /// @brief Compares every copy of every block: of weights as stored, and of the optimizer's state.
 ///
-/// Which ranks hold copies follows from the layouts: blocks are equal along all axes that do not shard them,
-/// and on the meshes of a pipeline that share a parameter. Collective over `ranks`, all that hold a part of
-/// the model. Cost: one reading of the blocks, 16 bytes for each of them and rank, and one small broadcast
-/// for each parameter with copies on other meshes. The same on every rank; empty where all is well.
+/// The ranks that hold copies follow from the layouts: blocks are equal along all axes that do not shard
+/// them, and on the meshes of a pipeline that share a parameter. Collective over `ranks`, all that hold a
+/// part of the model. Cost: one reading of the blocks, 16 bytes for each of them and rank, and one small
+/// broadcast for each parameter with copies on other meshes. The same on every rank; empty where all is well.
 /// @throws the communicator's errors.
 /// @param optimizer whose state is compared, too
 template <ParameterSet Model, class Optimizer>

@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Where a microbatch stands in the run, if the batch says so.
+/// The place of a microbatch in the run, if the batch says so.
 template <class Batch>
 [[nodiscard]] std::optional<BatchOrigin> origin_of_batch(const Batch& batch) {
   if constexpr (requires { batch.origin; })
@@ -37,7 +37,7 @@ template <class Batch>
   else
     return {};
 }
-/// Where its rows stand in their sequences, if it has positions.
+/// The places of its rows in their sequences, if it has positions.
 template <class Batch>
 [[nodiscard]] TokenRuns runs_of_batch(const Batch& batch) {
   if constexpr (requires { batch.runs(); })

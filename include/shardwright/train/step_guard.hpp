@@ -101,7 +101,7 @@ template <ParameterSet Model>
 
 namespace detail {
 
-/// What a guard remembers on a device.
+/// The state of a guard on a device.
 struct GuardState {
   std::int64_t in_a_row = 0;
   std::int32_t halted = 0;

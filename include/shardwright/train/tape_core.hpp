@@ -27,7 +27,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The purpose of a recording, which decides what a tape keeps of the operations that run on it.
 enum class Recording : std::uint8_t {
   evaluation, ///< Nothing: no gradients follow, and dropout drops nothing.
-  training    ///< What the gradients need.
+  training    ///< With what the gradients need.
 };
 
 namespace detail {
@@ -62,12 +62,12 @@ private:
   std::size_t used_ = 0;
 };
 
-/// Which gradients a node is asked for.
+/// The gradients that a node is asked for.
 enum class GradientPass : std::uint8_t { input, weight, both };
 
 class TapeCore;
 
-/// What backward passes compute again.
+/// The results that backward passes compute again.
 struct RecomputationScope {
   std::uint32_t region = 0; ///< Results stay inside the function whose number this is; 0: none.
   bool cheap = false;       ///< Each result by itself, whoever reads it.
@@ -177,7 +177,7 @@ public:
   /// A number that no other recording has.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
-  /// What nodes are recorded as from now on; returns what it was.
+  /// Sets the recomputation of nodes from now on; returns the previous one.
   RecomputationScope recompute(RecomputationScope next) noexcept {
     return std::exchange(recomputation_, next);
   }
@@ -191,7 +191,7 @@ public:
   }
 
 private:
-  /// Which passes have begun; one that throws is not begun again.
+  /// The passes that have begun; one that throws is not begun again.
   enum class Phase : std::uint8_t { recording, inputs_done, done };
 
   [[noreturn]] static void refuse_to_record() {

@@ -272,7 +272,7 @@ private:
   bool keeps_source_ = false; // in its own layout, beside the pin
 };
 
-/// How a node holds what an operation is called with. An operand that is given away is not kept alive by the
+/// An operand of an operation as its node holds it. An operand that is given away is not kept alive by the
 /// caller any more.
 template <class L, class Element, class Target>
 [[nodiscard]] VarOperand<L, L, Element, Target> operand_of(const Var<L, Element, Target>& var,

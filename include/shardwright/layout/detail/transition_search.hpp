@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What changes between two layouts. Axes of a common prefix of a dimension's lists stay where they are;
+/// The changes between two layouts. Axes of a common prefix of a dimension's lists stay where they are;
 /// every other axis whose place differs has a slot, and sets of slots are bit masks. Built-in arrays:
 /// compilers evaluate them several times faster than std::array.
 struct TransitionChange {

@@ -189,7 +189,8 @@ namespace detail {
   return sent / links.bandwidth[level];
 }
 
-/// What every level of a group takes of a chip's links, where the slowest level is busy all the time.
+/// The share of a chip's links that every level of a group takes, where the slowest level is busy all the
+/// time.
 template <class SecondsAt>
 [[nodiscard]] constexpr LinkShares shares_of(const GroupLinks& links, const SecondsAt& seconds_at) noexcept {
   double slowest = 0;

@@ -23,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// What recomputation adds to the operations of a step. A full one is a forward pass of the layers; a
+/// The operations that recomputation adds to a step. A full one is a forward pass of the layers; a
 /// selective one counts the scores' 12 s h per token and layer again, as arXiv 2205.05198, appendix A, does,
 /// although it computes a third of that.
 [[nodiscard]] constexpr double recomputed_flops(const ModelSpec& model, const RunSpec& run, Recompute how,

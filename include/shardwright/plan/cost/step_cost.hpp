@@ -70,7 +70,7 @@ struct StepCost {
 
   double matmul_seconds = 0;      ///< Linear layers, forwards, backwards and recomputation.
   double attention_seconds = 0;   ///< Scores and what they weigh.
-  double elementwise_seconds = 0; ///< What is bound by memory bandwidth.
+  double elementwise_seconds = 0; ///< Of kernels bound by memory bandwidth.
   double overhead_seconds = 0;    ///< Launches, and what grows only with microbatches and layers.
   double optimizer_seconds = 0;
   double imbalance_seconds = 0; ///< The heaviest stage's time above the mean.
@@ -86,7 +86,7 @@ struct StepCost {
   double chips = 0;
   double causal_flops = 0;      ///< Of one step on all chips, FlopsConvention::causal.
   double non_causal_flops = 0;  ///< FlopsConvention::non_causal.
-  double causal_recomputed = 0; ///< What recomputation adds to them.
+  double causal_recomputed = 0; ///< Those that recomputation adds.
   double non_causal_recomputed = 0;
   double peak_flops = 0; ///< Of one chip, in the precision of the run.
 

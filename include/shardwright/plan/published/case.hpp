@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A published run, ready for `evaluate`, or why it is not.
 struct RunCase {
-  std::string not_handled{}; ///< What the row lacks; empty where the rest holds.
+  std::string not_handled{}; ///< The reason why the row cannot be evaluated; empty where it can.
   ModelSpec model{};
   ClusterSpec cluster{};
   RunSpec run{};

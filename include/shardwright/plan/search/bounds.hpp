@@ -34,7 +34,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// What is planned for, and what follows from it for all plans.
+/// The inputs of a search, and what follows from them for all plans.
 struct SearchInput {
   const ModelSpec& model;
   const ClusterSpec& cluster;
@@ -50,7 +50,7 @@ struct SearchInput {
         calibration(calibration_of(cluster.chip.generation)) {}
 };
 
-/// What the plans with the same extents share, and those with the same microbatch.
+/// Values that plans with the same extents share, and those with the same microbatch.
 struct SearchBranch {
   PlanConfiguration plan{};
   PlanLinks least{}; ///< That no order betters.
@@ -61,7 +61,7 @@ struct SearchBranch {
   RankComputation computed{};
 };
 
-/// How a pipeline fills where a bound is for several microbatches: as with the smallest of them.
+/// The shape of a pipeline where a bound is for several microbatches: that of the smallest of them.
 struct PipelineFilling {
   PlanConfiguration plan{};
   PassCosts passes{};
@@ -110,7 +110,7 @@ struct PipelineFilling {
   return {least_of(left.data, right.data), std::min(left.optimizer_seconds, right.optimizer_seconds)};
 }
 
-/// What a layer sends at least, in whatever order and with whatever schedule.
+/// The least traffic of a layer in any order and with any schedule.
 [[nodiscard]] constexpr LayerTraffic least_traffic(const SearchInput& in, PlanConfiguration plan) {
   const SharedCalibration& shared = in.calibration.shared;
   const PlanLinks links = least_links(in.cluster, plan, in.model.experts.active, shared);
@@ -148,7 +148,7 @@ struct PipelineFilling {
                     in.calibration.shared);
 }
 
-/// What a layer sends with the branch's schedules of a kind at least; nothing where it has none.
+/// The least traffic of a layer with the branch's schedules of a kind; nothing where it has none.
 [[nodiscard]] constexpr std::optional<LayerTraffic>
 least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks& links, ScheduleKind kind) {
   std::optional<LayerTraffic> least;
@@ -164,7 +164,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   return least;
 }
 
-/// What the schedules of a kind add at least.
+/// The least time that the schedules of a kind add.
 [[nodiscard]] constexpr ScheduleTime least_schedule_time(const SearchInput& in, const SearchBranch& branch,
                                                          const PlanLinks& links, ScheduleKind kind,
                                                          const PipelineFilling& filling,
@@ -188,7 +188,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   return least;
 }
 
-/// What a plan's stage of ZeRO, or a higher one, adds at least.
+/// The least time that a plan's stage of ZeRO, or a higher one, adds.
 [[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, PlanConfiguration plan,
                                                          const PlanLinks& links, double pass_seconds) {
   const RankParameters held = rank_parameters(in.model, in.size, plan);

@@ -132,8 +132,8 @@ private:
   [[nodiscard]] constexpr double limit(const SearchState& state) const {
     return state.best_seconds * (1 + in_.space.tolerance);
   }
-  /// What a plan of this complexity must not exceed to be of use: there may be a simpler one within the
-  /// limit.
+  /// The time that a plan of this complexity must not exceed to be of use: there may be a simpler one within
+  /// the limit.
   [[nodiscard]] constexpr double limit(const SearchState& state, int complexity) const {
     double least = limit(state);
     for (int i = 0; i <= complexity; ++i)

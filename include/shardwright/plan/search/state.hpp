@@ -23,7 +23,8 @@ struct SearchGroup {
   int cp = 1;
 };
 
-/// What a search knows before it begins: the values that extents may have, and the groups, fastest first.
+/// The tables of a search, made before it begins: the values that extents may have, and the groups, fastest
+/// first.
 struct SearchTables {
   static constexpr std::size_t most_groups = 512;
   Divisors stages{}, experts{}, batches{};
@@ -39,8 +40,8 @@ struct SearchCandidate {
   PlanConfiguration plan{};
 };
 
-/// Where a search stands. It may stop between two numbers of stages and go on later, so that a compiler can
-/// spread it over constants, each with a limit of its own on the operations that it takes.
+/// The progress of a search. It may stop between two numbers of stages and go on later, so that a compiler
+/// can spread it over constants, each with a limit of its own on the operations that it takes.
 struct SearchState {
   int group = 0, expert = 0, stage = 0;
   double best_seconds = std::numeric_limits<double>::infinity();

@@ -91,7 +91,7 @@ struct PlanTypes {
                    configuration.extent(axes_of(configuration.order)[place])>;
   /// Its mesh, major to minor, with extents in the type: neighbours along the last axis are neighbours.
   using Mesh = MeshShape<Extent<3>, Extent<2>, Extent<1>, Extent<0>>;
-  /// What data-parallel ranks shard of parameters, gradients and optimizer state.
+  /// The sharding of parameters, gradients and optimizer state over data-parallel ranks.
   using Zero = std::tuple_element_t<static_cast<std::size_t>(configuration.zero_stage),
                                     std::tuple<DataParallel, Zero1, Zero2, Zero3>>;
   /// Its schedule's policy.

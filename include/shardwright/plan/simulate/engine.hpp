@@ -102,7 +102,7 @@ private:
     double begun = 0;
     bool ended = false;
   };
-  /// What a transfer was for.
+  /// The operation that a transfer was for.
   struct Owner {
     enum class Kind : std::uint8_t { operation, hidden, message, collective } kind = Kind::operation;
     int cell = 0;
@@ -144,7 +144,7 @@ private:
     cells_.push_back(std::move(cell));
   }
 
-  /// What the chips of an innermost domain can send out together; cells that lie in one domain share it.
+  /// Adds a link out of each innermost domain, which the cells in it share.
   void add_egress() {
     std::map<std::pair<int, std::int64_t>, int> shared; // by block and stages
     for (Cell& cell : cells_) {
@@ -336,7 +336,7 @@ private:
     return true;
   }
 
-  /// What a rank was at has ended by itself.
+  /// Goes on after an operation of a rank that has ended by itself.
   void finished(int index) {
     Cell& cell = cells_[static_cast<std::size_t>(index)];
     const StepOperation& operation = program_.ranks[static_cast<std::size_t>(cell.rank)][cell.at];

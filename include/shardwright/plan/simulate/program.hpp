@@ -57,7 +57,7 @@ struct StepOperation {
     hide,    ///< Begins traffic beside what follows.
     settle,  ///< Waits for that traffic.
     move,    ///< Traffic that nothing hides.
-    send,    ///< What action `index` % 2 of step `index` / 2 made, once its channel has room.
+    send,    ///< The result of action `index` % 2 of step `index` / 2, once its channel has room.
     join,    ///< Says that it is ready for collective `index` of its stage.
     await    ///< Waits for that collective, which begins once all replicas have joined it.
   };
@@ -79,7 +79,7 @@ struct StepProgram {
   Schedule schedule;
   std::vector<std::vector<StepOperation>> ranks{};
   std::vector<StageCollective> collectives{}; ///< Of each rank.
-  std::vector<LinkShares> shares{};           ///< What traffic takes of links.
+  std::vector<LinkShares> shares{};           ///< Shares of links that traffic takes.
   double send_seconds = 0;                    ///< Of a message, once both ends are ready.
   std::size_t send_link = 0;
 };
@@ -173,7 +173,7 @@ private:
     operations_.push_back({kind, activity, index, seconds, on});
   }
 
-  /// What the passes of a step take and send, one or two of them.
+  /// Adds the time and the sends of a step's passes, one or two of them.
   void add_step(const Step& step, int number) {
     double compute = 0, hidden = 0, sent_before = 0;
     LinkShares hidden_links{};

@@ -51,7 +51,7 @@ struct ReplicaShape {
   }
 };
 
-/// Where the replicas of a plan stand on its cluster.
+/// The places of a plan's replicas on its cluster.
 [[nodiscard]] inline ReplicaShape replica_shape(const ClusterSpec& cluster, const PlanConfiguration& plan) {
   ReplicaShape out;
   out.stages = plan.pp;
@@ -93,7 +93,7 @@ struct ReplicaClass {
   std::int64_t first = 0; ///< Replica that stands for them.
   std::int64_t count = 0;
   int block = 0;             ///< Number of its kind of block.
-  std::int64_t in_block = 1; ///< How many of them share a block.
+  std::int64_t in_block = 1; ///< The number of them that share a block.
   SlowCells slow{};
 };
 

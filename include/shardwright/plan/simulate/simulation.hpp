@@ -49,10 +49,10 @@ struct ActivitySpan {
 struct RankClass {
   int pipeline_rank = 0;
   std::int64_t rank = 0;  ///< Of the mesh, the first of them.
-  std::int64_t count = 0; ///< How many they are.
+  std::int64_t count = 0; ///< Number of such ranks.
   double slowest = 1;     ///< Factor of the slowest chip among those that step together layer by layer.
   std::array<double, activity_names.size()> seconds{}; ///< By Activity, of what other things do not hide.
-  double end = 0;                                      ///< When it has ended its step.
+  double end = 0;                                      ///< End of its step.
   std::vector<ActivitySpan> timeline{};                ///< Empty where it was not asked for.
 
   [[nodiscard]] double of(Activity activity) const { return seconds[static_cast<std::size_t>(activity)]; }

@@ -240,7 +240,7 @@ private:
       lse[i] = maxima[i] + std::log(sums[i]);
   }
 
-  /// What queries have that see no key.
+  /// The result of queries that see no key.
   SHARDWRIGHT_FUNCTION void set_unseeing(std::size_t count, Out* to, Number* lse) const {
     clear_rows(to, out.stride, count, shape.head_dim);
     for (std::size_t i = 0; i < count; ++i)

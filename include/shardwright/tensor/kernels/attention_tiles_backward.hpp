@@ -327,7 +327,7 @@ struct AttentionBackwardKeyTiles {
   }
 
 private:
-  /// Where the query rows of a step lie: a head of the group after the other.
+  /// The places of a step's query rows: a head of the group after the other.
   struct QueryRows {
     std::uint32_t head;
     std::uint32_t row;

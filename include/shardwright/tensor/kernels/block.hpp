@@ -15,8 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// What a functor sees: index() of the block, warp() in it, shared() memory of all its warps, and barrier(),
-/// which all warps reach before any goes on; what was written before is seen after.
+/// A block as a functor sees it: index() of the block, warp() in it, shared() memory of all its warps, and
+/// barrier(), which all warps reach before any goes on; what was written before is seen after.
 ///
 /// Copies to shared memory run beside the threads: copy<4 or 16>(to, from, inside) of as many bytes, which
 /// writes zeros where not inside; end_copies() closes a group of them; wait_for_copies<n>() returns when all

@@ -38,7 +38,7 @@ inline void check_cublas(cublasStatus_t status, const char* call) {
 /// every time (cuBLAS documentation, "Results Reproducibility") and can be captured in a graph.
 class CublasLt {
 public:
-  /// What NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
+  /// The size that NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
   struct Plan {

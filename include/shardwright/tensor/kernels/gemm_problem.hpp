@@ -32,7 +32,7 @@ inline void use_tf32(bool chosen) { detail::tf32_choice().store(chosen, std::mem
 
 namespace detail {
 
-/// What products and sums of a product are computed in.
+/// The type in which products and sums of a product are computed.
 enum class GemmCompute : std::uint8_t { float32, tf32, float64 };
 
 /// C = alpha op(A) op(B) + beta C with column-major matrices: op(A) is [m, k], op(B) [k, n], C [m, n], and

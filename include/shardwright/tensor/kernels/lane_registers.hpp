@@ -82,7 +82,7 @@ inline constexpr std::size_t lane_threads = 1;
 /// Whether this thread is the one for what must happen once.
 SHARDWRIGHT_FUNCTION inline bool first_lane() { return lane_number() == 0; }
 
-/// What any thread of the warp wrote before, all of them see after.
+/// Makes what any thread of the warp wrote before visible to all of them.
 SHARDWRIGHT_FUNCTION inline void sync_lanes() {
 #if defined(__CUDA_ARCH__)
   __syncwarp();

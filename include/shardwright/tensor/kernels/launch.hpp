@@ -90,7 +90,8 @@ VectorSpan<typename View::value_type> flat_span_of(const View& view, const char*
   return {view.data(), view.size()};
 }
 
-/// What a kernel's arguments may take beside the policy of the launch, on every device: 4096 bytes in all.
+/// The bytes that a kernel's arguments may take beside the policy of the launch, on every device: 4096 bytes
+/// in all.
 inline constexpr std::size_t functor_bytes = 3840;
 
 /// The range of a launch. A device gets the functor as the kernel's arguments: without the hint, Kokkos

@@ -20,7 +20,7 @@ struct TileLeft {
   std::size_t step;
 };
 
-/// What a tile product does with its result.
+/// The use of a tile product's result.
 enum class TileStore { assign, accumulate };
 
 /// C = A B or C += A B for `rows` rows and `registers` registers of columns: B and C have contiguous rows.

@@ -81,7 +81,7 @@ SHARDWRIGHT_FUNCTION inline float fast_exp2(float x) {
 #endif
 }
 
-/// Where registers of one matrix begin in an array of them.
+/// The first register of one matrix in an array of them.
 template <class Value, int count>
 struct RegistersFrom {
   Registers<Value, count>& registers;
