@@ -76,8 +76,8 @@ public:
   [[nodiscard]] Clock::time_point ended_at() const noexcept { return ended_at_; }
 
   CallTimes() = default;
-  /// @brief Returns whether it is a MarkedTimes (call_marks.hpp), which has events of a device in place of
-  /// times.
+  /// @brief Returns whether it is a MarkedTimes (device/runtime.hpp), which has events of a device in place
+  /// of times.
   [[nodiscard]] bool marked() const noexcept { return marked_; }
 
 protected:

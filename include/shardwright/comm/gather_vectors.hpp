@@ -2,10 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Gathers vectors whose lengths differ from rank to rank.
+/// @brief Gathers vectors whose lengths differ from rank to rank, and finds the ranks that hold another value
+/// than most.
 
 #include <shardwright/comm/host_communicator.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,19 +22,20 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The vectors of all ranks, in rank order, on every rank. Collective; two all_gathers.
 /// @throws the typed errors of the transport.
 template <class Value>
-[[nodiscard]] std::vector<std::vector<Value>> gather_vectors(HostCommunicator ranks,
-                                                             const std::vector<Value>& own) {
+[[nodiscard]] std::vector<std::vector<Value>>
+gather_vectors(HostCommunicator ranks, const std::vector<Value>& own,
+               SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_trivially_copyable_v<Value>,
                 "gather_vectors: values must be trivially copyable (pack them into bytes)");
   const std::vector<std::uint64_t> bytes{own.size() * sizeof(Value)};
   std::vector<std::uint64_t> all_bytes(static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(bytes, all_bytes);
+  ranks.all_gather(bytes, all_bytes, where);
   const std::vector<std::size_t> counts(all_bytes.begin(), all_bytes.end());
   std::vector<std::uint8_t> packed(bytes.front());
   if (!packed.empty())
     std::memcpy(packed.data(), own.data(), packed.size());
   std::vector<std::uint8_t> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-  ranks.all_gather(packed, all, std::span<const std::size_t>(counts));
+  ranks.all_gather(packed, all, std::span<const std::size_t>(counts), where);
   std::vector<std::vector<Value>> out(counts.size());
   std::size_t offset = 0;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
@@ -46,13 +49,14 @@ template <class Value>
 
 /// @brief The texts of all ranks, in rank order, on every rank; a text must not hold a NUL. Collective.
 /// @throws the typed errors of the transport.
-[[nodiscard]] inline std::vector<std::vector<std::string>> gather_texts(const HostCommunicator& ranks,
-                                                                        const std::vector<std::string>& own) {
+[[nodiscard]] inline std::vector<std::vector<std::string>>
+gather_texts(const HostCommunicator& ranks, const std::vector<std::string>& own,
+             SourceLocation where = SourceLocation::current()) {
   std::vector<char> letters;
   for (const std::string& text : own)
     letters.insert(letters.end(), text.c_str(), text.c_str() + text.size() + 1);
   std::vector<std::vector<std::string>> out;
-  for (const std::vector<char>& rank : gather_vectors(ranks, letters)) {
+  for (const std::vector<char>& rank : gather_vectors(ranks, letters, where)) {
     std::vector<std::string>& texts = out.emplace_back();
     for (std::size_t at = 0; at < rank.size(); at += texts.back().size() + 1)
       texts.emplace_back(rank.data() + at);
@@ -60,4 +64,29 @@ template <class Value>
   return out;
 }
 
+namespace detail {
+
+/// "rank 3" or "ranks 1, 4 and 5".
+inline std::string rank_list(const std::vector<int>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    out += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  return out;
+}
+
+/// The value that most ranks hold; among equally many, the one of the lowest rank.
+inline std::uint64_t majority(const std::vector<std::uint64_t>& values) {
+  std::uint64_t best = values.front();
+  std::ptrdiff_t votes = 0;
+  for (const std::uint64_t value : values) {
+    const std::ptrdiff_t count = std::count(values.begin(), values.end(), value);
+    if (count > votes) {
+      best = value;
+      votes = count;
+    }
+  }
+  return best;
+}
+
+} // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -9,7 +9,6 @@
 /// host waits for nothing, and so does the device. A function of the host in a stream would tell the same,
 /// but the stream stands still until the host has run it, some microseconds twice in each call.
 
-#include <shardwright/comm/call_marks.hpp>
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/comm/observe/decorated_transport.hpp>

@@ -145,6 +145,22 @@ struct PeerCopyKernel {
   }
 };
 
+/// Calls `function.operator()<bytes>()` with the widest access, of up to 16 bytes, that addresses, rows and
+/// strides allow: `bits` is all of them in bytes, or-ed together.
+template <class Function>
+void with_vector_bytes(std::uint64_t bits, Function&& function) {
+  if (bits % 16 == 0)
+    function.template operator()<16>();
+  else if (bits % 8 == 0)
+    function.template operator()<8>();
+  else if (bits % 4 == 0)
+    function.template operator()<4>();
+  else if (bits % 2 == 0)
+    function.template operator()<2>();
+  else
+    function.template operator()<1>();
+}
+
 /// Arithmetic of a reduction: the same operations in the same order as on the host. Integers wrap; narrow
 /// numbers are combined as floats and rounded once for each level.
 template <class Element>

@@ -103,7 +103,9 @@ public:
     if (table == nullptr)
       std::copy(entries_.begin(), entries_.end(), work_.entries);
     if (!reduction_)
-      return launch_copy(launch);
+      return with_vector_bytes(vector_bytes_, [&]<unsigned vector_bytes>() {
+        launch_kernel<PeerCopyKernel<vector_bytes>>(launch, vector_bytes, bytes_);
+      });
     with_element(element_,
                  [&]<class Element>(std::type_identity<Element>) { launch_reduction<Element>(launch); });
   }
@@ -200,21 +202,6 @@ private:
   template <class Kernel, class Launch>
   void launch_kernel(Launch& launch, std::size_t vector, std::size_t counted) {
     launch(Kernel{work_}, work_.blocks, tiles(vector * peer_lanes * Kernel::unroll, counted));
-  }
-  template <class Launch>
-  void launch_copy(Launch& launch) {
-    switch (vector_bytes_) {
-    case 16:
-      return launch_kernel<PeerCopyKernel<16>>(launch, 16, bytes_);
-    case 8:
-      return launch_kernel<PeerCopyKernel<8>>(launch, 8, bytes_);
-    case 4:
-      return launch_kernel<PeerCopyKernel<4>>(launch, 4, bytes_);
-    case 2:
-      return launch_kernel<PeerCopyKernel<2>>(launch, 2, bytes_);
-    default:
-      return launch_kernel<PeerCopyKernel<1>>(launch, 1, bytes_);
-    }
   }
   template <class Element, class Launch>
   void launch_reduction(Launch& launch) {

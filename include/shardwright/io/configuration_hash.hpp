@@ -5,8 +5,8 @@
 /// @brief Ranks compare a hash of their configuration at start, so that the odd one is named before it does
 /// harm.
 
+#include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
-#include <shardwright/comm/odd_ranks.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>

@@ -5,7 +5,7 @@
 /// @brief Data that ranks must have in common: one global shape, and equal values where the layout
 /// replicates.
 
-#include <shardwright/comm/odd_ranks.hpp>
+#include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/layout/describe.hpp>

@@ -5,7 +5,6 @@
 /// @brief Finds ranks whose copy of a parameter or of its optimizer state is no longer that of the others.
 
 #include <shardwright/comm/gather_vectors.hpp>
-#include <shardwright/comm/odd_ranks.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/mesh/mesh_core.hpp>

@@ -5,7 +5,6 @@
 /// @brief Steps whose loss or gradients are not numbers: all ranks skip them, or stop and name the place.
 
 #include <shardwright/comm/gather_vectors.hpp>
-#include <shardwright/comm/odd_ranks.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>

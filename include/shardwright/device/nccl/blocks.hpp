@@ -46,16 +46,9 @@ private:
     for (const StridedBlock& block : blocks)
       if (block.count() > 0)
         bits |= element_bytes * (block.offset | block.row_length | (block.rows > 1 ? block.row_stride : 0));
-    if (bits % 16 == 0)
-      by_vectors<16>(strided, packed, blocks, element_bytes, packs);
-    else if (bits % 8 == 0)
-      by_vectors<8>(strided, packed, blocks, element_bytes, packs);
-    else if (bits % 4 == 0)
-      by_vectors<4>(strided, packed, blocks, element_bytes, packs);
-    else if (bits % 2 == 0)
-      by_vectors<2>(strided, packed, blocks, element_bytes, packs);
-    else
-      by_vectors<1>(strided, packed, blocks, element_bytes, packs);
+    with_vector_bytes(bits, [&]<unsigned vector_bytes>() {
+      by_vectors<vector_bytes>(strided, packed, blocks, element_bytes, packs);
+    });
   }
 
   template <unsigned vector_bytes>

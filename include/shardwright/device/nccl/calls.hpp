@@ -2,13 +2,19 @@
 #pragma once
 
 /// @file
-/// @brief One call of an NCCL group on its way, and the watch over what is on a stream.
+/// @brief One call of an NCCL group on its way: its comparison between the hosts, and the watch over what is
+/// on a stream.
 
 #include <shardwright/comm/call_record.hpp>
+#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/report.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -80,6 +86,47 @@ public:
 
 private:
   std::vector<Call*> calls_;
+};
+
+/// The hosts of a group compare their calls before these are enqueued, one at a time; the memory is kept.
+class NcclAgreement {
+public:
+  /// Tells the others of this rank's call.
+  void begin(HostCommunicator& host, const CollectiveCall& call, std::uint64_t sequence) {
+    const Fingerprint own = fingerprint(call, host.rank(), host.size(), sequence);
+    own_ = {own.common, own.unpaired()};
+    all_.resize(2 * static_cast<std::size_t>(host.size()));
+    pending_ = host.all_gather_async(own_, all_, call.where);
+    under_way_ = true;
+  }
+  [[nodiscard]] bool under_way() const noexcept { return under_way_; }
+  [[nodiscard]] bool ready() const { return pending_.ready(); }
+
+  /// Waits for all ranks' calls. @return whether they are one. @throws the host group's errors.
+  [[nodiscard]] bool finish() {
+    under_way_ = false;
+    pending_.wait();
+    FingerprintComparison calls;
+    for (std::size_t i = 0; i < all_.size(); i += 2)
+      calls.add(all_[i], all_[i + 1]);
+    return calls.agree();
+  }
+
+  /// Collective over the host group, after all ranks have seen that they disagree: the sentence that shows
+  /// all calls.
+  [[nodiscard]] static std::string explain(const HostCommunicator& host, const CollectiveCall& call,
+                                           std::uint64_t sequence) {
+    std::vector<IssuedCall> calls;
+    for (auto& texts : gather_texts(host, {describe(call, sequence)}, call.where))
+      calls.push_back({host.world_rank(static_cast<int>(calls.size())), std::move(texts.front())});
+    return mismatch_sentence(host.name(), {}, calls);
+  }
+
+private:
+  std::array<std::uint64_t, 2> own_{};
+  std::vector<std::uint64_t> all_;
+  Pending pending_;
+  bool under_way_ = false;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -5,7 +5,7 @@
 /// @brief One rank of an NCCL group beside its data: the host group by which the ranks know of one another,
 /// the waits with their deadline, and the end of the group with its typed errors.
 
-#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/threads/world.hpp>
 #include <shardwright/comm/validate.hpp>
@@ -20,7 +20,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,15 +73,11 @@ public:
   /// its own. @throws ConfigurationMismatch, which names them.
   void require_own_devices(const CollectiveCall& forming) {
     using Device = typename Api::Device;
-    const Device own = api_.device();
-    std::vector<unsigned char> all(own.size() * static_cast<std::size_t>(size()));
-    guarded([&] { host_.all_gather(own, all, forming.where); });
-    const auto device = [&](int rank) {
-      return std::span(all).subspan(own.size() * static_cast<std::size_t>(rank), own.size());
-    };
+    const std::vector<Device> own{api_.device()};
+    const auto devices = guarded([&] { return gather_vectors(host_, own, forming.where); });
     for (int a = 0; a < size(); ++a)
       for (int b = a + 1; b < size(); ++b)
-        if (std::equal(device(a).begin(), device(a).end(), device(b).begin()))
+        if (devices[static_cast<std::size_t>(a)] == devices[static_cast<std::size_t>(b)])
           throw ConfigurationMismatch(
               "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
                   std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +

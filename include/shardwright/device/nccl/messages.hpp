@@ -10,9 +10,9 @@
 /// message that nobody has asked for yet, but that stands before one that somebody has, goes to memory kept
 /// here and is copied when its receive comes.
 
-#include <shardwright/comm/call_marks.hpp>
 #include <shardwright/device/nccl/calls.hpp>
 #include <shardwright/device/nccl/member.hpp>
+#include <shardwright/device/runtime.hpp>
 
 #include <algorithm>
 #include <chrono>

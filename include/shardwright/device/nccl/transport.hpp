@@ -5,13 +5,12 @@
 /// @brief The transport over NCCL: forms the communicator, keeps the order of calls, watches over what is on
 /// the streams, and ends in order or at the deadline.
 
-#include <shardwright/comm/call_marks.hpp>
 #include <shardwright/comm/device_communicator.hpp>
-#include <shardwright/device/nccl/agreement.hpp>
 #include <shardwright/device/nccl/calls.hpp>
 #include <shardwright/device/nccl/collective.hpp>
 #include <shardwright/device/nccl/member.hpp>
 #include <shardwright/device/nccl/messages.hpp>
+#include <shardwright/device/runtime.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,6 @@
 /// @brief The shared side of thread ranks in device memory: rounds, in which the ranks' calls meet, and the
 /// streams that do their work.
 
-#include <shardwright/comm/call_marks.hpp>
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/threads/shared_group.hpp>
 #include <shardwright/comm/threads/slot.hpp>
