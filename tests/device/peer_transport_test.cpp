@@ -6,7 +6,7 @@
 #include "support/matchers.hpp"
 #include "support/ranks.hpp"
 
-#include <shardwright/comm/observe/decorated_transport.hpp>
+#include <shardwright/comm/decorated_transport.hpp>
 
 #include <algorithm>
 #include <array>
@@ -660,7 +660,7 @@ TEST_CASE("ranks on several devices are told so when they connect", "[comm]") {
 }
 
 TEST_CASE("ranks of several processes are told so when they connect", "[comm]") {
-  struct Processes final : sw::detail::DecoratedTransport {
+  struct Processes final : sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
     using DecoratedTransport::DecoratedTransport;
     std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
       return std::make_shared<Processes>(std::move(part));

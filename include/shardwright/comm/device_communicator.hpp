@@ -5,7 +5,7 @@
 /// @brief The communicator for device memory: any transport that is ordered with the execution instance of
 /// its rank.
 
-#include <shardwright/comm/communicator_handle.hpp>
+#include <shardwright/comm/decorated_transport.hpp>
 
 #include <concepts>
 #include <memory>

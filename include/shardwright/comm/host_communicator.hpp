@@ -4,7 +4,7 @@
 /// @file
 /// @brief The communicator that programs and meshes hold: any transport for host memory, chosen at run time.
 
-#include <shardwright/comm/communicator_handle.hpp>
+#include <shardwright/comm/decorated_transport.hpp>
 
 #include <concepts>
 #include <memory>

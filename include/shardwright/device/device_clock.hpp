@@ -11,7 +11,6 @@
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/observe/communication_clock.hpp>
-#include <shardwright/comm/observe/decorated_transport.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 #include <shardwright/device/runtime.hpp>
 
@@ -26,14 +25,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
 template <PeerRuntime Runtime>
-class TimedDeviceTransport final : public BasicDecoratedTransport<DeviceCommunicator, DeviceTransport>,
+class TimedDeviceTransport final : public DecoratedTransport<DeviceCommunicator, DeviceTransport>,
                                    public std::enable_shared_from_this<TimedDeviceTransport<Runtime>>,
                                    private CommunicationClock::Late {
   using Stream = typename Runtime::Stream;
 
 public:
   TimedDeviceTransport(DeviceCommunicator below, Runtime runtime, Stream stream, GroupClock clock)
-      : BasicDecoratedTransport(std::move(below)), runtime_(std::move(runtime)), stream_(std::move(stream)),
+      : DecoratedTransport(std::move(below)), runtime_(std::move(runtime)), stream_(std::move(stream)),
         clock_(std::move(clock)), alone_(size() == 1) {
     clock_.clock->enter(*this);
   }

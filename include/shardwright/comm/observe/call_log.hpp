@@ -5,7 +5,9 @@
 /// @brief The calls that a rank makes to others, written down in their order.
 
 #include <shardwright/comm/call.hpp>
-#include <shardwright/comm/observe/decorated_transport.hpp>
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/observe/link_cost.hpp>
+#include <shardwright/comm/validate.hpp>
 #include <shardwright/core/mix.hpp>
 
 #include <algorithm>
@@ -68,30 +70,19 @@ public:
   void add(const CollectiveCall& call, const std::string& group, std::uint64_t group_id, int ranks,
            WorldRank world_rank, bool started) {
     const Operation operation = call.operation;
-    const bool reduces = operation == Operation::all_reduce || operation == Operation::reduce_scatter;
-    const bool has_peer =
-        operation == Operation::broadcast || operation == Operation::send || operation == Operation::receive;
-    calls_.push_back({group, group_id, operation, reduces ? call.reduce_op : ReduceOp::sum, call.element,
-                      has_peer ? world_rank(call.root) : -1, call.tag,
+    const bool has_peer = operation == Operation::broadcast || detail::sends_or_receives(operation);
+    calls_.push_back({group, group_id, operation, detail::reduces(operation) ? call.reduce_op : ReduceOp::sum,
+                      call.element, has_peer ? world_rank(call.root) : -1, call.tag,
                       larger_side(call, ranks) * size_of(call.element), started, call.where});
   }
 
 private:
   [[nodiscard]] static std::size_t larger_side(const CollectiveCall& call, int ranks) {
-    std::size_t in = 0;
-    std::size_t out = 0;
-    switch (call.operation) {
-    case Operation::all_gather:
-    case Operation::reduce_scatter:
-    case Operation::all_to_all:
-      for (int rank = 0; rank < ranks; ++rank) {
-        in += call.operation == Operation::all_gather ? 0 : call.in_block(rank).count();
-        out += call.operation == Operation::reduce_scatter ? 0 : call.out_block(rank).count();
-      }
-      return std::max(in, out);
-    default:
+    const bool in = detail::has_in_blocks(call.operation), out = detail::has_out_blocks(call.operation);
+    if (!in && !out)
       return call.count;
-    }
+    return std::max(in ? detail::elements_of(call.in_blocks, call.count, ranks) : 0,
+                    out ? detail::elements_of(call.out_blocks, call.count, ranks) : 0);
   }
 
   std::vector<RecordedCall> calls_;
@@ -102,7 +93,7 @@ private:
 namespace detail {
 
 /// Records the calls that pass through it.
-class LoggedTransport final : public DecoratedTransport {
+class LoggedTransport final : public DecoratedTransport<HostCommunicator, HostTransport> {
 public:
   LoggedTransport(HostCommunicator below, std::shared_ptr<CallLog> log)
       : DecoratedTransport(std::move(below)), log_(std::move(log)), name_(DecoratedTransport::name()),

@@ -6,7 +6,7 @@
 /// on device memory: device_clock.hpp.
 
 #include <shardwright/comm/gather_vectors.hpp>
-#include <shardwright/comm/observe/decorated_transport.hpp>
+#include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 
 #include <algorithm>
@@ -130,7 +130,8 @@ private:
 
 namespace detail {
 
-class TimedTransport final : public DecoratedTransport, public std::enable_shared_from_this<TimedTransport> {
+class TimedTransport final : public DecoratedTransport<HostCommunicator, HostTransport>,
+                             public std::enable_shared_from_this<TimedTransport> {
   using Clock = CallTimes::Clock;
 
 public:

@@ -5,7 +5,7 @@
 /// @brief A communicator over a simulated link: what a run would cost with a set latency and bandwidth, on
 /// one machine.
 
-#include <shardwright/comm/observe/decorated_transport.hpp>
+#include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 
 #include <algorithm>
@@ -151,7 +151,7 @@ private:
   TimeOnLink use_{};
 };
 
-class LinkedTransport final : public DecoratedTransport,
+class LinkedTransport final : public DecoratedTransport<HostCommunicator, HostTransport>,
                               public std::enable_shared_from_this<LinkedTransport> {
 public:
   LinkedTransport(HostCommunicator below, std::shared_ptr<Link> link)
