@@ -2,13 +2,13 @@
 
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
+#include "support/scratch.hpp"
 
 #include <shardwright/schedule/named_schedule.hpp>
 #include <train_gpt/options.hpp>
 #include <train_gpt/schedules.hpp>
 
 #include <filesystem>
-#include <fstream>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -156,10 +156,9 @@ TEST_CASE(
 }
 
 TEST_CASE("options: a schedule of one's own comes from a file, and is proven before anything runs") {
-  const auto file = [](const std::string& name, const std::string& text) {
-    const std::filesystem::path path = std::filesystem::temp_directory_path() / name;
-    std::ofstream(path) << text;
-    return path.string();
+  const Scratch scratch;
+  const auto file = [&scratch](const std::string& name, const std::string& text) {
+    return scratch.write(name, text).string();
   };
   const std::string sound = file("train_gpt_sound.csv", "0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n");
   const Options options = accepted({"--mesh", "pp=2", "--microbatches", "2", "--schedule", sound.c_str()});

@@ -121,13 +121,3 @@ TEST_CASE("Reductions and gathers have tracks of their own beside the passes") {
   CHECK(tracks[slices["reduction"].at("tid")] == "rank 1, reductions");
   CHECK(tracks[slices["gather"].at("tid")] == "rank 1, gathers");
 }
-
-TEST_CASE("A text replaces what a file holds, or says why it can not") {
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / "shardwright_write_text_test";
-  sw::write_text(path, "a longer text\n");
-  sw::write_text(path, "short\n");
-  std::ifstream file(path);
-  CHECK(std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>()) == "short\n");
-  std::filesystem::remove(path);
-  CHECK_THROWS_AS(sw::write_text("/nowhere/at/all", "text"), sw::DataError);
-}

@@ -2,15 +2,15 @@
 
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
+#include "support/scratch.hpp"
 
 #include <shardwright/io/text_files.hpp>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include <unistd.h>
+#include <sys/stat.h>
 
 namespace {
 
@@ -18,36 +18,9 @@ using namespace shardwright;
 using namespace shardwright_test;
 namespace fs = std::filesystem;
 
-/// A directory of its own for each test, removed at the end.
-class Scratch {
-public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "shardwright_text_XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    root_ = name;
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-
-  [[nodiscard]] fs::path write(const fs::path& name, const std::string& bytes) const {
-    const fs::path path = root_ / name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
-  [[nodiscard]] const fs::path& root() const { return root_; }
-
-private:
-  fs::path root_;
-};
-
-std::string sentence_of(const std::vector<fs::path>& paths) {
+std::string sentence_of(const std::vector<fs::path>& paths, const TextLimits& limits = {}) {
   try {
-    (void)read_text_files(paths);
+    (void)read_text_files(paths, limits);
   } catch (const DataError& error) {
     return error.what();
   }
@@ -120,4 +93,28 @@ TEST_CASE("text_files: missing, empty, binary and unreadable files are named wit
   CHECK_THAT(sentence_of({"/proc/self/mem"}),
              ContainsSubstring("/proc/self/mem at offset 0: can not be read"));
 #endif
+}
+
+TEST_CASE("text_files: a pipe, a device and a directory's file that is neither are refused at once") {
+  const Scratch scratch;
+  const fs::path pipe = scratch.root() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THAT(sentence_of({pipe}),
+             ContainsSubstring("pipe at offset 0: it must be a regular file, not a pipe"));
+  CHECK_THAT(sentence_of({"/dev/zero"}),
+             ContainsSubstring("/dev/zero at offset 0: it must be a regular file"));
+  (void)scratch.write("words.txt", "words");
+  CHECK(read_text_files({scratch.root()}).bytes == "words");
+}
+
+TEST_CASE("text_files: more bytes or files than the limits end in a sentence") {
+  const Scratch scratch;
+  (void)scratch.write("a.txt", "12345");
+  (void)scratch.write("below/b.txt", "678");
+  CHECK(read_text_files({scratch.root()}, {.bytes = 8, .files = 2}).bytes == "12345678");
+  CHECK_THAT(sentence_of({scratch.root()}, {.bytes = 7}),
+             ContainsSubstring("together must hold at most 7 bytes") && ContainsSubstring("b.txt is beyond"));
+  CHECK_THAT(sentence_of({scratch.root()}, {.bytes = 4}),
+             ContainsSubstring("a.txt: it must hold at most 4 bytes"));
+  CHECK_THAT(sentence_of({scratch.root()}, {.files = 1}), ContainsSubstring("must hold at most 1 files"));
 }

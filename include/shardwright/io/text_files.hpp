@@ -7,14 +7,12 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
+#include <shardwright/io/read_text.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -50,44 +48,17 @@ struct TextFiles {
 
 namespace detail {
 
-struct CloseFile {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-
-/// The result of reading one file: its bytes, or the sentence of what is wrong with it.
-struct FileText {
-  std::string bytes;
-  std::string fault;
-};
-
-/// Reads until the end instead of trusting the size, so that pipes and special files end in a sentence, too.
-inline FileText read_text(const std::filesystem::path& path) {
-  const auto fault = [&path](std::size_t offset, const std::string& what) {
-    return FileText{{}, path.string() + " at offset " + std::to_string(offset) + ": " + what};
-  };
-  errno = 0;
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (!file)
-    return fault(0, "can not be opened, " + std::generic_category().message(errno));
-  FileText text;
-  constexpr std::size_t chunk = std::size_t{1} << 16;
-  for (;;) {
-    const std::size_t before = text.bytes.size();
-    text.bytes.resize(before + chunk);
-    errno = 0;
-    const std::size_t got = std::fread(text.bytes.data() + before, 1, chunk, file.get());
-    text.bytes.resize(before + got);
-    const std::size_t zero = text.bytes.find('\0', before);
-    if (zero != std::string::npos)
-      return fault(zero, "a zero byte, so this is not text");
-    if (got == chunk)
-      continue;
-    if (std::ferror(file.get()) != 0)
-      return fault(before + got, "can not be read, " + std::generic_category().message(errno));
-    break;
-  }
-  if (text.bytes.empty())
-    return fault(0, "the file is empty");
+/// A file of text: a zero byte in it is a fault, and so is its being empty.
+inline FileText read_data_file(const std::filesystem::path& path, std::size_t most_bytes) {
+  std::size_t zero = std::string::npos;
+  FileText text = read_regular_file(path, most_bytes, [&zero](const std::string& bytes, std::size_t from) {
+    zero = bytes.find('\0', from);
+    return zero != std::string::npos;
+  });
+  if (text.fault.empty() && zero != std::string::npos)
+    text = {{}, "a zero byte, so this is not text", zero, false};
+  if (text.fault.empty() && text.bytes.empty())
+    text.fault = "the file is empty";
   return text;
 }
 
@@ -107,7 +78,8 @@ inline bool skipped_directory(const std::filesystem::path& path) {
   return std::filesystem::exists(path / "CMakeCache.txt", ignored);
 }
 
-inline void list_directory(const std::filesystem::path& directory,
+/// @throws DataError for more files than `most`.
+inline void list_directory(const std::filesystem::path& directory, std::size_t most,
                            std::vector<std::filesystem::path>& found) {
   std::error_code code;
   std::vector<std::filesystem::path> directories;
@@ -122,25 +94,35 @@ inline void list_directory(const std::filesystem::path& directory,
       directories.push_back(entry->path());
     else if (std::filesystem::is_regular_file(status) && entry->path().filename().string().front() != '.')
       found.push_back(entry->path());
+    if (found.size() > most)
+      throw DataError("Data: a directory must hold at most " + std::to_string(most) +
+                      " files, but there are " + "more up to " + directory.string() +
+                      " (name fewer directories, or join the files)");
   }
   for (const std::filesystem::path& below : directories)
     if (!skipped_directory(below))
-      list_directory(below, found);
+      list_directory(below, most, found);
 }
 
 } // namespace detail
 
+/// @brief The most that data may be.
+struct TextLimits {
+  std::size_t bytes = std::size_t{1} << 36; ///< Of all files together, which memory holds.
+  std::size_t files = 1'000'000;            ///< That a walk of one directory finds.
+};
+
 /// @brief Reads `paths` in their order: files as they are named, directories recursively in sorted order.
 ///
 /// A walk leaves out hidden names, symbolic links, build trees, and files that are empty, unreadable or
-/// binary (a zero byte). A file named directly must be readable text. The same bytes are taken only once, so
-/// that a copy of a training file can not end up in the held-out part. The result depends on names and
-/// contents only.
+/// binary (a zero byte). A file named directly must be readable text in a regular file: a pipe without a
+/// writer would wait for ever. The same bytes are taken only once, so that a copy of a training file can not
+/// end up in the held-out part. The result depends on names and contents only.
 ///
-/// @throws DataError with file and offset, where a path is missing, a named file is empty, unreadable or
-/// binary, or a
-///   directory holds no text.
-[[nodiscard]] inline TextFiles read_text_files(const std::vector<std::filesystem::path>& paths) {
+/// @throws DataError with file and offset, where a path is missing, a named file is empty, unreadable, binary
+/// or no regular file, a directory holds no text, or there is more than `limits` allows.
+[[nodiscard]] inline TextFiles read_text_files(const std::vector<std::filesystem::path>& paths,
+                                               const TextLimits& limits = {}) {
   if (paths.empty())
     throw DataError("Data: at least one file or directory must be given (name one with --data)");
   TextFiles all;
@@ -151,6 +133,9 @@ inline void list_directory(const std::filesystem::path& directory,
       ++all.skipped;
       return;
     }
+    if (bytes.size() > limits.bytes - all.bytes.size())
+      throw DataError("Data: all files together must hold at most " + std::to_string(limits.bytes) +
+                      " bytes, but " + path.string() + " is beyond that (name less data)");
     all.files.push_back({path, all.bytes.size()});
     all.bytes += bytes;
   };
@@ -161,22 +146,25 @@ inline void list_directory(const std::filesystem::path& directory,
       throw DataError("Data: " + path.string() + " must exist (" +
                       (code ? code.message() : std::string("no such file or directory")) + ")");
     if (!std::filesystem::is_directory(status)) {
-      const detail::FileText text = detail::read_text(path);
+      const detail::FileText text = detail::read_data_file(path, limits.bytes);
       if (!text.fault.empty())
-        throw DataError("Data: a named file must be readable text (" + text.fault + ")");
+        throw DataError("Data: a named file must be readable text (" + path.string() + " at offset " +
+                        std::to_string(text.offset) + ": " + text.fault + ")");
       take(path, text.bytes);
       continue;
     }
     std::vector<std::filesystem::path> found;
-    detail::list_directory(path, found);
+    detail::list_directory(path, limits.files, found);
     std::sort(found.begin(), found.end(),
               [](const auto& a, const auto& b) { return a.generic_string() < b.generic_string(); });
     bool any = false;
     for (const std::filesystem::path& file : found) {
-      const detail::FileText text = detail::read_text(file);
+      const detail::FileText text = detail::read_data_file(file, limits.bytes);
       if (text.fault.empty()) {
         any = true;
         take(file, text.bytes);
+      } else if (text.too_long) {
+        throw DataError("Data: " + file.string() + ": " + text.fault);
       } else {
         ++all.skipped;
       }
