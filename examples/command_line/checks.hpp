@@ -30,19 +30,24 @@ CLI::Validator whole_from(T least, T most) {
           return std::string();
         return "must be a whole number from " + std::to_string(least) +
                (most == std::numeric_limits<T>::max() ? " up" : " to " + std::to_string(most)) +
-               ", but it is '" + word + "'";
+               ", but it is '" + clipped(word) + "'";
       },
       std::string());
 }
 
-inline CLI::Validator real_from(double least, bool least_allowed) {
+/// A number from `least`, or above it, to `most`: the range of the option's quantity, so that what is
+/// computed from it stays finite and within its integers.
+inline CLI::Validator real_from(double least, bool least_allowed, double most = 1e30) {
   return CLI::Validator(
-      [least, least_allowed](std::string& word) {
+      [least, least_allowed, most](std::string& word) {
         const std::optional<double> value = real_number(word);
-        if (value && (*value > least || (least_allowed && *value == least)))
+        if (value && (*value > least || (least_allowed && *value == least)) && *value <= most)
           return std::string();
-        return "must be a number " + std::string(least_allowed ? "from " : "above ") + text(least) +
-               (least_allowed ? " up" : "") + ", but it is '" + word + "'";
+        const std::string end = value && *value > most ? " and at most " + text(most)
+                                : least_allowed        ? " up"
+                                                       : "";
+        return "must be a number " + std::string(least_allowed ? "from " : "above ") + text(least) + end +
+               ", but it is '" + clipped(word) + "'";
       },
       std::string());
 }
@@ -53,7 +58,7 @@ inline CLI::Validator one_of(std::vector<std::string> words) {
         if (std::find(words.begin(), words.end(), word) != words.end())
           return std::string();
         const std::string_view near = nearest(word, words);
-        return "must be " + joined(words, " or ") + ", but it is '" + word + "'" +
+        return "must be " + joined(words, " or ") + ", but it is '" + clipped(word) + "'" +
                (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?");
       },
       std::string());

@@ -67,8 +67,16 @@ inline std::optional<double> real_number(const std::string& word) {
   return value;
 }
 
+/// A word for a message: its beginning where it is long.
+inline std::string clipped(const std::string& word) {
+  constexpr std::size_t most = 80;
+  return word.size() <= most ? word : word.substr(0, most) + "...";
+}
+
 /// The candidate nearest to `word` by edits, or an empty view where none is near.
 inline std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  if (word.size() > 80) // no candidate is half as long
+    return {};
   // Levenshtein's distance with neighbours exchanged as one edit, by rows.
   const auto distance = [](std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));

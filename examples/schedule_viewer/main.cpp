@@ -5,7 +5,9 @@
 
 #include "options.hpp"
 
+#include <command_line/limits.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/read_text.hpp>
 #include <shardwright/io/write_text.hpp>
 #include <shardwright/schedule/csv.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
@@ -13,28 +15,24 @@
 #include <shardwright/schedule/timetable.hpp>
 #include <shardwright/schedule/timetable_text.hpp>
 
-#include <cerrno>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <span>
 #include <string>
-#include <system_error>
 
 namespace {
 
 namespace sw = shardwright;
 
-std::string read_file(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad())
-    throw sw::DataError("--csv " + path.string() + " can not be read: " +
-                        std::generic_category().message(errno) + " (give a file that --to-csv wrote)");
-  return text;
+sw::Schedule read_schedule(const std::filesystem::path& path) {
+  std::string text;
+  try {
+    text = sw::read_text(path, command_line::most_schedule_bytes);
+  } catch (const sw::DataError& error) {
+    throw sw::DataError("--csv " + std::string(error.what()));
+  }
+  return sw::schedule_from_csv(text, path.stem().string());
 }
 
 void write_file(const std::filesystem::path& path, const std::string& text) {
@@ -69,7 +67,7 @@ int main(int argc, char** argv) {
     const schedule_viewer::Options& options = *parsed.options;
     show(options.csv.empty()
              ? sw::make_schedule(options.schedule, options.ranks, options.microbatches, options.chunks)
-             : sw::schedule_from_csv(read_file(options.csv), options.csv.stem().string()),
+             : read_schedule(options.csv),
          options);
     return 0;
   } catch (const std::exception& error) {

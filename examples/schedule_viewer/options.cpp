@@ -44,9 +44,10 @@ shardwright::PassCosts parse_costs(const std::string& word) {
       throw UsageError("--costs has the unknown part '" + part + "'" +
                        (name == "B" ? "; a B is an I and a W together" : "") + help);
     const std::optional<double> value = real_number(number);
-    if (!value || *value < 0)
-      throw UsageError("--costs needs a number from 0 up after " + name + "=, but has '" + number + "'" +
-                       help);
+    constexpr double most = 1e9;
+    if (!value || *value < 0 || *value > most)
+      throw UsageError("--costs needs a number from 0 to " + text(most) + " after " + name + "=, but has '" +
+                       clipped(number) + "'" + help);
     costs.*found->second = *value;
   }
   if (costs.forward <= 0 || costs.input_gradient + costs.weight_gradient <= 0)

@@ -5,14 +5,15 @@
 
 #include "schedules.hpp"
 
+#include <command_line/limits.hpp>
 #include <command_line/words.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/read_text.hpp>
 #include <shardwright/schedule/csv.hpp>
 #include <shardwright/schedule/explain.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 
-#include <fstream>
-#include <sstream>
+#include <string>
 
 namespace train_gpt {
 
@@ -23,13 +24,15 @@ namespace {
 namespace sw = shardwright;
 
 sw::Schedule read_schedule(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
+  std::string text;
+  try {
+    text = sw::read_text(path, command_line::most_schedule_bytes);
+  } catch (const sw::DataError& error) {
     throw sw::InvalidArgument(
-        path +
-        ": the file must be readable and hold a line for each rank (write one with schedule_viewer, or name a schedule)");
-  return sw::schedule_from_csv(text.str(), path);
+        std::string(error.what()) +
+        "; the file must be readable and hold a line for each rank (write one with schedule_viewer, or name a schedule)");
+  }
+  return sw::schedule_from_csv(text, path);
 }
 
 } // namespace

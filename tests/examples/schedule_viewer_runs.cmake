@@ -39,9 +39,19 @@ file(WRITE "${viewer_files}/incomplete.csv" "0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n")
 shardwright_schedule_viewer_run(
   csv_incomplete 1 OPTIONS --csv "${viewer_files}/incomplete.csv" SAYS "1F1 is missing on rank 1")
 shardwright_schedule_viewer_run(
-  csv_missing 1 OPTIONS --csv /nowhere/own.csv SAYS "--csv /nowhere/own.csv can not be read: No such file")
+  csv_missing 1 OPTIONS --csv /nowhere/own.csv SAYS "--csv /nowhere/own.csv at offset 0: can not be opened, No such file")
 shardwright_schedule_viewer_run(
   unwritable 1 OPTIONS --svg /nowhere/own.svg SAYS "/nowhere/own.svg must be writable, but No such file")
+shardwright_schedule_viewer_run(
+  csv_device 1 OPTIONS --csv /dev/zero SAYS "--csv /dev/zero at offset 0: it must be a regular file, not a pipe")
+file(WRITE "${viewer_files}/far.csv" "999999999F0")
+shardwright_schedule_viewer_run(
+  csv_far 1 OPTIONS --csv "${viewer_files}/far.csv" SAYS "at most 2097152 passes forward, but 1000000000 stages")
+shardwright_schedule_viewer_run(
+  too_many_passes 1 OPTIONS --ranks 1048576 --microbatches 1048576 SAYS "1f1b: there must be at most 2097152 passes forward")
+shardwright_schedule_viewer_run(
+  costs_apart 1 OPTIONS --costs F=1e9 SAYS "as text it must have at most 67108864 characters, but 4 ranks and 5500000011 columns")
+shardwright_schedule_viewer_run(costs_beyond 2 OPTIONS --costs F=2e9 SAYS "--costs needs a number from 0 to 1e[+]09 after F=")
 shardwright_schedule_viewer_run(unknown_schedule 2 OPTIONS --schedule zvb SAYS "did you mean zbv?")
 shardwright_schedule_viewer_run(unknown_option 2 OPTIONS --rank 3 SAYS "unknown option --rank; did you mean --ranks?")
 shardwright_schedule_viewer_run(

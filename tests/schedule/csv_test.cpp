@@ -9,6 +9,7 @@
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
 #include <shardwright/schedule/zb_h2.hpp>
 #include <shardwright/schedule/zb_v.hpp>
@@ -25,7 +26,7 @@ namespace {
 std::string refusal(std::string_view text) {
   try {
     static_cast<void>(schedule_from_csv(text));
-  } catch (const DataError& error) {
+  } catch (const Error& error) {
     return error.what();
   }
   return "";
@@ -106,4 +107,34 @@ TEST_CASE("errors name line and cell", "[csv]") {
              ContainsSubstring("line 1, cell 2 has 1F0, which a loop placement has on line 2"));
   CHECK_THAT(refusal("0F0,2F0\n1F0,3F0,2B0\n"),
              ContainsSubstring("line 2, cell 3 has 2B0, which a loop placement has on line 1"));
+}
+
+TEST_CASE("a rank without steps keeps its line", "[csv]") {
+  const Schedule idle("idle", StagePlacement::loop(3), 1, {{{{Pass::forward, 0, 0}, {}, false}}, {}, {}});
+  CHECK(to_csv(idle) == "0F0\n,\n,\n");
+  CHECK(detail::csv_shape(to_csv(idle)).ranks == 3);
+}
+
+TEST_CASE("a text that names more passes than the limit is refused before anything is allocated", "[csv]") {
+  CHECK_THAT(refusal("999999999F0\n"), ContainsSubstring("there must be at most 2097152 passes forward") &&
+                                           ContainsSubstring("1000000000 stages times 1 microbatches"));
+  CHECK_THAT(refusal("0F999999999\n"), ContainsSubstring("1 stages times 1000000000 microbatches"));
+  CHECK_THROWS_AS(make_schedule<OneFOneB>(1 << 20, 1 << 20), InvalidArgument);
+  CHECK_THROWS_AS(make_schedule<GPipe>(1, static_cast<int>(most_forward_passes) + 1), InvalidArgument);
+  CHECK_THROWS_AS(make_schedule<Interleaved<4>>(1 << 30, 1 << 30), InvalidArgument);
+}
+
+TEST_CASE("a B beside a W is the input gradient in texts of the older spelling", "[csv]") {
+  const std::string today = to_csv(make_schedule<ZBH1>(2, 2));
+  std::string older = today;
+  std::replace(older.begin(), older.end(), 'I', 'B');
+  REQUIRE(older != today);
+  CHECK(to_csv(schedule_from_csv(older)) == today);
+  CHECK(prove(schedule_from_csv(older)).holds());
+  // Whole backward passes stay what they are, also in pairs.
+  CHECK(to_csv(schedule_from_csv("0F0,0F1,0B0,(0F2;0B1)OVERLAP_F_B,0W1,0B2\n")) ==
+        "0F0,0F1,0B0,(0F2;0I1)OVERLAP_F_I,0W1,0B2\n");
+  // A text with an I is in today's spelling: the proof names the W that is too much.
+  const Proof mixed = prove(schedule_from_csv("0F0,0F1,0I0,0W0,0B1,0W1\n"));
+  CHECK(mixed.failure.fault == ScheduleFault::repeated);
 }

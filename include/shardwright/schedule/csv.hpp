@@ -10,6 +10,7 @@
 #include <shardwright/schedule/schedule.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,7 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A schedule in the interchange spelling: one line per rank, and no idle cells.
+/// @brief A schedule in the interchange spelling: one line per rank, and no idle cells; a rank without steps
+/// is a comma, so that readers count its line.
 [[nodiscard]] inline std::string to_csv(const Schedule& schedule) {
   std::string out;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
@@ -26,7 +28,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
       out.append(separator).append(text_of(step));
       separator = ",";
     }
-    out += '\n';
+    out += separator.empty() ? ",\n" : "\n";
   }
   return out;
 }
@@ -60,19 +62,53 @@ namespace detail {
                   std::to_string(shape.ranks) + " lines (" + why + ")");
 }
 
+/// In PyTorch's older spelling a B is the input gradient wherever the microbatch's stage has a W too. Texts
+/// with an I are in today's, where a B beside a W is a mistake that the proof names.
+inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int microbatches, std::int64_t cells) {
+  std::vector<bool> has_weight_gradient(static_cast<std::size_t>(cells));
+  const auto cell = [microbatches](const Action& action) {
+    return static_cast<std::size_t>(action.stage) * static_cast<std::size_t>(microbatches) +
+           static_cast<std::size_t>(action.microbatch);
+  };
+  const auto for_each = [&steps](const auto& visit) {
+    for (std::vector<Step>& line : steps)
+      for (Step& step : line) {
+        visit(step.first);
+        if (step.overlapped)
+          visit(step.second);
+      }
+  };
+  bool todays = false;
+  for_each([&](const Action& action) {
+    todays = todays || action.pass == Pass::input_gradient;
+    if (action.pass == Pass::weight_gradient)
+      has_weight_gradient[cell(action)] = true;
+  });
+  if (todays)
+    return;
+  for_each([&](Action& action) {
+    if (action.pass == Pass::backward && has_weight_gradient[cell(action)])
+      action.pass = Pass::input_gradient;
+  });
+}
+
 } // namespace detail
 
 /// @brief Reads a schedule: line r holds the steps of rank r, and empty cells do not count.
 ///
 /// Stages and microbatches are as many as the highest named ones; the placement is the first of loop, V and
-/// both directions that fits. Whether the schedule makes sense is for `prove` to say.
+/// both directions that fits. Whether the schedule makes sense is for `prove` to say. PyTorch's older
+/// spelling, where B and W are the two gradients of a microbatch, is read as I and W.
 /// @throws DataError naming line and cell where the text is malformed or fits no placement.
+/// @throws InvalidArgument where it names more than `most_forward_passes`.
 [[nodiscard]] inline Schedule schedule_from_csv(std::string_view text, std::string name = "csv") {
   const detail::CsvShape shape = detail::csv_shape(text);
   if (shape.bad_line > 0)
     detail::fail_csv_cell(text, shape);
   if (shape.stages == 0)
     throw DataError("schedule CSV: the text must hold at least one action, such as 0F0");
+  if (shape.stages > most_forward_passes / shape.microbatches)
+    detail::fail_schedule_size("schedule CSV", shape.stages, shape.microbatches);
   const StagePlacement placement = detail::csv_placement(text, shape);
   if (placement.ranks == 0)
     detail::fail_csv_placement(text, shape);
@@ -80,6 +116,7 @@ namespace detail {
   for (detail::CsvReader reader(text); reader.next();)
     if (reader.cell().kind == CsvCell::Kind::step)
       steps[static_cast<std::size_t>(reader.line() - 1)].push_back(reader.cell().step);
+  detail::read_older_spelling(steps, shape.microbatches, std::int64_t{shape.stages} * shape.microbatches);
   return {std::move(name), placement, shape.microbatches, std::move(steps)};
 }
 

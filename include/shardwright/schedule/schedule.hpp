@@ -5,12 +5,14 @@
 /// @brief A whole schedule as a value: the steps of every rank, made from a policy.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -82,10 +84,32 @@ public:
   using Schedule::Schedule;
 };
 
+/// @brief Most passes forward, stages times microbatches, that a schedule made or read at run time may have:
+/// some 200 MB.
+inline constexpr std::int64_t most_forward_passes = std::int64_t{1} << 21;
+
+namespace detail {
+
+[[noreturn]] inline void fail_schedule_size(const std::string& subject, std::int64_t stages,
+                                            std::int64_t microbatches) {
+  throw InvalidArgument(subject + ": there must be at most " + std::to_string(most_forward_passes) +
+                        " passes forward, but " + std::to_string(stages) + " stages times " +
+                        std::to_string(microbatches) + " microbatches are more (take fewer of either)");
+}
+
+} // namespace detail
+
 /// @brief The schedule of a policy for numbers of ranks and microbatches.
-/// @throws InvalidArgument where the policy does not allow them, with the nearest legal values.
+/// @throws InvalidArgument where the policy does not allow them, with the nearest legal values, or where they
+/// are more than `most_forward_passes`.
 template <class Policy>
 [[nodiscard]] PolicySchedule<Policy> make_schedule(int ranks, int microbatches) {
+  if (ranks > 0 && microbatches > 0) {
+    const StagePlacement placement = Policy::placement(ranks, microbatches);
+    const std::int64_t stages = std::int64_t{ranks} * placement.chunks;
+    if (stages > most_forward_passes / microbatches)
+      detail::fail_schedule_size(std::string(Policy::name), stages, microbatches);
+  }
   detail::check_schedule_rule<Policy>(ranks, microbatches);
   std::vector<std::vector<Step>> steps(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {

@@ -96,12 +96,20 @@ namespace detail {
 ///
 /// A step is as long as its time, filled up with dashes; a dot is a column of idle time. Lines longer than
 /// `width` characters go on below.
-/// @throws InvalidArgument where nothing takes time.
+/// @throws InvalidArgument where nothing takes time, or there would be more than 64 MiB of text.
 [[nodiscard]] inline std::string timetable_text(const Timetable& table, std::size_t width = 120) {
   using detail::padded;
   if (table.makespan() <= 0)
     throw InvalidArgument("Timetable: it must have steps that take time (give costs above 0)");
   const double column = detail::time_of_column(table);
+  constexpr double most_characters = 1 << 26;
+  const double characters = 3.0 * (table.makespan() / column) * table.placement.ranks; // at least
+  if (!(characters <= most_characters))
+    throw InvalidArgument(
+        "Timetable: as text it must have at most " + number_text(most_characters, 0) + " characters, but " +
+        std::to_string(table.placement.ranks) + " ranks and " + number_text(table.makespan() / column, 0) +
+        " columns are more (show fewer ranks or microbatches, or give costs that are nearer "
+        "to each other)");
   const auto at = [column](double time) { return static_cast<std::size_t>(std::lround(time / column)); };
   const std::size_t columns = std::max<std::size_t>(at(table.makespan()), 1);
   std::size_t cell = 3;
