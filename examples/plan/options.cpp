@@ -180,6 +180,7 @@ constexpr const char* footer =
 } // namespace
 
 ParseResult parse(int argc, const char* const* argv) {
+  constexpr std::int64_t most_sequences = 1 << 24; // and 64 times as many where tokens are varied
   Options options;
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
@@ -201,7 +202,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->type_name("N")
       ->group("Run");
   app.add_option("--sequences", sequences, "Sequences of a step, instead of --tokens.")
-      ->check(whole_from<std::int64_t>(1, 1LL << 40))
+      ->check(whole_from<std::int64_t>(1, most_sequences))
       ->type_name("N")
       ->group("Run");
   app.add_option("--sequence", length, "Tokens of a sequence. Default: 4096.")
@@ -240,12 +241,12 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Simulation");
   app.add_option("--oversubscription", options.simulation.oversubscription,
                  "What the chips of a domain can send out, over what leaves it. Default: 1.")
-      ->check(real_from(1, true))
+      ->check(real_from(1, true, 1e6))
       ->type_name("X")
       ->group("Simulation");
   app.add_option("--jitter", options.simulation.jitter,
                  "Mean of what lengthens every pass of every chip, such as 0.01. Default: 0.")
-      ->check(real_from(0, true))
+      ->check(real_from(0, true, 10))
       ->type_name("X")
       ->group("Simulation");
   app.add_option("--seed", options.simulation.seed, "Of the jitter. Default: 0.")
@@ -308,6 +309,9 @@ ParseResult parse(int argc, const char* const* argv) {
                        " tokens, but it is " + tokens + " (--sequence shortens a sequence)");
     options.run.sequences =
         sequences > 0 ? sequences : sequences_for(parse_tokens(tokens), static_cast<double>(length));
+    if (options.run.sequences > most_sequences)
+      throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
+                       " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
     options.run.precision = precision == "fp16"  ? sw::Precision::fp16
                             : precision == "fp8" ? sw::Precision::fp8
                             : precision == "fp4" ? sw::Precision::fp4

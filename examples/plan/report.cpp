@@ -6,8 +6,9 @@
 #include "report.hpp"
 
 #include "parts.hpp"
-#include "specifications.hpp"
 
+#include <command_line/limits.hpp>
+#include <shardwright/io/read_text.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/published/run.hpp>
 #include <shardwright/plan/published/validation.hpp>
@@ -170,9 +171,10 @@ std::string no_plan_report(const Options& options, const Study& study) {
 }
 
 std::string evaluation_report(const std::string& file) {
+  const std::string text = sw::read_text(file, command_line::most_run_bytes);
   std::vector<sw::PublishedRun> rows;
   try {
-    rows = sw::read_published_runs(read_file(file));
+    rows = sw::read_published_runs(text);
   } catch (const sw::DataError& error) {
     throw sw::DataError(file + ": " + error.what());
   }

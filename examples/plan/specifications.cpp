@@ -5,9 +5,13 @@
 
 #include "specifications.hpp"
 
+#include "json_text.hpp"
+
+#include <command_line/limits.hpp>
 #include <command_line/words.hpp>
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/read_text.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster_name.hpp>
@@ -16,12 +20,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cmath>
 #include <deque>
-#include <fstream>
-#include <iterator>
-#include <system_error>
 #include <vector>
 
 namespace plan_example {
@@ -34,6 +34,13 @@ namespace {
 std::string_view kept_name(std::string name) {
   static std::deque<std::string> names;
   return names.emplace_back(std::move(name));
+}
+
+/// A value as it stands, its beginning where it is long.
+std::string shown(const nlohmann::json& value) {
+  constexpr std::size_t most = 60;
+  const std::string text = value.dump(-1, ' ', true);
+  return text.size() <= most ? text : text.substr(0, most) + "...";
 }
 
 /// The fields of one object, each of which has to be read; what is left over is a mistake.
@@ -53,25 +60,29 @@ public:
     const nlohmann::json* found = take(name);
     if (found == nullptr)
       return;
-    const bool whole = std::is_integral_v<Number>;
-    if (!found->is_number() || found->get<double>() < least ||
-        (whole && (found->get<double>() != std::floor(found->get<double>()) || found->get<double>() > 2e9)))
+    constexpr bool whole = std::is_integral_v<Number>;
+    constexpr double most = whole ? 1e8 : 1e24;
+    if (!found->is_number() || found->get<double>() < least || found->get<double>() > most ||
+        (whole && found->get<double>() != std::floor(found->get<double>())))
       fail(name, std::string("must be a ") + (whole ? "whole " : "") + "number from " +
-                     command_line::text(least) + (whole ? " to 2000000000" : " up") + ", but it is " +
-                     found->dump());
+                     command_line::text(least) + " to " + (whole ? "100000000" : "1e24") + ", but it is " +
+                     shown(*found));
     value = found->get<Number>();
   }
   void flag(const char* name, bool& value) {
     if (const nlohmann::json* found = take(name)) {
       if (!found->is_boolean())
-        fail(name, "must be true or false, but it is " + found->dump());
+        fail(name, "must be true or false, but it is " + shown(*found));
       value = found->get<bool>();
     }
   }
   [[nodiscard]] std::string word(const char* name) {
     const nlohmann::json* found = take(name);
     if (found != nullptr && !found->is_string())
-      fail(name, "must be a word in quotes, but it is " + found->dump());
+      fail(name, "must be a word in quotes, but it is " + shown(*found));
+    constexpr std::size_t most = 256;
+    if (found != nullptr && found->get_ref<const std::string&>().size() > most)
+      fail(name, "must have at most " + std::to_string(most) + " bytes, but it is " + shown(*found));
     return found == nullptr ? std::string() : found->get<std::string>();
   }
   [[nodiscard]] const nlohmann::json* take(const char* name) {
@@ -83,9 +94,10 @@ public:
     for (const auto& [name, value] : object_.items())
       if (std::find(taken_.begin(), taken_.end(), name) == taken_.end()) {
         const std::string_view near = command_line::nearest(name, taken_);
-        fail(name, "is no field here" +
-                       (near.empty() ? " (the fields are " + command_line::joined(taken_, " and ") + ")"
-                                     : "; did you mean " + std::string(near) + "?"));
+        fail(name.size() <= 60 ? name : name.substr(0, 60) + "...",
+             "is no field here" + (near.empty()
+                                       ? " (the fields are " + command_line::joined(taken_, " and ") + ")"
+                                       : "; did you mean " + std::string(near) + "?"));
       }
   }
   [[noreturn]] void fail(const std::string& name, const std::string& what) const {
@@ -104,16 +116,6 @@ private:
   std::size_t from_;
   std::vector<std::string> taken_;
 };
-
-nlohmann::json parsed(const std::string& text, const std::string& file) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    const auto before = text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
-    throw sw::DataError(file + ", line " + std::to_string(1 + std::count(text.begin(), before, '\n')) +
-                        ": the file must be JSON (a comma, quote or brace is wrong or missing there)");
-  }
-}
 
 bool is_file(const std::string& name) { return name.size() > 5 && name.ends_with(".json"); }
 
@@ -145,15 +147,6 @@ std::string known_chip(const std::string& name) {
 
 } // namespace
 
-std::string read_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad())
-    throw sw::DataError(path + " can not be read: " + std::generic_category().message(errno));
-  return text;
-}
-
 sw::ModelSpec read_model(const std::string& name) {
   if (!is_file(name)) {
     if (const sw::ModelSpec* model = sw::find_model(name))
@@ -161,8 +154,8 @@ sw::ModelSpec read_model(const std::string& name) {
     throw sw::DataError("--model must be known or a file that ends with .json, but it is '" + name + "' (" +
                         known(name, names_of(sw::model_catalogue)) + ")");
   }
-  const std::string text = read_file(name);
-  const nlohmann::json json = parsed(text, name);
+  const std::string text = sw::read_text(name, command_line::most_specification_bytes);
+  const nlohmann::json json = parse_json(text, name);
   sw::ModelSpec model;
   Fields fields(json, text, name, "");
   const std::string given = fields.word("name");
@@ -212,6 +205,10 @@ sw::ModelSpec read_model(const std::string& name) {
       fields.fail(field, "must be given");
   if (model.feed_forward < 1 && model.expert_layers() < model.layers)
     fields.fail("feed_forward", "must be given for layers without experts");
+  if (model.experts.leading_dense_layers > model.layers)
+    fields.fail("leading_dense_layers", "must be at most the layers");
+  if (model.window_layers > model.layers)
+    fields.fail("window_layers", "must be at most the layers");
   if (model.head_width == 0 && !model.latent.used() && model.hidden % model.heads != 0)
     fields.fail("heads", "must divide hidden, unless head_width is given");
   if (model.heads % model.key_value_heads != 0)
@@ -232,8 +229,8 @@ sw::ClusterSpec known_cluster(const std::string& name) {
         "--cluster must be known, <chip>x<number> such as h100x1024 with a number above 0, or a file that ends with .json, but it is '" +
         name + "' (" + known(name, names_of(sw::cluster_catalogue)) + ")");
   }
-  const std::string text = read_file(name);
-  const nlohmann::json json = parsed(text, name);
+  const std::string text = sw::read_text(name, command_line::most_specification_bytes);
+  const nlohmann::json json = parse_json(text, name);
   Fields fields(json, text, name, "");
   const std::string given = fields.word("name");
   const std::string chip = fields.word("chip");
@@ -278,6 +275,10 @@ sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
     cluster = sw::with_more(cluster, {}, sw::Resource::domain,
                             static_cast<double>(domain) / static_cast<double>(cluster.domains[0].chips))
                   .cluster;
+  constexpr std::int64_t most = 1 << 24;
+  if (cluster.chips() > most)
+    throw sw::DataError("--cluster " + name + ": there must be at most " + std::to_string(most) +
+                        " chips, but there are " + std::to_string(cluster.chips()) + " (take fewer)");
   const std::int64_t chips = cluster.chips(), each = cluster.domains[0].chips, over = chips % each;
   if (over != 0)
     throw sw::DataError("--cluster " + name + ": its chips must fill domains of " + std::to_string(each) +

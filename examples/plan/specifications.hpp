@@ -22,8 +22,4 @@ namespace plan_example {
 /// @throws shardwright::DataError naming file, line and field, and where chips do not fill whole domains.
 [[nodiscard]] shardwright::ClusterSpec read_cluster(const std::string& name, std::int64_t domain = 0);
 
-/// @brief A whole file.
-/// @throws shardwright::DataError where it can not be read.
-[[nodiscard]] std::string read_file(const std::string& path);
-
 } // namespace plan_example

@@ -79,7 +79,7 @@ Study study_of(const Options& options, bool with_sweeps) {
       if (also_unpaired)
         out.turns_unpaired.push_back(end(unpaired));
     }
-  if (!with_sweeps || out.best.problem == sw::PlanProblem::empty_input)
+  if (!with_sweeps || sw::is_unusable(out.best.problem))
     return out;
   const sw::Situation now{cluster, run};
   for (const sw::Resource resource : varied(options)) {

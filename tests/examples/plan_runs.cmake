@@ -40,6 +40,39 @@ file(WRITE "${plan_files}/broken.json" "{\"layers\": 8,\n \"hidden\" 1024}\n")
 shardwright_plan_run(
   broken 2 OPTIONS --model "${plan_files}/broken.json" --cluster h100x8 --sequences 8
   SAYS "broken.json, line 2: the file must be JSON")
+string(REPEAT "[" 100000 plan_deep)
+file(WRITE "${plan_files}/deep.json" "{\"layers\": ${plan_deep}")
+shardwright_plan_run(
+  deep 2 OPTIONS --model "${plan_files}/deep.json" --cluster h100x8 --sequences 8
+  SAYS "deep.json: objects and lists must be nested at most 16 deep")
+file(WRITE "${plan_files}/beyond_double.json" "{\"layers\": 8,\n \"hidden\": 1e999}\n")
+shardwright_plan_run(
+  beyond_double 2 OPTIONS --model "${plan_files}/beyond_double.json" --cluster h100x8 --sequences 8
+  SAYS "beyond_double.json, line 2: a number must be within those of a double")
+file(WRITE "${plan_files}/twice.json" "{\"layers\": 8, \"layers\": 9}\n")
+shardwright_plan_run(
+  field_twice 2 OPTIONS --model "${plan_files}/twice.json" --cluster h100x8 --sequences 8
+  SAYS "twice.json: an object must name a field once, but one stands twice: layers")
+file(WRITE "${plan_files}/endless.json"
+     "{\"layers\": 2000000000, \"hidden\": 1024, \"heads\": 8, \"feed_forward\": 9, \"vocabulary\": 9}\n")
+shardwright_plan_run(
+  endless 2 OPTIONS --model "${plan_files}/endless.json" --cluster h100x8 --sequences 8
+  SAYS "endless.json, line 1: layers must be a whole number from 1 to 100000000")
+file(WRITE "${plan_files}/tall.json"
+     "{\"layers\": 100000000, \"hidden\": 1024, \"heads\": 8, \"feed_forward\": 9, \"vocabulary\": 9}\n")
+shardwright_plan_run(
+  tall 1 OPTIONS --model "${plan_files}/tall.json" --cluster h100x8 --sequences 8 SAYS "a chip has too little memory")
+shardwright_plan_run(
+  missing_model 2 OPTIONS --model /dev/zero.json --cluster h100x8 --sequences 8 SAYS "/dev/zero.json at offset 0: can not be opened")
+shardwright_plan_run(evaluate_device 1 OPTIONS --evaluate /dev/zero SAYS "/dev/zero at offset 0: it must be a regular file")
+shardwright_plan_run(
+  too_many_sequences 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 1099511627776 --simulate
+  SAYS "--sequences must be a whole number from 1 to 16777216")
+shardwright_plan_run(
+  too_many_tokens 2 OPTIONS --model llama-2-7b --cluster h100x8 --tokens 900T SAYS "--tokens must be at most 16777216 sequences")
+shardwright_plan_run(
+  too_long_to_simulate 1 OPTIONS --model llama-3.1-405b --cluster h100x1024 --sequences 1048576 --simulate
+  SAYS "there must be at most 2097152 passes forward")
 file(WRITE "${plan_files}/empty_domain.json" "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 0, \"bandwidth\": 1}]}\n")
 shardwright_plan_run(
   empty_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/empty_domain.json" --sequences 8

@@ -5,6 +5,7 @@
 
 #include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <cmath>
@@ -113,6 +114,22 @@ TEST_CASE("what is wrong with a configuration is said", "[evaluate]") {
   CHECK(problem(plan) == PlanProblem::out_of_memory);
   CHECK(problem_text(PlanProblem::none) == "it can run");
   CHECK(problem_text(problem(plan)) == "a chip has too little memory"); // the last one
+}
+
+TEST_CASE("numbers beyond those that the planner counts with are a problem of their own", "[evaluate]") {
+  STATIC_REQUIRE(is_unusable(PlanProblem::too_large));
+  STATIC_REQUIRE(is_unusable(PlanProblem::empty_input));
+  STATIC_REQUIRE_FALSE(is_unusable(PlanProblem::out_of_memory));
+  const RunSpec endless{.sequences = std::int64_t{1} << 40, .sequence_length = 4096};
+  CHECK(problem(usual, endless) == PlanProblem::too_large);
+  CHECK(search(llama_70b, cluster, endless).problem == PlanProblem::too_large);
+  CHECK(evaluate(llama_70b, cluster, endless, usual).step_seconds == 0);
+  ModelSpec wide = llama_70b;
+  wide.hidden = 2'000'000'000;
+  CHECK(problem(usual, batch, wide) == PlanProblem::too_large);
+  wide = llama_70b;
+  wide.experts = {.count = 8, .active = 2, .width = 1 << 20, .shared = 1 << 20};
+  CHECK(problem(usual, batch, wide) == PlanProblem::too_large);
 }
 
 TEST_CASE("more bandwidth, memory speed or chips' rate never slows a step", "[evaluate]") {

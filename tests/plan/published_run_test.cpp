@@ -63,6 +63,13 @@ TEST_CASE("errors name the line and the field", "[published_run]") {
   CHECK_THROWS_AS(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,1,1,soon\n"), DataError);
 }
 
+TEST_CASE("a table of more columns than the limit is refused", "[published_run]") {
+  CHECK_THROWS_WITH(read_published_runs(std::string(most_run_columns, ',')),
+                    ContainsSubstring("line 1: there must be at most 256 cells"));
+  CHECK_THROWS_WITH(read_published_runs(std::string(most_run_columns - 1, ',')),
+                    ContainsSubstring("stands twice"));
+}
+
 TEST_CASE("a row that lacks something says what", "[published_run]") {
   const auto reason = [](const std::string& row) {
     return read_run_case(read_published_runs(head + row + "\n").at(0)).not_handled;

@@ -47,7 +47,7 @@ namespace detail {
                                           const Calibration& calibration) {
   StepCost cost;
   cost.problem = problem_of(model, cluster, run, plan);
-  if (cost.problem == PlanProblem::empty_input)
+  if (is_unusable(cost.problem))
     return cost;
   const SharedCalibration& shared = calibration.shared;
   const ModelSize size = size_of(model);

@@ -25,7 +25,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Returns what has to change where there is no plan.
 [[nodiscard]] constexpr std::string_view problem_text(PlanProblem problem) noexcept {
-  constexpr std::array<std::string_view, 10> texts{
+  constexpr std::array<std::string_view, 11> texts{
       "it can run",
       "a dimension, the batch, an extent or a bandwidth is not positive",
       "tp * cp * pp * dp must be the number of chips",
@@ -35,7 +35,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
       "there must be a layer for every stage of the pipeline",
       "ep must divide the experts and the ranks of a stage",
       "the schedule must allow the numbers of ranks and microbatches",
-      "a chip has too little memory"};
+      "a chip has too little memory",
+      "a dimension of the model must be at most 134217728, and chips, sequences and tokens of a sequence at most 1073741824"};
   return texts[static_cast<std::size_t>(problem)];
 }
 

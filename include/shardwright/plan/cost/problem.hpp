@@ -16,6 +16,27 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+namespace detail {
+
+/// Products of two of these stay within their integers.
+[[nodiscard]] constexpr bool exceeds_planner(const ModelSpec& model, const ClusterSpec& cluster,
+                                             const RunSpec& run) noexcept {
+  constexpr int most = 1 << 27;
+  for (const int dimension :
+       {model.layers, model.hidden, model.heads, model.key_value_heads, model.head_width, model.feed_forward,
+        model.vocabulary, model.experts.count, model.experts.width, model.experts.shared_width})
+    if (dimension > most)
+      return true;
+  const ExpertSpec& experts = model.experts;
+  if (experts.shared > 0 &&
+      (experts.shared_width > 0 ? experts.shared_width : experts.width) > most / experts.shared)
+    return true;
+  constexpr std::int64_t most_of_run = std::int64_t{1} << 30;
+  return cluster.chips() > most_of_run || run.sequences > most_of_run || run.sequence_length > most_of_run;
+}
+
+} // namespace detail
+
 /// @brief The first rule that a configuration breaks, memory aside; `none` where it may run.
 [[nodiscard]] constexpr PlanProblem problem_of(const ModelSpec& model, const ClusterSpec& cluster,
                                                const RunSpec& run, const PlanConfiguration& plan) {
@@ -26,6 +47,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
                           cluster.chip.memory_bandwidth > 0 && run.sequences > 0 && run.sequence_length > 0;
   if (!extents || !dimensions)
     return PlanProblem::empty_input;
+  if (detail::exceeds_planner(model, cluster, run))
+    return PlanProblem::too_large;
   if (plan.chips() != cluster.chips())
     return PlanProblem::chips_differ;
   const std::int64_t at_once = static_cast<std::int64_t>(plan.dp) * plan.microbatch;
@@ -36,7 +59,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   if (run.sequence_length % (static_cast<std::int64_t>(plan.cp) * (plan.sequence_parallel ? plan.tp : 1)) !=
       0)
     return PlanProblem::sequence_not_divisible;
-  if (model.layers < plan.pp * chunks_of(plan.schedule, plan.chunks))
+  if (model.layers < std::int64_t{plan.pp} * chunks_of(plan.schedule, plan.chunks))
     return PlanProblem::layers_too_few;
   if (plan.ep > 1 && (!model.experts.used() || model.experts.count % plan.ep != 0 ||
                       (static_cast<std::int64_t>(plan.tp) * plan.cp * plan.dp) % plan.ep != 0))

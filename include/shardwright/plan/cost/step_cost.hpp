@@ -59,12 +59,18 @@ enum class PlanProblem : std::uint8_t {
   layers_too_few,         ///< There are fewer layers than pipeline stages.
   experts_not_divisible,  ///< ep does not divide the experts or the ranks of a stage.
   schedule_rule,          ///< The schedule does not allow the number of ranks or microbatches.
-  out_of_memory           ///< A rank needs more than its chip has.
+  out_of_memory,          ///< A rank needs more than its chip has.
+  too_large               ///< A dimension, batch or number of chips is beyond what the planner counts with.
 };
+
+/// @brief Returns whether a problem leaves nothing to compute: no times, no memory.
+[[nodiscard]] constexpr bool is_unusable(PlanProblem problem) noexcept {
+  return problem == PlanProblem::empty_input || problem == PlanProblem::too_large;
+}
 
 /// @brief Cost of one step of a configuration.
 struct StepCost {
-  PlanProblem problem = PlanProblem::none; ///< Times hold unless it is `empty_input`.
+  PlanProblem problem = PlanProblem::none; ///< Times hold unless it `is_unusable`.
   MemoryCost memory{};
   std::array<TrafficCost, 5> traffic{}; ///< By Traffic.
 

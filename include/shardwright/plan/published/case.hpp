@@ -40,7 +40,8 @@ namespace detail {
   ModelSpec best = model;
   double least = 1e300;
   const int usual = model.hidden / model.heads;
-  for (const bool gated : {model.feed_forward != 4 * model.hidden, model.feed_forward == 4 * model.hidden})
+  const bool four_times = model.feed_forward == 4 * std::int64_t{model.hidden};
+  for (const bool gated : {!four_times, four_times})
     for (const int width : {usual, 128, 256, 64})
       for (const bool tied : {false, true}) {
         model.gated = gated;
@@ -187,7 +188,7 @@ namespace detail {
   if (fsdp && plan.pp > 1) { // as torch.distributed.pipelining does unless told otherwise
     const auto each = static_cast<int>(out.run.sequences / plan.dp);
     if (row.text("microbatch_size").empty())
-      plan.microbatch = std::max(1, each / (plan.pp * plan.chunks));
+      plan.microbatch = std::max(1, static_cast<int>(each / (std::int64_t{plan.pp} * plan.chunks)));
     if (row.text("zero_stage").empty())
       plan.zero_stage = 3;
   }

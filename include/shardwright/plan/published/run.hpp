@@ -63,6 +63,9 @@ private:
   std::map<std::string, std::string, std::less<>> cells_;
 };
 
+/// @brief Most columns that a table of runs may have.
+inline constexpr std::size_t most_run_columns = 256;
+
 namespace detail {
 
 /// The cells of one record, which ends with its line; quoted cells may hold commas, quotes and lines.
@@ -84,6 +87,9 @@ namespace detail {
     } else if (c == '"') {
       quoted = true;
     } else if (c == ',') {
+      if (cells.size() == most_run_columns)
+        throw DataError("Runs, line " + std::to_string(begin) + ": there must be at most " +
+                        std::to_string(most_run_columns) + " cells (leave columns out)");
       cells.emplace_back();
     } else if (c == '\n') {
       break;
@@ -101,7 +107,8 @@ namespace detail {
 
 /// @brief Reads the rows of CSV text whose first line names the columns; columns may stand in any order.
 /// @throws DataError naming line and column where a column that a run needs is missing, a name stands twice,
-/// or a row has more or fewer cells than there are names.
+/// a row has more or fewer cells than there are names,
+/// or there are more than `most_run_columns`.
 [[nodiscard]] inline std::vector<PublishedRun> read_published_runs(std::string_view text) {
   int line = 1;
   if (text.starts_with("\xef\xbb\xbf"))
@@ -131,7 +138,8 @@ namespace detail {
                       std::to_string(cells.size()));
     std::map<std::string, std::string, std::less<>> row;
     for (std::size_t i = 0; i < names.size(); ++i)
-      row.emplace(names[i], cells[i]);
+      if (!cells[i].empty())
+        row.emplace(names[i], cells[i]);
     runs.emplace_back(begin, std::move(row));
   }
   return runs;

@@ -40,17 +40,19 @@ inline constexpr std::size_t binding_resources = 6;
 [[nodiscard]] inline Plan recipe(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run) {
   const auto largest = [&](std::int64_t of) {
     int out = 1;
-    for (int extent = 1; extent <= of && extent <= cluster.domains[0].chips; ++extent)
-      if (of % extent == 0 && cluster.chips() % extent == 0)
-        out = extent;
+    const Divisors extents = divisors_of(of);
+    for (int i = 0; i < extents.count && extents[i] <= cluster.domains[0].chips; ++i)
+      if (cluster.chips() % extents[i] == 0)
+        out = static_cast<int>(extents[i]);
     return out;
   };
   SearchSpace space{.tp = largest(model.heads), .cp = 1, .schedule = PlanSchedule::one_f_one_b};
   space.ep = model.experts.used() ? largest(model.experts.count) : 1;
   Plan last;
   last.problem = PlanProblem::out_of_memory;
-  for (int stages = 1; stages <= model.layers; ++stages) {
-    space.pp = stages;
+  const Divisors stages = divisors_of(cluster.chips());
+  for (int i = 0; i < stages.count && stages[i] <= model.layers; ++i) {
+    space.pp = static_cast<int>(stages[i]);
     if (const Plan plan = search(model, cluster, run, space); plan.found())
       return plan;
     else if (plan.problem == PlanProblem::out_of_memory)

@@ -51,7 +51,7 @@ public:
   /// The groups of tp and cp, those first that could have the fastest plan.
   [[nodiscard]] constexpr SearchTables tables() const {
     SearchTables out;
-    if (problem_of(in_.model, in_.cluster, in_.run, {}) == PlanProblem::empty_input)
+    if (is_unusable(problem_of(in_.model, in_.cluster, in_.run, {})))
       return out;
     const std::int64_t chips = in_.cluster.chips();
     out.stages = divisors_of(chips);
@@ -108,11 +108,11 @@ public:
   [[nodiscard]] constexpr Plan result(const SearchTables& tables, const SearchState& state) const {
     Plan out;
     out.evaluations = tables.evaluations + state.evaluations;
-    if (tables.group_count == 0 &&
-        problem_of(in_.model, in_.cluster, in_.run, {}) == PlanProblem::empty_input) {
-      out.problem = PlanProblem::empty_input;
-      return out;
-    }
+    if (tables.group_count == 0)
+      if (const PlanProblem problem = problem_of(in_.model, in_.cluster, in_.run, {}); is_unusable(problem)) {
+        out.problem = problem;
+        return out;
+      }
     for (const SearchCandidate& candidate : state.fastest)
       if (candidate.measure > 0 && candidate.measure <= limit(state)) {
         out.configuration = candidate.plan;

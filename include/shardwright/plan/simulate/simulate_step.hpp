@@ -13,8 +13,14 @@
 #include <shardwright/plan/simulate/program.hpp>
 #include <shardwright/plan/simulate/replica_classes.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
+#include <shardwright/schedule/schedule.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -28,7 +34,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 ///
 /// Time: some microseconds for each pass of each class of replicas, which are one or two unless there is
 /// jitter or `fold` is off.
-/// @throws InvalidArgument where the plan can not run (memory aside), or an option is out of its range.
+/// @throws InvalidArgument where the plan can not run (memory aside), an option is out of its range, or all
+/// classes together have more than `most_forward_passes`.
 [[nodiscard]] inline StepSimulation simulate_step(const ModelSpec& model, const ClusterSpec& cluster,
                                                   const RunSpec& run, const PlanConfiguration& plan,
                                                   const SimulationOptions& options,
@@ -43,11 +50,20 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   const StepProgram program = step_program(model, cluster, run, plan, calibration, options.even_stages);
   const detail::ReplicaShape shape = detail::replica_shape(cluster, plan);
   const bool shared_egress = options.contention && options.oversubscription > 1;
-  return detail::StepSimulator(program, shape,
-                               detail::replica_classes(shape, options.stragglers,
-                                                       options.fold && options.jitter == 0, shared_egress),
-                               cluster.domain_count, options)
-      .run();
+  const bool fold = options.fold && options.jitter == 0;
+  const std::int64_t passes =
+      std::int64_t{program.schedule.stages()} * std::max(1, program.schedule.microbatches());
+  const auto require_size = [&](std::int64_t replicas) {
+    if (replicas > most_forward_passes / passes)
+      throw InvalidArgument("Simulation: there must be at most " + std::to_string(most_forward_passes) +
+                            " passes forward, but " + std::to_string(replicas) + " replicas with " +
+                            std::to_string(passes) +
+                            " each are more (take fewer sequences or chips, or leave the jitter out)");
+  };
+  require_size(fold ? 1 : shape.replicas);
+  std::vector<detail::ReplicaClass> classes = detail::replica_classes(shape, options.stragglers, fold, shared_egress);
+  require_size(static_cast<std::int64_t>(classes.size()));
+  return detail::StepSimulator(program, shape, std::move(classes), cluster.domain_count, options).run();
 }
 [[nodiscard]] inline StepSimulation simulate_step(const ModelSpec& model, const ClusterSpec& cluster,
                                                   const RunSpec& run, const PlanConfiguration& plan,
