@@ -2,6 +2,7 @@
 
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
+#include "support/scratch.hpp"
 
 #include <shardwright/io/metrics.hpp>
 
@@ -13,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
+#include <sys/stat.h>
 
 namespace {
 
@@ -31,9 +32,8 @@ struct Collected {
 } // namespace
 
 TEST_CASE("metrics: every record is one line of JSON, appended, in a directory made for it") {
-  std::string name = (fs::temp_directory_path() / "shardwright_metrics_XXXXXX").string();
-  REQUIRE(::mkdtemp(name.data()) != nullptr);
-  const fs::path path = fs::path(name) / "runs" / "first.jsonl";
+  const Scratch scratch;
+  const fs::path path = scratch.root() / "runs" / "first.jsonl";
   Collected collected;
   {
     MetricsWriter metrics(path, {}, collected.take());
@@ -54,7 +54,6 @@ TEST_CASE("metrics: every record is one line of JSON, appended, in a directory m
   CHECK(records[1]["loss"].is_null());
   CHECK(records[2]["sample"] == "bytes \xef\xbf\xbd that are\nnot UTF-8");
   CHECK(collected.warnings.empty());
-  fs::remove_all(name);
 }
 
 TEST_CASE("metrics: a file that can not be opened is warned of once, and writing goes on without it") {
@@ -66,6 +65,17 @@ TEST_CASE("metrics: a file that can not be opened is warned of once, and writing
   REQUIRE(collected.warnings.size() == 1);
   CHECK_THAT(collected.warnings[0], ContainsSubstring("/proc/absent/metrics.jsonl can not be opened") &&
                                         ContainsSubstring("training goes on"));
+}
+
+TEST_CASE("metrics: a pipe that nobody reads is warned of instead of waited for") {
+  const Scratch scratch;
+  const fs::path pipe = scratch.root() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  Collected collected;
+  MetricsWriter metrics(pipe, {}, collected.take());
+  CHECK_FALSE(metrics.active());
+  REQUIRE(collected.warnings.size() == 1);
+  CHECK_THAT(collected.warnings[0], ContainsSubstring("pipe can not be opened"));
 }
 
 #ifdef __linux__

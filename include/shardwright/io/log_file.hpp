@@ -17,6 +17,9 @@
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Takes one sentence; called at most once for each file.
@@ -34,7 +37,7 @@ public:
   LogFile() = default;
 
   /// Opens `path`, with its directory if that is missing; an empty path drops everything.
-  /// @param mode of fopen
+  /// @param mode of fopen, to append ("ab") or to write ("wb", and "wbx" for a new file only)
   /// @param subject what the file holds, for the warning: "metrics"
   LogFile(std::filesystem::path path, const char* mode, std::string subject, LogWarning warning)
       : path_(std::move(path)), subject_(std::move(subject)), warning_(std::move(warning)) {
@@ -43,8 +46,7 @@ public:
     std::error_code ignored;
     if (path_.has_parent_path())
       std::filesystem::create_directories(path_.parent_path(), ignored);
-    errno = 0;
-    file_.reset(std::fopen(path_.c_str(), mode));
+    file_.reset(open_without_waiting(path_.c_str(), mode));
     if (!file_)
       give_up("can not be opened, " + std::generic_category().message(errno));
   }
@@ -79,6 +81,24 @@ private:
   struct Close {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
+
+  /// A FIFO that nobody reads is an error here, where fopen would wait for a reader.
+  [[nodiscard]] static std::FILE* open_without_waiting(const char* path, const char* mode) noexcept {
+    const std::string_view letters(mode);
+    const bool exclusive = letters.find('x') != letters.npos;
+    const int file = ::open(path,
+                            O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK |
+                                (letters.front() == 'a' ? O_APPEND : O_TRUNC) | (exclusive ? O_EXCL : 0),
+                            0666);
+    if (file < 0)
+      return nullptr;
+    std::FILE* const stream = ::fcntl(file, F_SETFL, letters.front() == 'a' ? O_APPEND : 0) == 0
+                                  ? ::fdopen(file, letters.front() == 'a' ? "ab" : "wb")
+                                  : nullptr;
+    if (stream == nullptr)
+      ::close(file);
+    return stream;
+  }
 
   std::filesystem::path path_;
   std::string subject_;
