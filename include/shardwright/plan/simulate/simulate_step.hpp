@@ -61,7 +61,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
                             " each are more (take fewer sequences or chips, or leave the jitter out)");
   };
   require_size(fold ? 1 : shape.replicas);
-  std::vector<detail::ReplicaClass> classes = detail::replica_classes(shape, options.stragglers, fold, shared_egress);
+  std::vector<detail::ReplicaClass> classes =
+      detail::replica_classes(shape, options.stragglers, fold, shared_egress);
   require_size(static_cast<std::int64_t>(classes.size()));
   return detail::StepSimulator(program, shape, std::move(classes), cluster.domain_count, options).run();
 }
