@@ -285,7 +285,7 @@ TEST_CASE("timelines become a trace and a drawing", "[simulate_step]") {
   CHECK_THAT(svg, ContainsSubstring("a &lt; b") && ContainsSubstring("class=\"wait-peers\"") &&
                       ContainsSubstring("class=\"tensor\"") && ContainsSubstring("class=\"F0\"") &&
                       ContainsSubstring("slow by 1.5"));
-  CHECK_THROWS_WITH(draw_step(simulated(plan, {}), {}), ContainsSubstring("a timeline must have been kept"));
+  CHECK_THROWS_WITH(draw_step(simulated(plan, {}), {}), ContainsSubstring("must have kept its timelines"));
 }
 
 TEST_CASE("what can not be simulated is said", "[simulate_step]") {

@@ -81,7 +81,7 @@ TEST_CASE("the factors of a sweep ascend, leave everything whole and hold 1", "[
       CAPTURE(name, resource_names[i]);
       if (resource == Resource::scale_out_bandwidth && now.cluster.domain_count == 1) {
         REQUIRE_THROWS_WITH(sweep_factors(now, resource),
-                            Catch::Contains("the cluster has no bandwidth between domains"));
+                            Catch::Contains("it has no bandwidth between domains"));
         continue;
       }
       const std::vector<double> factors = sweep_factors(now, resource);
