@@ -18,9 +18,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
-
-namespace detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Captures what one rank's thread enqueues on its stream, and on the streams that it joins with it by
 /// events. While it captures, no thread of the process may use the default stream, as making a mesh does: the
@@ -88,7 +86,6 @@ private:
   CudaTarget::execution_space execution_;
 };
 
-} // namespace detail
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
 
 #endif
