@@ -89,6 +89,8 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
   if (options.blas_threads < 0)
     throw InvalidArgument("launch: blas_threads must not be negative, but it is " +
                           std::to_string(options.blas_threads) + " (0 leaves the BLAS alone)");
+  if (ranks > 1 && options.blas_threads > 0)
+    require_blas_memory(ranks);
   const BlasThreadLimit blas_threads(ranks > 1 ? options.blas_threads : 0);
   std::vector<HostCommunicator> handles = thread_world(ranks, options);
   const std::shared_ptr<ThreadWorld> world = handles.front().thread_world();

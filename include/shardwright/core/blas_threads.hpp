@@ -5,10 +5,16 @@
 /// @brief The number of threads that the program's BLAS starts, set while ranks run and restored afterwards.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <mutex>
+#include <string>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #if defined(__ELF__)
 // Present in one BLAS or another, and null elsewhere; no header declares them all.
@@ -49,6 +55,27 @@ struct BlasThreads {
     return &known[2];
 #endif
   return nullptr;
+}
+
+/// Looks whether the process may take the address space that OpenBLAS needs on `ranks` threads. Where it may
+/// not (ulimit -v), OpenBLAS waits for ever in its allocator, or ends the process.
+/// @throws InvalidArgument with the numbers and what to do.
+inline void require_blas_memory(int ranks) {
+  constexpr std::size_t mebibyte = std::size_t{1} << 20;
+  // The buffer of a call (on x86), an arena of the C library, a stack.
+  constexpr std::size_t each = (128 + 64 + 8) * mebibyte;
+  rlimit limit{};
+  if (linked_blas() == nullptr || ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return;
+  const std::size_t needed = static_cast<std::size_t>(ranks) * each;
+  void* const room = ::mmap(nullptr, needed, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    throw InvalidArgument(
+        "launch: " + std::to_string(ranks) + " thread ranks must find " + std::to_string(needed / mebibyte) +
+        " MiB of address space for the BLAS, but the limit of the process, " +
+        std::to_string(limit.rlim_cur / mebibyte) +
+        " MiB in all, leaves less (raise it by ulimit -v, start fewer ranks, or set LaunchOptions::blas_threads to 0 for a program that multiplies no matrices)");
+  ::munmap(room, needed);
 }
 
 /// Holds the BLAS to `threads` threads while it lives, unless that is 0 or the user has set the variable of
