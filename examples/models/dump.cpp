@@ -7,33 +7,27 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/mix.hpp>
+#include <shardwright/io/write_text.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+#include <string_view>
+#include <system_error>
 
 namespace models {
 namespace {
-
-void require_written(const std::ofstream& file, const std::filesystem::path& path) {
-  if (!file)
-    throw shardwright::DataError(path.string() +
-                                 ": the file must be writable (give --dump another directory)");
-}
 
 nlohmann::json write(const std::filesystem::path& directory, const std::string& prefix,
                      const std::vector<NamedTensor>& tensors) {
   nlohmann::json out = nlohmann::json::array();
   for (const NamedTensor& each : tensors) {
     const std::string name = prefix + each.name + ".bin";
-    std::ofstream file(directory / name, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(each.values.data()),
-               static_cast<std::streamsize>(each.values.size() * sizeof(double)));
-    file.flush();
-    require_written(file, directory / name);
+    shardwright::write_text(directory / name,
+                            std::string_view(reinterpret_cast<const char*>(each.values.data()),
+                                             each.values.size() * sizeof(double)));
     out.push_back({{"name", each.name}, {"shape", each.shape}, {"file", name}});
   }
   return out;
@@ -42,7 +36,11 @@ nlohmann::json write(const std::filesystem::path& directory, const std::string& 
 } // namespace
 
 void dump(const std::filesystem::path& directory, const Options& options, const RunResult& result) {
-  std::filesystem::create_directories(directory);
+  std::error_code code;
+  std::filesystem::create_directories(directory, code);
+  if (code)
+    throw shardwright::DataError(directory.string() + " must be a directory, but " + code.message() +
+                                 " (give --dump another one)");
   const nlohmann::json index{{"model", options.model},
                              {"heads", result.heads},
                              {"steps", options.steps},
@@ -55,9 +53,7 @@ void dump(const std::filesystem::path& directory, const Options& options, const 
                              {"initial", write(directory, "initial.", result.initial)},
                              {"final", write(directory, "final.", result.parameters)},
                              {"data", write(directory, "data.", result.data)}};
-  std::ofstream file(directory / "index.json");
-  file << index.dump(1) << std::endl;
-  require_written(file, directory / "index.json");
+  shardwright::write_text(directory / "index.json", index.dump(1) + "\n");
 }
 
 std::string parameter_text(std::span<const NamedTensor> parameters) {

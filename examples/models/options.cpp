@@ -121,7 +121,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(one_of({"none", "full"}))
       ->type_name("KIND");
   app.add_option("--steps", options.steps, with_default("Optimizer steps.", options.steps))
-      ->check(whole_from<std::int64_t>(1, std::numeric_limits<std::int64_t>::max()))
+      ->check(whole_from<std::int64_t>(1, 1'000'000'000'000))
       ->type_name("N");
   app.add_option("--batch", options.batch, with_default("Samples of a step, over all ranks.", options.batch))
       ->check(whole_from<std::int64_t>(1, 1 << 20))

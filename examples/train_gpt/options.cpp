@@ -137,8 +137,11 @@ public:
   CLI::Option* flag(const char* option, bool& value, const std::string& help) {
     return app_.add_flag(option, value, help)->group(name_);
   }
-  CLI::Option* whole(const char* option, int& value, int least, const std::string& help) {
-    return add(option, value, with_default(help, value))->check(whole_from<int>(least, most))->type_name("N");
+  CLI::Option* whole(const char* option, int& value, int least, const std::string& help,
+                     int most_value = most) {
+    return add(option, value, with_default(help, value))
+        ->check(whole_from<int>(least, most_value))
+        ->type_name("N");
   }
   CLI::Option* count(const char* option, std::int64_t& value, std::int64_t least, const std::string& help) {
     return add(option, value, with_default(help, value))
@@ -146,9 +149,9 @@ public:
         ->type_name("N");
   }
   CLI::Option* real(const char* option, double& value, double least, bool least_allowed,
-                    const std::string& help) {
+                    const std::string& help, double most_value = 1e30) {
     return add(option, value, with_default(help, value))
-        ->check(real_from(least, least_allowed))
+        ->check(real_from(least, least_allowed, most_value))
         ->type_name("X");
   }
 
@@ -204,12 +207,13 @@ void add_rank_options(CLI::App& app, Options& options, Words& words) {
   in.flag("--cuda-graph", options.cuda_graph,
           "Capture the third step on the GPU as a CUDA graph and replay it. One rank, without dropout.");
   in.real("--deadline", options.deadline_seconds, 0, false,
-          "Seconds that a rank waits for the others before it ends with an error that names who is missing.");
+          "Seconds that a rank waits for the others before it ends with an error that names who is missing.",
+          1e8);
 
   in.real("--link-latency", words.link_microseconds, 0, true,
-          "Microseconds of a simulated link between the ranks; 0 for none.");
+          "Microseconds of a simulated link between the ranks; 0 for none.", 1e9);
   in.real("--link-bandwidth", words.link_gigabytes, 0, true,
-          "Gigabytes per second of that link, each way and rank; 0 for no limit.");
+          "Gigabytes per second of that link, each way and rank; 0 for no limit.", 1e9);
 }
 
 void add_model_options(CLI::App& app, Options& options, Words& words) {
@@ -221,7 +225,7 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
          "Size: " + joined(preset_names, " or ") + ". Default: " + options.model + ".")
       ->check(one_of(preset_names))
       ->type_name("NAME");
-  in.whole("--layers", words.size.layers, 1, "Decoder layers. Default: the model's.");
+  in.whole("--layers", words.size.layers, 1, "Decoder layers. Default: the model's.", 4096);
   in.whole("--d-model", words.size.d_model, 1, "Width of the residual stream. Default: the model's.");
   in.whole("--heads", words.size.heads, 1, "Query heads. Default: the model's.");
   in.whole("--kv-heads", words.size.kv_heads, 1,

@@ -102,6 +102,14 @@ shardwright_train_gpt_run(
 shardwright_train_gpt_run(
   metrics_unwritable 0 OPTIONS ${tiny} --steps 1 --metrics "${CMAKE_CURRENT_LIST_FILE}/run.jsonl"
   SAYS "metrics: .*can not be opened.*the training goes on without metrics" "step 1/1")
+if(EXISTS /dev/full)
+  shardwright_train_gpt_run(
+    metrics_full 0 OPTIONS ${tiny} --steps 2 --metrics /dev/full
+    SAYS "metrics: /dev/full can not be written, No space left on device; the training goes on without metrics" "step 2/2")
+  shardwright_train_gpt_run(
+    timeline_full 0 OPTIONS ${tiny} --steps 1 --mesh pp=2 --timeline /dev/full
+    SAYS "timeline: /dev/full must be writable, but No space left on device.*the training goes on without it" "validation loss")
+endif()
 # TensorBoard itself reads what the run has written, where it is installed.
 set(events "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_events")
 shardwright_train_gpt_run(
@@ -134,6 +142,33 @@ if(NOT SHARDWRIGHT_WITH_CUDA)
 endif()
 shardwright_train_gpt_run(
   data_missing 1 OPTIONS --data /nowhere/at/all --steps 1 SAYS "train_gpt: Data: /nowhere/at/all must exist")
+shardwright_train_gpt_run(
+  data_device 1 OPTIONS --data /dev/zero --steps 1 SAYS "/dev/zero at offset 0: it must be a regular file, not a pipe")
+set(data "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_data")
+file(WRITE "${data}_empty.txt" "")
+string(REPEAT "words " 30 words)
+file(WRITE "${data}_short.txt" "${words}")
+shardwright_train_gpt_run(
+  data_empty 1 OPTIONS --model tiny --batch 4 --data "${data}_empty.txt" SAYS "train_gpt_data_empty.txt at offset 0: the file is empty")
+shardwright_train_gpt_run(
+  data_short 1 OPTIONS --model tiny --batch 4 --data "${data}_short.txt" --sequence 128
+  SAYS "at least two windows of 129 bytes.*ends in .*train_gpt_data_short.txt at offset 180")
+shardwright_train_gpt_run(
+  data_of_fewer_samples 1 OPTIONS --model tiny --batch 8 --steps 1 --mesh dp=8 --data "${data}_short.txt" --sequence 32
+  SAYS "at least 8 separate windows of 33 bytes, one for each data rank, but it holds [0-9].*train_gpt_data_short.txt at offset 180")
+shardwright_train_gpt_run(
+  deadline_beyond 2 OPTIONS --deadline 1e10 SAYS "--deadline must be a number above 0 and at most 1e[+]08, but it is '1e10'")
+shardwright_train_gpt_run(
+  layers_beyond 2 OPTIONS --layers 100000 SAYS "--layers must be a whole number from 1 to 4096, but it is '100000'")
+# OpenBLAS would wait for ever for the memory of the eighth rank.
+if(SHARDWRIGHT_OPENBLAS_LIBRARY AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND TARGET shardwright::blas)
+  shardwright_add_check(
+    examples.train_gpt.memory_limit LABEL examples
+    COMMAND "${CMAKE_COMMAND}"
+            "-DCOMMAND=sh|-c|ulimit -v 1500000 && $<TARGET_FILE:train_gpt> --model tiny --batch 8 --steps 1 --mesh dp=8" -DEXIT=1
+            "-DSAYS=8 thread ranks must find 1600 MiB of address space for the BLAS, but the limit of the process, 1464 MiB in all" -P
+            "${CMAKE_CURRENT_LIST_DIR}/run_check.cmake")
+endif()
 shardwright_train_gpt_run(
   unknown_option 2 OPTIONS --stepz 4 SAYS "train_gpt: unknown option --stepz; did you mean --steps")
 shardwright_train_gpt_run(
