@@ -6,6 +6,7 @@
 #include "json_text.hpp"
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/quoted_text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -40,7 +41,8 @@ public:
   bool key(string_t& name) override {
     if (open_.back().insert(name).second)
       return true;
-    return fail("an object must name a field once, but one stands twice: " + name.substr(0, 60));
+    return fail("an object must name a field once, but " + shardwright::detail::quoted_text(name) +
+                " stands twice");
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {

@@ -11,6 +11,7 @@
 #include <command_line/words.hpp>
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/quoted_text.hpp>
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
@@ -41,6 +42,12 @@ std::string shown(const nlohmann::json& value) {
   constexpr std::size_t most = 60;
   const std::string text = value.dump(-1, ' ', true);
   return text.size() <= most ? text : text.substr(0, most) + "...";
+}
+
+/// A name as a message may show it, without quotes.
+std::string printable(const std::string& name) {
+  const std::string quoted = sw::detail::quoted_text(name);
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 /// The fields of one object, each of which has to be read; what is left over is a mistake.
@@ -94,7 +101,7 @@ public:
     for (const auto& [name, value] : object_.items())
       if (std::find(taken_.begin(), taken_.end(), name) == taken_.end()) {
         const std::string_view near = command_line::nearest(name, taken_);
-        fail(name.size() <= 60 ? name : name.substr(0, 60) + "...",
+        fail(printable(name),
              "is no field here" + (near.empty()
                                        ? " (the fields are " + command_line::joined(taken_, " and ") + ")"
                                        : "; did you mean " + std::string(near) + "?"));
@@ -154,7 +161,10 @@ sw::ModelSpec read_model(const std::string& name) {
     throw sw::DataError("--model must be known or a file that ends with .json, but it is '" + name + "' (" +
                         known(name, names_of(sw::model_catalogue)) + ")");
   }
-  const std::string text = sw::read_text(name, command_line::most_specification_bytes);
+  return model_of_json(sw::read_text(name, command_line::most_specification_bytes), name);
+}
+
+sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
   const nlohmann::json json = parse_json(text, name);
   sw::ModelSpec model;
   Fields fields(json, text, name, "");
@@ -229,14 +239,20 @@ sw::ClusterSpec known_cluster(const std::string& name) {
         "--cluster must be known, <chip>x<number> such as h100x1024 with a number above 0, or a file that ends with .json, but it is '" +
         name + "' (" + known(name, names_of(sw::cluster_catalogue)) + ")");
   }
-  const std::string text = sw::read_text(name, command_line::most_specification_bytes);
+  return cluster_of_json(sw::read_text(name, command_line::most_specification_bytes), name);
+}
+
+} // namespace
+
+sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name) {
   const nlohmann::json json = parse_json(text, name);
   Fields fields(json, text, name, "");
   const std::string given = fields.word("name");
   const std::string chip = fields.word("chip");
   const auto found = sw::chip_of_word(chip);
   if (!found)
-    fields.fail("chip", "must be of the catalogue, but it is '" + chip + "' (" + known_chip(chip) + ")");
+    fields.fail("chip", "must be of the catalogue, but it is " + sw::detail::quoted_text(chip) + " (" +
+                            known_chip(chip) + ")");
   sw::ClusterSpec cluster;
   cluster.name = kept_name(given.empty() ? name : given);
   cluster.chip = *found;
@@ -266,8 +282,6 @@ sw::ClusterSpec known_cluster(const std::string& name) {
   fields.end();
   return cluster;
 }
-
-} // namespace
 
 sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
   sw::ClusterSpec cluster = known_cluster(name);

@@ -22,4 +22,11 @@ namespace plan_example {
 /// @throws shardwright::DataError naming file, line and field, and where chips do not fill whole domains.
 [[nodiscard]] shardwright::ClusterSpec read_cluster(const std::string& name, std::int64_t domain = 0);
 
+/// @brief The model of a JSON text; `name` is that of its file, for messages and where the text has none.
+/// @throws shardwright::DataError naming file, line and field.
+[[nodiscard]] shardwright::ModelSpec model_of_json(const std::string& text, const std::string& name);
+/// @brief The same of a cluster. That chips fill whole domains is for read_cluster to say.
+/// @throws shardwright::DataError naming file, line and field.
+[[nodiscard]] shardwright::ClusterSpec cluster_of_json(const std::string& text, const std::string& name);
+
 } // namespace plan_example

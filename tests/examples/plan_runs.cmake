@@ -52,7 +52,7 @@ shardwright_plan_run(
 file(WRITE "${plan_files}/twice.json" "{\"layers\": 8, \"layers\": 9}\n")
 shardwright_plan_run(
   field_twice 2 OPTIONS --model "${plan_files}/twice.json" --cluster h100x8 --sequences 8
-  SAYS "twice.json: an object must name a field once, but one stands twice: layers")
+  SAYS "twice.json: an object must name a field once, but 'layers' stands twice")
 file(WRITE "${plan_files}/endless.json"
      "{\"layers\": 2000000000, \"hidden\": 1024, \"heads\": 8, \"feed_forward\": 9, \"vocabulary\": 9}\n")
 shardwright_plan_run(

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/quoted_text.hpp>
 #include <shardwright/schedule/csv_text.hpp>
 #include <shardwright/schedule/schedule.hpp>
 
@@ -41,8 +42,8 @@ namespace detail {
   }
   throw DataError(
       "schedule CSV: line " + std::to_string(shape.bad_line) + ", cell " + std::to_string(shape.bad_column) +
-      " is '" + std::string(reader.spelling()) +
-      "', but a cell must be empty, an action such as 0F7 (stage; F, B, I or W; microbatch) or a pair such as (0F7;7B3)OVERLAP_F_B");
+      " is " + quoted_text(reader.spelling()) +
+      ", but a cell must be empty, an action such as 0F7 (stage; F, B, I or W; microbatch) or a pair such as (0F7;7B3)OVERLAP_F_B");
 }
 
 [[noreturn]] inline void fail_csv_placement(std::string_view text, const CsvShape& shape) {

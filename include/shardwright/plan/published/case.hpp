@@ -5,6 +5,7 @@
 /// @brief Published runs as the specifications that the planner evaluates.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/quoted_text.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
 #include <shardwright/plan/published/run.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
@@ -144,7 +145,7 @@ namespace detail {
     return fail(std::move(reason));
   const ChipSpec* chip = find_chip(row.text("chip"));
   if (chip == nullptr)
-    return fail("chip '" + std::string(row.text("chip")) + "' is not in the catalogue");
+    return fail("chip " + detail::quoted_text(row.text("chip")) + " is not in the catalogue");
   for (const std::string_view field : {"n_chips", "seq_len", "global_batch_seqs"})
     if (std::string reason = detail::missing_field(row, field); !reason.empty())
       return fail(std::move(reason));

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/quoted_text.hpp>
 
 #include <charconv>
 #include <cstddef>
@@ -42,7 +43,7 @@ public:
     const auto [end, problem] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (problem != std::errc{} || end != cell.data() + cell.size() || !(value > 0) || value > 1e18)
       throw DataError("Runs, line " + std::to_string(line_) + ": " + std::string(field) +
-                      " must be a positive number, but it is '" + std::string(cell) + "'");
+                      " must be a positive number, but it is " + detail::quoted_text(cell));
     return value;
   }
   /// @brief A cell as a positive whole number; nothing where it is empty.
@@ -53,8 +54,8 @@ public:
       return {};
     if (*value > 2e9 || *value != static_cast<double>(static_cast<std::int64_t>(*value)))
       throw DataError("Runs, line " + std::to_string(line_) + ": " + std::string(field) +
-                      " must be a whole number below 2000000000, but it is '" + std::string(text(field)) +
-                      "'");
+                      " must be a whole number below 2000000000, but it is " +
+                      detail::quoted_text(text(field)));
     return static_cast<int>(*value);
   }
 
@@ -117,7 +118,8 @@ namespace detail {
   for (std::size_t i = 0; i < names.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (names[i] == names[j])
-        throw DataError("Runs, line 1: a column may stand only once, but '" + names[i] + "' stands twice");
+        throw DataError("Runs, line 1: a column may stand only once, but " + detail::quoted_text(names[i]) +
+                        " stands twice");
   for (const std::string_view needed : {"id", "source", "model", "chip", "n_chips"}) {
     bool found = false;
     for (const std::string& name : names)
