@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every reader against inputs that nobody wrote for it. The corpus of each is replayed as a plain test; with
+# SHARDWRIGHT_FUZZ, clang's libFuzzer also looks for new inputs, a minute each: ctest -L '^fuzz$'.
+option(SHARDWRIGHT_FUZZ "Build the fuzzers with clang++, and add their runs to the tests under the label fuzz" OFF)
+set(SHARDWRIGHT_FUZZ_SECONDS 60 CACHE STRING "Seconds that each fuzzer runs for")
+if(SHARDWRIGHT_FUZZ AND NOT SHARDWRIGHT_CLANG)
+  message(FATAL_ERROR "shardwright: SHARDWRIGHT_FUZZ must have a clang++ with libFuzzer (install clang, or leave it off).")
+endif()
+
+# shardwright_fuzz(<reader> [<source of an example>...]): tests/fuzz/<reader>_fuzz.cpp on tests/fuzz/corpus/<reader>.
+function(shardwright_fuzz reader)
+  set(sources "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${reader}_fuzz.cpp")
+  foreach(source IN LISTS ARGN)
+    list(APPEND sources "${PROJECT_SOURCE_DIR}/examples/${source}")
+  endforeach()
+  set(corpus "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/corpus/${reader}")
+
+  add_executable(fuzz_${reader}_replay ${sources} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/replay.cpp")
+  target_include_directories(fuzz_${reader}_replay PRIVATE "${PROJECT_SOURCE_DIR}/examples")
+  target_link_libraries(fuzz_${reader}_replay PRIVATE shardwright::descriptions)
+  if(ARGN)
+    target_link_libraries(fuzz_${reader}_replay PRIVATE CLI11::CLI11 nlohmann_json::nlohmann_json)
+  endif()
+  shardwright_program_flags(fuzz_${reader}_replay)
+  shardwright_add_check(corpus.${reader} LABEL corpus COMMAND fuzz_${reader}_replay "${corpus}")
+
+  if(NOT SHARDWRIGHT_FUZZ)
+    return()
+  endif()
+  set(fuzzer "${CMAKE_CURRENT_BINARY_DIR}/fuzz_${reader}")
+  set(headers $<TARGET_PROPERTY:fuzz_${reader}_replay,INCLUDE_DIRECTORIES>)
+  add_custom_command(
+    OUTPUT "${fuzzer}"
+    COMMAND "${SHARDWRIGHT_CLANG}" -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined,float-cast-overflow
+            -fno-sanitize-recover=all "$<$<BOOL:${headers}>:-I$<JOIN:${headers},;-I>>" ${sources} -o "${fuzzer}"
+    DEPENDS ${sources} ${shardwright_headers}
+    COMMAND_EXPAND_LISTS VERBATIM)
+  add_custom_target(fuzz_${reader} ALL DEPENDS "${fuzzer}")
+  # New inputs go into a directory of the build; the corpus grows by hand.
+  file(MAKE_DIRECTORY "${fuzzer}_found")
+  math(EXPR timeout "5 * ${SHARDWRIGHT_FUZZ_SECONDS} + 300")
+  shardwright_add_check(
+    fuzz.${reader} LABEL fuzz TIMEOUT ${timeout}
+    COMMAND "${fuzzer}" -max_total_time=${SHARDWRIGHT_FUZZ_SECONDS} -timeout=25 -rss_limit_mb=3072 -max_len=4096
+            "-artifact_prefix=${fuzzer}_" "${fuzzer}_found" "${corpus}")
+endfunction()
+
+find_package(CLI11 QUIET)
+find_package(nlohmann_json QUIET)
+shardwright_fuzz(schedule_csv)
+shardwright_fuzz(published_runs)
+shardwright_fuzz(data_files)
+if(CLI11_FOUND AND nlohmann_json_FOUND)
+  shardwright_fuzz(plan_json plan/json_text.cpp plan/specifications.cpp)
+  shardwright_fuzz(command_line plan/json_text.cpp plan/options.cpp plan/simulation.cpp plan/specifications.cpp
+                   schedule_viewer/options.cpp)
+endif()

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief What the harnesses of the readers have in common: libFuzzer, or replay.cpp, calls each with bytes.
+
+#include <shardwright/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace fuzz {
+
+/// Ends the program where a property does not hold, which both callers report with the input.
+inline void require(bool holds, const char* property) {
+  if (holds)
+    return;
+  std::fprintf(stderr, "fuzz: this must hold: %s\n", property);
+  std::abort();
+}
+
+/// Calls a reader; false where it refuses its input with an error of the library. Any other exception ends
+/// the program.
+template <class Read>
+bool accepted(const Read& read) {
+  try {
+    read();
+    return true;
+  } catch (const shardwright::Error& error) {
+    const std::string_view sentence = error.what();
+    require(sentence.size() > 10 && sentence.size() < 2000, "an error is a sentence, whatever the input");
+    require(
+        std::none_of(sentence.begin(), sentence.end(),
+                     [](char letter) { return static_cast<unsigned char>(letter) < 32 || letter == 127; }),
+        "a sentence holds nothing that a terminal takes for a command");
+    return false;
+  }
+}
+
+/// Takes numbers off the front of the input.
+class Input {
+public:
+  Input(const std::uint8_t* data, std::size_t size) : bytes_(reinterpret_cast<const char*>(data), size) {}
+
+  [[nodiscard]] unsigned number(unsigned below) {
+    if (bytes_.empty())
+      return 0;
+    const auto byte = static_cast<unsigned char>(bytes_.front());
+    bytes_.remove_prefix(1);
+    return byte % below;
+  }
+  [[nodiscard]] std::string rest() const { return std::string(bytes_); }
+
+private:
+  std::string_view bytes_;
+};
+
+} // namespace fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

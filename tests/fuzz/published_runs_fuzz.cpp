@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "harness.hpp"
+
+#include <shardwright/plan/published/run.hpp>
+#include <shardwright/plan/published/validation.hpp>
+
+namespace sw = shardwright;
+
+/// A table is refused with a sentence, or every row of it is predicted or says what it lacks.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  (void)fuzz::accepted([&] {
+    for (const sw::RunOutcome& one : sw::evaluate_runs(sw::read_published_runs(text)))
+      fuzz::require(one.handled() || !one.run.not_handled.empty(), "a row is predicted or says why not");
+  });
+  return 0;
+}
