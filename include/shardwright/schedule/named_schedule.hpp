@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/quoted_text.hpp>
 #include <shardwright/schedule/dual_pipe.hpp>
 #include <shardwright/schedule/dual_pipe_v.hpp>
 #include <shardwright/schedule/gpipe.hpp>
@@ -86,8 +87,8 @@ inline constexpr std::array<NamedSchedule, 10> named_schedules{
                           std::to_string(chunks) + " (take 2)");
   for (const std::string& known : schedule_names())
     names += (names.empty() ? "" : ", ") + known;
-  throw InvalidArgument("Schedule: the name must be known, but it is '" + std::string(name) +
-                        "' (take one of " + names + ")");
+  throw InvalidArgument("Schedule: the name must be known, but it is " + detail::quoted_text(name) +
+                        " (take one of " + names + ")");
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
