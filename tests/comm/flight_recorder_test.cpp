@@ -35,6 +35,33 @@ TEST_CASE("a recorder tells the operation that a rank is inside of, else its las
   recorder.end(waiting);
 }
 
+TEST_CASE("a rank that has started a call computes until it waits for it", "[comm]") {
+  sw::FlightRecorder recorder;
+  sw::FlightEntry entry;
+  entry.operation = sw::Operation::all_reduce;
+  entry.group = "dp";
+  entry.group_id = &entry;
+  entry.waited = false;
+  entry.sequence = 1;
+  const auto first = recorder.begin(entry);
+  entry.sequence = 2;
+  const auto second = recorder.begin(entry);
+  CHECK(recorder.describe() == "computing, with all_reduce #2 on group dp started");
+  recorder.wait(first);
+  CHECK(recorder.describe() == "waiting in all_reduce #1 on group dp");
+  recorder.end(first);
+  CHECK(recorder.describe() == "computing, with all_reduce #2 on group dp started");
+  recorder.wait_for_group(&recorder);
+  CHECK(recorder.describe() == "computing, with all_reduce #2 on group dp started");
+  recorder.wait_for_group(&entry);
+  CHECK(recorder.describe() == "waiting in all_reduce #2 on group dp");
+  recorder.wait_for_group(nullptr);
+  recorder.end(second);
+  CHECK(recorder.describe() == "its last operation was all_reduce #2 on group dp");
+  recorder.wait(second); // too late
+  CHECK(recorder.describe() == "its last operation was all_reduce #2 on group dp");
+}
+
 TEST_CASE("a recorder keeps the newest entries and forgets old tickets", "[comm]") {
   sw::FlightRecorder recorder;
   sw::FlightEntry entry;

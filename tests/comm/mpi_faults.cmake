@@ -14,7 +14,7 @@ function(shardwright_mpi_fault name exit lines)
   string(REPLACE ";" "|" command "${command}")
   add_test(NAME comm.mpi_fault.${name}
            COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} -DLINES=${lines} "-DSAYS=${says}" -P
-                   "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/mpi_fault_check.cmake")
+                   "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/fault_check.cmake")
   set_tests_properties(
     comm.mpi_fault.${name} PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment}" PROCESSORS 2 LABELS mpi)
 endfunction()

@@ -321,6 +321,78 @@ TEST_CASE("two groups entered in opposite order: the report shows who waits wher
   CHECK_THAT(message, ContainsSubstring("waiting in barrier #1 on group columns"));
 }
 
+TEST_CASE("a long wait names the ranks in ascending order, whatever their order in the group", "[comm]") {
+  std::string told;
+  {
+    const shardwright_test::StandardError standard_error;
+    const auto ended = std::chrono::steady_clock::now() + ample;
+    launch_ranks({.ranks = 3, .deadline = ample, .notice = std::chrono::milliseconds(200)},
+                 [&](sw::HostCommunicator world) {
+                   sw::HostCommunicator reversed = world.split(0, -world.rank(), "reversed");
+                   if (world.rank() != 0)
+                     while (standard_error.text().find('\n') == std::string::npos &&
+                            std::chrono::steady_clock::now() < ended)
+                       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                   reversed.barrier();
+                 });
+    told = standard_error.text();
+  }
+  CHECK_THAT(told, ContainsSubstring("rank 0 has waited 0.2 s for ranks 1, 2 in barrier() #1 at "));
+}
+
+TEST_CASE("a rank that computes while a call of its own is under way is no part of a cycle", "[comm]") {
+  const bool collective = GENERATE(false, true);
+  std::string message;
+  std::atomic<bool> told{false};
+  CHECK_THROWS_AS(launch_ranks({.ranks = 2, .deadline = collective ? 2 * brief : brief},
+                               [&](sw::HostCommunicator world) {
+                                 std::vector<float> data(4);
+                                 sw::HostCommunicator other = world.split(0, world.rank(), "other");
+                                 if (world.rank() == 1) {
+                                   try {
+                                     world.receive(data, 0, 2);
+                                   } catch (const sw::Error& error) {
+                                     message = error.what();
+                                     told = true;
+                                     throw;
+                                   }
+                                   return;
+                                 }
+                                 if (collective) // its own deadline begins later
+                                   std::this_thread::sleep_for(brief);
+                                 sw::Pending pending =
+                                     collective ? other.barrier_async() : other.receive_async(data, 1, 1);
+                                 while (!told)
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                 pending.wait();
+                               }),
+                  sw::Error);
+  CHECK_THAT(message,
+             ContainsSubstring(collective ? "rank 0: computing, with barrier #1 on group other at "
+                                          : "rank 0: computing, with receive from rank 1 under tag 1"));
+  CHECK_THAT(message, ContainsSubstring(" started"));
+  CHECK(message.find("cycle") == std::string::npos);
+}
+
+TEST_CASE("a rank that waits for a call that it has started is part of a cycle", "[comm]") {
+  const bool collective = GENERATE(false, true);
+  std::string message;
+  try {
+    launch_ranks({.ranks = 2, .deadline = brief}, [&](sw::HostCommunicator world) {
+      std::vector<float> data(4);
+      if (world.rank() == 1)
+        world.receive(data, 0, 2);
+      else if (collective)
+        world.barrier_async().wait();
+      else
+        world.receive_async(data, 1, 1).wait();
+    });
+  } catch (const sw::Error& error) {
+    message = error.what();
+  }
+  CHECK_THAT(message, ContainsSubstring("they wait in a cycle: rank"));
+}
+
 TEST_CASE("arguments that make no sense are refused on the rank that gives them", "[comm]") {
   launch_ranks({.ranks = 1}, [](sw::HostCommunicator world) {
     std::vector<float> data(8), small(7);

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Counts what each thread takes from the heap: every test runner is linked with an operator new that
-/// does.
+/// @brief Counts what each thread takes from the heap, and lets it fail: every test runner is linked with an
+/// operator new that does.
 
 #include <cstddef>
 
@@ -26,5 +26,25 @@ inline constexpr bool counts_heap = SHARDWRIGHT_TEST_COUNTS_HEAP != 0;
 
 /// @brief Allocations of the calling thread so far.
 [[nodiscard]] std::size_t heap_allocations() noexcept;
+
+/// @brief Blocks that all threads hold now.
+[[nodiscard]] std::ptrdiff_t heap_blocks() noexcept;
+
+/// @brief While it lives, one allocation throws std::bad_alloc: number `which`, from 1, of those that the
+/// calling thread makes from now on, or all threads do.
+class HeapFault {
+public:
+  enum class Of { this_thread, any_thread };
+  HeapFault(std::size_t which, Of of) noexcept;
+  ~HeapFault();
+  HeapFault(const HeapFault&) = delete;
+  HeapFault& operator=(const HeapFault&) = delete;
+
+  /// @brief Returns whether there were so many allocations.
+  [[nodiscard]] bool happened() const noexcept;
+
+private:
+  Of of_;
+};
 
 } // namespace shardwright_test

@@ -15,7 +15,7 @@ function(shardwright_pipeline_mpi_fault name exit)
   string(REPLACE ";" "|" command "${command}")
   add_test(NAME train.pipeline_mpi_fault.${name}
            COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} "-DSAYS=${says}" -P
-                   "${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi_fault_check.cmake")
+                   "${CMAKE_CURRENT_SOURCE_DIR}/comm/fault_check.cmake")
   set_tests_properties(
     train.pipeline_mpi_fault.${name} PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment}" PROCESSORS 2
                                                 LABELS mpi)

@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -57,10 +59,15 @@ using FailurePointer = std::shared_ptr<const Failure>;
   return failure.sentence;
 }
 
+/// A rank that could not allocate, as the sentence of its failure.
+inline constexpr const char* out_of_memory = "it ran out of memory (std::bad_alloc)";
+
 /// The text of any exception.
 [[nodiscard]] inline std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const std::bad_alloc& exception) { // the library's own errors say more than its name
+    return typeid(exception) == typeid(std::bad_alloc) ? out_of_memory : exception.what();
   } catch (const std::exception& exception) {
     return exception.what();
   } catch (...) {

@@ -25,6 +25,7 @@ struct FlightEntry {
   int tag = 0;
   SourceLocation where{};
   bool inside = false; ///< Begun and not yet ended.
+  bool waited = true;  ///< Its rank waits for its end; otherwise it was started, and the rank goes on.
 
   /// @brief "all_reduce #7 on group dp at train.cpp:12".
   [[nodiscard]] std::string text() const {
@@ -64,16 +65,21 @@ public:
     cell.peer.store(entry.peer, std::memory_order_release);
     cell.tag.store(entry.tag, std::memory_order_release);
     cell.operation.store(entry.operation, std::memory_order_release);
-    cell.state.store(ticket << 2U | inside, std::memory_order_release);
+    cell.state.store(ticket << 2U | (entry.waited ? waiting : started), std::memory_order_release);
     return ticket;
   }
 
+  /// @brief Notes that the rank waits for an operation that it has started.
+  void wait(Ticket ticket) noexcept { static_cast<void>(replace(ticket, started, waiting)); }
+
   /// @brief Notes that an operation has ended.
   void end(Ticket ticket) noexcept {
-    std::uint64_t expected = ticket << 2U | inside;
-    cells_[ticket % kept].state.compare_exchange_strong(expected, ticket << 2U | ended,
-                                                        std::memory_order_release, std::memory_order_relaxed);
+    if (!replace(ticket, waiting, ended))
+      static_cast<void>(replace(ticket, started, ended));
   }
+
+  /// @brief Notes that the rank waits for the collectives that it has started on a group; null: no longer.
+  void wait_for_group(const void* group_id) noexcept { awaited_.store(group_id, std::memory_order_release); }
 
   /// @brief Entry of a ticket, if it is still kept.
   [[nodiscard]] std::optional<FlightEntry> entry(Ticket ticket) const noexcept {
@@ -90,7 +96,9 @@ public:
     out.peer = cell.peer.load(std::memory_order_acquire);
     out.tag = cell.tag.load(std::memory_order_acquire);
     out.operation = cell.operation.load(std::memory_order_acquire);
-    out.inside = (before & 3U) == inside;
+    out.inside = (before & 3U) != ended;
+    out.waited = (before & 3U) == waiting || (out.inside && out.peer < 0 && out.group_id != nullptr &&
+                                              out.group_id == awaited_.load(std::memory_order_acquire));
     if (cell.state.load(std::memory_order_seq_cst) != before)
       return std::nullopt;
     return out;
@@ -99,27 +107,38 @@ public:
   /// @brief One past the newest ticket.
   [[nodiscard]] Ticket newest() const noexcept { return next_.load(std::memory_order_acquire); }
 
-  /// @brief Returns what a rank is doing, for its peers to know: the newest operation it is inside of, else
-  /// the last it ended.
+  /// @brief Returns what a rank is doing, for its peers to know: the newest operation it waits in, else the
+  /// newest that it has started, else the last it ended.
   [[nodiscard]] std::string describe() const {
     const Ticket top = newest();
     const Ticket bottom = top > kept + first ? top - kept : first;
-    std::optional<FlightEntry> last;
+    std::optional<FlightEntry> last, under_way;
     for (Ticket ticket = top; ticket-- > bottom;) {
       const std::optional<FlightEntry> found = entry(ticket);
-      if (found && found->inside)
+      if (found && found->inside && found->waited)
         return "waiting in " + found->text();
+      if (found && found->inside && !under_way)
+        under_way = found;
       if (found && !last)
         last = found;
     }
+    if (under_way)
+      return "computing, with " + under_way->text() + " started";
     return last ? "its last operation was " + last->text() : "it has called no operation yet";
   }
 
 private:
   static constexpr Ticket first = 1;
+  static constexpr std::uint64_t started = 0; // with a ticket, which is never zero
   static constexpr std::uint64_t writing = 1;
-  static constexpr std::uint64_t inside = 2;
+  static constexpr std::uint64_t waiting = 2;
   static constexpr std::uint64_t ended = 3;
+
+  bool replace(Ticket ticket, std::uint64_t from, std::uint64_t to) noexcept {
+    std::uint64_t expected = ticket << 2U | from;
+    return cells_[ticket % kept].state.compare_exchange_strong(
+        expected, ticket << 2U | to, std::memory_order_release, std::memory_order_relaxed);
+  }
 
   struct alignas(128) Cell {
     std::atomic<std::uint64_t> state{0};
@@ -135,6 +154,7 @@ private:
   };
 
   std::atomic<Ticket> next_{first};
+  std::atomic<const void*> awaited_{nullptr};
   std::array<Cell, kept> cells_{};
 };
 

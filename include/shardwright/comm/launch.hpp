@@ -9,6 +9,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/report.hpp>
+#include <shardwright/comm/threads/process_end.hpp>
+#include <shardwright/comm/threads/rank_program.hpp>
 #include <shardwright/comm/threads/transport.hpp>
 #include <shardwright/core/blas_threads.hpp>
 #if defined(SHARDWRIGHT_WITH_MPI)
@@ -43,20 +46,52 @@ struct RankResult {
   std::exception_ptr error;
 };
 
-inline void run_thread_rank(const HostCommunicator& own, const std::function<int(HostCommunicator)>& program,
-                            RankResult& result) {
-  ThreadWorld& world = *own.thread_world();
-  const int rank = own.rank();
+/// The failure of a rank, whose error may be that there is no memory.
+[[nodiscard]] inline FailurePointer failure_of(const ThreadWorld& world, int rank, const std::string& before,
+                                               const std::exception_ptr& error) noexcept {
   try {
-    result.code = program(own);
-    world.rank_left(rank);
-  } catch (...) {
-    result.error = std::current_exception();
     auto failure = std::make_shared<Failure>();
     failure->rank = rank;
-    failure->sentence = text_of(result.error);
-    world.end(failure);
+    failure->sentence = before + text_of(error);
+    return failure;
+  } catch (...) {
+    return world.out_of_memory_on(rank);
   }
+}
+
+inline void run_thread_rank(const HostCommunicator& own, const std::function<int(HostCommunicator)>& program,
+                            RankResult& result) noexcept {
+  const std::shared_ptr<ThreadWorld> world = own.thread_world();
+  const int rank = own.rank();
+  const RankProgram runs(*world, rank);
+  try {
+    result.code = program(own);
+    world->rank_left(rank);
+  } catch (...) {
+    result.error = std::current_exception();
+    world->end(failure_of(*world, rank, {}, result.error));
+  }
+}
+
+/// The report on programs that went on for too long after a failure: they, their last calls, and the errors
+/// of those that have ended.
+[[nodiscard]] inline std::string frozen_report(ThreadWorld& world, const std::vector<RankResult>& results) {
+  std::vector<int> frozen;
+  for (int rank = 0; rank < world.ranks(); ++rank)
+    if (world.runs(rank))
+      frozen.push_back(rank);
+  const FailurePointer first = world.failure();
+  std::string out =
+      "launch: the program must end on every rank within " + time_text(world.grace()) +
+      " of the first failure, but it still runs on " + ranks_text(frozen) + ": " +
+      whereabouts(frozen, [&world](int rank) { return world.recorder(rank).describe(); }) +
+      "; the process ends, because a thread cannot be stopped from outside (attach a debugger to see where it is, or raise LaunchOptions::grace)" +
+      "\nshardwright: the first failure: " + cause_of(*first);
+  for (int rank = 0; rank < world.ranks(); ++rank)
+    if (const RankResult& each = results[static_cast<std::size_t>(rank)];
+        !world.runs(rank) && each.error && rank != first->rank)
+      out += "\nshardwright: rank " + std::to_string(rank) + " failed: " + text_of(each.error);
+  return out;
 }
 
 /// Throws the first cause: the error of the rank that failed first.
@@ -96,19 +131,23 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
   const std::shared_ptr<ThreadWorld> world = handles.front().thread_world();
   std::vector<RankResult> results(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
+  threads.reserve(results.size());
   std::exception_ptr unable;
-  for (std::size_t rank = 0; rank < results.size() && !unable; ++rank) {
+  RankProgram::watch_exit(ranks);
+  for (int rank = 0; rank < ranks && !unable; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    world->program_begins(rank);
     try {
-      threads.emplace_back(run_thread_rank, std::move(handles[rank]), std::cref(program),
-                           std::ref(results[rank]));
+      threads.emplace_back(run_thread_rank, std::move(handles[index]), std::cref(program),
+                           std::ref(results[index]));
     } catch (...) {
       unable = std::current_exception();
-      auto failure = std::make_shared<Failure>();
-      failure->rank = static_cast<int>(rank);
-      failure->sentence = "its thread could not start: " + text_of(unable);
-      world->end(failure);
+      world->program_ends(rank);
+      world->end(failure_of(*world, rank, "its thread could not start: ", unable));
     }
   }
+  if (!world->await_programs())
+    abort_process([&] { return frozen_report(*world, results); });
   for (std::thread& thread : threads)
     thread.join();
   const FailurePointer failure = world->failure();

@@ -21,6 +21,9 @@ struct LaunchOptions {
   /// After this time in one wait, one line on the standard error stream says who is waited for and in which
   /// call; zero for never.
   std::chrono::nanoseconds notice = std::chrono::seconds(10);
+  /// The longest time that programs of thread ranks may go on after one has failed, before the process ends
+  /// with a report that names them; zero stands for the deadline, but for ten seconds at least.
+  std::chrono::nanoseconds grace = std::chrono::nanoseconds::zero();
   /// The longest time that MPI may take to start all ranks, before the process ends with a sentence.
   std::chrono::nanoseconds start_deadline = std::chrono::minutes(2);
   /// Whether every collective compares its fingerprint (operation, counts, types, root, order) between the
@@ -42,6 +45,7 @@ namespace detail {
 [[nodiscard]] constexpr LaunchOptions bounded(LaunchOptions options) noexcept {
   options.deadline = bounded(options.deadline);
   options.notice = bounded(options.notice);
+  options.grace = bounded(options.grace);
   options.start_deadline = bounded(options.start_deadline);
   return options;
 }

@@ -30,7 +30,7 @@ struct LongWait {
            (whereabouts.empty() ? "" : "; " + whereabouts) + " (it gives up after " + time_text(deadline) +
            ")";
   }
-  /// Writes one line to the standard error stream.
+  /// Writes one line to the standard error stream. @throws std::bad_alloc.
   void say() const { std::fprintf(stderr, "shardwright: %s\n", text().c_str()); }
 };
 

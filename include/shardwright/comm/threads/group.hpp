@@ -82,6 +82,9 @@ public:
   void let_go(int rank, std::uint64_t count) noexcept {
     flags_[static_cast<std::size_t>(rank)].released.store(count, std::memory_order_seq_cst);
   }
+  [[nodiscard]] bool has_let_go(int rank, std::uint64_t count) const noexcept {
+    return flags_[static_cast<std::size_t>(rank)].released.load(std::memory_order_seq_cst) >= count;
+  }
   /// Waits until all ranks have let go; false if that takes longer than the limit.
   [[nodiscard]] bool await_release(std::uint64_t count, const Patience& patience,
                                    std::chrono::nanoseconds limit) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,16 +27,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// One rank of a SharedGroup.
 class GroupMember {
 public:
-  GroupMember(std::shared_ptr<SharedGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  GroupMember(std::shared_ptr<SharedGroup> group, int rank)
+      : group_(std::move(group)), rank_(rank), leaving_(std::make_shared<Failure>()) {
+    leaving_->kind = Failure::Kind::left;
+    leaving_->rank = world_rank(rank_);
+    leaving_->sentence = std::string("it gave up its handle of group ") + name();
+  }
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
   ~GroupMember() {
-    auto failure = std::make_shared<Failure>();
-    failure->kind = Failure::Kind::left;
-    failure->rank = world_rank(rank_);
-    failure->sentence = std::string("it gave up its handle of group ") + name();
-    failure->unwinding = std::uncaught_exceptions() > 0;
-    group_->leave(failure->rank, failure);
+    leaving_->unwinding = std::uncaught_exceptions() > 0;
+    group_->leave(leaving_->rank, leaving_);
   }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -69,35 +71,47 @@ public:
     }
   }
 
-  /// Posts a message; `finish` waits for it.
-  void post(ThreadMessage& message, const CollectiveCall& call) {
+  /// Posts a message; `finish` waits for it, now or, where it was started, later.
+  void post(ThreadMessage& message, const CollectiveCall& call, bool started) {
     message.call = call;
     message.rank = rank_;
     message.sequence = messages_.fetch_add(1, std::memory_order_relaxed) + 1;
     message.state.store(ThreadMessage::State::posted, std::memory_order_relaxed);
-    message.ticket = begin(call, message.sequence, world_rank(call.root));
+    message.ticket = begin(call, message.sequence, started, world_rank(call.root));
     group_->mailbox().post(message);
   }
 
-  /// Says on the standard error stream whom this rank waits for.
-  void say_long_wait(const CollectiveCall& call, std::uint64_t sequence,
-                     const std::vector<int>& missing) const noexcept {
-    const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
-    LongWait{world_rank(rank_), describe(call, sequence), name(), missing, whereabouts(missing, doing),
-             world().notice(),  world().deadline()}
-        .say();
+  /// Says on the standard error stream whom this rank waits for, `missing()`; nothing where all have come in
+  /// the meantime, or where there is no memory for the words.
+  template <class Missing>
+  void say_long_wait(const CollectiveCall& call, std::uint64_t sequence, Missing&& missing) const noexcept {
+    try {
+      const std::vector<int> ranks = missing();
+      if (ranks.empty())
+        return;
+      LongWait{world_rank(rank_), describe(call, sequence), name(), ranks, whereabouts_of(ranks),
+               world().notice(),  world().deadline()}
+          .say();
+    } catch (const std::bad_alloc&) { // NOLINT(bugprone-empty-catch): the wait goes on
+    }
   }
 
   void finish(ThreadMessage& message, const Patience& patience) {
     ThreadMailbox& mailbox = group_->mailbox();
     WaitPoint& point = mailbox.point(rank_);
-    const bool awake =
-        point.wait([&] { return message.over() || group_->ended_for(message.call.root); }, patience,
-                   world().deadline(), world().notice(),
-                   [&] { say_long_wait(message.call, message.sequence, {world_rank(message.call.root)}); });
+    if (!message.over())
+      recorder().wait(message.ticket);
+    const bool awake = point.wait([&] { return message.over() || group_->ended_for(message.call.root); },
+                                  patience, world().deadline(), world().notice(),
+                                  [&] {
+                                    say_long_wait(message.call, message.sequence, [&] {
+                                      return std::vector<int>{world_rank(message.call.root)};
+                                    });
+                                  });
+    // Before it is withdrawn: of ranks that give up at the same time, the first sees that all others wait.
+    if (!awake && message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::posted)
+      fail([&] { return late(message); });
     if (!message.over() && mailbox.withdraw(message)) {
-      if (!awake)
-        fail(late(message));
       end(message.ticket);
       raise(message.call, message.sequence);
     }
@@ -107,7 +121,7 @@ public:
     end(message.ticket);
     if (message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::done)
       return;
-    disagree(message.mismatch, message.call, message.sequence);
+    disagree(mismatch_of(message), message.call, message.sequence);
   }
 
   /// Takes a message back, or lets its copy end, when nobody will wait for it.
@@ -119,44 +133,73 @@ public:
     end(message.ticket);
   }
 
-  /// The failure of a started call whose handle was dropped.
-  [[nodiscard]] Failure dropped(const CollectiveCall& call) const {
-    Failure out;
-    out.kind = Failure::Kind::abandoned;
-    out.rank = world_rank(rank_);
-    out.sentence = dropped_sentence(call, 0);
-    out.unwinding = std::uncaught_exceptions() > 0;
-    return out;
+  /// Ends the group because the handle of a started call was dropped.
+  void fail_dropped(const CollectiveCall& call) noexcept {
+    fail([&] {
+      Failure out;
+      out.kind = Failure::Kind::abandoned;
+      out.rank = world_rank(rank_);
+      out.sentence = dropped_sentence(call, 0);
+      out.unwinding = std::uncaught_exceptions() > 0;
+      return out;
+    });
   }
 
-  /// Ends the group with a failure of this rank's making.
-  void fail(Failure failure) noexcept { group_->fail(std::make_shared<const Failure>(std::move(failure))); }
-
-  void abort(const std::string& reason) {
-    auto failure = std::make_shared<Failure>();
-    failure->kind = Failure::Kind::aborted;
-    failure->rank = world_rank(rank_);
-    failure->sentence = reason;
+  /// Ends the group because this rank has no memory, whose std::bad_alloc is on its way.
+  void fail_out_of_memory() noexcept {
     told_.store(true, std::memory_order_relaxed);
-    world().end(failure);
+    group_->fail(out_of_memory_failure());
+  }
+
+  /// @throws std::bad_alloc after it has ended the world all the same.
+  void abort(const std::string& reason) {
+    told_.store(true, std::memory_order_relaxed);
+    try {
+      auto failure = std::make_shared<Failure>();
+      failure->kind = Failure::Kind::aborted;
+      failure->rank = world_rank(rank_);
+      failure->sentence = reason;
+      world().end(failure);
+    } catch (const std::bad_alloc&) {
+      world().end(out_of_memory_failure());
+      throw;
+    }
   }
 
   [[nodiscard]] ErrorContext context(const CollectiveCall& call, std::uint64_t sequence) const {
     return {world_rank(rank_), name(), std::string(name_of(call.operation)), sequence, {}, call.where};
   }
 
-  /// Notes in the flight recorder that a call begins; `peer` is a world rank in a message.
-  [[nodiscard]] FlightRecorder::Ticket begin(const CollectiveCall& call, std::uint64_t sequence,
+  /// Notes in the flight recorder that a call begins, in which the rank waits unless it is `started`; `peer`
+  /// is a world rank in a message.
+  [[nodiscard]] FlightRecorder::Ticket begin(const CollectiveCall& call, std::uint64_t sequence, bool started,
                                              int peer = -1) {
     const GroupOfWorld* id = group_.get();
-    return recorder().begin({call.operation, name(), id, sequence, peer, call.tag, call.where, true});
+    return recorder().begin(
+        {call.operation, name(), id, sequence, peer, call.tag, call.where, true, !started});
   }
   void end(FlightRecorder::Ticket ticket) noexcept { recorder().end(ticket); }
+  /// Notes that the rank waits for a call that it has started.
+  void wait(FlightRecorder::Ticket ticket) noexcept { recorder().wait(ticket); }
+  /// While it lives, the rank waits for the collectives that it has started.
+  class WaitsForStarted {
+  public:
+    explicit WaitsForStarted(GroupMember& member) : recorder_(member.recorder()) {
+      const GroupOfWorld* id = member.group_.get();
+      recorder_.wait_for_group(id);
+    }
+    ~WaitsForStarted() { recorder_.wait_for_group(nullptr); }
+    WaitsForStarted(const WaitsForStarted&) = delete;
+    WaitsForStarted& operator=(const WaitsForStarted&) = delete;
+
+  private:
+    FlightRecorder& recorder_;
+  };
   /// Keeps the flight recorder right however a collective ends.
   class Recording {
   public:
-    Recording(GroupMember& member, const CollectiveCall& call, std::uint64_t sequence)
-        : member_(member), ticket_(member.begin(call, sequence)) {}
+    Recording(GroupMember& member, const CollectiveCall& call, std::uint64_t sequence, bool started)
+        : member_(member), ticket_(member.begin(call, sequence, started)) {}
     ~Recording() { member_.end(ticket_); }
     Recording(const Recording&) = delete;
     Recording& operator=(const Recording&) = delete;
@@ -172,6 +215,8 @@ public:
     if (world().finished())
       throw LifecycleError(used_after_launch(call.operation), context(call, sequence));
     const FailurePointer failure = first_cause(call);
+    if (failure == out_of_memory_failure())
+      throw std::bad_alloc();
     const bool waited =
         failure->kind == Failure::Kind::deadline && !told &&
         (failure->rank == world_rank(rank_) || (sequence != 0 && failure->sequence == sequence));
@@ -189,26 +234,63 @@ public:
   /// Ends the group because its ranks issued different calls, and says so.
   [[noreturn]] void disagree(const std::string& sentence, const CollectiveCall& call,
                              std::uint64_t sequence) {
-    Failure failure;
-    failure.kind = Failure::Kind::mismatch;
-    failure.rank = world_rank(rank_);
-    failure.sentence = sentence;
-    fail(std::move(failure));
+    fail([&] {
+      Failure failure;
+      failure.kind = Failure::Kind::mismatch;
+      failure.rank = world_rank(rank_);
+      failure.sentence = sentence;
+      return failure;
+    });
     told_.store(true, std::memory_order_relaxed);
     throw CollectiveMismatch(std::string(name_of(call.operation)) + ": " + sentence, context(call, sequence));
   }
 
+  /// Where world ranks are, for a report.
+  [[nodiscard]] std::string whereabouts_of(const std::vector<int>& world_ranks) const {
+    return whereabouts(world_ranks, [this](int rank) { return world().recorder(rank).describe(); });
+  }
+
   /// The failure of ranks that did not come to a collective.
-  [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence) const {
-    Failure out = late_rank(group_->absent(sequence));
-    out.sequence = sequence;
-    out.sentence =
-        late_collective(name(), call, sequence, world().deadline(), out.missing, found(out.missing));
-    return std::make_shared<const Failure>(std::move(out));
+  [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence) const noexcept {
+    return in_memory([&] {
+      Failure out = late_rank(group_->absent(sequence));
+      out.sequence = sequence;
+      out.sentence =
+          late_collective(name(), call, sequence, world().deadline(), out.missing, found(out.missing));
+      return out;
+    });
   }
 
 private:
   [[nodiscard]] FlightRecorder& recorder() const { return world().recorder(world_rank(rank_)); }
+  [[nodiscard]] const FailurePointer& out_of_memory_failure() const noexcept {
+    return world().out_of_memory_on(world_rank(rank_));
+  }
+
+  /// The failure that `make()` words, or that this rank has no memory for the words.
+  template <class Make>
+  [[nodiscard]] FailurePointer in_memory(Make&& make) const noexcept {
+    try {
+      return std::make_shared<const Failure>(make());
+    } catch (const std::bad_alloc&) {
+      return out_of_memory_failure();
+    }
+  }
+  /// Ends the group with a failure of this rank's making.
+  template <class Make>
+  void fail(Make&& make) noexcept {
+    group_->fail(in_memory(std::forward<Make>(make)));
+  }
+
+  /// The sentence on the two sides of a message, by world ranks.
+  [[nodiscard]] std::string mismatch_of(const ThreadMessage& message) const {
+    const int peer = world_rank(message.call.root);
+    return message.call.operation == Operation::send
+               ? message_mismatch(world_rank(rank_), message.call, message.sequence, peer, *message.met,
+                                  message.met_sequence)
+               : message_mismatch(peer, *message.met, message.met_sequence, world_rank(rank_), message.call,
+                                  message.sequence);
+  }
   [[nodiscard]] Failure late(const ThreadMessage& message) const {
     Failure out = late_rank({world_rank(message.call.root)});
     out.sentence = late_message(name(), message.call, message.sequence, world().deadline(),
@@ -225,7 +307,7 @@ private:
   /// Reports of the missing ranks, and whether their waits lead back to this one.
   [[nodiscard]] std::string found(const std::vector<int>& missing) const {
     const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
-    return whereabouts(missing, doing) + cycle_text(world().wait_cycle(world_rank(rank_)), doing);
+    return whereabouts_of(missing) + cycle_text(world().wait_cycle(world_rank(rank_)), doing);
   }
 
   /// The failure that ends a call. One that was found while an exception was on its way gives that exception
@@ -252,6 +334,7 @@ private:
 
   std::shared_ptr<SharedGroup> group_;
   int rank_;
+  std::shared_ptr<Failure> leaving_; ///< Made while there is memory.
   std::atomic<std::uint64_t> messages_{0};
   std::atomic<bool> told_{false};
 };

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,7 +27,8 @@ struct ThreadMessage {
   int rank = 0; ///< Of the side that posts, in its group; the peer is `call.root`.
   std::uint64_t sequence = 0;
   FlightRecorder::Ticket ticket = 0;
-  std::string mismatch; ///< Set before the state says so.
+  std::optional<CollectiveCall> met; ///< The other side's call where they disagree; set before the state.
+  std::uint64_t met_sequence = 0;
   std::atomic<State> state{State::posted};
   ThreadMessage* next = nullptr; ///< In its queue.
 
@@ -79,6 +81,19 @@ public:
     return false;
   }
 
+  /// Whether a side's message still waits for its other side.
+  [[nodiscard]] bool holds(int rank, Operation operation, int peer, std::uint64_t sequence) noexcept {
+    ThreadMessage like;
+    like.rank = rank;
+    like.call.operation = operation;
+    like.call.root = peer;
+    const std::lock_guard lock(mutex_);
+    for (const ThreadMessage* at = queue(like, operation); at != nullptr; at = at->next)
+      if (at->sequence == sequence)
+        return true;
+    return false;
+  }
+
   /// Where a rank waits for its messages.
   [[nodiscard]] WaitPoint& point(int rank) noexcept { return points_[static_cast<std::size_t>(rank)].point; }
 
@@ -123,17 +138,18 @@ private:
     return nullptr;
   }
 
-  void deliver(ThreadMessage& send, ThreadMessage& receive) {
+  void deliver(ThreadMessage& send, ThreadMessage& receive) noexcept {
     // Nothing of a message may be touched after its state is set: its owner may reuse it from then on.
     const int from = send.rank;
     const int to = receive.rank;
     auto state = ThreadMessage::State::done;
     if (send.call.element != receive.call.element || send.call.count != receive.call.count) {
+      // Each side words its own error: from here to the end nothing may fail, since the other side waits.
       state = ThreadMessage::State::mismatched;
-      const std::string both =
-          message_mismatch(from, send.call, send.sequence, to, receive.call, receive.sequence);
-      send.mismatch = both;
-      receive.mismatch = both;
+      send.met = receive.call;
+      send.met_sequence = receive.sequence;
+      receive.met = send.call;
+      receive.met_sequence = send.sequence;
     } else {
       carry_(send, receive);
     }

@@ -8,11 +8,13 @@
 #include <shardwright/comm/threads/exchange.hpp>
 #include <shardwright/comm/threads/group.hpp>
 #include <shardwright/comm/threads/group_member.hpp>
+#include <shardwright/comm/threads/process_end.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,15 +28,20 @@ public:
   ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
       : GroupMember(group, rank), group_(*group), exchange_(size()) {}
 
-  /// Executes a collective on the calling thread.
-  void execute(const CollectiveCall& call, const Patience& patience, const SplitRequest* request = nullptr) {
+  /// Executes a collective on the calling thread; `started` where the rank goes on meanwhile.
+  ///
+  /// Whatever needs memory comes before the first meeting, or is made up for: a rank that left between the
+  /// meetings would leave the others waiting for it, at work on its buffers.
+  void execute(const CollectiveCall& call, const Patience& patience, const SplitRequest* request = nullptr,
+               bool started = false) {
     const std::uint64_t sequence = ++sequence_;
-    const Recording recording(*this, call, sequence);
+    const Recording recording(*this, call, sequence, started);
     // After the end nobody waits in meet(), so that this rank's next call but one would be shown in the slot
     // that a slow rank, whose part others did, still compares. While the group lives, that rank has entered
     // the call between.
     if (group_.ended())
       raise(call, sequence);
+    exchange_.prepare(call);
     ThreadSlot* const slots = group_.slots(sequence);
     slots[rank()].show(call, rank(), size(), sequence, world().check());
     slots[rank()].request = request;
@@ -47,7 +54,6 @@ public:
     if (call.operation == Operation::split)
       return;
     if (world().crowded()) {
-      exchange_.prepare(call);
       exchange_for_all(slots, sequence);
       await_release(call, patience);
     } else {
@@ -59,9 +65,10 @@ public:
   /// Executes a split: like a collective, with one more meeting while the new groups are handed over.
   [[nodiscard]] std::shared_ptr<ThreadGroup> split(const CollectiveCall& call, const SplitRequest& request,
                                                    const Patience& patience, int& new_rank) {
+    std::vector<int> members;
+    members.reserve(static_cast<std::size_t>(size()));
     execute(call, patience, &request);
     const ThreadSlot* const slots = group_.slots(sequence_);
-    std::vector<int> members;
     for (int r = 0; r < size(); ++r)
       if (slots[r].request->colour == request.colour)
         members.push_back(r);
@@ -69,15 +76,23 @@ public:
     std::stable_sort(members.begin(), members.end(),
                      [slots](int a, int b) { return slots[a].request->key < slots[b].request->key; });
     new_rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-    if (leader == rank() && request.colour >= 0)
-      create_part(members, request);
+    std::exception_ptr unable;
+    if (leader == rank() && request.colour >= 0) {
+      try {
+        create_part(members, request);
+      } catch (...) {
+        unable = std::current_exception();
+        fail_out_of_memory();
+      }
+    }
     part(call, patience);
     std::shared_ptr<ThreadGroup> out = request.colour >= 0 ? group_.part(leader) : nullptr;
     part(call, patience);
     group_.part(rank()).reset();
+    if (unable)
+      std::rethrow_exception(unable);
     if (request.colour >= 0 && !out)
-      throw TransportError(0, "split: the leader of the new group must have memory for it (free some)",
-                           context(call, sequence_));
+      raise(call, sequence_);
     return out;
   }
 
@@ -104,7 +119,7 @@ private:
   void meet(const CollectiveCall& call, std::uint64_t sequence, const Patience& patience) {
     if (size() == 1)
       return;
-    const auto say = [&] { say_long_wait(call, sequence, group_.absent(sequence)); };
+    const auto say = [&] { say_long_wait(call, sequence, [&] { return group_.absent(sequence); }); };
     switch (group_.meet(rank(), sequence, patience, say)) {
     case ThreadGroup::Meeting::complete:
       return;
@@ -140,18 +155,24 @@ private:
   }
 
   /// Waits until every rank's part is done. A peer that does not come may still be at work on this rank's
-  /// buffers, so there is no error to go on from: the process ends instead.
+  /// buffers, so there is no error to go on from: the process ends instead. No program's fault leads there.
   void await_release(const CollectiveCall& call, const Patience& patience) {
     if (size() == 1)
       return;
     const auto limit = std::max<std::chrono::nanoseconds>(2 * world().deadline(), std::chrono::seconds(60));
     if (group_.await_release(released_, patience, limit))
       return;
-    std::fprintf(
-        stderr,
-        "shardwright: %s: a peer stopped while it was moving data of this rank (group %s, rank %d, at %s); the process ends because its buffers can no longer be trusted\n",
-        std::string(name_of(call.operation)).c_str(), name(), world_rank(rank()), call.where.text().c_str());
-    std::abort();
+    abort_process([&] {
+      std::vector<int> late;
+      for (int other = 0; other < size(); ++other)
+        if (!group_.has_let_go(other, released_))
+          late.push_back(world_rank(other));
+      return std::string(name_of(call.operation)) +
+             ": every rank must finish its part in moving the data, but " + ranks_text(late) +
+             " did not within " + time_text(limit) + ": " + whereabouts_of(late) +
+             "; the process ends, because the ranks' buffers can no longer be trusted (look for a stopped thread) [" +
+             context(call, sequence_).text() + "]";
+    });
   }
 
   /// All ranks come to the same verdict, and stay until everyone has worded it, because it quotes the others'
@@ -161,28 +182,37 @@ private:
     if (consistent(slots, size())) {
       if (!buffers_clash(slots, size()))
         return;
-      const std::string sentence = clash_sentence(group_, slots);
-      part(call, patience);
+      const std::string sentence = worded([&] { return clash_sentence(group_, slots); }, call, patience);
       throw InvalidArgument(std::string(name_of(call.operation)) + ": " + sentence, context(call, sequence));
     }
-    const std::string sentence = mismatch_sentence(group_, slots, sequence);
+    disagree(worded([&] { return mismatch_sentence(group_, slots, sequence); }, call, patience), call,
+             sequence);
+  }
+  /// The words on calls that the others show until this rank has met them again, with words or without.
+  template <class Words>
+  [[nodiscard]] std::string worded(Words&& words, const CollectiveCall& call, const Patience& patience) {
+    std::string out;
+    std::exception_ptr unable;
+    try {
+      out = words();
+    } catch (...) {
+      unable = std::current_exception();
+    }
     part(call, patience);
-    disagree(sentence, call, sequence);
+    if (!unable)
+      return out;
+    fail_out_of_memory();
+    std::rethrow_exception(unable);
   }
 
-  void create_part(const std::vector<int>& members, const SplitRequest& request) noexcept {
-    try {
-      std::vector<int> world_ranks;
-      for (const int member : members)
-        world_ranks.push_back(world_rank(member));
-      const std::string name = request.name->empty()
-                                   ? std::string(this->name()) + "/" + std::to_string(request.colour)
-                                   : *request.name;
-      group_.part(rank()) =
-          std::make_shared<ThreadGroup>(group_.shared_world(), std::move(world_ranks), name);
-    } catch (...) {
-      group_.part(rank()) = nullptr;
-    }
+  void create_part(const std::vector<int>& members, const SplitRequest& request) {
+    std::vector<int> world_ranks;
+    for (const int member : members)
+      world_ranks.push_back(world_rank(member));
+    const std::string name = request.name->empty()
+                                 ? std::string(this->name()) + "/" + std::to_string(request.colour)
+                                 : *request.name;
+    group_.part(rank()) = std::make_shared<ThreadGroup>(group_.shared_world(), std::move(world_ranks), name);
   }
 
   ThreadGroup& group_;

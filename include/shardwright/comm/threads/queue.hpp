@@ -43,13 +43,14 @@ public:
   /// Starts a collective; the record that it returns belongs to the queue.
   [[nodiscard]] PendingOperation* start(const CollectiveCall& call) {
     StartedCollective& started = collectives_.take(*this);
+    RecordPool<StartedCollective>::Return back(collectives_, started); // unless the call was started
     started.keep(call);
     started.error = nullptr;
     started.done.store(false, std::memory_order_relaxed);
     if (member_.size() == 1) {
       issued_.fetch_add(1, std::memory_order_relaxed);
       perform(started);
-      return &started;
+      return back.keep();
     }
     if (!worker_.joinable())
       worker_ = std::thread([this] { serve(); });
@@ -61,13 +62,13 @@ public:
       issued_.fetch_add(1, std::memory_order_seq_cst);
     }
     arrived_.notify();
-    return &started;
+    return back.keep();
   }
 
   /// Posts a message.
   [[nodiscard]] PendingOperation* post(const CollectiveCall& call) {
     StartedMessage& started = messages_.take(*this);
-    member_.post(started, call);
+    member_.post(started, call, true);
     return &started;
   }
 
@@ -76,6 +77,9 @@ public:
     const auto empty = [this] {
       return finished_.load(std::memory_order_seq_cst) == issued_.load(std::memory_order_seq_cst);
     };
+    if (empty())
+      return;
+    const GroupMember::WaitsForStarted waits(member_);
     while (!empty())
       if (done_.wait(empty, patience_, member_.world().deadline()))
         break;
@@ -100,27 +104,30 @@ public:
   }
   void abandon(StartedCollective& started) noexcept {
     const RecordPool<StartedCollective>::Return back(collectives_, started);
-    member_.fail(member_.dropped(started.call));
+    member_.fail_dropped(started.call);
     // The buffers may be gone as soon as this returns; the worker leaves them as soon as it sees the failure.
     finish(started);
     started.error = nullptr;
   }
   void abandon(StartedMessage& started) noexcept {
     const RecordPool<StartedMessage>::Return back(messages_, started);
-    member_.fail(member_.dropped(started.call));
+    member_.fail_dropped(started.call);
     member_.discard(started, patience_);
   }
 
 private:
   /// The worker ends every call within the deadline, so this does too.
   void finish(const Collective& started) {
+    if (ready(started))
+      return;
+    const GroupMember::WaitsForStarted waits(member_);
     while (!done_.wait([&] { return ready(started); }, patience_, member_.world().deadline())) {
     }
   }
 
   void perform(Collective& started) noexcept {
     try {
-      member_.execute(started.call, patience_);
+      member_.execute(started.call, patience_, nullptr, true);
     } catch (...) {
       started.error = std::current_exception();
     }

@@ -40,12 +40,21 @@ public:
   [[nodiscard]] const char* name() const noexcept { return name_; }
   [[nodiscard]] ThreadMailbox& mailbox() noexcept { return mailbox_; }
 
-  [[nodiscard]] std::vector<int> absent(std::uint64_t sequence) const override {
+  /// World ranks that have not entered the collective of this number, in ascending order.
+  [[nodiscard]] std::vector<int> absent(std::uint64_t sequence) const {
     std::vector<int> out;
     for (std::size_t rank = 0; rank < members_.size(); ++rank)
       if (entered(rank) < sequence)
         out.push_back(members_[rank]);
+    std::sort(out.begin(), out.end());
     return out;
+  }
+  [[nodiscard]] std::vector<int> awaited(int world_rank, const FlightEntry& entry) override {
+    if (entry.peer < 0)
+      return entered(place_of(world_rank)) < entry.sequence ? std::vector<int>() : absent(entry.sequence);
+    const auto rank = static_cast<int>(place_of(world_rank)), peer = static_cast<int>(place_of(entry.peer));
+    return mailbox_.holds(rank, entry.operation, peer, entry.sequence) ? std::vector<int>{entry.peer}
+                                                                       : std::vector<int>();
   }
 
   /// Ends the group. The first failure counts, save that a rank's mere leaving gives way to others.
@@ -59,13 +68,12 @@ public:
     wake();
   }
   void leave(int world_rank, const FailurePointer& failure) noexcept override {
-    const auto member = std::find(members_.begin(), members_.end(), world_rank);
-    if (member == members_.end())
+    const std::size_t rank = place_of(world_rank);
+    if (rank == members_.size())
       return;
     {
       const std::lock_guard lock(mutex_);
       close(failure);
-      const auto rank = static_cast<std::size_t>(member - members_.begin());
       if (!leavings_[rank])
         leavings_[rank] = failure;
       left_[rank].store(true, std::memory_order_seq_cst);
@@ -146,6 +154,12 @@ protected:
   FailurePointer failure_;         ///< Under the mutex.
 
 private:
+  /// The rank in the group of a world rank; as many as there are for none.
+  [[nodiscard]] std::size_t place_of(int world_rank) const noexcept {
+    return static_cast<std::size_t>(std::find(members_.begin(), members_.end(), world_rank) -
+                                    members_.begin());
+  }
+
   std::shared_ptr<ThreadWorld> world_;
   std::vector<int> members_;
   const char* name_;

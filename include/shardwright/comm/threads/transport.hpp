@@ -41,7 +41,7 @@ public:
     member_.admit(call);
     if (sends_or_receives(call.operation)) {
       ThreadMessage message;
-      member_.post(message, call);
+      member_.post(message, call, false);
       member_.finish(message, patience_);
       return;
     }
@@ -68,8 +68,15 @@ public:
     const Inside inside(*this, call);
     queue_.drain();
     int rank = 0;
-    auto group = member_.split(call, {colour, key, &name}, patience_, rank);
-    return group ? std::make_shared<ThreadTransport>(std::move(group), rank) : nullptr;
+    const std::shared_ptr<ThreadGroup> group = member_.split(call, {colour, key, &name}, patience_, rank);
+    if (!group)
+      return nullptr;
+    try {
+      return std::make_shared<ThreadTransport>(group, rank);
+    } catch (...) { // without a handle on the group, this rank would never come to it
+      group->fail(group->world().out_of_memory_on(group->world_rank(rank)));
+      throw;
+    }
   }
 
   void abort(const std::string& reason) override { member_.abort(reason); }

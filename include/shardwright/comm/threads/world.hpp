@@ -50,29 +50,46 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return bytes;
 }
 
-/// The interface of a group to its world: it ends, and says who is waited for.
+/// The interface of a group to its world: it ends, and says for whom its ranks wait.
 class GroupOfWorld {
 public:
   virtual ~GroupOfWorld() = default;
   virtual void fail(const FailurePointer& failure) noexcept = 0;
+  /// World ranks for which a call that a rank is inside of waits at this moment; none where it can go on.
+  [[nodiscard]] virtual std::vector<int> awaited(int world_rank, const FlightEntry& entry) = 0;
   /// A rank has left: collectives are over, messages between the others are not. Nothing if it is not a
   /// member.
   virtual void leave(int world_rank, const FailurePointer& failure) noexcept = 0;
-  /// World ranks that have not entered the collective of this number.
-  [[nodiscard]] virtual std::vector<int> absent(std::uint64_t sequence) const = 0;
 };
 
 /// Shared state of the ranks of one launch.
+///
+/// The failures that may be needed when there is no memory are made with the world.
 class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
 public:
   ThreadWorld(int ranks, const LaunchOptions& options)
       : ranks_(ranks), options_(bounded(options)), cores_(usable_cores()), balance_(ranks, cores_),
-        recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))) {}
+        recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))),
+        programs_(static_cast<std::size_t>(ranks)), finishing_(made(Failure::Kind::finished, -1, "")) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      returned_.push_back(
+          made(Failure::Kind::left, rank, "its program returned while others of the group went on"));
+      const auto failure = made(Failure::Kind::failed, rank, out_of_memory);
+      failure->unwinding = true;
+      out_of_memory_.push_back(failure);
+    }
+  }
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool check() const noexcept { return options_.check; }
   [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept { return options_.deadline; }
   [[nodiscard]] std::chrono::nanoseconds notice() const noexcept { return options_.notice; }
+  /// The time that programs have to end after a failure.
+  [[nodiscard]] std::chrono::nanoseconds grace() const noexcept {
+    constexpr std::chrono::nanoseconds least = std::chrono::seconds(10);
+    return options_.grace > std::chrono::nanoseconds::zero() ? options_.grace
+                                                             : std::max(options_.deadline, least);
+  }
   [[nodiscard]] FlightRecorder& recorder(int rank) noexcept {
     return recorders_[static_cast<std::size_t>(rank)];
   }
@@ -98,6 +115,12 @@ public:
     return names_.emplace_back(std::make_unique<const std::string>(name))->c_str();
   }
 
+  /// The failure of a rank that had no memory, perhaps none for the words of another failure. Its exception
+  /// is on its way.
+  [[nodiscard]] const FailurePointer& out_of_memory_on(int rank) const noexcept {
+    return out_of_memory_[static_cast<std::size_t>(rank)];
+  }
+
   /// Adds a group; one that comes after the world's end is told so at once.
   void enter(GroupOfWorld* group) {
     const std::lock_guard lock(mutex_);
@@ -112,11 +135,15 @@ public:
 
   /// Ends every group, waking all waiters; the first failure is the one that counts.
   void end(const FailurePointer& failure) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (!failure_)
-      failure_ = failure;
-    for (GroupOfWorld* group : groups_)
-      group->fail(failure_);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_)
+        failure_ = failure;
+      for (GroupOfWorld* group : groups_)
+        group->fail(failure_);
+    }
+    failed_.store(true, std::memory_order_seq_cst);
+    programs_end_.notify();
   }
   [[nodiscard]] FailurePointer failure() const {
     const std::lock_guard lock(mutex_);
@@ -125,54 +152,102 @@ public:
 
   /// A rank's program has ended: the groups that it belongs to cannot go on without it.
   void rank_left(int rank) noexcept {
-    auto failure = std::make_shared<Failure>();
-    failure->kind = Failure::Kind::left;
-    failure->rank = rank;
-    failure->sentence = "its program returned while others of the group went on";
     const std::lock_guard lock(mutex_);
     for (GroupOfWorld* group : groups_)
-      group->leave(rank, failure);
+      group->leave(rank, returned_[static_cast<std::size_t>(rank)]);
+  }
+
+  /// Before a rank's thread starts, and when its program has ended in any way.
+  void program_begins(int rank) noexcept { program(rank).store(true, std::memory_order_seq_cst); }
+  void program_ends(int rank) noexcept {
+    program(rank).store(false, std::memory_order_seq_cst);
+    programs_end_.notify();
+  }
+  [[nodiscard]] bool runs(int rank) const noexcept {
+    return programs_[static_cast<std::size_t>(rank)].load(std::memory_order_seq_cst);
+  }
+  /// Waits until all programs have ended; false where some go on for longer than the grace after a failure.
+  [[nodiscard]] bool await_programs() noexcept {
+    const auto ended = [this] {
+      return std::none_of(programs_.begin(), programs_.end(),
+                          [](const auto& each) { return each.load(std::memory_order_seq_cst); });
+    };
+    const auto failed = [this] { return failed_.load(std::memory_order_seq_cst); };
+    while (!programs_end_.wait([&] { return ended() || failed(); }, Patience{}, std::chrono::hours(1))) {
+    }
+    return programs_end_.wait(ended, Patience{}, grace());
   }
 
   /// All ranks' programs have ended: handles that outlive them are of no use.
   void finish() noexcept {
     finished_.store(true, std::memory_order_seq_cst);
-    auto failure = std::make_shared<Failure>();
-    failure->kind = Failure::Kind::finished;
-    end(failure);
+    end(finishing_);
   }
   [[nodiscard]] bool finished() const noexcept { return finished_.load(std::memory_order_seq_cst); }
 
-  /// The ranks that wait for one another in a ring, starting from one; empty if there is none.
+  /// The ranks that wait for one another in a ring, starting from one; empty if there is none. All of them
+  /// wait at one moment: every wait is there before the ring is closed and again afterwards.
   [[nodiscard]] std::vector<int> wait_cycle(int rank) {
     const std::lock_guard lock(mutex_);
-    std::vector<int> path;
+    std::vector<Wait> path;
     std::vector<bool> seen(static_cast<std::size_t>(ranks_), false);
-    return follow(rank, rank, path, seen) ? path : std::vector<int>();
+    if (!follow(rank, rank, path, seen))
+      return {};
+    std::vector<int> out;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      const Wait again = wait_of(path[i].rank);
+      const int next = path[i + 1 == path.size() ? 0 : i + 1].rank;
+      if (again.ticket != path[i].ticket ||
+          std::find(again.ranks.begin(), again.ranks.end(), next) == again.ranks.end())
+        return {};
+      out.push_back(path[i].rank);
+    }
+    return out;
   }
 
 private:
-  /// World ranks for which a rank waits now.
-  [[nodiscard]] std::vector<int> waits_for(int rank) {
-    FlightRecorder& own = recorder(rank);
-    const FlightRecorder::Ticket top = own.newest();
-    for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;) {
-      const std::optional<FlightEntry> entry = own.entry(ticket);
-      if (!entry || !entry->inside)
-        continue;
-      if (entry->peer >= 0)
-        return {entry->peer};
-      for (const GroupOfWorld* group : groups_)
-        if (group == entry->group_id)
-          return group->absent(entry->sequence);
-    }
-    return {};
+  /// The call that a rank waits in, and the world ranks that it waits for there.
+  struct Wait {
+    int rank = 0;
+    FlightRecorder::Ticket ticket = 0;
+    std::vector<int> ranks{};
+  };
+
+  [[nodiscard]] static std::shared_ptr<Failure> made(Failure::Kind kind, int rank, const char* sentence) {
+    auto out = std::make_shared<Failure>();
+    out->kind = kind;
+    out->rank = rank;
+    out->sentence = sentence;
+    return out;
+  }
+  [[nodiscard]] std::atomic<bool>& program(int rank) noexcept {
+    return programs_[static_cast<std::size_t>(rank)];
   }
 
-  bool follow(int rank, int start, std::vector<int>& path, std::vector<bool>& seen) {
-    path.push_back(rank);
+  /// Nobody where a rank waits in several calls, on several threads: one of them may go on and help another.
+  [[nodiscard]] Wait wait_of(int rank) {
+    FlightRecorder& own = recorder(rank);
+    const FlightRecorder::Ticket top = own.newest();
+    Wait out{rank};
+    for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;) {
+      const std::optional<FlightEntry> entry = own.entry(ticket);
+      if (!entry || !entry->inside || !entry->waited)
+        continue;
+      if (out.ticket != 0)
+        return {rank};
+      out.ticket = ticket;
+      for (GroupOfWorld* group : groups_)
+        if (group == entry->group_id)
+          out.ranks = group->awaited(rank, *entry);
+    }
+    return out;
+  }
+
+  bool follow(int rank, int start, std::vector<Wait>& path, std::vector<bool>& seen) {
+    const Wait wait = wait_of(rank);
+    path.push_back(wait);
     seen[static_cast<std::size_t>(rank)] = true;
-    for (const int next : waits_for(rank)) {
+    for (const int next : wait.ranks) {
       if (next == start && path.size() > 1)
         return true;
       if (!seen[static_cast<std::size_t>(next)] && follow(next, start, path, seen))
@@ -192,6 +267,11 @@ private:
   std::vector<GroupOfWorld*> groups_;
   FailurePointer failure_;
   std::atomic<bool> finished_{false};
+  std::atomic<bool> failed_{false};
+  std::vector<std::atomic<bool>> programs_; ///< Whether each rank's runs.
+  WaitPoint programs_end_;
+  std::vector<FailurePointer> returned_, out_of_memory_; ///< By rank.
+  FailurePointer finishing_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

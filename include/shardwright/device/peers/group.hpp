@@ -18,6 +18,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -130,21 +131,21 @@ public:
         return true;
       const ThreadSlot* const slots = round.slots.data();
       auto state = Round::State::launched;
-      if (world().check() && !consistent(slots, size())) {
-        round.sentence = mismatch_sentence(*this, slots, round.sequence);
-        state = Round::State::mismatched;
-      } else if (world().check() && buffers_clash(slots, size())) {
-        round.sentence = clash_sentence(*this, slots);
-        state = Round::State::clashing;
-      } else {
-        try {
+      try {
+        if (world().check() && !consistent(slots, size())) {
+          round.sentence = mismatch_sentence(*this, slots, round.sequence);
+          state = Round::State::mismatched;
+        } else if (world().check() && buffers_clash(slots, size())) {
+          round.sentence = clash_sentence(*this, slots);
+          state = Round::State::clashing;
+        } else {
           launch(round);
-        } catch (const std::exception& error) {
-          settle(round);
-          end(broken(rank, error));
-          wake();
-          throw;
         }
+      } catch (const std::exception& error) {
+        settle(round);
+        end(broken(rank, error));
+        wake();
+        throw;
       }
       round.state.store(state, std::memory_order_seq_cst);
     }
@@ -195,16 +196,25 @@ private:
       runtime_.record(send.carried, stream);
       runtime_.record(receive.carried, stream);
     } catch (const std::exception& error) {
-      send.broken = receive.broken = error.what();
+      for (Message* const each : {&send, &receive})
+        try {
+          each->broken = error.what();
+        } catch (const std::bad_alloc&) {
+          each->broken = "no memory"; // short enough to need none
+        }
       fail(broken(receive.rank, error));
     }
   }
 
-  [[nodiscard]] FailurePointer broken(int rank, const std::exception& error) const {
-    auto failure = std::make_shared<Failure>();
-    failure->rank = world_rank(rank);
-    failure->sentence = error.what();
-    return failure;
+  [[nodiscard]] FailurePointer broken(int rank, const std::exception& error) const noexcept {
+    try {
+      auto failure = std::make_shared<Failure>();
+      failure->rank = world_rank(rank);
+      failure->sentence = error.what();
+      return failure;
+    } catch (const std::bad_alloc&) {
+      return world().out_of_memory_on(world_rank(rank));
+    }
   }
 
   /// A round that no work of the device reads any more.

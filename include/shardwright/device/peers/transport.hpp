@@ -119,7 +119,7 @@ public:
       return wait(post(call));
     if (size() == 1)
       return run_alone(call);
-    const detail::GroupMember::Recording recording(member_, call, sequence_ + 1);
+    const detail::GroupMember::Recording recording(member_, call, sequence_ + 1, false);
     finish(enter(call, false), call);
   }
 
@@ -133,7 +133,7 @@ public:
     if (size() == 1) {
       run_alone(call);
     } else {
-      started.ticket = member_.begin(call, sequence_ + 1);
+      started.ticket = member_.begin(call, sequence_ + 1, true);
       started.round = &enter(call, true);
     }
     return pending(back.keep());
@@ -223,7 +223,7 @@ private:
     Returned<StartedMessage> back(messages_, started);
     started.broken.clear();
     runtime().record(started.posted, stream_);
-    member_.post(started, call);
+    member_.post(started, call, true);
     return *back.keep();
   }
 
@@ -245,6 +245,7 @@ private:
     if (started.round == nullptr)
       return;
     const Ended ended{member_, started.ticket};
+    member_.wait(started.ticket);
     // The round may be another collective's as soon as it is left.
     const CollectiveCall call = started.round->parts[static_cast<std::size_t>(rank())].call;
     finish(*started.round, call);
@@ -255,7 +256,7 @@ private:
     if (started.round == nullptr)
       return;
     const Ended ended{member_, started.ticket};
-    member_.fail(member_.dropped(started.round->parts[static_cast<std::size_t>(rank())].call));
+    member_.fail_dropped(started.round->parts[static_cast<std::size_t>(rank())].call);
     if (started.round->state.load(std::memory_order_seq_cst) == Round::State::launched)
       put_behind(started.round->done);
   }
@@ -272,7 +273,7 @@ private:
   }
   void abandon(StartedMessage& started) noexcept {
     const Returned<StartedMessage> back(messages_, started);
-    member_.fail(member_.dropped(started.call));
+    member_.fail_dropped(started.call);
     member_.discard(started, patience_);
     if (started.state.load(std::memory_order_seq_cst) == detail::ThreadMessage::State::done)
       put_behind(started.carried);

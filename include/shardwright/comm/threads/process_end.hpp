@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The end of a process of thread ranks that cannot go on: a report on the standard error stream, and
+/// an exit code other than zero.
+
+#include <shardwright/core/config.hpp>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Writes text to the standard error stream past its lock, which a stuck thread may hold.
+inline void write_to_standard_error(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written <= 0)
+      return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+/// Writes lines and what the process has still to write. A stuck thread may hold a stream, or nobody read
+/// from it: after two seconds this returns all the same.
+inline void say_last_words(const std::string& lines) noexcept {
+  try {
+    const auto done = std::make_shared<std::atomic<bool>>(false);
+    std::thread([done, lines] {
+      write_to_standard_error(lines);
+      std::fflush(nullptr);
+      done->store(true);
+    }).detach();
+    for (int look = 0; look < 2000 && !done->load(); ++look)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } catch (...) { // no memory for the thread
+    write_to_standard_error(lines);
+  }
+}
+
+/// Ends the process by abort(), so that a debugger or a core dump shows where every thread stands. `words()`
+/// gives the lines of the report, without the name of the library.
+template <class Words>
+[[noreturn]] void abort_process(Words&& words) noexcept {
+  std::string lines;
+  try {
+    lines = "shardwright: " + std::forward<Words>(words)() + "\n";
+  } catch (...) {
+    write_to_standard_error("shardwright: the process ends, and has no memory to say why\n");
+  }
+  say_last_words(lines);
+  std::abort();
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

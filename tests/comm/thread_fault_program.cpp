@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three thread ranks of which the last one does what ends a whole process: what the process then says, and
+// its exit code, are part of the contract.
+#include <shardwright/launch.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sw = shardwright;
+
+namespace {
+
+void fork_child() {
+  const pid_t child = ::fork();
+  if (child == 0)
+    std::exit(0);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  std::printf("child ended with %d\n", status);
+}
+
+/// Without communication, so that nothing in the library can wake it.
+void spin() {
+  for (std::atomic<bool> ever{false}; !ever.load();)
+    std::this_thread::yield();
+}
+
+/// Waits in the kernel for a byte that nobody writes.
+void block() {
+  int ends[2];
+  char byte = 0;
+  if (::pipe(ends) == 0)
+    static_cast<void>(::read(ends[0], &byte, 1));
+}
+
+void program(const std::string& fault, sw::HostCommunicator world) {
+  std::vector<float> data(4);
+  world.all_reduce_in_place(data);
+  const bool last = world.rank() == world.size() - 1;
+  if (last && fault == "spins")
+    spin();
+  if (last && fault == "blocks")
+    block();
+  if (last && fault == "holds_standard_error") {
+    ::flockfile(stderr);
+    spin();
+  }
+  if (last && fault == "ends_late")
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  if (last && fault == "exits")
+    std::exit(0);
+  if (fault == "all_exit") {
+    world.barrier();
+    std::exit(0);
+  }
+  if (last && fault == "exits_with_code")
+    std::exit(7);
+  if (last && fault == "quick_exits")
+    std::quick_exit(0);
+  if (last && fault == "thread_exits")
+    std::thread([] { std::exit(0); }).join();
+  if (last && fault == "forks")
+    fork_child();
+  if (fault == "all_leave_but_one") {
+    if (!last)
+      return;
+    std::this_thread::sleep_for(std::chrono::seconds(1)); // until the others have left
+    std::exit(0);
+  }
+  try {
+    world.barrier();
+  } catch (const sw::Error& error) {
+    std::printf("rank %d: %s\n", world.rank(), error.what());
+    if (world.rank() == 1)
+      throw std::runtime_error("rank 1 has words of its own");
+    throw;
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const std::string fault = argc > 1 ? argv[1] : "none";
+  sw::LaunchOptions options;
+  options.ranks = 3;
+  options.deadline = std::chrono::milliseconds(500);
+  // Where the last rank ends after all, nothing may be in a hurry.
+  options.grace = fault == "ends_late" ? std::chrono::seconds(60) : std::chrono::milliseconds(500);
+  if (fault == "none" || fault == "forks" || fault == "all_leave_but_one")
+    options.deadline = options.grace = std::chrono::seconds(60);
+  try {
+    const int code = sw::launch(options, [&](const sw::HostCommunicator& world) { program(fault, world); });
+    std::printf("launch returned\n");
+    return code;
+  } catch (const std::exception& error) {
+    std::printf("launch threw: %s\n", error.what());
+    return 3;
+  }
+}
