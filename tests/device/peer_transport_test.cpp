@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <random>
@@ -71,7 +72,52 @@ Numbers sum_of(int ranks, std::size_t count, float factor = 1) {
 
 } // namespace
 
+/// Does something on its rank after every broadcast.
+class AfterBroadcast final : public sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
+public:
+  AfterBroadcast(sw::HostCommunicator below, std::function<void()> after)
+      : DecoratedTransport(std::move(below)), after_(std::move(after)) {}
+  void run(const sw::CollectiveCall& call) override {
+    below().run(call);
+    if (call.operation == sw::Operation::broadcast)
+      after_();
+  }
+  [[nodiscard]] sw::Pending start(const sw::CollectiveCall& call) override { return below().start(call); }
+
+private:
+  [[nodiscard]] std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
+    return std::make_shared<AfterBroadcast>(std::move(part), after_);
+  }
+  std::function<void()> after_;
+};
+
 static_assert(sw::Communicator<sw::DeviceCommunicator>);
+
+TEST_CASE("a failure while ranks connect leaves what the slow ones have yet to read", "[comm]") {
+  const FakeRuntime runtime;
+  std::atomic<bool> gone{false};
+  const auto connect = [&](const sw::HostCommunicator& world) {
+    const auto after = [&] {
+      if (world.rank() == 2)
+        throw std::runtime_error("no stream for rank 2");
+      if (world.rank() == 1) // until the rank whose group it is has left
+        static_cast<void>(comes_true([&] { return gone.load(); }));
+    };
+    try {
+      FakeRuntime own = runtime;
+      auto stream = own.make_stream();
+      static_cast<void>(sw::PeerTransport<FakeRuntime>::connect(
+          sw::HostCommunicator(std::make_shared<AfterBroadcast>(world, after)), own, stream));
+    } catch (...) {
+      if (world.rank() == 0)
+        gone = true;
+      throw;
+    }
+  };
+  CHECK_THROWS_WITH(launch_ranks({.ranks = 3, .deadline = ample}, connect),
+                    ContainsSubstring("no stream for rank 2"));
+  CHECK(gone.load());
+}
 
 TEST_CASE("thread ranks on one device pass the communicator suite", "[comm]") {
   struct Group {

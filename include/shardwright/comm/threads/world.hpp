@@ -121,6 +121,16 @@ public:
     return out_of_memory_[static_cast<std::size_t>(rank)];
   }
 
+  /// Keeps something that other ranks may read until all programs have ended.
+  void keep(std::shared_ptr<void> kept) {
+    const std::lock_guard lock(mutex_);
+    kept_.push_back(std::move(kept));
+  }
+  void let_go(const std::shared_ptr<void>& kept) noexcept {
+    const std::lock_guard lock(mutex_);
+    kept_.erase(std::remove(kept_.begin(), kept_.end(), kept), kept_.end());
+  }
+
   /// Adds a group; one that comes after the world's end is told so at once.
   void enter(GroupOfWorld* group) {
     const std::lock_guard lock(mutex_);
@@ -182,6 +192,9 @@ public:
   void finish() noexcept {
     finished_.store(true, std::memory_order_seq_cst);
     end(finishing_);
+    std::vector<std::shared_ptr<void>> kept; // may hold groups, which leave the world under its mutex
+    const std::lock_guard lock(mutex_);
+    kept.swap(kept_);
   }
   [[nodiscard]] bool finished() const noexcept { return finished_.load(std::memory_order_seq_cst); }
 
@@ -265,6 +278,7 @@ private:
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<const std::string>> names_;
   std::vector<GroupOfWorld*> groups_;
+  std::vector<std::shared_ptr<void>> kept_;
   FailurePointer failure_;
   std::atomic<bool> finished_{false};
   std::atomic<bool> failed_{false};

@@ -92,14 +92,22 @@ public:
               std::to_string(group.world_rank(0)) + " and " + std::to_string(group.world_rank(other)) +
               " are on different ones (use NCCL, or give all threads one device)",
           context);
-    std::shared_ptr<Group> shared;
-    if (group.rank() == 0)
-      shared = make_group(group, std::move(world), std::move(runtime));
-    std::array<std::uint64_t, 1> address{reinterpret_cast<std::uintptr_t>(&shared)};
+    // The first rank's pointer, at an address that all ranks may read for as long as their programs run: one
+    // of them may fail before all have read it, and the first leave this function.
+    std::shared_ptr<std::shared_ptr<Group>> shared;
+    if (group.rank() == 0) {
+      shared = std::make_shared<std::shared_ptr<Group>>(make_group(group, world, std::move(runtime)));
+      world->keep(shared);
+    }
+    std::array<std::uint64_t, 1> address{reinterpret_cast<std::uintptr_t>(shared.get())};
     group.broadcast(address, 0);
     auto own = *reinterpret_cast<const std::shared_ptr<Group>*>(static_cast<std::uintptr_t>(address[0]));
     auto out = std::make_shared<PeerTransport>(group, std::move(own), std::move(stream));
-    group.barrier(); // the first rank's pointer has been read by all
+    group.barrier();
+    if (shared) { // all have read it
+      shared->reset();
+      world->let_go(shared);
+    }
     return out;
   }
 
