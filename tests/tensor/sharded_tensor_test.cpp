@@ -158,7 +158,7 @@ TEST_CASE("a rank that runs out of memory says what was expected, and its peers 
   };
   CHECK_THROWS_AS(launch_ranks({.ranks = 2}, program), Error);
   CHECK(contains(own, "out of memory for a block of"));
-  CHECK(contains(own, "with 0 bytes in use"));
+  CHECK(contains(own, " that rank 1 asked for, with 0 bytes in use"));
   CHECK(contains(own, "\nthe table of what was expected"));
   CHECK(contains(peer, "every rank of the group must take part, but rank 1"));
 }

@@ -40,6 +40,7 @@ namespace detail {
 class MeshCore;
 void retain(MeshCore&) noexcept;
 void release(MeshCore&) noexcept;
+[[nodiscard]] int world_rank_of(const MeshCore&);
 
 class BufferPool;
 
@@ -92,10 +93,13 @@ public:
         throw;
       } catch (const std::exception& cause) {
         delete buffer;
-        throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes with " +
-                    std::to_string(statistics_.used_bytes) +
-                    " bytes in use (shard more, or use a smaller batch): " + cause.what() +
-                    (note_.empty() ? "" : "\n" + note_));
+        const int rank = world_rank_of(*core_);
+        throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes, for " +
+                        std::to_string(bytes) + " that rank " + std::to_string(rank) + " asked for, with " +
+                        std::to_string(statistics_.used_bytes) +
+                        " bytes in use (shard more, or use a smaller batch): " + cause.what() +
+                        (note_.empty() ? "" : "\n" + note_),
+                    {.rank = rank});
       }
       ++statistics_.allocations;
       statistics_.reserved_bytes += rounded;

@@ -290,6 +290,7 @@ private:
 };
 
 inline void retain(MeshCore& core) noexcept { ++core.references_; }
+inline int world_rank_of(const MeshCore& core) { return core.world().world_rank(); }
 inline void release(MeshCore& core) noexcept {
   if (--core.references_ == 0)
     delete &core;
