@@ -8,6 +8,8 @@
 
 #include <sched.h>
 
+#include <chrono>
+
 namespace detail = shardwright::detail;
 
 TEST_CASE("a rank leaves a core that has more than its share, and may go anywhere later", "[comm]") {
@@ -31,6 +33,46 @@ TEST_CASE("a rank leaves a core that has more than its share, and may go anywher
   REQUIRE(sched_setaffinity(0, sizeof(before), &before) == 0);
   balance.settle(2);
   CHECK_FALSE(balance.together(0, 2));
+
+  cpu_set_t after;
+  CPU_ZERO(&after);
+  REQUIRE(sched_getaffinity(0, sizeof(after), &after) == 0);
+  CHECK(CPU_EQUAL(&before, &after));
+}
+
+TEST_CASE("a rank that waits beside the one it waits for moves away, but not again at once", "[comm]") {
+  using namespace std::chrono_literals;
+  cpu_set_t before;
+  CPU_ZERO(&before);
+  REQUIRE(sched_getaffinity(0, sizeof(before), &before) == 0);
+  if (CPU_COUNT(&before) < 2) {
+    WARN("needs two cores");
+    return;
+  }
+  detail::CoreBalance balance(2, 2);
+  const int core = sched_getcpu();
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET(core, &here);
+  REQUIRE(sched_setaffinity(0, sizeof(here), &here) == 0);
+  CHECK_FALSE(balance.beside(0, 1)); // nobody has seen rank 1
+  balance.note(1);
+  CHECK(balance.beside(0, 1));
+  CHECK_FALSE(balance.beside(1, 1));
+
+  detail::WaitClock::time_point now{1s};
+  CHECK_FALSE(balance.depart(0, now)); // may run nowhere else
+  REQUIRE(sched_setaffinity(0, sizeof(before), &before) == 0);
+  CHECK_FALSE(balance.depart(0, now + 1us));
+  // On a busy machine the scheduler may move the thread before it can leave by itself.
+  bool left = false;
+  for (int attempt = 0; attempt < 20 && !left; ++attempt) {
+    REQUIRE(sched_setaffinity(0, sizeof(here), &here) == 0);
+    REQUIRE(sched_setaffinity(0, sizeof(before), &before) == 0);
+    left = balance.depart(0, now += detail::CoreBalance::between_departures);
+  }
+  CHECK(left);
+  CHECK_FALSE(balance.together(0, 1));
 
   cpu_set_t after;
   CPU_ZERO(&after);

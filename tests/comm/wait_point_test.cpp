@@ -43,5 +43,45 @@ TEST_CASE("every sleeper wakes", "[comm]") {
 TEST_CASE("threads beyond the cores give way sooner", "[comm]") {
   CHECK(detail::Patience::of(2, 4).spin > detail::Patience::of(5, 4).spin);
   CHECK(detail::Patience::of(5, 4).yields > 0);
-  CHECK(detail::usable_cores() >= 1);
+}
+
+TEST_CASE("a waiter looks, yields and sleeps in turn, and sleeps at once where it is in the way", "[comm]") {
+  using Step = detail::Patience::Step;
+  struct Case {
+    detail::Patience patience;
+    std::chrono::microseconds waited;
+    int yielded;
+    bool in_the_way;
+    Step next;
+  };
+  constexpr detail::Patience alone = detail::Patience::of(2, 2);
+  constexpr detail::Patience crowded = detail::Patience::of(3, 2);
+  constexpr std::chrono::microseconds none{0}, little{10}, long_wait{60};
+  static constexpr Case cases[] = {
+      {alone, none, 0, false, Step::look},
+      {alone, little, 0, false, Step::look},
+      {alone, long_wait, 0, false, Step::sleep},
+      {alone, none, 0, true, Step::sleep},
+      {alone, little, 0, true, Step::sleep},
+      {crowded, none, 0, false, Step::yield},
+      {crowded, long_wait, crowded.yields - 1, false, Step::yield},
+      {crowded, long_wait, crowded.yields, false, Step::sleep},
+  };
+  for (const Case& one : cases) {
+    INFO(&one - cases);
+    CHECK(one.patience.next(one.waited, one.yielded, one.in_the_way) == one.next);
+  }
+}
+
+TEST_CASE("a waiter in the way of others hardly looks before it sleeps", "[comm]") {
+  const auto looks = [](bool in_the_way) {
+    detail::WaitPoint point;
+    int count = 0;
+    const detail::Patience patience{std::chrono::milliseconds(5), 0};
+    CHECK_FALSE(point.wait([&count] { return ++count, false; }, patience, std::chrono::milliseconds(10),
+                           [in_the_way] { return in_the_way; }));
+    return count;
+  };
+  CHECK(looks(true) <= 32);
+  CHECK(looks(false) > 256);
 }

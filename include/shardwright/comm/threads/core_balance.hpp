@@ -2,47 +2,65 @@
 #pragma once
 
 /// @file
-/// @brief Spreads ranks that share cores evenly over them.
+/// @brief Knows on which cores ranks run, and spreads those that share one.
 
+#include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
-
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Where the threads of more ranks than cores run.
+/// Where the threads of ranks run.
 ///
-/// Ranks that wake together are put wherever there is room at that moment: three of four on one core is
-/// common, makes a collective twice as slow, and lasts until the scheduler looks again, milliseconds later.
-/// So a rank that enters a collective looks first, and leaves a core that has more than its share. It may
-/// run anywhere after that: nothing is pinned, and the scheduler goes on balancing.
+/// More ranks than cores: ranks that wake together are put wherever there is room at that moment: three of
+/// four on one core is common, makes a collective twice as slow, and lasts until the scheduler looks again,
+/// milliseconds later. So a rank that enters a collective looks first, and leaves a core that has more than
+/// its share.
+///
+/// A core for each rank: a foreign process that computes can still bring two ranks onto one core, since a
+/// rank that sleeps lets the scheduler move its peer there. They then stay together, each asleep half of the
+/// time, while the foreign process has a core to itself. So a rank that waits for one on its own core leaves,
+/// and competes with the foreign process for its share of the other core.
+///
+/// A rank may run anywhere after it has left: nothing is pinned, and the scheduler goes on balancing.
 class CoreBalance {
 public:
+  /// A move takes some 50 µs, and is in vain while a foreign process holds the other core.
+  static constexpr std::chrono::milliseconds between_departures{1};
+
   CoreBalance(int ranks, int cores)
       : ranks_(ranks), share_((ranks + cores - 1) / cores),
-        places_(std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(ranks))) {
-    for (int rank = 0; rank < ranks; ++rank)
-      place(rank).store(-1, std::memory_order_relaxed);
-  }
+        places_(std::make_unique<Place[]>(static_cast<std::size_t>(ranks))) {}
+
+  /// Notes the core of the calling thread, that of `rank`, for the others.
+  void note(int rank) noexcept { static_cast<void>(noted_core(rank)); }
 
   /// Moves the calling thread, that of `rank`, if its core has more ranks than its share.
   void settle(int rank) noexcept {
-#if defined(__linux__)
-    const int core = sched_getcpu();
-    if (place(rank).load(std::memory_order_relaxed) != core)
-      place(rank).store(core, std::memory_order_relaxed);
+    const int core = noted_core(rank);
     // The first ranks of a core stay, so that two never leave for one too many.
-    if (ranks_on(core, rank) >= share_)
-      leave(rank, core);
-#else
-    static_cast<void>(rank);
-#endif
+    if (core >= 0 && ranks_on(core, rank) >= share_)
+      leave(rank);
+  }
+
+  /// Whether the calling thread, that of `rank`, runs on the core on which `other` was last seen.
+  [[nodiscard]] bool beside(int rank, int other) noexcept {
+    const int core = noted_core(rank);
+    return core >= 0 && rank != other && place(other).load(std::memory_order_relaxed) == core;
+  }
+
+  /// Moves the calling thread, that of `rank`, to a core where fewer ranks than their share were last seen,
+  /// unless it did so shortly before. @return whether it has moved.
+  bool depart(int rank, std::chrono::steady_clock::time_point now) noexcept {
+    auto& next = places_[static_cast<std::size_t>(rank)].next_departure;
+    if (now < next.load(std::memory_order_relaxed))
+      return false;
+    next.store(now + between_departures, std::memory_order_relaxed);
+    return noted_core(rank) >= 0 && leave(rank);
   }
 
   /// Whether two ranks were last seen on one core, whose caches then hold the buffers of both.
@@ -51,8 +69,21 @@ public:
   }
 
 private:
+  struct Place {
+    std::atomic<int> core{-1};
+    std::atomic<std::chrono::steady_clock::time_point> next_departure{};
+  };
+
   [[nodiscard]] std::atomic<int>& place(int rank) const noexcept {
-    return places_[static_cast<std::size_t>(rank)];
+    return places_[static_cast<std::size_t>(rank)].core;
+  }
+  /// The core of the calling thread, noted as that of `rank`.
+  int noted_core(int rank) const noexcept {
+    const int core = this_core();
+    // Others read it in every wait: it is only written where it changes.
+    if (place(rank).load(std::memory_order_relaxed) != core)
+      place(rank).store(core, std::memory_order_relaxed);
+    return core;
   }
   /// Number of the ranks below `end` that were last seen on a core.
   [[nodiscard]] int ranks_on(int core, int end) const noexcept {
@@ -62,37 +93,15 @@ private:
     return count;
   }
 
-#if defined(__linux__)
-  void leave(int rank, int core) noexcept {
-    cpu_set_t usable;
-    CPU_ZERO(&usable);
-    if (sched_getaffinity(0, sizeof(usable), &usable) != 0)
-      return;
-    int emptiest = core;
-    int fewest = share_;
-    for (int other = 0; other < CPU_SETSIZE; ++other) {
-      if (!CPU_ISSET(other, &usable))
-        continue;
-      if (const int count = ranks_on(other, ranks_); count < fewest) {
-        fewest = count;
-        emptiest = other;
-      }
-    }
-    if (emptiest == core)
-      return;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(emptiest, &one);
-    if (sched_setaffinity(0, sizeof(one), &one) != 0)
-      return;
-    sched_setaffinity(0, sizeof(usable), &usable);
-    place(rank).store(emptiest, std::memory_order_relaxed);
+  bool leave(int rank) noexcept {
+    return move_to_emptiest_core(
+        share_, [this](int core) { return ranks_on(core, ranks_); },
+        [this, rank](int core) { place(rank).store(core, std::memory_order_relaxed); });
   }
-#endif
 
   int ranks_;
   int share_;
-  std::unique_ptr<std::atomic<int>[]> places_;
+  std::unique_ptr<Place[]> places_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -65,7 +65,8 @@ public:
     if (complete())
       meeting_.notify();
     else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline(),
-                            world().notice(), [&] { first_to_notice(sequence) ? say() : void(); }))
+                            [&] { return in_the_way(rank, seen, patience); }, world().notice(),
+                            [&] { first_to_notice(sequence) ? say() : void(); }))
       return Meeting::late;
     return !ended() || passed(sequence) ? Meeting::complete : Meeting::ended;
   }
@@ -86,7 +87,7 @@ public:
     return flags_[static_cast<std::size_t>(rank)].released.load(std::memory_order_seq_cst) >= count;
   }
   /// Waits until all ranks have let go; false if that takes longer than the limit.
-  [[nodiscard]] bool await_release(std::uint64_t count, const Patience& patience,
+  [[nodiscard]] bool await_release(int rank, std::uint64_t count, const Patience& patience,
                                    std::chrono::nanoseconds limit) {
     std::size_t seen = 0;
     const auto complete = [this, count, &seen] {
@@ -95,7 +96,8 @@ public:
       return seen == ranks();
     };
     if (!complete())
-      return meeting_.wait(complete, patience, limit);
+      return meeting_.wait([&] { return complete(); }, patience, limit,
+                           [&] { return in_the_way(rank, seen, patience); });
     meeting_.notify();
     return true;
   }
@@ -117,6 +119,13 @@ private:
         times->end();
   }
 
+  /// Whether a rank that waits must give its core up for one of those that it has not seen yet.
+  [[nodiscard]] bool in_the_way(int rank, std::size_t seen, const Patience& patience) const {
+    for (std::size_t other = seen; patience.placed && other < ranks(); ++other)
+      if (world().in_the_way(world_rank(rank), world_rank(static_cast<int>(other))))
+        return true;
+    return false;
+  }
   [[nodiscard]] bool first_to_notice(std::uint64_t sequence) noexcept {
     return noticed_.exchange(sequence, std::memory_order_relaxed) != sequence;
   }

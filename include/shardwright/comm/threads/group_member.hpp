@@ -101,8 +101,11 @@ public:
     WaitPoint& point = mailbox.point(rank_);
     if (!message.over())
       recorder().wait(message.ticket);
+    const auto in_the_way = [&] {
+      return patience.placed && world().in_the_way(world_rank(rank_), world_rank(message.call.root));
+    };
     const bool awake = point.wait([&] { return message.over() || group_->ended_for(message.call.root); },
-                                  patience, world().deadline(), world().notice(),
+                                  patience, world().deadline(), in_the_way, world().notice(),
                                   [&] {
                                     say_long_wait(message.call, message.sequence, [&] {
                                       return std::vector<int>{world_rank(message.call.root)};

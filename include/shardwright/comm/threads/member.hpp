@@ -160,7 +160,7 @@ private:
     if (size() == 1)
       return;
     const auto limit = std::max<std::chrono::nanoseconds>(2 * world().deadline(), std::chrono::seconds(60));
-    if (group_.await_release(released_, patience, limit))
+    if (group_.await_release(rank(), released_, patience, limit))
       return;
     abort_process([&] {
       std::vector<int> late;

@@ -4,16 +4,18 @@
 /// @file
 /// @brief Waiting for another thread with a deadline: spin, then yield, then sleep in the kernel.
 
+#include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <thread>
+#include <utility>
 
 #if defined(__linux__)
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,18 +28,6 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 using WaitClock = std::chrono::steady_clock;
-
-/// Cores that this process may use.
-[[nodiscard]] inline int usable_cores() noexcept {
-#if defined(__linux__)
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
-    return CPU_COUNT(&set);
-#endif
-  const unsigned cores = std::thread::hardware_concurrency();
-  return cores == 0 ? 1 : static_cast<int>(cores);
-}
 
 /// Tells the core that this is a waiting loop.
 inline void pause_core() noexcept {
@@ -52,13 +42,25 @@ inline void pause_core() noexcept {
 struct Patience {
   std::chrono::nanoseconds spin{};
   int yields = 0;
+  bool placed = false; ///< The waiter's core is known to CoreBalance.
 
   /// A thread that has a core to itself spins; one that shares its core lets the others run at once, and
   /// sleeps only after some 100 µs: to wake a core that sleeps takes longer than most collectives.
-  [[nodiscard]] static Patience of(int threads, int cores) noexcept {
+  [[nodiscard]] static constexpr Patience of(int threads, int cores) noexcept {
     if (threads <= cores)
       return {std::chrono::microseconds(50), 0};
     return {std::chrono::nanoseconds(0), 300};
+  }
+
+  enum class Step : std::uint8_t { look, yield, sleep };
+
+  /// A waiter's next step, after it has waited for a time and yielded so many times. `in_the_way` means that
+  /// whoever it waits for needs the core on which it waits.
+  [[nodiscard]] constexpr Step next(std::chrono::nanoseconds waited, int yielded,
+                                    bool in_the_way) const noexcept {
+    if (waited < spin)
+      return in_the_way ? Step::sleep : Step::look;
+    return yielded < yields ? Step::yield : Step::sleep;
   }
 };
 
@@ -83,47 +85,74 @@ public:
   }
 
   /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst.
+  /// Where `in_the_way()` holds, those waited for need this core, so the waiter sleeps at once.
+  template <class Done, class InTheWay>
+  requires std::predicate<InTheWay&>
+  [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
+                          InTheWay in_the_way) {
+    // The clock costs as much as a short wait: the first looks do without it.
+    constexpr int first_looks = 16;
+    constexpr int quick_looks = 256;
+    const bool spins = patience.spin.count() > 0;
+    // Where ranks share cores, the others cannot run while this one looks.
+    if (look(done, spins ? first_looks : 4))
+      return true;
+    const bool blocks = spins && in_the_way();
+    if (spins && !blocks && look(done, quick_looks - first_looks))
+      return true;
+    const auto start = WaitClock::now();
+    return poll(done, patience, start, blocks) || sleep_until(done, start + limit);
+  }
   template <class Done>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
-    // The clock costs as much as a short wait: the first looks do without it.
-    constexpr int quick_looks = 256;
-    // Where ranks share cores, the others cannot run while this one looks.
-    const int looks = patience.spin.count() > 0 ? quick_looks : 4;
-    for (int i = 0; i < looks; ++i)
-      if (done())
-        return true;
-    const auto start = WaitClock::now();
-    return poll(done, patience, start) || sleep_until(done, start + limit);
+    return wait(std::move(done), patience, limit, [] { return false; });
   }
 
   /// The same, but calls `say` once where it has taken longer than `notice`, unless that is zero.
-  template <class Done, class Say>
+  template <class Done, class InTheWay, class Say>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
-                          std::chrono::nanoseconds notice, Say say) {
+                          InTheWay in_the_way, std::chrono::nanoseconds notice, Say say) {
     if (notice <= std::chrono::nanoseconds::zero() || notice >= limit)
-      return wait(done, patience, limit);
-    if (wait(done, patience, notice))
+      return wait(done, patience, limit, in_the_way);
+    if (wait(done, patience, notice, in_the_way))
       return true;
     say();
-    return wait(done, patience, limit - notice);
+    return wait(done, patience, limit - notice, in_the_way);
   }
 
 private:
   template <class Done>
-  static bool poll(Done& done, const Patience& patience, WaitClock::time_point start) {
-    constexpr int pauses_per_look_at_the_clock = 16;
-    while (WaitClock::now() - start < patience.spin)
-      for (int i = 0; i < pauses_per_look_at_the_clock; ++i) {
-        pause_core();
-        if (done())
-          return true;
-      }
-    for (int i = 0; i < patience.yields; ++i) {
-      std::this_thread::yield();
+  static bool look(Done& done, int times) {
+    for (int i = 0; i < times; ++i)
       if (done())
         return true;
-    }
     return false;
+  }
+
+  template <class Done>
+  static bool poll(Done& done, const Patience& patience, WaitClock::time_point start, bool in_the_way) {
+    constexpr int pauses_per_look_at_the_clock = 16;
+    WaitClock::time_point now = start;
+    for (int yielded = 0;;) {
+      switch (patience.next(now - start, yielded, in_the_way)) {
+      case Patience::Step::look:
+        for (int i = 0; i < pauses_per_look_at_the_clock; ++i) {
+          pause_core();
+          if (done())
+            return true;
+        }
+        now = WaitClock::now();
+        break;
+      case Patience::Step::yield:
+        std::this_thread::yield();
+        ++yielded;
+        if (done())
+          return true;
+        break;
+      case Patience::Step::sleep:
+        return false;
+      }
+    }
   }
 
   template <class Done>

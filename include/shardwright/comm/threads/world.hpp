@@ -99,10 +99,23 @@ public:
   void settle(int rank) noexcept {
     if (crowded())
       balance_.settle(rank);
+    else
+      balance_.note(rank);
+  }
+  /// Before a rank's thread posts a message.
+  void note_core(int rank) noexcept { balance_.note(rank); }
+  /// Whether a rank's thread, which waits for another, must give its core up for it: both run on it, and
+  /// this one cannot leave now.
+  [[nodiscard]] bool in_the_way(int rank, int other) noexcept {
+    return balance_.beside(rank, other) && !balance_.depart(rank, WaitClock::now());
   }
   [[nodiscard]] const CoreBalance& balance() const noexcept { return balance_; }
   /// Of the threads that run the program.
-  [[nodiscard]] Patience patience() const noexcept { return Patience::of(ranks_, cores_); }
+  [[nodiscard]] Patience patience() const noexcept {
+    Patience out = Patience::of(ranks_, cores_);
+    out.placed = true;
+    return out;
+  }
   /// Of threads beside those that run the program.
   [[nodiscard]] Patience worker_patience() const noexcept { return Patience::of(2 * ranks_, cores_); }
 

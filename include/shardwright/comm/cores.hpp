@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Where threads run: the cores of this process, a move to another one, and whether a yield helps.
+
+#include <shardwright/core/config.hpp>
+
+#include <chrono>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Cores that this process may use.
+[[nodiscard]] inline int usable_cores() noexcept {
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
+    return CPU_COUNT(&set);
+#endif
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores == 0 ? 1 : static_cast<int>(cores);
+}
+
+/// The core of the calling thread; -1 where the system does not say.
+[[nodiscard]] inline int this_core() noexcept {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+/// Moves the calling thread to the core with the fewest ranks, if that has fewer than `limit`; it may run
+/// anywhere afterwards. `ranks_on(core)` counts ranks; `noted(core)` is called before the move.
+/// @return whether it has moved. Some 50 µs.
+template <class RanksOn, class Noted>
+bool move_to_emptiest_core(int limit, RanksOn ranks_on, Noted noted) noexcept {
+#if defined(__linux__)
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof(usable), &usable) != 0)
+    return false;
+  int emptiest = -1;
+  int fewest = limit;
+  // Of equals the next one counts, which is likely to be near the rank's memory.
+  for (int i = 1, here = this_core(); i <= CPU_SETSIZE; ++i) {
+    const int core = (here + i) % CPU_SETSIZE;
+    if (!CPU_ISSET(core, &usable))
+      continue;
+    if (const int count = ranks_on(core); count < fewest) {
+      fewest = count;
+      emptiest = core;
+    }
+  }
+  if (emptiest < 0)
+    return false;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(emptiest, &one);
+  // While it moves, the thread may wait for its turn beside a foreign process.
+  noted(emptiest);
+  if (sched_setaffinity(0, sizeof(one), &one) != 0)
+    return false;
+  sched_setaffinity(0, sizeof(usable), &usable);
+  return true;
+#else
+  static_cast<void>(limit);
+  static_cast<void>(ranks_on);
+  static_cast<void>(noted);
+  return false;
+#endif
+}
+
+/// The calling thread's experience with yields.
+///
+/// A yield beside a foreign process that computes returns after its time slice, milliseconds later, and does
+/// so each time, since the kernel counts a yield as time used. A thread that sleeps keeps its claim, and runs
+/// again as soon as it is woken.
+class Yields {
+public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Far longer than a rank's part in a small collective, far shorter than a time slice.
+  static constexpr std::chrono::microseconds slow{500};
+  /// A slow yield now and then is no sign of a neighbour, two within this time are.
+  static constexpr std::chrono::milliseconds together{20};
+  /// Then no yield for so long: a try now and then costs little even if it is slow.
+  static constexpr std::chrono::milliseconds bar{100};
+
+  [[nodiscard]] bool help(Clock::time_point now) const noexcept { return now >= barred_until_; }
+  void note(Clock::time_point begin, Clock::time_point end) noexcept {
+    if (end - begin <= slow)
+      return;
+    if (last_slow_ != Clock::time_point() && end - last_slow_ < together)
+      barred_until_ = end + bar;
+    last_slow_ = end;
+  }
+  [[nodiscard]] static Yields& own() noexcept {
+    static thread_local constinit Yields yields;
+    return yields;
+  }
+
+private:
+  Clock::time_point last_slow_{};
+  Clock::time_point barred_until_{};
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
