@@ -4,6 +4,7 @@
 /// @file
 /// @brief The wait of a rank for others: a short spin, then yields, then brief sleeps, up to a deadline.
 
+#include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
 
 #include <sched.h>
@@ -32,7 +33,8 @@ public:
   static constexpr int many_polls = 4096;
 
   explicit Waiting(std::chrono::nanoseconds deadline, int spins = few_polls)
-      : start_(clock::now()), idle_since_(start_), deadline_(deadline), spins_(spins) {}
+      : start_(clock::now()), idle_since_(start_), deadline_(deadline), spins_(spins),
+        own_core_(spins > few_polls) {}
 
   /// Gives the processor away, the longer the more time has passed without progress.
   void pause() {
@@ -45,12 +47,23 @@ public:
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
     if (idle < std::chrono::milliseconds(5)) {
+      // Where ranks share cores, a nap costs more than a slow yield now and then.
+      if (own_core_ && !yields_.help(now)) {
+        nap(1'000);
+        return;
+      }
       ::sched_yield();
+      if (own_core_)
+        yields_.note(now, clock::now());
       return;
     }
-    const timespec nap{0, idle < std::chrono::milliseconds(200) ? 50'000 : 500'000};
-    ::nanosleep(&nap, nullptr);
+    nap(idle < std::chrono::milliseconds(200) ? 50'000 : 500'000);
   }
+
+  /// Polls since the last progress.
+  [[nodiscard]] int polls() const noexcept { return polls_; }
+  /// Gives the processor away from now on, because those waited for need it.
+  void give_way() noexcept { spins_ = 0; }
 
   /// Whether the clock has been read since the last reset: time for the checks that cost more than a poll.
   [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_; }
@@ -69,10 +82,17 @@ public:
 private:
   using clock = std::chrono::steady_clock;
 
+  static void nap(long nanoseconds) noexcept {
+    const timespec time{0, nanoseconds};
+    ::nanosleep(&time, nullptr);
+  }
+
+  Yields& yields_ = Yields::own();
   clock::time_point start_;
   clock::time_point idle_since_;
   std::chrono::nanoseconds deadline_;
   int spins_;
+  bool own_core_;
   int polls_ = 0;
   bool progress_ = false;
   bool expired_ = false;

@@ -183,6 +183,24 @@ public:
     return record;
   }
 
+  /// Shows on which core this rank runs.
+  void note_core(int core) noexcept {
+    std::atomic<std::int32_t>& own = slot(own_).core;
+    if (own.load(std::memory_order_relaxed) != core + 1)
+      own.store(core + 1, std::memory_order_relaxed);
+  }
+  /// The core on which a rank was last seen; -1 if it has not been seen.
+  [[nodiscard]] int core(int rank) const noexcept {
+    return slot(rank).core.load(std::memory_order_relaxed) - 1;
+  }
+  /// Ranks that were last seen on a core.
+  [[nodiscard]] int ranks_on(int core) const noexcept {
+    int count = 0;
+    for (int rank = 0; rank < ranks_; ++rank)
+      count += this->core(rank) == core ? 1 : 0;
+    return count;
+  }
+
   [[nodiscard]] RankState state(int rank) const noexcept {
     return slot(rank).state.load(std::memory_order_acquire);
   }
@@ -286,6 +304,7 @@ private:
     std::atomic<std::uint32_t> version;
     std::atomic<RankState> state;
     std::atomic<std::int32_t> pid;
+    std::atomic<std::int32_t> core; ///< One more than the core, since new memory holds zeros.
     std::array<std::atomic<std::uint64_t>, words_per_record> record;
     Cause world_failure;
     Cause group_failure;

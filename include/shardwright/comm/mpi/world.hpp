@@ -5,6 +5,7 @@
 /// @brief The state that all MPI groups of one world share on a rank: progress, the memory of its node, and
 /// failures.
 
+#include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -81,6 +82,23 @@ public:
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
   /// Polls that a waiting rank makes before it gives its core away.
   [[nodiscard]] int polls() const noexcept { return polls_; }
+  /// Before this rank waits.
+  void note_core() noexcept { node_.note_core(this_core()); }
+  /// Whether this rank, which waits for others of its node, must give its core up for one of them: they share
+  /// it, although there are as many cores as ranks, and this rank cannot leave now.
+  [[nodiscard]] bool in_the_way(const std::vector<int>& awaited) noexcept {
+    const int core = this_core();
+    node_.note_core(core);
+    const auto shares = [&](int other) { return other != rank_ && node_.core(other) == core; };
+    if (crowded_ || core < 0 || std::none_of(awaited.begin(), awaited.end(), shares))
+      return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_departure_)
+      return true;
+    next_departure_ = now + std::chrono::milliseconds(1);
+    return !move_to_emptiest_core(
+        1, [this](int one) { return node_.ranks_on(one); }, [this](int one) { node_.note_core(one); });
+  }
   /// Tags below this are the user's; the same number above are headers of the user's messages, the rest
   /// collectives'.
   [[nodiscard]] int user_tags() const noexcept { return tag_bound_ / 3; }
@@ -294,7 +312,8 @@ private:
         remote_.push_back(rank);
     const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
     const auto neighbours = static_cast<long>(places.size() - remote_.size());
-    polls_ = neighbours <= cores ? Waiting::many_polls : Waiting::few_polls;
+    crowded_ = neighbours > cores;
+    polls_ = crowded_ ? Waiting::few_polls : Waiting::many_polls;
   }
 
   static std::uint64_t host_id() {
@@ -317,6 +336,8 @@ private:
   int size_ = 1;
   int tag_bound_ = 32767;
   int polls_ = Waiting::few_polls;
+  bool crowded_ = false; ///< Ranks of this node share cores.
+  std::chrono::steady_clock::time_point next_departure_{};
   MpiChannel channel_;
   MPI_Comm control_ = MPI_COMM_NULL;
   MpiNode node_;
