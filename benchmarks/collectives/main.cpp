@@ -7,7 +7,11 @@
 /// The sides take turns within one run: thread ranks, a plain exchange of copies with memcpy and with
 /// non-temporal stores, Open MPI. Only one side is active at a time; the processes of the other sleep.
 /// Figures are medians of ratios over turns.
+///
+/// With --neighbour, busy processes compete for the cores, and each side calls back to back: what counts then
+/// is the mean as well as the median.
 
+#include "busy_processes.hpp"
 #include "measurement.hpp"
 #include "mpi_peer.hpp"
 
@@ -29,6 +33,7 @@ using collectives::Case;
 using collectives::Kind;
 using collectives::MpiPeer;
 using collectives::Span;
+using collectives::Sustained;
 
 struct Options {
   std::vector<int> ranks{2, 4};
@@ -38,7 +43,15 @@ struct Options {
   std::vector<bool> placements{false, true};
   int turns = 9;
   bool mpi = true;
+  int neighbours = -1; ///< Busy processes; -1 for the usual table.
   std::string json;
+};
+
+/// One line of the table beside busy processes.
+struct CrowdedLine {
+  Case test{};
+  Sustained threads;
+  Sustained mpi; ///< No calls where it did not run.
 };
 
 struct Line {
@@ -63,6 +76,18 @@ public:
   /// One turn of the library's collective; the result counts on rank 0.
   double collective(const Case& test) {
     return turn(test, [&] { run(test); });
+  }
+
+  /// One turn of calls back to back; the result counts on rank 0.
+  Sustained sustained(const Case& test) {
+    const auto any = [this](bool stop) {
+      const float one = stop ? 1.0F : 0.0F;
+      float all = 0;
+      world_.all_reduce(std::span<const float>(&one, 1), std::span<float>(&all, 1));
+      return all > 0;
+    };
+    return collectives::sustain(
+        test.seconds, [&] { run(test); }, any);
   }
 
   /// One turn of every rank copying from its neighbour's freshly written buffer, between two meetings.
@@ -124,6 +149,8 @@ private:
 };
 
 std::string size_text(std::uint64_t bytes) {
+  if (bytes < (1U << 10U))
+    return std::to_string(bytes) + " B";
   return bytes >= (1U << 20U) ? std::to_string(bytes >> 20U) + " MiB" : std::to_string(bytes >> 10U) + " KiB";
 }
 
@@ -186,6 +213,87 @@ std::vector<Line> measure_world(const Options& options, int ranks, const std::st
   return lines;
 }
 
+/// Several turns as one: the median of their medians, the mean over all calls.
+Sustained together(const std::vector<Sustained>& turns) {
+  std::vector<double> medians;
+  double seconds = 0;
+  Sustained out;
+  for (const Sustained& turn : turns) {
+    medians.push_back(turn.median);
+    seconds += turn.mean * static_cast<double>(turn.calls);
+    out.calls += turn.calls;
+  }
+  if (out.calls == 0)
+    return {};
+  out.median = benchmark::median(medians);
+  out.mean = seconds / static_cast<double>(out.calls);
+  return out;
+}
+
+void print(const CrowdedLine& line) {
+  std::printf("%-15s %8s %10.2f %10.2f", collectives::name_of(line.test.kind),
+              size_text(line.test.bytes).c_str(), line.threads.median * 1e6, line.threads.mean * 1e6);
+  if (line.mpi.calls > 0)
+    std::printf(" %10.2f %10.2f %8.2f x %6.2f x", line.mpi.median * 1e6, line.mpi.mean * 1e6,
+                line.mpi.median / line.threads.median, line.mpi.mean / line.threads.mean);
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+std::vector<CrowdedLine> measure_crowded(const Options& options, const std::string& program) {
+  constexpr double turn_seconds = 0.5;
+  constexpr int ranks = 2;
+  const collectives::BusyProcesses busy(options.neighbours);
+  const std::uint64_t most = *std::max_element(options.sizes.begin(), options.sizes.end());
+  std::unique_ptr<MpiPeer> peer;
+  if (options.mpi && MpiPeer::available())
+    peer = std::make_unique<MpiPeer>(program, ranks, most);
+  std::printf("%d ranks beside %d busy processes; us\n%-15s %8s %10s %10s %10s %10s %10s %8s\n", ranks,
+              options.neighbours, "operation", "size", "median", "mean", "MPI median", "MPI mean", "medians",
+              "means");
+  std::vector<CrowdedLine> lines;
+  std::vector<Span> spans;
+  std::vector<const float*> inputs(ranks);
+  sw::launch({.ranks = ranks}, [&](sw::HostCommunicator world) {
+    Buffers buffers(most);
+    ThreadSide side(world, buffers, spans, inputs);
+    for (const Kind kind : options.kinds)
+      for (const std::uint64_t bytes : options.sizes) {
+        const Case test{kind, false, bytes, turn_seconds};
+        std::vector<Sustained> own, mpi;
+        for (int t = 0; t < options.turns; ++t) {
+          own.push_back(side.sustained(test));
+          if (world.rank() == 0 && peer != nullptr)
+            mpi.push_back(peer->sustained_turn(test));
+          world.barrier(); // The others sleep here while Open MPI works.
+        }
+        if (world.rank() == 0)
+          print(lines.emplace_back(CrowdedLine{test, together(own), together(mpi)}));
+      }
+  });
+  return lines;
+}
+
+void write_json(const std::string& path, const std::vector<CrowdedLine>& lines, int neighbours) {
+  std::ofstream file(path);
+  const auto side = [&file](const char* name, const Sustained& times) {
+    file << ", \"" << name << "\": {\"median_seconds\": " << times.median
+         << ", \"mean_seconds\": " << times.mean << ", \"calls\": " << times.calls << "}";
+  };
+  file << "[\n";
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    file << "  {\"operation\": \"" << collectives::name_of(lines[i].test.kind)
+         << "\", \"bytes\": " << lines[i].test.bytes << ", \"neighbours\": " << neighbours;
+    side("threads", lines[i].threads);
+    if (lines[i].mpi.calls > 0)
+      side("open_mpi", lines[i].mpi);
+    file << (i + 1 < lines.size() ? "},\n" : "}\n");
+  }
+  file << "]\n";
+  if (!file)
+    throw std::runtime_error("collectives: " + path + " must be writable (choose another --json)");
+}
+
 void write_json(const std::string& path, const std::vector<Line>& lines) {
   std::ofstream file(path);
   file << "[\n";
@@ -213,6 +321,8 @@ const char* const usage =
   --operations LIST      of all_reduce, reduce_scatter, all_gather
   --placements LIST      of out, in (out of place, in place)
   --turns 9              alternations of the sides; figures are medians over them
+  --neighbour [1]        two ranks, calls back to back beside so many busy processes; by default all_reduce,
+                         4 B to 4 MiB, 4 turns of half a second; 0 gives the same table on an idle machine
   --no-mpi               leave Open MPI out
   --json FILE            write the table as JSON
 )";
@@ -237,13 +347,32 @@ std::uint64_t number(const std::string& text) {
   return value;
 }
 
+/// What --neighbour measures unless other options say otherwise.
+void crowd(Options& options, int neighbours) {
+  options.neighbours = neighbours;
+  options.kinds = {Kind::all_reduce};
+  options.sizes = {4, 4U << 10U, 64U << 10U, 1U << 20U, 4U << 20U};
+  options.turns = 4;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
+  for (int i = 1; i < argc; ++i)
+    if (std::strcmp(argv[i], "--neighbour") == 0) {
+      const bool counted = i + 1 < argc && argv[i + 1][0] != '-';
+      crowd(options, counted && std::strcmp(argv[i + 1], "0") == 0 ? 0
+                     : counted                                     ? static_cast<int>(number(argv[i + 1]))
+                                                                   : 1);
+    }
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--help") {
       std::fputs(usage, stdout);
       std::exit(0);
+    }
+    if (flag == "--neighbour") {
+      i += i + 1 < argc && argv[i + 1][0] != '-' ? 1 : 0;
+      continue;
     }
     if (flag == "--no-mpi") {
       options.mpi = false;
@@ -298,6 +427,12 @@ int main(int argc, char** argv) {
     if (options.mpi && !MpiPeer::available())
       std::fprintf(stderr,
                    "collectives_benchmark: without Open MPI (not built with it, or no mpirun on the path)\n");
+    if (options.neighbours >= 0) {
+      const std::vector<CrowdedLine> lines = measure_crowded(options, argv[0]);
+      if (!options.json.empty())
+        write_json(options.json, lines, options.neighbours);
+      return 0;
+    }
     std::printf("%-15s %-12s %3s %8s %13s %8s %10s\n", "operation", "placement", "", "size", "time",
                 "of limit", "Open MPI");
     std::vector<Line> lines;

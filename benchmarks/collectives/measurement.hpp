@@ -30,21 +30,54 @@ enum class Kind : std::uint32_t { all_reduce, reduce_scatter, all_gather };
   return "";
 }
 
+[[nodiscard]] inline std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(benchmark::Clock::now().time_since_epoch())
+      .count();
+}
+
 /// @brief One line of the table. `bytes` is the larger of input and output of one rank.
 struct Case {
   Kind kind = Kind::all_reduce;
   bool in_place = false;
   std::uint64_t bytes = 0;
+  double seconds = 0; ///< Where positive, the turn calls back to back for so long.
 };
+
+/// @brief Times of calls back to back on one rank.
+struct Sustained {
+  double median = 0; ///< Seconds of one call.
+  double mean = 0;   ///< Seconds of all calls over their number.
+  std::uint64_t calls = 0;
+};
+
+/// @brief Runs `call()` back to back for some seconds. `any(stop)` tells all ranks whether one wants to stop;
+/// like `call`, it is a collective, and counts as one.
+template <class Call, class Any>
+[[nodiscard]] Sustained sustain(double seconds, Call call, Any any) {
+  constexpr int calls_between_looks = 16;
+  constexpr std::size_t most_samples = std::size_t{1} << 20U;
+  std::vector<double> times;
+  times.reserve(most_samples);
+  call();
+  const benchmark::Clock::time_point begin = benchmark::Clock::now();
+  std::uint64_t calls = 0;
+  double passed = 0;
+  do {
+    for (int i = 0; i < calls_between_looks; ++i) {
+      const std::int64_t start = now_ns();
+      call();
+      if (times.size() < most_samples)
+        times.push_back(static_cast<double>(now_ns() - start) * 1e-9);
+    }
+    calls += calls_between_looks + 1;
+    passed = std::chrono::duration<double>(benchmark::Clock::now() - begin).count();
+  } while (!any(passed > seconds));
+  return {benchmark::median(times), passed / static_cast<double>(calls), calls};
+}
 
 /// @brief Repetitions of a case in one turn: more for small ones, which scatter more and cost less.
 [[nodiscard]] inline int repetitions(std::uint64_t bytes) {
   return static_cast<int>(std::clamp<std::uint64_t>((std::uint64_t{8} << 20U) / bytes, 3, 40));
-}
-
-[[nodiscard]] inline std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(benchmark::Clock::now().time_since_epoch())
-      .count();
 }
 
 /// @brief A rank's buffers and the elements of a case in them.

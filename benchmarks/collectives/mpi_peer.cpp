@@ -35,6 +35,7 @@ struct Control {
   std::int32_t parent = 0;
   std::uint64_t most_bytes = 0;
   Case test{};
+  Sustained sustained{};
   Span spans[most_repetitions * most_ranks];
 };
 
@@ -80,6 +81,18 @@ void collective(const Case& test, const Buffers& buffers, int rank, int ranks) {
 
 void one_turn(Control& control, Buffers& buffers, int rank, int ranks) {
   const Case test = control.test;
+  if (test.seconds > 0) {
+    const auto any = [](bool stop) {
+      int one = stop ? 1 : 0, all = 0;
+      MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+      return all > 0;
+    };
+    const Sustained own = sustain(
+        test.seconds, [&] { collective(test, buffers, rank, ranks); }, any);
+    if (rank == 0)
+      control.sustained = own;
+    return;
+  }
   const int count = repetitions(test.bytes);
   for (int r = -1; r < count; ++r) {
     buffers.renew(test, rank, ranks, r + 1);
@@ -135,6 +148,13 @@ struct MpiPeer::Impl {
   pid_t process = -1;
   int ranks = 0;
 
+  void run(const Case& test) const {
+    control->test = test;
+    control->finished.store(0);
+    control->turn.fetch_add(1);
+    wake(control->turn);
+    await_ranks();
+  }
   void await_ranks() const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     for (;;) {
@@ -185,13 +205,12 @@ MpiPeer::~MpiPeer() {
 }
 
 double MpiPeer::turn(const Case& test) {
-  Control& control = *impl_->control;
-  control.test = test;
-  control.finished.store(0);
-  control.turn.fetch_add(1);
-  wake(control.turn);
-  impl_->await_ranks();
-  return turn_seconds(control.spans, impl_->ranks, repetitions(test.bytes));
+  impl_->run(test);
+  return turn_seconds(impl_->control->spans, impl_->ranks, repetitions(test.bytes));
+}
+Sustained MpiPeer::sustained_turn(const Case& test) {
+  impl_->run(test);
+  return impl_->control->sustained;
 }
 
 bool MpiPeer::available() { return std::system("command -v mpirun > /dev/null 2>&1") == 0; }
@@ -209,6 +228,7 @@ MpiPeer::MpiPeer(const std::string&, int, std::uint64_t) {
 }
 MpiPeer::~MpiPeer() = default;
 double MpiPeer::turn(const Case&) { return 0; }
+Sustained MpiPeer::sustained_turn(const Case&) { return {}; }
 bool MpiPeer::available() { return false; }
 
 } // namespace collectives

@@ -26,6 +26,8 @@ public:
 
   /// @brief Median time of one turn; all processes sleep before and after.
   [[nodiscard]] double turn(const Case& test);
+  /// @brief One turn of a case with `seconds`, as rank 0 sees it.
+  [[nodiscard]] Sustained sustained_turn(const Case& test);
 
   /// @brief Whether this program was built with MPI and mpirun is on the path.
   [[nodiscard]] static bool available();
