@@ -5,10 +5,10 @@
 /// @brief The line by which a rank says that it has waited for others for a while.
 
 #include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/say.hpp>
 #include <shardwright/comm/waiting.hpp>
 
 #include <chrono>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -31,7 +31,7 @@ struct LongWait {
            ")";
   }
   /// Writes one line to the standard error stream. @throws std::bad_alloc.
-  void say() const { std::fprintf(stderr, "shardwright: %s\n", text().c_str()); }
+  void say() const { detail::say(text()); }
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
