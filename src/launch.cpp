@@ -2,5 +2,5 @@
 // The target shardwright::launch: the transports, compiled once for all units that launch ranks.
 #include <shardwright/comm/launch.hpp>
 
-template int shardwright::detail::run_ranks<shardwright::HostCommunicator>(
+template int shardwright::detail::run_ranks<shardwright::HostCommunicator, shardwright::detail::with_mpi>(
     const LaunchOptions& options, const std::function<int(HostCommunicator)>& program);

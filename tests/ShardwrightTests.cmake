@@ -192,7 +192,8 @@ function(shardwright_source_checks)
   shardwright_program_flags(shardwright_odr_test)
   shardwright_add_check(two_units COMMAND shardwright_odr_test)
 
-  add_executable(shardwright_compiled_launch_test odr/compiled_launch.cpp odr/header_only_launch.cpp)
+  add_executable(shardwright_compiled_launch_test odr/compiled_launch.cpp odr/header_only_launch.cpp
+                                                  odr/launch_without_mpi.cpp)
   target_link_libraries(shardwright_compiled_launch_test PRIVATE shardwright::launch)
   shardwright_program_flags(shardwright_compiled_launch_test)
   shardwright_add_check(compiled_launch COMMAND shardwright_compiled_launch_test)

@@ -22,12 +22,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class World>
+template <class World, bool WithMpi>
 int run_ranks(const LaunchOptions& options, const std::function<int(World)>& program);
 
 #if defined(SHARDWRIGHT_COMPILED_LAUNCH)
-extern template int run_ranks<HostCommunicator>(const LaunchOptions& options,
-                                                const std::function<int(HostCommunicator)>& program);
+extern template int
+run_ranks<HostCommunicator, with_mpi>(const LaunchOptions& options,
+                                      const std::function<int(HostCommunicator)>& program);
 #endif
 
 } // namespace detail
@@ -42,12 +43,12 @@ extern template int run_ranks<HostCommunicator>(const LaunchOptions& options,
 /// safely, nor left behind with a stack that refers to what the caller owns. A program that calls exit() or
 /// quick_exit() while other ranks run ends the process with a report, and with a code other than zero.
 /// @throws InvalidArgument for options out of range; ConfigurationMismatch under mpirun without MPI built in.
-template <class Program>
+template <class Program, bool WithMpi = detail::with_mpi>
 int launch(const LaunchOptions& options, Program&& program) {
   static_assert(
       std::is_invocable_v<Program&, HostCommunicator>,
       "launch: the program must be callable with a HostCommunicator (write [](shardwright::HostCommunicator world) {...})");
-  return detail::run_ranks<HostCommunicator>(options, [&program](HostCommunicator world) -> int {
+  return detail::run_ranks<HostCommunicator, WithMpi>(options, [&program](HostCommunicator world) -> int {
     if constexpr (std::is_void_v<std::invoke_result_t<Program&, HostCommunicator>>) {
       program(std::move(world));
       return 0;

@@ -11,6 +11,7 @@ using Runner = int (*)(const shardwright::LaunchOptions&,
                        const std::function<int(shardwright::HostCommunicator)>&);
 Runner header_only_runner();
 int header_only_ranks();
+Runner runner_without_mpi();
 
 int main() {
   int ranks = 0;
@@ -18,8 +19,14 @@ int main() {
     if (world.rank() == 0)
       ranks = world.size();
   });
-  const bool same = &shardwright::detail::run_ranks<shardwright::HostCommunicator> == header_only_runner();
+  const bool same =
+      &shardwright::detail::run_ranks<shardwright::HostCommunicator, shardwright::detail::with_mpi> ==
+      header_only_runner();
   std::printf("%s, %d ranks, %d ranks\n", same ? "one runner" : "two runners of the same name", ranks,
               header_only_ranks());
-  return same && ranks == 3 && header_only_ranks() == 3 ? 0 : 1;
+  // A unit without MPI beside units with it: either would take the other's under one name.
+  const bool apart = !shardwright::detail::with_mpi || runner_without_mpi() != header_only_runner();
+  std::printf("%s\n",
+              apart ? "units with and without MPI keep apart" : "units with and without MPI share a runner");
+  return same && apart && ranks == 3 && header_only_ranks() == 3 ? 0 : 1;
 }

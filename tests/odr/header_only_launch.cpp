@@ -6,7 +6,9 @@
 using Runner = int (*)(const shardwright::LaunchOptions&,
                        const std::function<int(shardwright::HostCommunicator)>&);
 
-Runner header_only_runner() { return &shardwright::detail::run_ranks<shardwright::HostCommunicator>; }
+Runner header_only_runner() {
+  return &shardwright::detail::run_ranks<shardwright::HostCommunicator, shardwright::detail::with_mpi>;
+}
 
 int header_only_ranks() {
   int ranks = 0;

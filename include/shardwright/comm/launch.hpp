@@ -160,7 +160,8 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
 /// Runs `program` on every rank: what launch() calls, and what shardwright::launch, the compiled part, holds.
 ///
 /// A template so that units may see its definition or only its declaration, and it is one entity in both.
-template <class World>
+/// Units with MPI and units without it have one each, so that neither takes the other's.
+template <class World, bool WithMpi>
 int run_ranks(const LaunchOptions& options, const std::function<int(World)>& program) {
   if (const char* variable = mpi_launcher_variable()) {
 #if defined(SHARDWRIGHT_WITH_MPI)

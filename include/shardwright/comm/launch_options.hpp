@@ -36,6 +36,15 @@ struct LaunchOptions {
 
 namespace detail {
 
+/// Whether this unit launches processes under mpirun. It is part of the names that the linker sees, so that
+/// units which differ never share what launch() is made of: not inline, since each unit has its own.
+constexpr bool with_mpi =
+#if defined(SHARDWRIGHT_WITH_MPI)
+    true;
+#else
+    false;
+#endif
+
 /// A time limit as far as clocks can add it up: a century stands for all that is longer.
 [[nodiscard]] constexpr std::chrono::nanoseconds bounded(std::chrono::nanoseconds limit) noexcept {
   constexpr std::chrono::nanoseconds century = std::chrono::hours(24 * 365 * 100);
