@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 #include "support/matchers.hpp"
+#include "support/standard_error.hpp"
 
 #include <shardwright/launch.hpp>
 
 #include <atomic>
 #include <cstdlib>
+#include <string>
 
 namespace sw = shardwright;
 using shardwright_test::ContainsSubstring;
@@ -72,10 +74,26 @@ TEST_CASE("launches nest", "[comm]") {
   CHECK(inner.load() == 4);
 }
 
+TEST_CASE("a stray variable of a launcher leaves the ranks threads", "[comm]") {
+  setenv("PMIX_RANK", "0", 1);
+  std::atomic<int> ranks{0};
+  std::string told;
+  {
+    const shardwright_test::StandardError errors;
+    sw::launch({.ranks = 2}, [&](sw::HostCommunicator) { ++ranks; });
+    told = errors.text();
+  }
+  unsetenv("PMIX_RANK");
+  CHECK(ranks.load() == 2);
+  CHECK_THAT(told, ContainsSubstring("PMIX_RANK=0 is set, but PMIX_NAMESPACE is not"));
+}
+
 #if !defined(SHARDWRIGHT_WITH_MPI)
 TEST_CASE("a program without MPI says so under mpirun", "[comm]") {
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);
   CHECK_THROWS_WITH(sw::launch({}, [](sw::HostCommunicator) {}), ContainsSubstring("must be built with MPI"));
+  unsetenv("OMPI_COMM_WORLD_RANK");
   unsetenv("OMPI_COMM_WORLD_SIZE");
 }
 #endif

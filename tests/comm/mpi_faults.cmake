@@ -58,6 +58,17 @@ shardwright_mpi_fault(
   late zero 2
   "rank [01] has waited 1 s for rank 2 in barrier\\(\\) #2 at [^ ]*mpi_fault_program.cpp:[0-9]+ on group world, rank 2: its last operation was barrier #1"
   "rank 0 has waited 1 s for rank 2 in receive\\(4 float32, from rank 2, tag 3\\) #1 at ")
+# Variables of a launcher in a plain shell: one that means nothing by itself, and a set of which MPI knows nothing.
+add_test(NAME comm.mpi_fault.stray_variable COMMAND comm_mpi_fault_program none)
+set_tests_properties(
+  comm.mpi_fault.stray_variable
+  PROPERTIES TIMEOUT 90 ENVIRONMENT PMIX_RANK=0 LABELS mpi PASS_REGULAR_EXPRESSION
+             "PMIX_RANK=0 is set, but PMIX_NAMESPACE is not, .* its ranks are threads.*pid [0-9]+")
+add_test(NAME comm.mpi_fault.left_over_variables COMMAND comm_mpi_fault_program none)
+set_tests_properties(
+  comm.mpi_fault.left_over_variables
+  PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment};PMI_RANK=0;PMI_SIZE=4" LABELS mpi
+             PASS_REGULAR_EXPRESSION "PMI_SIZE=4 and MPI's number of ranks is 1")
 # Before MPI is there: the last rank exits, is stopped, or sleeps.
 set(starts "within 2 s, but rank 0 of 3 .mpirun of Open MPI, process [0-9]+ on [^ ]+. still waits there")
 shardwright_mpi_fault(starts_not nonzero 1 "${starts}: of rank 2 there is no process any more")

@@ -9,7 +9,9 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/launch_variables.hpp>
 #include <shardwright/comm/report.hpp>
+#include <shardwright/comm/say.hpp>
 #include <shardwright/comm/threads/process_end.hpp>
 #include <shardwright/comm/threads/rank_program.hpp>
 #include <shardwright/comm/threads/transport.hpp>
@@ -19,7 +21,6 @@
 #endif
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -31,14 +32,6 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
-
-/// The variable by which an MPI launcher shows itself; null if there is none.
-[[nodiscard]] inline const char* mpi_launcher_variable() noexcept {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"})
-    if (std::getenv(name) != nullptr)
-      return name;
-  return nullptr;
-}
 
 /// The outcome of one rank's thread.
 struct RankResult {
@@ -163,15 +156,20 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
 /// Units with MPI and units without it have one each, so that neither takes the other's.
 template <class World, bool WithMpi>
 int run_ranks(const LaunchOptions& options, const std::function<int(World)>& program) {
-  if (const char* variable = mpi_launcher_variable()) {
+  if (const LauncherSet* const launcher = launcher_set()) {
 #if defined(SHARDWRIGHT_WITH_MPI)
-    static_cast<void>(variable);
+    static_cast<void>(launcher);
     return launch_mpi(options, program);
 #else
     throw ConfigurationMismatch(
         std::string("launch: a program started by mpirun must be built with MPI, but this one is not (") +
-        variable + " is set; configure with SHARDWRIGHT_WITH_MPI, or start it without mpirun)");
+        launcher->rank + " and " + launcher->other +
+        " are set; configure with SHARDWRIGHT_WITH_MPI, or start it without mpirun)");
 #endif
+  }
+  if (const std::string stray = stray_variables(); !stray.empty()) {
+    static const bool told = (say(stray), true);
+    static_cast<void>(told);
   }
   return launch_threads(options, program);
 }

@@ -186,6 +186,10 @@ inline int launch_mpi(const LaunchOptions& options, const std::function<int(Host
     throw InvalidArgument("launch: the start deadline must be positive (two minutes is the default)");
   check_launch_environment(options);
   MpiProcess::start(options);
+  int rank = 0, ranks = 1;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  check_started(rank, ranks);
   const auto transport = make_mpi_transport(MPI_COMM_WORLD, options, ranks_per_node());
   MpiWorld& world = transport->world();
   const MpiProcess::Running running(world);

@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/launch_variables.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
@@ -16,7 +17,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -112,37 +112,9 @@ private:
          " (look for a rank that has exited, is stopped, or is busy before launch(): ps -o pid,stat,wchan,args on every node; raise LaunchOptions::start_deadline if the job starts slowly)";
 }
 
-/// A variable of a launcher.
-struct LaunchVariable {
-  const char* name;
-  int value;
-
-  [[nodiscard]] std::string text() const { return std::string(name) + "=" + std::to_string(value); }
-};
-
-/// The value of a variable, if it is set. @throws ConfigurationMismatch unless it is a number of at least
-/// `least`.
-[[nodiscard]] inline std::optional<LaunchVariable> launch_variable(const char* name, int least) {
-  const char* const text = std::getenv(name);
-  if (text == nullptr)
-    return std::nullopt;
-  char* end = nullptr;
-  const long long value = std::strtoll(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end != '\0' || value < least || value > std::numeric_limits<int>::max())
-    throw ConfigurationMismatch("launch: " + std::string(name) + " must be a whole number of at least " +
-                                std::to_string(least) + ", but it is \"" + text +
-                                "\" (unset it, or start the program only by mpirun)");
-  return LaunchVariable{name, static_cast<int>(value)};
-}
-
-/// Checks what launchers have set: ranks lie in their worlds, and those who set RANK and WORLD_SIZE agree
-/// with mpirun.
+/// Checks what launchers have set: ranks lie in their worlds, and all sets agree, as do RANK and WORLD_SIZE.
 /// @throws ConfigurationMismatch with the names and values of the variables.
 inline void check_launch_environment(const LaunchOptions& options) {
-  const auto size = launch_variable("OMPI_COMM_WORLD_SIZE", 1);
-  const auto rank = launch_variable("OMPI_COMM_WORLD_RANK", 0);
-  const auto other_size = launch_variable("WORLD_SIZE", 1);
-  const auto other_rank = launch_variable("RANK", 0);
   const auto need_inside = [](const auto& one, const auto& world) {
     if (one && world && one->value >= world->value)
       throw ConfigurationMismatch("launch: a rank must be below the number of ranks, but " + one->text() +
@@ -154,15 +126,46 @@ inline void check_launch_environment(const LaunchOptions& options) {
                                   " and " + other->text() + " (unset " + other->name +
                                   ", which mpirun does not need)");
   };
+  std::optional<LaunchVariable> rank, size;
+  const auto compare = [&](const auto& other_rank, const auto& other_size) {
+    need_inside(other_rank, other_size);
+    need_equal(size, other_size);
+    need_equal(rank, other_rank);
+    if (!rank)
+      rank = other_rank;
+    if (!size)
+      size = other_size;
+  };
+  for (const LauncherSet& one : launcher_sets)
+    if (one.complete())
+      compare(one.rank_value(), one.size_value());
   need_inside(rank, size);
-  need_inside(other_rank, other_size);
-  need_equal(size, other_size);
-  need_equal(rank, other_rank);
-  if (size && options.ranks != 0 && options.ranks != size->value)
+  const auto mpi_size = size;
+  compare(launch_variable("RANK", 0), launch_variable("WORLD_SIZE", 1));
+  if (mpi_size && options.ranks != 0 && options.ranks != mpi_size->value)
     throw ConfigurationMismatch(
         "launch: the program must run on as many ranks as it asks for, but it asks for " +
-        std::to_string(options.ranks) + " and mpirun started " + size->text() + " (use mpirun -n " +
+        std::to_string(options.ranks) + " and mpirun started " + mpi_size->text() + " (use mpirun -n " +
         std::to_string(options.ranks) + ", or leave LaunchOptions::ranks at 0)");
+}
+
+/// Compares what a launcher has set with what MPI has made of it: each process is alone where the launcher
+/// belongs to another MPI, or where the variables were left over in a shell.
+/// @throws ConfigurationMismatch with the variable and both numbers.
+inline void check_started(int rank, int size) {
+  const LauncherSet* const one = launcher_set();
+  if (one == nullptr)
+    return;
+  const auto differ = [&](const std::optional<LaunchVariable>& variable, const char* what, int actual) {
+    if (variable && variable->value != actual)
+      throw ConfigurationMismatch(
+          "launch: MPI and its launcher must agree, but " + variable->text() + " and MPI's " + what + " is " +
+          std::to_string(actual) +
+          " (start the program by the mpirun of the MPI that it was built with, or unset " + one->rank +
+          " and " + one->other + ")");
+  };
+  differ(one->size_value(), "number of ranks", size);
+  differ(one->rank_value(), "rank", rank);
 }
 
 /// Ranks that share the memory of a node: all of it, or fewer where a test plays several nodes on one
