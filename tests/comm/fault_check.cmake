@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMMAND=... -DEXIT=zero|nonzero -DSAYS=regex -DLINES=n -P: runs a job, and looks at its exit code, at what it
-# says, at the number of lines by which it tells of failures, and that none of its processes is left.
+# cmake -DCOMMAND=... -DEXIT=zero|nonzero -DSAYS=regex -DSAYS_NOT=regex -DLINES=n -P: runs a job, and looks at its exit
+# code, at what it says, at the number of lines by which it tells of failures, and that none of its processes is left,
+# nor any memory that it names as "board /NAME".
 # Lists come with | between their items.
 cmake_policy(VERSION 3.25)
 string(REPLACE "|" ";" COMMAND "${COMMAND}")
@@ -26,7 +27,17 @@ foreach(wanted IN LISTS SAYS)
     message(FATAL_ERROR "the job must say: ${wanted}")
   endif()
 endforeach()
-if(DEFINED LINES)
+if(SAYS_NOT AND "${output}${errors}" MATCHES "${SAYS_NOT}")
+  message(FATAL_ERROR "the job must not say: ${CMAKE_MATCH_0}")
+endif()
+string(REGEX MATCHALL "board /[^\r\n]*" boards "${output}")
+foreach(board IN LISTS boards)
+  string(REPLACE "board /" "/dev/shm/" board "${board}")
+  if(EXISTS "${board}")
+    message(FATAL_ERROR "the memory of the job is left: ${board}")
+  endif()
+endforeach()
+if(DEFINED LINES AND NOT LINES STREQUAL "any")
   string(REGEX MATCHALL "shardwright: [^\n]*" told "${errors}")
   list(LENGTH told lines)
   if(NOT lines EQUAL LINES)

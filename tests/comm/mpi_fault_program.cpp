@@ -3,18 +3,25 @@
 // ends.
 #include <shardwright/launch.hpp>
 
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cctype>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <new>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -23,9 +30,12 @@ namespace sw = shardwright;
 namespace {
 
 std::size_t allocations = 0;
+bool stops_before_the_board = false;
 
 /// What the failing rank does instead of its second collective.
 void fail(const std::string& fault) {
+  if (fault == "throws_controls")
+    throw std::runtime_error("the disk\x1b[2J is \a on\rfire");
   if (fault.starts_with("throws"))
     throw std::runtime_error("the disk is on fire");
   if (fault == "killed" || fault == "killed_while_busy")
@@ -107,6 +117,69 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
   }
 }
 
+/// Numbers that are the same in every run with one seed (Steele et al., OOPSLA 2014).
+struct Random {
+  std::uint64_t state;
+  std::uint64_t operator()(std::uint64_t below) {
+    std::uint64_t bits = state += 0x9e3779b97f4a7c15U;
+    bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
+    bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
+    return (bits ^ (bits >> 31U)) % below;
+  }
+};
+
+/// Calls of every kind on several groups without an end, until one rank is stopped at a random moment: the
+/// argument is stops_RANK_SEED. All others must name that rank, and no other.
+void stopped_at_random(sw::HostCommunicator world, const std::string& fault) {
+  const std::size_t mark = fault.rfind('_');
+  const int victim = std::atoi(fault.c_str() + fault.find('_') + 1);
+  Random stop{static_cast<std::uint64_t>(std::atoi(fault.c_str() + mark + 1))};
+  Random choose{stop.state}; // the same on all ranks
+  const std::chrono::microseconds until_stop(300000 + stop(400000));
+  std::printf("pid %d\n", static_cast<int>(::getpid()));
+  std::fflush(stdout);
+  const int ranks = world.size(), rank = world.rank();
+  sw::HostCommunicator pairs = world.split(rank / 2, rank, "pairs");
+  sw::HostCommunicator stripes = world.split(rank % 2, rank, "stripes");
+  std::vector<float> data(std::size_t{1} << 18, 1.0F), other(data.size());
+  world.barrier();
+  if (rank == victim)
+    std::thread([until_stop] {
+      std::this_thread::sleep_for(until_stop);
+      std::raise(SIGSTOP);
+    }).detach();
+  try {
+    for (;;) {
+      const std::uint64_t kind = choose(6);
+      const std::span<float> part(data.data(), choose(2) == 0 ? 100 : data.size());
+      if (kind == 0)
+        world.all_reduce_in_place(part);
+      if (kind == 1)
+        pairs.all_reduce_in_place(part);
+      if (kind == 2)
+        stripes.broadcast(part, 0);
+      if (kind == 3)
+        world.barrier();
+      if (kind == 4) {
+        sw::Pending sent = world.send_async(std::span<const float>(part), (rank + 1) % ranks);
+        world.receive(std::span<float>(other.data(), part.size()), (rank + ranks - 1) % ranks);
+        sent.wait();
+      }
+      if (kind == 5 && rank % 2 == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      std::fill(part.begin(), part.end(), 1.0F);
+    }
+  } catch (const sw::DeadlineExceeded& error) {
+    for (const int missing : error.missing())
+      std::printf("rank %d missed %s rank %d: %s\n", rank, missing == victim ? "the stopped" : "the innocent",
+                  missing, error.what());
+    if (error.missing().empty())
+      std::printf("rank %d missed nobody: %s\n", rank, error.what());
+    std::fflush(stdout);
+    throw;
+  }
+}
+
 /// A child that exits as a rank must not.
 void fork_child() {
   const pid_t child = ::fork();
@@ -133,6 +206,29 @@ void late(sw::HostCommunicator world) {
     world.send(data, 0, 3);
   if (world.rank() == 0)
     world.receive(data, last, 3);
+}
+
+/// One rank works on, or stops, while the programs of the others have returned.
+void at_the_end(sw::HostCommunicator world, const std::string& fault) {
+  std::printf("pid %d\n", static_cast<int>(::getpid()));
+  std::fflush(stdout);
+  world.barrier();
+  if (world.rank() != world.size() - 1)
+    return;
+  if (fault.starts_with("stops"))
+    std::raise(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(4000));
+  std::printf("its work is done\n");
+}
+
+/// The same after launch().
+void after_launch(const std::string& fault) {
+  if (fault == "stops_after")
+    std::raise(SIGSTOP);
+  if (fault == "killed_after")
+    std::raise(SIGKILL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(4000));
+  std::printf("its work is done\n");
 }
 
 /// No call of a steady state allocates, started ones included.
@@ -229,6 +325,20 @@ void lifecycle() {
 
 } // namespace
 
+/// Stands before that of the C library: one rank stops before it opens the memory of its node.
+extern "C" int shm_open(const char* name, int flags, mode_t mode) {
+  using Open = int (*)(const char*, int, mode_t);
+  static const Open open = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "shm_open"));
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (stops_before_the_board && std::string(name).starts_with("/shardwright")) {
+    std::printf("pid %d\nboard %s\n", static_cast<int>(::getpid()), name);
+    std::fflush(stdout);
+    if (rank != nullptr && std::string(rank) == "2")
+      std::raise(SIGSTOP);
+  }
+  return open(name, flags, mode);
+}
+
 // Out of line, or g++ takes malloc() for the counterpart of operator delete.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
@@ -250,15 +360,23 @@ int main(int argc, char** argv) {
     return 0;
   }
   fail_to_start(fault);
+  stops_before_the_board = fault == "stops_before_the_board";
+  const bool notices = fault == "late" || fault.starts_with("works_on");
   sw::LaunchOptions options{.ranks = 0,
                             .deadline = std::chrono::milliseconds(fault == "late" ? 30000 : 1500),
-                            .notice = std::chrono::milliseconds(fault == "late" ? 1000 : 0),
+                            .notice = std::chrono::milliseconds(notices ? 1000 : 0),
                             .start_deadline = std::chrono::seconds(fault.starts_with("starts") ? 2 : 60)};
+  std::optional<int> own_rank;
   if (fault == "endless")
     options.deadline = options.start_deadline = std::chrono::nanoseconds::max();
   const auto launch = [&] {
     return sw::launch(options, [&](sw::HostCommunicator world) {
-      if (fault == "steady")
+      own_rank = world.rank();
+      if (fault.starts_with("stops_") && std::isdigit(fault[6]) != 0)
+        stopped_at_random(std::move(world), fault);
+      else if (fault == "works_on_inside" || fault == "stops_at_the_end")
+        at_the_end(std::move(world), fault);
+      else if (fault == "steady")
         steady(std::move(world));
       else if (fault == "late")
         late(std::move(world));
@@ -271,6 +389,12 @@ int main(int argc, char** argv) {
   if (fault == "forks") {
     launch();
     fork_child();
+  }
+  if (fault.ends_with("_after")) {
+    const int code = launch();
+    if (own_rank == 2)
+      after_launch(fault);
+    return code;
   }
   if (!fault.starts_with("caught"))
     return launch();

@@ -5,15 +5,21 @@ target_link_libraries(comm_mpi_fault_program PRIVATE shardwright::shardwright)
 shardwright_program_flags(comm_mpi_fault_program)
 get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
 
-# shardwright_mpi_fault(<name> zero|nonzero <lines of the first cause> <regex>...): on 3 ranks.
+# shardwright_mpi_fault(<name> zero|nonzero <lines of the first cause>|any <regex>... [NOT <regex>] [RANKS <n>]): on 3
+# ranks unless told.
 function(shardwright_mpi_fault name exit lines)
+  cmake_parse_arguments(PARSE_ARGV 3 fault "" "NOT;RANKS" "")
+  if(NOT fault_RANKS)
+    set(fault_RANKS 3)
+  endif()
   # Lists would be taken apart on their way through the command line.
-  string(REPLACE ";" "|" says "${ARGN}")
-  set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS}
+  string(REPLACE ";" "|" says "${fault_UNPARSED_ARGUMENTS}")
+  set(command "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} ${fault_RANKS} ${MPIEXEC_PREFLAGS}
               $<TARGET_FILE:comm_mpi_fault_program> ${MPIEXEC_POSTFLAGS} ${name})
   string(REPLACE ";" "|" command "${command}")
   add_test(NAME comm.mpi_fault.${name}
-           COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} -DLINES=${lines} "-DSAYS=${says}" -P
+           COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} -DLINES=${lines} "-DSAYS=${says}"
+                   "-DSAYS_NOT=${fault_NOT}" -P
                    "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/fault_check.cmake")
   set_tests_properties(
     comm.mpi_fault.${name} PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment}" PROCESSORS 2 LABELS mpi)

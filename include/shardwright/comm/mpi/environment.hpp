@@ -7,7 +7,9 @@
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/mpi/end_wait.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
+#include <shardwright/comm/say.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -19,12 +21,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -67,6 +72,31 @@ inline void check_mpi(int code, const char* function, const MpiCallSite* site = 
                            mpi_error_text(code) + "\" (check the network and the other ranks' messages)",
                        site == nullptr ? ErrorContext{} : site->context());
 }
+
+/// Memory that MPI may read and write until a nonblocking call is done.
+///
+/// Where the caller gives up before, by an exception, the memory is kept for ever on purpose: MPI goes on
+/// with such a call, and cannot be told to leave the memory alone.
+template <class Value>
+class Lent {
+public:
+  template <class... Arguments>
+  explicit Lent(Arguments&&... arguments) : value_(new Value{std::forward<Arguments>(arguments)...}) {}
+  ~Lent() {
+    if (!back_)
+      static_cast<void>(value_.release());
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  [[nodiscard]] Value& operator*() const noexcept { return *value_; }
+  [[nodiscard]] Value* operator->() const noexcept { return value_.get(); }
+  /// The call is done.
+  void take_back() noexcept { back_ = true; }
+
+private:
+  std::unique_ptr<Value> value_;
+  bool back_ = false;
+};
 
 /// Calls `look()` after every period, on its own thread, until that returns false or the watch is destroyed.
 class Watch {
@@ -124,7 +154,7 @@ public:
       // MPI does so after a second.
       const auto turn = std::chrono::seconds(2) * std::clamp(detail::LauncherRanks().rank, 0, 8);
       const detail::Watch watch(start_deadline + turn, [start_deadline] {
-        std::fprintf(stderr, "shardwright: %s\n", detail::late_start_sentence(start_deadline).c_str());
+        detail::say(detail::late_start_sentence(start_deadline));
         std::_Exit(1);
         return false;
       });
@@ -138,26 +168,43 @@ public:
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
-  /// @brief Finalises MPI; a rank that does not come to its end within the deadline ends the job with an
-  /// error.
+  /// @brief Finalises MPI, for which all ranks must come here.
+  ///
+  /// A rank that still works has the time that it needs, as long as its process lives, where a world of all
+  /// ranks was made before. One whose process is gone or is stopped, and any rank without such a world, ends
+  /// the job with an error after the deadline.
   ~MpiEnvironment() {
     // A child that a rank has forked is no rank.
     if (process_ != ::getpid() || finalised())
       return;
-    // MPI_Finalize waits for all ranks without a deadline, so all of them meet here first.
+    if (roll_.node)
+      roll_.node->come_to_end();
+    std::atomic<bool> lost = false;
+    const detail::Watch watch(std::chrono::milliseconds(100), end_watch(lost));
+    // MPI_Finalize does not look at the ranks, so all of them meet here first.
     MPI_Request request = MPI_REQUEST_NULL;
     int done = MPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS ? 0 : 1;
     detail::Waiting waiting(finalise_deadline_);
     while (done == 0 && MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) {
       waiting.pause();
-      if (!waiting.expired())
-        continue;
-      std::fprintf(stderr,
-                   "shardwright: MpiEnvironment: every rank must reach its end within %s of this one\n",
-                   detail::time_text(finalise_deadline_).c_str());
-      MPI_Abort(MPI_COMM_WORLD, 1);
+      if (!roll_.node && waiting.expired() && !lost.exchange(true)) {
+        const std::string siblings = detail::siblings_text(detail::LauncherRanks());
+        detail::say("MpiEnvironment: every rank must reach its end within " +
+                    detail::time_text(finalise_deadline_) + " of this one" +
+                    (siblings.empty() ? "" : ", but " + siblings) +
+                    " (look for a rank that is stuck or still works)");
+      }
+      if (lost)
+        MPI_Abort(MPI_COMM_WORLD, 1);
     }
     MPI_Finalize();
+  }
+
+  /// @brief Lets the end look at the ranks of this node; the first of several is kept, since all ranks have
+  /// that one.
+  static void keep(detail::MpiRoll roll) {
+    if (!roll_.node)
+      roll_ = std::move(roll);
   }
 
   /// @brief Returns whether MPI is ready for use.
@@ -196,6 +243,30 @@ private:
         "MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED, but it provides MPI_THREAD_SINGLE (initialise MPI by MPI_Init_thread, or let launch() do it)");
   }
 
+  /// What looks at the others during the end, on a thread beside the one that is inside MPI.
+  [[nodiscard]] static std::function<bool()> end_watch(std::atomic<bool>& lost) {
+    std::optional<detail::MpiEndWait> others;
+    if (roll_.node)
+      others.emplace(roll_, "at the end of the process");
+    return [&lost, others = std::move(others)]() mutable {
+      const auto verdict =
+          others ? others->look([](int rank) { return roll_.node->at_end(rank); }) : std::nullopt;
+      if (!verdict)
+        return true;
+      if (roll_.node->first_to_tell())
+        detail::say("MpiEnvironment: every rank must come to its end, but " + verdict->found +
+                    " (look for the reason there)");
+      else
+        std::this_thread::sleep_for(std::chrono::milliseconds(500)); // for that line to get out
+      lost = true;
+      // MPI_Finalize does not return.
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      std::_Exit(1);
+      return false;
+    };
+  }
+
+  inline static detail::MpiRoll roll_;
   std::chrono::nanoseconds finalise_deadline_;
   pid_t process_ = ::getpid();
 };

@@ -8,6 +8,7 @@
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/mpi/transport.hpp>
+#include <shardwright/comm/say.hpp>
 
 #include <unistd.h>
 
@@ -132,36 +133,61 @@ inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
   MpiProcess::end();
 }
 
-/// Waits until the program of every rank has returned. @return the largest exit code.
+/// Waits until the program of every rank has returned, as long as the processes of those that run live.
+/// @return the largest exit code.
 inline int join_mpi_ranks(MpiWorld& world, int code) {
   world.node().finish();
-  int largest = code;
+  struct Codes {
+    int own;
+    int largest;
+  };
+  Lent<Codes> codes(code, code);
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallreduce(&code, &largest, 1, MPI_INT, MPI_MAX, world.control(), &request),
+  check_mpi(MPI_Iallreduce(&codes->own, &codes->largest, 1, MPI_INT, MPI_MAX, world.control(), &request),
             "MPI_Iallreduce");
+  MpiEndWait others(world.roll(), "at the end of launch()");
   Waiting waiting(world.options().deadline);
   for (int done = 0;;) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done != 0)
-      return largest;
+    if (done != 0) {
+      codes.take_back();
+      return codes->largest;
+    }
     if (world.progress())
       waiting.reset();
     waiting.pause();
-    if (world.time_to_look_around())
-      world.look_around();
+    if (!waiting.slow() || !world.time_to_look_around())
+      continue;
+    world.look_around();
     if (const int rank = world.ended_by(); rank >= 0)
       throw PeerFailed(rank, "launch: the program must run to its end on every rank, but " +
                                  cause_of(world.node().world_failure(rank)));
-    if (!waiting.expired())
-      continue;
-    std::vector<int> late;
-    for (int rank = 0; rank < world.size(); ++rank)
-      if (world.node().state(rank) == RankState::running)
-        late.push_back(rank);
-    throw DeadlineExceeded(
-        late, "launch: the program must end on every rank within " + time_text(world.options().deadline) +
-                  " of this one's end, but it still runs on " + ranks_text(late) + ": " +
-                  reports_of(world, late) + " (raise LaunchOptions::deadline if that takes longer)");
+    const auto verdict =
+        others.look([&](int rank) { return world.node().state(rank) != RankState::running; });
+    if (verdict)
+      throw DeadlineExceeded(verdict->ranks, "launch: the program must end on every rank within " +
+                                                 time_text(world.options().deadline) +
+                                                 " of this one's end where no process is seen at work, but " +
+                                                 verdict->found +
+                                                 " (raise LaunchOptions::deadline if that is right)");
+  }
+}
+
+/// The world of a launch. Where it cannot be made, the job ends: the others may wait for this rank for ever.
+inline std::shared_ptr<MpiTransport> make_launch_world(const LaunchOptions& options) {
+  try {
+    return make_mpi_transport(MPI_COMM_WORLD, options, ranks_per_node());
+  } catch (const std::exception& error) {
+    int rank = 0, ranks = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (ranks > 1) {
+      // The first that speaks ends those that would say the same.
+      std::this_thread::sleep_for(std::chrono::milliseconds(300) * std::min(rank, 8));
+      say("rank " + std::to_string(rank) + " failed: " + error.what());
+      MpiProcess::end_soon();
+    }
+    throw;
   }
 }
 
@@ -190,7 +216,7 @@ inline int launch_mpi(const LaunchOptions& options, const std::function<int(Host
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
   check_started(rank, ranks);
-  const auto transport = make_mpi_transport(MPI_COMM_WORLD, options, ranks_per_node());
+  const auto transport = make_launch_world(options);
   MpiWorld& world = transport->world();
   const MpiProcess::Running running(world);
   const Watch watch(MpiWorld::watch_period, [&world] {

@@ -7,6 +7,7 @@
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/launch_variables.hpp>
+#include <shardwright/comm/mpi/process.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
@@ -75,12 +76,11 @@ private:
     const std::string environment = std::string(1, '\0') + content("/proc/" + pid + "/environ");
     const std::string name = std::string(1, '\0') + own.rank_variable + "=";
     const std::size_t at = environment.find(name);
-    const std::string stat = content("/proc/" + pid + "/stat");
-    const std::size_t command_end = stat.rfind(')');
-    if (at == std::string::npos || command_end == std::string::npos || command_end + 2 >= stat.size())
+    const char letter = state_letter(content("/proc/" + pid + "/stat"));
+    if (at == std::string::npos || letter == '?')
       continue;
     here.push_back(std::atoi(environment.c_str() + at + name.size()));
-    if (stat[command_end + 2] == 'T' || stat[command_end + 2] == 't')
+    if (is_stopped(letter))
       stopped.push_back(here.back());
   }
   std::vector<int> missing;

@@ -5,11 +5,13 @@
 /// @brief The memory that the ranks of one node share: the last call of each, and why one has failed.
 
 #include <shardwright/comm/failure.hpp>
-#include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/mpi/last_call.hpp>
+#include <shardwright/comm/mpi/process.hpp>
+#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,69 +19,19 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-/// A FlightEntry with texts in place of pointers, which mean nothing to another process.
-struct MpiLastCall {
-  enum class Stage : std::uint8_t { none, inside, ended };
-
-  std::uint64_t group_id;
-  std::uint64_t sequence;
-  std::int32_t peer; ///< World rank of the other end of a send or receive, else -1.
-  std::int32_t tag;
-  std::int32_t line;
-  Operation operation;
-  Stage stage;
-  std::array<char, 50> group;
-  std::array<char, 96> file;
-
-  /// "waiting in all_reduce #7 on group dp at train.cpp:12"
-  [[nodiscard]] std::string text() const {
-    if (stage == Stage::none)
-      return "it has called no operation yet";
-    FlightEntry entry;
-    entry.operation = operation;
-    entry.group = group.data();
-    entry.sequence = sequence;
-    entry.peer = peer;
-    entry.tag = tag;
-    entry.where = {file.data(), line, ""};
-    return (stage == Stage::inside ? "waiting in " : "its last operation was ") + entry.text();
-  }
-};
-static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0);
-
-/// Keeps the end of a text that is too long: of a path, the end tells more.
-template <std::size_t Size>
-void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
-  if (from.size() >= Size)
-    from.remove_prefix(from.size() - (Size - 1));
-  to[from.copy(to.data(), Size - 1)] = '\0';
-}
-
-/// Leaves out the middle of an error's text that is too long: it ends with the call and its source line.
-template <std::size_t Size>
-void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
-  constexpr std::size_t kept = Size / 2;
-  constexpr std::string_view gap = " ... ";
-  std::size_t length = from.copy(to.data(), from.size() < Size ? Size - 1 : Size - 1 - kept - gap.size());
-  if (from.size() >= Size) {
-    length += gap.copy(to.data() + length, gap.size());
-    length += from.substr(from.size() - kept).copy(to.data() + length, kept);
-  }
-  to[length] = '\0';
-}
 
 /// The state of a rank of the world, as far as this node knows.
 enum class RankState : std::uint32_t { unknown, running, finished, failed, dead };
@@ -91,11 +43,11 @@ enum class RankState : std::uint32_t { unknown, running, finished, failed, dead 
 class MpiNode {
 public:
   MpiNode() = default;
-  /// Maps the segment `name`, zero-filled if new. Every rank of the node opens it, then one or all call
-  /// unlink().
-  MpiNode(std::string name, int ranks, int own_rank)
+  /// Maps the segment `name`, zero-filled if new. The last of the ranks of the node, `ranks_here` by number,
+  /// removes the name; a rank that gives up before calls unlink().
+  MpiNode(std::string name, int ranks, int own_rank, int ranks_here)
       : name_(std::move(name)), ranks_(ranks), own_(own_rank),
-        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot)) {
+        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * (sizeof(Slot) + 8 * wait_words())) {
     const int file = ::shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     if (file < 0)
       fail_system("shm_open");
@@ -110,7 +62,13 @@ public:
     header_ = static_cast<Header*>(memory);
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
+    mine.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
+    const UsableCores cores;
+    for (std::size_t i = 0; i < cores.bits.size(); ++i)
+      mine.cores[i].store(cores.bits[i], std::memory_order_relaxed);
     mine.state.store(RankState::running, std::memory_order_release);
+    if (header_->opened.fetch_add(1) + 1 == ranks_here)
+      unlink();
   }
   MpiNode(const MpiNode&) = delete;
   MpiNode& operator=(const MpiNode&) = delete;
@@ -124,14 +82,42 @@ public:
       ::munmap(header_, bytes_);
   }
 
-  /// Removes the name, so that nothing is left behind whatever happens later; the mapping stays.
+  /// Removes the name, so that nothing is left behind whatever happens later; the mapping stays. For a rank
+  /// that does not wait for the others any more.
   void unlink() const noexcept { ::shm_unlink(name_.c_str()); }
 
   /// Notes which ranks' processes can be seen from here, so that one that disappears later can be told.
   void watch_processes() {
     for (int rank = 0; rank < ranks_; ++rank)
-      if (rank != own_ && process_exists(rank))
+      if (rank != own_ && sees(rank) && !process_gone(rank))
         watched_.push_back(rank);
+  }
+  /// Whether the system shows the process of a rank here: on the same node, and in the same PID namespace.
+  [[nodiscard]] bool sees(int rank) const noexcept {
+    const Slot& one = slot(rank);
+    return one.pid.load(std::memory_order_relaxed) > 0 &&
+           one.pid_namespace.load(std::memory_order_relaxed) ==
+               slot(own_).pid_namespace.load(std::memory_order_relaxed);
+  }
+  /// The process of a rank that sees() is true of.
+  [[nodiscard]] ProcessState process(int rank) const noexcept {
+    return state_of_process(slot(rank).pid.load(std::memory_order_relaxed));
+  }
+  [[nodiscard]] bool stopped(int rank) const noexcept {
+    return sees(rank) && process(rank) == ProcessState::stopped;
+  }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] int own_rank() const noexcept { return own_; }
+  /// Cores that the ranks of this node may use, all together.
+  [[nodiscard]] int cores() const noexcept {
+    std::array<std::uint64_t, UsableCores::words> all{};
+    for (int rank = 0; rank < ranks_; ++rank)
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] |= slot(rank).cores[i].load(std::memory_order_relaxed);
+    int count = 0;
+    for (const std::uint64_t bits : all)
+      count += std::popcount(bits);
+    return count;
   }
   /// A watched rank whose process is gone although it neither finished nor failed; -1 if none.
   [[nodiscard]] int dead_rank() const noexcept {
@@ -160,6 +146,45 @@ public:
     for (std::size_t i = 0; i < words.size(); ++i)
       mine.record[i].store(words[i], std::memory_order_relaxed);
     mine.version.store(version + 2, std::memory_order_release);
+  }
+  using Clock = std::chrono::steady_clock; ///< One for all processes of a machine.
+  /// Notes that this rank has begun a call, or has looked for messages in one.
+  void beat(Clock::time_point now) noexcept {
+    slot(own_).beat.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  [[nodiscard]] Clock::time_point last_beat(int rank) const noexcept {
+    return Clock::time_point(Clock::duration(slot(rank).beat.load(std::memory_order_relaxed)));
+  }
+  /// Writes whom this rank waits for in its current call; publish() takes it back.
+  void publish_waits(const std::vector<int>& world_ranks) noexcept {
+    Slot& mine = slot(own_);
+    std::atomic<std::uint64_t>* const waits = waits_of(own_);
+    mine.waits_version.store(1, std::memory_order_relaxed); // that of no call
+    std::atomic_thread_fence(std::memory_order_release);
+    for (std::size_t i = 0; i < wait_words(); ++i)
+      waits[i].store(0, std::memory_order_relaxed);
+    for (const int rank : world_ranks) {
+      const auto at = static_cast<std::size_t>(rank);
+      waits[at / 64].store(waits[at / 64].load(std::memory_order_relaxed) | std::uint64_t{1} << (at % 64),
+                           std::memory_order_relaxed);
+    }
+    mine.waits_version.store(mine.version.load(std::memory_order_relaxed), std::memory_order_release);
+  }
+  /// The ranks that a rank waits for in its current call, as it said last; none where it has not.
+  [[nodiscard]] std::vector<int> waits_for(int rank) const {
+    const Slot& one = slot(rank);
+    std::vector<int> out;
+    const std::uint32_t version = one.waits_version.load(std::memory_order_acquire);
+    for (int other = 0; other < ranks_; ++other) {
+      const auto at = static_cast<std::size_t>(other);
+      if ((waits_of(rank)[at / 64].load(std::memory_order_relaxed) >> (at % 64) & 1U) != 0)
+        out.push_back(other);
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (version % 2 != 0 || one.waits_version.load(std::memory_order_relaxed) != version ||
+        one.version.load(std::memory_order_relaxed) != version)
+      out.clear();
+    return out;
   }
 
   /// The last call of a rank; a record of stage none where it is not known.
@@ -200,6 +225,20 @@ public:
       count += this->core(rank) == core ? 1 : 0;
     return count;
   }
+  /// What a rank does, in words for an error.
+  [[nodiscard]] std::string report(int rank) const {
+    if (state(rank) == RankState::unknown)
+      return "it runs on another node";
+    const MpiLastCall last = last_call(rank);
+    if (sees(rank) && process(rank) != ProcessState::alive)
+      return (process(rank) == ProcessState::gone ? "its process is gone; "
+                                                  : "its process is stopped (by a signal or a debugger); ") +
+             last.text();
+    const Clock::duration silence = Clock::now() - last_beat(rank);
+    if (last.stage != MpiLastCall::Stage::inside || silence < std::chrono::seconds(1))
+      return last.text();
+    return last.text() + ", but it has not looked for messages for " + time_text(silence);
+  }
 
   [[nodiscard]] RankState state(int rank) const noexcept {
     return slot(rank).state.load(std::memory_order_acquire);
@@ -208,6 +247,12 @@ public:
   void finish() noexcept {
     RankState running = RankState::running;
     slot(own_).state.compare_exchange_strong(running, RankState::finished, std::memory_order_release);
+  }
+
+  /// Notes that this rank has nothing left to do but to finalise MPI.
+  void come_to_end() noexcept { slot(own_).at_end.store(true, std::memory_order_release); }
+  [[nodiscard]] bool at_end(int rank) const noexcept {
+    return slot(rank).at_end.load(std::memory_order_acquire);
   }
 
   /// Writes why a rank ended the whole world, once.
@@ -290,7 +335,7 @@ private:
       Failure out;
       out.kind = static_cast<Failure::Kind>(kind.load(std::memory_order_relaxed));
       out.rank = rank;
-      out.sentence.assign(sentence.data(), ::strnlen(sentence.data(), sentence.size()));
+      out.sentence = printable({sentence.data(), ::strnlen(sentence.data(), sentence.size())});
       return out;
     }
   };
@@ -298,13 +343,19 @@ private:
     std::atomic<std::int32_t> first_failure;
     std::atomic<std::uint32_t> group_failures;
     std::atomic<bool> told;
+    std::atomic<std::int32_t> opened; ///< By this many ranks.
     std::atomic<std::uint64_t> noticed;
   };
   struct alignas(128) Slot {
     std::atomic<std::uint32_t> version;
     std::atomic<RankState> state;
     std::atomic<std::int32_t> pid;
-    std::atomic<std::int32_t> core; ///< One more than the core, since new memory holds zeros.
+    std::atomic<std::int32_t> core; ///< It runs on, and one more, since new memory holds zeros.
+    std::atomic<std::uint32_t> waits_version; ///< Version of the record that the waits belong to.
+    std::atomic<bool> at_end;
+    std::atomic<Clock::rep> beat;
+    std::atomic<std::uint64_t> pid_namespace;
+    std::array<std::atomic<std::uint64_t>, UsableCores::words> cores;
     std::array<std::atomic<std::uint64_t>, words_per_record> record;
     Cause world_failure;
     Cause group_failure;
@@ -313,14 +364,22 @@ private:
                 std::atomic<RankState>::is_always_lock_free);
 
   [[nodiscard]] Slot& slot(int rank) const noexcept { return reinterpret_cast<Slot*>(header_ + 1)[rank]; }
+  /// The ranks that a rank waits for lie behind the slots, a bit for each.
+  [[nodiscard]] std::atomic<std::uint64_t>* waits_of(int rank) const noexcept {
+    auto* const all =
+        reinterpret_cast<std::atomic<std::uint64_t>*>(reinterpret_cast<Slot*>(header_ + 1) + ranks_);
+    return all + static_cast<std::size_t>(rank) * wait_words();
+  }
+  [[nodiscard]] std::size_t wait_words() const noexcept {
+    return (static_cast<std::size_t>(ranks_) + 63) / 64;
+  }
 
-  [[nodiscard]] bool process_exists(int rank) const noexcept {
-    const int pid = slot(rank).pid.load(std::memory_order_relaxed);
-    return pid > 0 && (::kill(pid, 0) == 0 || errno != ESRCH);
+  [[nodiscard]] bool process_gone(int rank) const noexcept {
+    return !process_exists(slot(rank).pid.load(std::memory_order_relaxed));
   }
   /// The state is read again, since a rank may finish and exit between the two looks.
   [[nodiscard]] bool is_dead(int rank) const noexcept {
-    return state(rank) == RankState::running && !process_exists(rank) && state(rank) == RankState::running;
+    return state(rank) == RankState::running && process_gone(rank) && state(rank) == RankState::running;
   }
 
   [[noreturn]] void fail_system(const char* function) const {

@@ -9,9 +9,13 @@
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/mpi/end_wait.hpp>
 #include <shardwright/comm/mpi/environment.hpp>
+#include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
+#include <shardwright/comm/report.hpp>
+#include <shardwright/comm/say.hpp>
 #include <shardwright/comm/waiting.hpp>
 
 #include <unistd.h>
@@ -61,6 +65,10 @@ public:
     funneled_ = provided == MPI_THREAD_FUNNELED;
     read_tag_bound();
     share_memory(ranks_per_node);
+    int same = MPI_UNEQUAL;
+    if (MPI_Comm_compare(comm, MPI_COMM_WORLD, &same) == MPI_SUCCESS &&
+        (same == MPI_IDENT || same == MPI_CONGRUENT))
+      MpiEnvironment::keep(roll());
   }
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -68,7 +76,7 @@ public:
     // Others may wait for this rank, which will not come.
     if (std::uncaught_exceptions() > 0 && !finished_ && ended_by() < 0)
       fail(Failure::Kind::left, "an exception ended its use of the world");
-    node_.finish();
+    node_->finish();
     if (MpiEnvironment::active() && ended_by() < 0 && news_.empty())
       MPI_Comm_free(&control_);
   }
@@ -77,19 +85,21 @@ public:
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] const LaunchOptions& options() const noexcept { return options_; }
   [[nodiscard]] const MpiChannel& channel() const noexcept { return channel_; }
-  [[nodiscard]] MpiNode& node() noexcept { return node_; }
-  [[nodiscard]] const MpiNode& node() const noexcept { return node_; }
+  [[nodiscard]] MpiNode& node() noexcept { return *node_; }
+  [[nodiscard]] const MpiNode& node() const noexcept { return *node_; }
+  /// The ranks of this node, for a wait at an end.
+  [[nodiscard]] MpiRoll roll() const { return {node_, lonely_, options_.deadline, options_.notice}; }
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
   /// Polls that a waiting rank makes before it gives its core away.
   [[nodiscard]] int polls() const noexcept { return polls_; }
   /// Before this rank waits.
-  void note_core() noexcept { node_.note_core(this_core()); }
+  void note_core() noexcept { node_->note_core(this_core()); }
   /// Whether this rank, which waits for others of its node, must give its core up for one of them: they share
   /// it, although there are as many cores as ranks, and this rank cannot leave now.
   [[nodiscard]] bool in_the_way(const std::vector<int>& awaited) noexcept {
     const int core = this_core();
-    node_.note_core(core);
-    const auto shares = [&](int other) { return other != rank_ && node_.core(other) == core; };
+    node_->note_core(core);
+    const auto shares = [&](int other) { return other != rank_ && node_->core(other) == core; };
     if (crowded_ || core < 0 || std::none_of(awaited.begin(), awaited.end(), shares))
       return false;
     const auto now = std::chrono::steady_clock::now();
@@ -97,7 +107,7 @@ public:
       return true;
     next_departure_ = now + std::chrono::milliseconds(1);
     return !move_to_emptiest_core(
-        1, [this](int one) { return node_.ranks_on(one); }, [this](int one) { node_.note_core(one); });
+        1, [this](int one) { return node_->ranks_on(one); }, [this](int one) { node_->note_core(one); });
   }
   /// Tags below this are the user's; the same number above are headers of the user's messages, the rest
   /// collectives'.
@@ -119,28 +129,28 @@ public:
   void publish(const MpiLastCall& record, const void* token) noexcept {
     last_ = token;
     record_ = record;
-    node_.publish(record);
+    node_->publish(record);
   }
   void publish_end(const void* token) noexcept {
     if (last_ != token)
       return;
     record_.stage = MpiLastCall::Stage::ended;
-    node_.publish(record_);
+    node_->publish(record_);
   }
   [[nodiscard]] bool is_last(const void* token) const noexcept { return last_ == token; }
 
   /// Ends the world: this rank caused it. Others learn it from the memory of the node, or by a message.
   void fail(Failure::Kind kind, const std::string& sentence) noexcept {
-    node_.fail_world(rank_, kind, sentence);
+    node_->fail_world(rank_, kind, sentence);
     tell(0, kind, sentence);
   }
   /// Ends one group: this rank caused or found it.
   void fail_group(std::uint64_t group_id, Failure::Kind kind, const std::string& sentence) noexcept {
-    node_.fail_group(rank_, group_id, kind, sentence);
+    node_->fail_group(rank_, group_id, kind, sentence);
     tell(group_id, kind, sentence);
   }
   /// The rank that ended the world, or -1.
-  [[nodiscard]] int ended_by() const noexcept { return node_.first_failure(); }
+  [[nodiscard]] int ended_by() const noexcept { return node_->first_failure(); }
 
   /// launch() has returned: handles that outlive it are of no use.
   void finish() noexcept { finished_ = true; }
@@ -166,27 +176,27 @@ public:
                MPI_STATUS_IGNORE);
       news.sentence.back() = '\0';
       if (news.group_id == 0)
-        node_.fail_world(status.MPI_SOURCE, news.kind, news.sentence.data());
+        node_->fail_world(status.MPI_SOURCE, news.kind, news.sentence.data());
       else
-        node_.fail_group(status.MPI_SOURCE, news.group_id, news.kind, news.sentence.data());
+        node_->fail_group(status.MPI_SOURCE, news.group_id, news.kind, news.sentence.data());
     }
-    if (const int gone = node_.dead_rank(); gone >= 0)
-      node_.fail_dead(gone);
+    if (const int gone = node_->dead_rank(); gone >= 0)
+      node_->fail_dead(gone);
   }
 
   static constexpr std::chrono::milliseconds watch_period{100};
   /// Looks for a process that is gone, and says so; for a thread beside the one that communicates.
   void look_for_dead() noexcept {
-    const int gone = ended_by() < 0 ? node_.dead_successor() : -1;
+    const int gone = ended_by() < 0 ? node_->dead_successor() : -1;
     if (gone < 0)
       return;
-    node_.fail_dead(gone);
+    node_->fail_dead(gone);
     say_failure();
   }
   /// Says why the world has ended, unless another rank of this node has.
   void say_failure() noexcept {
-    if (ended_by() >= 0 && node_.first_to_tell())
-      std::fprintf(stderr, "shardwright: %s\n", cause_of(node_.world_failure(ended_by())).c_str());
+    if (ended_by() >= 0 && node_->first_to_tell())
+      say(cause_of(node_->world_failure(ended_by())));
   }
   /// Whether ranks run on other nodes.
   [[nodiscard]] bool has_remote() const noexcept { return !remote_.empty(); }
@@ -222,12 +232,13 @@ public:
 
   /// A duplicate of an MPI communicator, made within the deadline.
   MPI_Comm duplicate(MPI_Comm comm) {
-    MPI_Comm copy = MPI_COMM_NULL;
+    Lent<MPI_Comm> copy(MPI_COMM_NULL);
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Comm_idup(comm, &copy, &request), "MPI_Comm_idup");
+    check_mpi(MPI_Comm_idup(comm, &*copy, &request), "MPI_Comm_idup");
     await(request, "MPI_Comm_idup");
-    check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    return copy;
+    copy.take_back();
+    check_mpi(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return *copy;
   }
 
 private:
@@ -268,12 +279,39 @@ private:
         return;
       progress();
       waiting.pause();
+      if (node_ && waiting.slow())
+        node_->beat(MpiNode::Clock::now());
       if (waiting.expired())
-        throw DeadlineExceeded({},
-                               std::string(function) + ": every rank must come within the deadline of " +
-                                   time_text(options_.deadline) + " (start all ranks of the job)",
-                               {rank_, "world", "split", 0, {}, {}});
+        throw_late(function);
     }
+  }
+  /// Names who has not come to a call of MPI that tells nothing of the others.
+  [[noreturn]] void throw_late(const char* function) const {
+    std::vector<int> late;
+    std::string found;
+    if (node_) {
+      const auto keep_if = [&](auto&& condition) {
+        for (std::size_t i = 0; i < here_.size() && late.size() < here_.size(); ++i)
+          if (here_[i] != rank_ && condition(here_[i]))
+            late.push_back(here_[i]);
+      };
+      keep_if([&](int rank) { return node_->state(rank) == RankState::unknown; });
+      const bool opening = !late.empty();
+      if (!opening)
+        keep_if([&](int rank) { return node_->sees(rank) && node_->process(rank) != ProcessState::alive; });
+      if (!late.empty())
+        found = ranks_text(late) + " did not" +
+                (opening ? " open the memory that the ranks of this node share"
+                         : ": " + whereabouts(late, [&](int rank) { return node_->report(rank); }));
+    }
+    const std::string siblings = siblings_text(LauncherRanks());
+    if (!siblings.empty() && (late.empty() || found.find("process") == std::string::npos))
+      found += (found.empty() ? "" : "; ") + siblings;
+    throw DeadlineExceeded(late,
+                           std::string(function) + ": every rank must come within the deadline of " +
+                               time_text(options_.deadline) + (found.empty() ? "" : ", but " + found) +
+                               " (start all ranks of the job, and look for one that is stuck)",
+                           {rank_, "world", "split", 0, {}, {}});
   }
 
   void read_tag_bound() {
@@ -293,26 +331,44 @@ private:
     Place own{host_id(), random ^ static_cast<std::uint64_t>(::getpid())};
     if (ranks_per_node > 0)
       own.host = mixed(own.host, static_cast<std::uint64_t>(rank_ / ranks_per_node));
-    std::vector<Place> places(static_cast<std::size_t>(size_));
+    struct Exchange {
+      Place own;
+      std::vector<Place> all;
+    };
+    Lent<Exchange> lent(own, std::vector<Place>(static_cast<std::size_t>(size_)));
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallgather(&own, 2, MPI_UINT64_T, places.data(), 2, MPI_UINT64_T, channel_.comm, &request),
+    check_mpi(MPI_Iallgather(&lent->own, 2, MPI_UINT64_T, lent->all.data(), 2, MPI_UINT64_T, channel_.comm,
+                             &request),
               "MPI_Iallgather");
     await(request, "MPI_Iallgather");
-    const auto leader = std::find_if(places.begin(), places.end(),
-                                     [&](const Place& place) { return place.host == own.host; });
+    lent.take_back();
+    const std::vector<Place>& places = lent->all;
+    std::vector<std::uint64_t> hosts;
+    for (int rank = 0; rank < size_; ++rank) {
+      const Place& place = places[static_cast<std::size_t>(rank)];
+      (place.host == own.host ? here_ : remote_).push_back(rank);
+      if (place.host != own.host)
+        hosts.push_back(place.host);
+    }
+    std::sort(hosts.begin(), hosts.end());
+    for (std::size_t i = 0; i < hosts.size(); ++i)
+      lonely_ = lonely_ ||
+                ((i == 0 || hosts[i - 1] != hosts[i]) && (i + 1 == hosts.size() || hosts[i + 1] != hosts[i]));
     char name[48];
-    std::snprintf(name, sizeof name, "/shardwright-%016llx", static_cast<unsigned long long>(leader->name));
-    node_ = MpiNode(name, size_, rank_);
-    check_mpi(MPI_Ibarrier(channel_.comm, &request), "MPI_Ibarrier");
-    await(request, "MPI_Ibarrier");
-    node_.unlink();
-    node_.watch_processes();
-    for (int rank = 0; rank < size_; ++rank)
-      if (node_.state(rank) == RankState::unknown)
-        remote_.push_back(rank);
-    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-    const auto neighbours = static_cast<long>(places.size() - remote_.size());
-    crowded_ = neighbours > cores;
+    std::snprintf(name, sizeof name, "/shardwright-%016llx",
+                  static_cast<unsigned long long>(places[static_cast<std::size_t>(here_.front())].name));
+    node_ = std::make_shared<MpiNode>(name, size_, rank_, static_cast<int>(here_.size()));
+    try {
+      check_mpi(MPI_Ibarrier(channel_.comm, &request), "MPI_Ibarrier");
+      await(request, "MPI_Ibarrier");
+    } catch (...) {
+      node_->unlink();
+      throw;
+    }
+    node_->watch_processes();
+    // Ranks bound to cores of their own may use one each, so what counts is the cores of all together.
+    const long cores = node_->cores() > 0 ? node_->cores() : ::sysconf(_SC_NPROCESSORS_ONLN);
+    crowded_ = static_cast<long>(here_.size()) > cores;
     polls_ = crowded_ ? Waiting::few_polls : Waiting::many_polls;
   }
 
@@ -340,8 +396,10 @@ private:
   std::chrono::steady_clock::time_point next_departure_{};
   MpiChannel channel_;
   MPI_Comm control_ = MPI_COMM_NULL;
-  MpiNode node_;
+  std::shared_ptr<MpiNode> node_;
+  std::vector<int> here_;   ///< World ranks on this node.
   std::vector<int> remote_; ///< World ranks on other nodes.
+  bool lonely_ = false;     ///< Another node has one rank only.
   /// Of all worlds, so that a wait in one moves the calls of the others.
   inline static std::vector<MpiProgress*> in_progress_;
   std::vector<std::unique_ptr<News>> news_;

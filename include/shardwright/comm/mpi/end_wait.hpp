@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The wait of a rank that is done for those that still work: as long as their processes live.
+
+#include <shardwright/comm/mpi/node.hpp>
+#include <shardwright/comm/report.hpp>
+#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/waiting.hpp>
+#include <shardwright/core/mix.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The ranks of a node as an end looks at them, and the options that hold for it.
+struct MpiRoll {
+  std::shared_ptr<MpiNode> node;
+  bool lonely = false; ///< A rank is the only one of another node, so nobody can see whether it lives.
+  std::chrono::nanoseconds deadline{};
+  std::chrono::nanoseconds notice{};
+};
+
+/// Looks at the ranks of this node that have yet to come, and tells of the wait from time to time.
+///
+/// A rank that works has all the time that it needs. One whose process is gone, is stopped for the deadline,
+/// or cannot be seen for so long, will not come. Ranks of other nodes are looked at by their neighbours.
+class MpiEndWait {
+public:
+  /// @param place The end as a sentence names it: "at the end of launch()".
+  MpiEndWait(MpiRoll roll, std::string place)
+      : roll_(std::move(roll)), place_(std::move(place)), begin_(Clock::now()), seen_(begin_),
+        next_look_(begin_ + period), next_notice_(roll_.notice),
+        alive_(static_cast<std::size_t>(roll_.node->ranks()), begin_) {}
+
+  /// Ranks that will not come. None: those are on other nodes.
+  struct Verdict {
+    std::vector<int> ranks;
+    std::string found;
+  };
+
+  /// To be called again and again; `came(rank)` tells whether a rank of this node has come.
+  template <class Came>
+  [[nodiscard]] std::optional<Verdict> look(Came&& came) {
+    const Clock::time_point now = Clock::now();
+    if (now < next_look_)
+      return std::nullopt;
+    // A job that was suspended as a whole goes on rank by rank.
+    if (now - next_look_ > std::chrono::seconds(1)) {
+      std::fill(alive_.begin(), alive_.end(), now);
+      seen_ = now;
+    }
+    next_look_ = now + period;
+    const MpiNode& node = *roll_.node;
+    std::vector<int> awaited, lost;
+    bool busy = false;
+    for (int rank = 0; rank < node.ranks(); ++rank) {
+      if (rank == node.own_rank() || node.state(rank) == RankState::unknown)
+        continue;
+      const ProcessState process = node.sees(rank) ? node.process(rank) : ProcessState::stopped;
+      const bool done = came(rank);
+      if (!done)
+        awaited.push_back(rank);
+      busy = busy || (!done && process == ProcessState::alive);
+      Clock::time_point& alive = alive_[static_cast<std::size_t>(rank)];
+      if (process == ProcessState::alive || (done && !node.sees(rank)))
+        alive = now;
+      // One that is gone and has come may have passed already.
+      const bool at_once = process == ProcessState::gone && !done;
+      if (now - alive >
+          (at_once ? std::min<std::chrono::nanoseconds>(roll_.deadline, 2 * period) : roll_.deadline))
+        lost.push_back(rank);
+    }
+    if (!lost.empty())
+      return Verdict{lost, whereabouts(lost, [&](int rank) { return report(rank); })};
+    if (busy || !roll_.lonely)
+      seen_ = now;
+    if (now - seen_ > roll_.deadline)
+      return Verdict{{},
+                     "ranks of other nodes, one of which nobody can see, did not come within " +
+                         time_text(roll_.deadline)};
+    if (roll_.notice > std::chrono::nanoseconds::zero() && now - begin_ > next_notice_)
+      tell(awaited);
+    return std::nullopt;
+  }
+
+private:
+  using Clock = MpiNode::Clock;
+  static constexpr std::chrono::milliseconds period{100};
+
+  [[nodiscard]] std::string report(int rank) const {
+    return (roll_.node->sees(rank) ? "" : "its process cannot be seen from here (another PID namespace); ") +
+           roll_.node->report(rank);
+  }
+
+  /// Ever less often: after the notice, twice, four times that and so on.
+  void tell(const std::vector<int>& awaited) {
+    const std::chrono::nanoseconds waited = std::exchange(next_notice_, 2 * next_notice_);
+    if (!roll_.node->first_to_notice(mixed(~std::uint64_t{0}, static_cast<std::uint64_t>(waited.count()))))
+      return;
+    say("rank " + std::to_string(roll_.node->own_rank()) + " has waited " + time_text(waited) + " " + place_ +
+        " for " +
+        (awaited.empty() ? "ranks of other nodes"
+                         : ranks_text(awaited) + ", still at work: " +
+                               whereabouts(awaited, [&](int rank) { return report(rank); })) +
+        " (it waits as long as they live)");
+  }
+
+  MpiRoll roll_;
+  std::string place_;
+  Clock::time_point begin_;
+  Clock::time_point seen_; ///< When a rank was last seen for which it is worth to wait.
+  Clock::time_point next_look_;
+  std::chrono::nanoseconds next_notice_;
+  std::vector<Clock::time_point> alive_; ///< When each rank was last seen alive.
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The last call of a rank as plain bytes that other processes can read.
+
+#include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/say.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A FlightEntry with texts in place of pointers, which mean nothing to another process.
+struct MpiLastCall {
+  enum class Stage : std::uint8_t { none, inside, ended };
+
+  std::uint64_t group_id;
+  std::uint64_t sequence;
+  std::int32_t peer; ///< World rank of the other end of a send or receive, else -1.
+  std::int32_t tag;
+  std::int32_t line;
+  Operation operation;
+  Stage stage;
+  std::array<char, 50> group;
+  std::array<char, 96> file;
+
+  /// "waiting in all_reduce #7 on group dp at train.cpp:12"
+  [[nodiscard]] std::string text() const {
+    if (stage == Stage::none)
+      return "it has called no operation yet";
+    FlightEntry entry;
+    entry.operation = operation;
+    const std::string group_text = printable(group.data());
+    const std::string file_text = printable(file.data());
+    entry.group = group_text.c_str();
+    entry.sequence = sequence;
+    entry.peer = peer;
+    entry.tag = tag;
+    entry.where = {file_text.c_str(), line, ""};
+    return (stage == Stage::inside ? "waiting in " : "its last operation was ") + entry.text();
+  }
+};
+static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0);
+
+/// Keeps the end of a text that is too long: of a path, the end tells more.
+template <std::size_t Size>
+void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
+  if (from.size() >= Size)
+    from.remove_prefix(from.size() - (Size - 1));
+  to[from.copy(to.data(), Size - 1)] = '\0';
+}
+
+/// Leaves out the middle of an error's text that is too long: it ends with the call and its source line.
+template <std::size_t Size>
+void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
+  constexpr std::size_t kept = Size / 2;
+  constexpr std::string_view gap = " ... ";
+  std::size_t length = from.copy(to.data(), from.size() < Size ? Size - 1 : Size - 1 - kept - gap.size());
+  if (from.size() >= Size) {
+    length += gap.copy(to.data() + length, gap.size());
+    length += from.substr(from.size() - kept).copy(to.data() + length, kept);
+  }
+  to[length] = '\0';
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Facts about processes of this machine, from the system: whether one lives, is stopped, and what it
+/// may use.
+
+#include <shardwright/core/config.hpp>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// A process as another one sees it.
+enum class ProcessState { gone, stopped, alive };
+
+/// The letter in a line of /proc/PID/stat by which the system says what the process does; a command's name
+/// may hold anything, parentheses too.
+[[nodiscard]] constexpr char state_letter(std::string_view stat) noexcept {
+  const std::size_t end = stat.rfind(')');
+  return end == std::string_view::npos || end + 2 >= stat.size() ? '?' : stat[end + 2];
+}
+/// Stopped by a signal, or held by a debugger.
+[[nodiscard]] constexpr bool is_stopped(char letter) noexcept { return letter == 'T' || letter == 't'; }
+
+/// Whether there is a process of a number in this one's PID namespace: one system call.
+[[nodiscard]] inline bool process_exists(int pid) noexcept { return ::kill(pid, 0) == 0 || errno != ESRCH; }
+
+/// The state of a process in this one's PID namespace; one of which the system tells nothing counts as alive.
+[[nodiscard]] inline ProcessState state_of_process(int pid) noexcept {
+  if (!process_exists(pid))
+    return ProcessState::gone;
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return ProcessState::alive;
+  std::array<char, 512> text{};
+  const ssize_t bytes = ::read(file, text.data(), text.size());
+  ::close(file);
+  const std::string_view stat(text.data(), bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  return is_stopped(state_letter(stat)) ? ProcessState::stopped : ProcessState::alive;
+}
+
+/// A number for this process' PID namespace: processes of another one have numbers that mean nothing here. 0
+/// where the system has no such namespaces.
+[[nodiscard]] inline std::uint64_t pid_namespace() noexcept {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
+}
+
+/// The cores that this process may use, one bit each; none where the system does not say.
+struct UsableCores {
+  static constexpr std::size_t words = CPU_SETSIZE / 64;
+  std::array<std::uint64_t, words> bits{};
+
+  UsableCores() noexcept {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0)
+      return;
+    for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set))
+        bits[core / 64] |= std::uint64_t{1} << (core % 64);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
