@@ -54,11 +54,32 @@ shardwright_mpi_fault(
   "rank 2 left: its process ended without a word .* all_reduce #[0-9]+ on group world")
 # The others do not communicate, so none of them would notice.
 shardwright_mpi_fault(killed_while_busy nonzero 1 "pid [0-9]+" "signal 9" "rank 2 left: its process ended without a word")
-shardwright_mpi_fault(freezes nonzero 1 "rank 2 did not come: rank 2: its last operation was all_reduce #1 on group world"
-                      "missed rank 2")
+shardwright_mpi_fault(
+  freezes nonzero 1
+  "rank 2 did not come: rank 2: its process is stopped .by a signal or a debugger., its last operation was all_reduce #1 on group world"
+  "missed rank 2")
+# stops_RANK_SEED: the rank is stopped at a random moment amid calls of every kind. Nobody else is to blame.
+foreach(stop IN ITEMS stops_0_4 stops_1_5 stops_2_6 stops_3_7)
+  shardwright_mpi_fault(${stop} nonzero 1 "missed the stopped rank" NOT "missed the innocent|missed nobody|wait in a cycle"
+                        RANKS 4)
+endforeach()
+# While one rank is at work, inside of launch() or after it, the others wait longer than the deadline.
+shardwright_mpi_fault(works_on_inside zero any "its work is done"
+                      "rank [01] has waited 1 s at the end of launch\\(\\) for (ranks 0, 2|ranks 1, 2|rank 2), still at work")
+shardwright_mpi_fault(works_on_after zero any "its work is done"
+                      "rank [01] has waited 1 s at the end of the process for (ranks 0, 2|ranks 1, 2|rank 2), still at work")
+shardwright_mpi_fault(stops_at_the_end nonzero 1 "rank [01] failed: launch: the program must end on every rank"
+                      "rank 2: its process is stopped")
+shardwright_mpi_fault(stops_after nonzero any "every rank must come to its end, but rank 2: its process is stopped")
+shardwright_mpi_fault(killed_after nonzero any "signal 9")
+# One rank is stopped before it opens the memory of its node.
+shardwright_mpi_fault(stops_before_the_board nonzero any
+                      "rank [01] failed: MPI_Ibarrier: .* but rank 2 did not open the memory .* rank 2 is stopped")
+# The failure begins a line, whatever the ranks have written before, and cannot steer a terminal.
+shardwright_mpi_fault(throws_controls nonzero 1 "rank 2 failed: the disk.x1b.2J is .x07 on.x0dfire")
 shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")
 shardwright_mpi_fault(leaves nonzero 1 "pid [0-9]+" "rank 2 left: its process ended without a word")
-shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while others of the group went on")
+shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while others of the group went on, its last operation was all_reduce #1")
 # One line for each of the two waits, by one of the ranks that wait.
 shardwright_mpi_fault(
   late zero 2

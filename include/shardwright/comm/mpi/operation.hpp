@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
@@ -35,6 +36,7 @@ public:
     error_ = nullptr;
     in_use_ = true;
     leaver_unseen_ = std::chrono::steady_clock::now();
+    group_.world().node().beat(leaver_unseen_);
     publish();
   }
 
@@ -64,6 +66,8 @@ public:
     const MpiWorld::Inside inside(group_.world(), site_);
     if (!done())
       group_.world().progress();
+    if (++polls_ % 64 == 0)
+      group_.world().node().beat(std::chrono::steady_clock::now());
     return done() || group_.failure_elsewhere();
   }
 
@@ -230,7 +234,9 @@ private:
     sent.root = group_.rank();
     sent.tag = kept_.call.tag;
     sent.count = header_.count;
-    sent.where = {header_.file.data(), header_.line, ""};
+    const std::string file =
+        printable({header_.file.data(), ::strnlen(header_.file.data(), header_.file.size())});
+    sent.where = {file.c_str(), header_.line, ""};
     throw CollectiveMismatch("receive: " + message_mismatch(group_.world_rank(kept_.call.root), sent,
                                                             header_.sequence, site_.world_rank, kept_.call,
                                                             site_.sequence),
@@ -250,13 +256,14 @@ private:
     stage_ = Stage::done;
   }
 
-  [[nodiscard]] std::vector<int> missing() {
+  /// World ranks that this call waits for itself; they may wait for others in turn.
+  [[nodiscard]] std::vector<int> waits() {
     std::vector<bool> direct(static_cast<std::size_t>(group_.size()), false);
     header_requests_.add_missing(direct);
     transfer_.add_missing(direct);
     if (!sends_or_receives(kept_.call.operation))
       group_.agreement().requests().add_missing(direct);
-    return missing_ranks(group_, kept_.call, site_.sequence, direct);
+    return waited_for(group_, kept_.call, site_.sequence, direct);
   }
 
   /// Says on the standard error stream whom this call waits for, unless another rank of the group has.
@@ -264,7 +271,8 @@ private:
     MpiWorld& world = group_.world();
     if (!world.node().first_to_notice(mixed(group_.id(), site_.sequence)))
       return;
-    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), missing()};
+    const HoldUp hold_up = hold_up_of(group_, waits());
+    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), hold_up.ranks};
     wait.whereabouts = reports_of(world, wait.missing);
     wait.waited = world.options().notice;
     wait.deadline = world.options().deadline;
@@ -276,6 +284,12 @@ private:
   void look_around(bool expired) {
     MpiWorld& world = group_.world();
     try {
+      const auto now = std::chrono::steady_clock::now();
+      world.node().beat(now);
+      if (expired || now - told_waits_ > std::chrono::milliseconds(50)) {
+        told_waits_ = now;
+        world.node().publish_waits(waits());
+      }
       world.look_around();
       look_for_leavers();
       const std::optional<Failure> failure = group_.failure_elsewhere();
@@ -283,7 +297,8 @@ private:
         group_.throw_ended(*failure, site_);
       if (!failure && !expired)
         return;
-      std::vector<int> late = missing();
+      HoldUp hold_up = hold_up_of(group_, waits());
+      std::vector<int>& late = hold_up.ranks;
       // A peer that waited in vain for a third rank tells nothing new: that rank is late from here too.
       if (failure) {
         std::erase_if(late,
@@ -291,7 +306,7 @@ private:
         if (late.empty())
           group_.throw_ended(*failure, site_);
       }
-      const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, late);
+      const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, hold_up);
       group_.end(Failure::Kind::deadline, sentence, true);
       throw DeadlineExceeded(late, std::string(name_of(kept_.call.operation)) + ": " + sentence,
                              site_.context());
@@ -307,14 +322,15 @@ private:
     const auto has_finished = [&](int rank) { return node.state(rank) == RankState::finished; };
     std::vector<int> gone;
     if (std::any_of(members.begin(), members.end(), has_finished))
-      gone = missing();
+      gone = waits();
     std::erase_if(gone, [&](int rank) { return !has_finished(rank); });
     const auto now = std::chrono::steady_clock::now();
     if (gone.empty())
       leaver_unseen_ = now;
     else if (now - leaver_unseen_ > std::chrono::milliseconds(200))
       node.fail_world(gone.front(), Failure::Kind::left,
-                      "its program returned while others of the group went on");
+                      "its program returned while others of the group went on; " +
+                          node.last_call(gone.front()).text());
   }
 
   MpiGroup& group_;
@@ -327,6 +343,8 @@ private:
   MpiTransfer transfer_;
   std::exception_ptr error_;
   std::chrono::steady_clock::time_point leaver_unseen_{};
+  std::chrono::steady_clock::time_point told_waits_{}; ///< When this rank last published whom it waits for.
+  unsigned polls_ = 0;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
