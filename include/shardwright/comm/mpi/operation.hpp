@@ -220,7 +220,7 @@ private:
     }
     if (equal && unpaired == 0)
       return move();
-    const std::vector<std::byte> own = MpiExplanation::pack(kept_.call, site_.sequence, group_.size());
+    const std::vector<std::byte> own = CallAccount::pack(kept_.call, site_.sequence, group_.size());
     group_.agreement().start(own.data(), own.size(), group_.size());
     stage_ = Stage::explaining;
   }

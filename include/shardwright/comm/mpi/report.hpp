@@ -4,78 +4,18 @@
 /// @file
 /// @brief The sentences that MPI ranks find for a deadline and a mismatch, and who is to blame.
 
-#include <shardwright/comm/fingerprint.hpp>
+#include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/mpi/group.hpp>
 #include <shardwright/comm/report.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
-#include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-/// The account of its call that each rank gives once the fingerprints differ: the plain members, the words,
-/// and the counts of its blocks for every rank.
-class MpiExplanation {
-public:
-  [[nodiscard]] static std::vector<std::byte> pack(const CollectiveCall& call, std::uint64_t sequence,
-                                                   int ranks) {
-    Plain plain{call, {}};
-    plain.call.in = nullptr;
-    plain.call.out = nullptr;
-    plain.call.in_blocks = {};
-    plain.call.out_blocks = {};
-    plain.call.where = {};
-    copy_text(plain.text, describe(call, sequence));
-    std::vector<std::uint64_t> counts;
-    for (int rank = 0; rank < ranks; ++rank)
-      counts.push_back(call.in_block(rank).count());
-    for (int rank = 0; rank < ranks; ++rank)
-      counts.push_back(call.out_block(rank).count());
-    std::vector<std::byte> out(sizeof plain + counts.size() * sizeof(std::uint64_t));
-    std::memcpy(out.data(), &plain, sizeof plain);
-    std::memcpy(out.data() + sizeof plain, counts.data(), counts.size() * sizeof(std::uint64_t));
-    return out;
-  }
-
-  MpiExplanation(const std::byte* bytes, int ranks) {
-    std::memcpy(&plain_, bytes, sizeof plain_);
-    std::vector<std::uint64_t> counts(2 * static_cast<std::size_t>(ranks));
-    std::memcpy(counts.data(), bytes + sizeof plain_, counts.size() * sizeof(std::uint64_t));
-    for (const std::uint64_t count : counts)
-      blocks_.push_back(contiguous_block(0, static_cast<std::size_t>(count)));
-  }
-
-  /// The call, with blocks of which only the counts are right.
-  [[nodiscard]] CollectiveCall call() const {
-    CollectiveCall out = plain_.call;
-    const std::span<const StridedBlock> all(blocks_);
-    out.in_blocks = all.first(blocks_.size() / 2);
-    out.out_blocks = all.last(blocks_.size() / 2);
-    return out;
-  }
-  [[nodiscard]] std::string text() const {
-    return printable({plain_.text.data(), ::strnlen(plain_.text.data(), plain_.text.size())});
-  }
-
-private:
-  struct Plain {
-    CollectiveCall call;
-    std::array<char, 240> text;
-  };
-  static_assert(std::is_trivially_copyable_v<Plain>);
-
-  Plain plain_{};
-  std::vector<StridedBlock> blocks_;
-};
 
 /// World ranks that a call of this rank waits for itself: `direct` marks the ranks of the group whose
 /// messages are missing. Where there is none, an earlier call comes first, and it waits for all that are not
@@ -252,16 +192,8 @@ private:
 
 /// All ranks with what each of them called, equal calls together.
 [[nodiscard]] inline std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
-  std::vector<MpiExplanation> all;
-  std::vector<IssuedCall> issued;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    all.emplace_back(agreement.bytes(rank, group.rank()), group.size());
-    issued.push_back({group.world_rank(rank), all.back().text()});
-  }
-  const std::string what = difference_of(
-      group.size(), [&](int rank) { return all[static_cast<std::size_t>(rank)].call(); },
-      [&](int rank) { return group.world_rank(rank); });
-  return mismatch_sentence(group.name(), what.empty() ? "their sequence numbers differ" : what, issued);
+  const std::string what = "their sequence numbers differ";
+  return mismatch_of_accounts(group, what, [&](int rank) { return agreement.bytes(rank, group.rank()); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -5,16 +5,15 @@
 /// @brief One call of an NCCL group on its way: its comparison between the hosts, and the watch over what is
 /// on a stream.
 
+#include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/gather_vectors.hpp>
-#include <shardwright/comm/report.hpp>
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -116,10 +115,9 @@ public:
   /// all calls.
   [[nodiscard]] static std::string explain(const HostCommunicator& host, const CollectiveCall& call,
                                            std::uint64_t sequence) {
-    std::vector<IssuedCall> calls;
-    for (auto& texts : gather_texts(host, {describe(call, sequence)}, call.where))
-      calls.push_back({host.world_rank(static_cast<int>(calls.size())), std::move(texts.front())});
-    return mismatch_sentence(host.name(), {}, calls);
+    const auto accounts = gather_vectors(host, CallAccount::pack(call, sequence, host.size()), call.where);
+    return mismatch_of_accounts(host, "their sequence numbers differ",
+                                [&](int rank) { return accounts[static_cast<std::size_t>(rank)].data(); });
   }
 
 private:

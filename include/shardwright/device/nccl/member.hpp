@@ -89,7 +89,7 @@ public:
   /// error if that has ended; InvalidArgument.
   void admit(const CollectiveCall& call, std::uint64_t sequence) {
     require_open(call, sequence);
-    look(call);
+    look(call, sequence);
     validate(call, *this, sequence);
   }
 
@@ -100,14 +100,15 @@ public:
   }
 
   /// Learns of the end of other ranks through the host group. @throws its error.
-  void look(const CollectiveCall& call) {
-    guarded([&] { host_.require_alive(call); });
+  void look(const CollectiveCall& call, std::uint64_t sequence) {
+    on_hosts(call, sequence, [&] { host_.require_alive(call); });
   }
 
   /// Learns of the end of other ranks, for a call that waits since a time. A rank that exits normally has
   /// already posted its part, which may still be in flight: the call gets some time from then on.
-  void look_patiently(const CollectiveCall& call, std::chrono::steady_clock::time_point since) {
-    guarded([&] {
+  void look_patiently(const CollectiveCall& call, std::uint64_t sequence,
+                      std::chrono::steady_clock::time_point since) {
+    on_hosts(call, sequence, [&] {
       try {
         host_.require_alive(call);
       } catch (const Error&) {
@@ -132,6 +133,20 @@ public:
       end(error.what(), false);
       throw;
     }
+  }
+
+  /// The same for a step of the host group on behalf of a call: an error names the call, not the step.
+  template <class Step>
+  decltype(auto) on_hosts(const CollectiveCall& call, std::uint64_t sequence, Step&& step) {
+    return guarded([&]() -> decltype(auto) {
+      try {
+        return step();
+      } catch (const DeadlineExceeded& error) {
+        throw DeadlineExceeded(error.missing(), said_for(call, sequence, error), context(call, sequence));
+      } catch (const PeerFailed& error) {
+        throw PeerFailed(error.peer(), said_for(call, sequence, error), context(call, sequence));
+      }
+    });
   }
 
   /// Goes on if a result is no failure; otherwise ends the group. @throws the typed error of the result.
@@ -162,7 +177,7 @@ public:
       driven_->drive(waiting.slow());
       waiting.pause();
       if (waiting.slow())
-        look_patiently(call, begin);
+        look_patiently(call, sequence, begin);
       if (waiting.expired())
         late(what, call, sequence, found());
     }
@@ -201,6 +216,17 @@ public:
   }
 
 private:
+  /// The sentence of an error of the host group, for the call that needed the hosts.
+  [[nodiscard]] static std::string said_for(const CollectiveCall& call, std::uint64_t sequence,
+                                            const Error& error) {
+    const std::string what = error.what();
+    const std::string sentence = what.substr(0, what.rfind(" [" + error.context().text() + "]"));
+    if (error.context().operation == name_of(call.operation))
+      return sentence;
+    return std::string(name_of(call.operation)) + ": the hosts must compare " + describe(call, sequence) +
+           " before it is enqueued; " + sentence;
+  }
+
   [[nodiscard]] bool world_has_ended() const {
     const auto world = host_.thread_world();
     return world && world->failure();

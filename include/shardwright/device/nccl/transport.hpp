@@ -101,7 +101,7 @@ public:
   void abort(const std::string& reason) override { member_.end(reason, true); }
   void require_alive(const CollectiveCall& call) override {
     member_.require_open(call, 0);
-    member_.look(call);
+    member_.look(call, 0);
     watch(true);
   }
   [[nodiscard]] std::shared_ptr<ThreadWorld> thread_world() const override {
@@ -292,10 +292,11 @@ private:
     if (agreed_ == started.sequence)
       return true;
     if (!agreement_.under_way())
-      member_.guarded([&] { agreement_.begin(member_.host(), started.call, started.sequence); });
+      member_.on_hosts(started.call, started.sequence,
+                       [&] { agreement_.begin(member_.host(), started.call, started.sequence); });
     if (!agreement_.ready())
       return false;
-    const bool equal = member_.guarded([&] { return agreement_.finish(); });
+    const bool equal = member_.on_hosts(started.call, started.sequence, [&] { return agreement_.finish(); });
     agreed_ = started.sequence;
     if (equal)
       return true;
@@ -323,7 +324,7 @@ private:
       member_.late(oldest == issuing ? Member::to_be_issued : "be done on the GPU", oldest->call,
                    oldest->sequence);
     if (closely)
-      member_.look_patiently(oldest->call, oldest->begun);
+      member_.look_patiently(oldest->call, oldest->sequence, oldest->begun);
   }
   /// The collective that NCCL is putting on its stream, or null.
   [[nodiscard]] Call* issuing() const noexcept {

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The account of its call that a rank sends to others where the calls of a group differ, and the
+/// sentence that all accounts make.
+
+#include <shardwright/comm/fingerprint.hpp>
+#include <shardwright/comm/report.hpp>
+#include <shardwright/comm/say.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The account of its call that each rank gives once the fingerprints differ: the plain members, the words,
+/// and the counts of its blocks for every rank.
+class CallAccount {
+public:
+  [[nodiscard]] static std::vector<std::byte> pack(const CollectiveCall& call, std::uint64_t sequence,
+                                                   int ranks) {
+    Plain plain{call, {}};
+    plain.call.in = nullptr;
+    plain.call.out = nullptr;
+    plain.call.in_blocks = {};
+    plain.call.out_blocks = {};
+    plain.call.where = {};
+    const std::string words = describe(call, sequence);
+    words.copy(plain.text.data(), plain.text.size() - 1);
+    std::vector<std::uint64_t> counts;
+    for (int rank = 0; rank < ranks; ++rank)
+      counts.push_back(call.in_block(rank).count());
+    for (int rank = 0; rank < ranks; ++rank)
+      counts.push_back(call.out_block(rank).count());
+    std::vector<std::byte> out(sizeof plain + counts.size() * sizeof(std::uint64_t));
+    std::memcpy(out.data(), &plain, sizeof plain);
+    std::memcpy(out.data() + sizeof plain, counts.data(), counts.size() * sizeof(std::uint64_t));
+    return out;
+  }
+
+  CallAccount(const std::byte* bytes, int ranks) {
+    std::memcpy(&plain_, bytes, sizeof plain_);
+    std::vector<std::uint64_t> counts(2 * static_cast<std::size_t>(ranks));
+    std::memcpy(counts.data(), bytes + sizeof plain_, counts.size() * sizeof(std::uint64_t));
+    for (const std::uint64_t count : counts)
+      blocks_.push_back(contiguous_block(0, static_cast<std::size_t>(count)));
+  }
+
+  /// The call, with blocks of which only the counts are right.
+  [[nodiscard]] CollectiveCall call() const {
+    CollectiveCall out = plain_.call;
+    const std::span<const StridedBlock> all(blocks_);
+    out.in_blocks = all.first(blocks_.size() / 2);
+    out.out_blocks = all.last(blocks_.size() / 2);
+    return out;
+  }
+  [[nodiscard]] std::string text() const {
+    return printable({plain_.text.data(), ::strnlen(plain_.text.data(), plain_.text.size())});
+  }
+
+private:
+  struct Plain {
+    CollectiveCall call;
+    std::array<char, 240> text;
+  };
+  static_assert(std::is_trivially_copyable_v<Plain>);
+
+  Plain plain_{};
+  std::vector<StridedBlock> blocks_;
+};
+
+/// All ranks with what each of them called, equal calls together. `bytes_of(rank)` is where a rank's account
+/// lies; `unknown` says what differs where the calls show no difference.
+template <class Group, class BytesOf>
+[[nodiscard]] std::string mismatch_of_accounts(const Group& group, const std::string& unknown,
+                                               BytesOf&& bytes_of) {
+  std::vector<CallAccount> all;
+  std::vector<IssuedCall> issued;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    all.emplace_back(bytes_of(rank), group.size());
+    issued.push_back({group.world_rank(rank), all.back().text()});
+  }
+  const std::string what = difference_of(
+      group.size(), [&](int rank) { return all[static_cast<std::size_t>(rank)].call(); },
+      [&](int rank) { return group.world_rank(rank); });
+  return mismatch_sentence(group.name(), what.empty() ? unknown : what, issued);
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
