@@ -101,3 +101,8 @@ set(starts "within 2 s, but rank 0 of 3 .mpirun of Open MPI, process [0-9]+ on [
 shardwright_mpi_fault(starts_not nonzero 1 "${starts}: of rank 2 there is no process any more")
 shardwright_mpi_fault(starts_frozen nonzero 1 "${starts}: rank 2 is stopped")
 shardwright_mpi_fault(starts_late nonzero 1 "${starts} .look for a rank that has exited")
+add_test(NAME comm.mpi_fault.two_jobs
+         COMMAND "${CMAKE_COMMAND}" "-DMPIEXEC=${MPIEXEC_EXECUTABLE}" -DPROGRAM=$<TARGET_FILE:comm_mpi_fault_program>
+                 -P "${CMAKE_CURRENT_LIST_DIR}/two_jobs_check.cmake")
+set_tests_properties(comm.mpi_fault.two_jobs PROPERTIES TIMEOUT 200 ENVIRONMENT "${shardwright_mpi_environment}"
+                                                        PROCESSORS 2 LABELS mpi)
