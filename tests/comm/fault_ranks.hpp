@@ -9,9 +9,19 @@
 
 #include <chrono>
 #include <latch>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace fault_suite {
+
+/// All faults of the suite, with that of a program that throws.
+template <class Place>
+[[nodiscard]] std::vector<FaultOn<Place>> faults_and_throws() {
+  std::vector<FaultOn<Place>> out = faults<Place>();
+  out.push_back(throws<Place>);
+  return out;
+}
 
 /// What is wrong on any rank, or an empty text. `place_of(world)` gives a rank its place; the deadline is
 /// that of faults that must run into it.
@@ -25,10 +35,14 @@ template <class Place, class PlaceOf>
   try {
     shardwright_test::launch_ranks(options, [&](sw::HostCommunicator world) {
       const int rank = world.rank();
-      Scene<Place> scene(place_of(std::move(world)), [&] { met.arrive_and_wait(); });
+      Scene<Place> scene(
+          place_of(std::move(world)), [&] { met.arrive_and_wait(); }, [&] { met.count_down(); });
       const std::string wrong = try_fault(fault, scene);
       findings.expect(wrong.empty(), "rank ", rank, ": ", wrong);
     });
+    findings.expect(std::string(fault.name) != "throws", "launch must throw what a rank has thrown");
+  } catch (const DiskIsFull&) {
+    findings.expect(std::string(fault.name) == "throws", "launch threw what no rank has thrown");
   } catch (const sw::PeerFailed&) {
     // An abort leaves launch() by an error of its own; the ranks' errors have been looked at.
   }

@@ -69,11 +69,16 @@ template <class Call>
   return {};
 }
 
+/// What rank 1 throws where its program fails; no std::exception, so that only launch() catches it.
+struct DiskIsFull {};
+
 /// One rank's side of a fault: its communicator, and a meeting of all ranks outside of it.
 template <class Place>
 class Scene {
 public:
-  Scene(Place place, std::function<void()> meet) : place_(std::move(place)), meet_(std::move(meet)) {}
+  /// @param depart tells the meeting that this rank does not come.
+  Scene(Place place, std::function<void()> meet, std::function<void()> depart = nullptr)
+      : place_(std::move(place)), meet_(std::move(meet)), depart_(std::move(depart)) {}
   Scene(const Scene&) = delete;
   Scene& operator=(const Scene&) = delete;
   ~Scene() { meet(); }
@@ -100,6 +105,13 @@ public:
   }
   /// Returns once all others are done with the fault.
   void stay_away() { meet(); }
+
+  /// Ends this rank's program by an exception that nobody here catches.
+  [[noreturn]] void fail() {
+    meet_ = nullptr;
+    depart_();
+    throw DiskIsFull{};
+  }
 
   /// The error is of this rank's call: operation, number and line. A call that was refused before it was
   /// issued may have no number.
@@ -171,7 +183,7 @@ private:
   }
 
   std::optional<Place> place_;
-  std::function<void()> meet_;
+  std::function<void()> meet_, depart_;
   int began_ = 0;
 };
 
@@ -502,6 +514,22 @@ void aborted(Scene<Place>& on) {
   on.require_over();
 }
 
+/// 1. A rank that throws wakes all others with the first cause.
+template <class Place>
+void thrown(Scene<Place>& on) {
+  on.begin();
+  if (on.guilty())
+    on.fail();
+  int line = 0;
+  auto data = on.put(Numbers(4, 1));
+  const Report told = on.report([&] {
+    line = __LINE__ + 1;
+    on.comm().all_reduce_in_place(data);
+  });
+  on.require_call(told, "all_reduce", 2, line, false);
+  on.require_peer(told, "failed: an exception that is not a std::exception");
+}
+
 /// 3. A rank that gives up its handle of a group fails the others' collectives there: at once, or, where
 /// ranks do not hear of one another's handles, at the deadline.
 template <class Place>
@@ -533,11 +561,7 @@ void leaves(Scene<Place>& on) {
 template <class Place>
 void no_group(Scene<Place>& on) {
   std::remove_cvref_t<decltype(on.comm())> nowhere;
-  int line = 0;
-  const Report told = on.report([&] {
-    line = __LINE__ + 1;
-    nowhere.barrier();
-  });
+  const Report told = on.report([&] { nowhere.barrier(); });
   on.require(told.kind == Report::Kind::lifecycle && told.says("the handle must have a group"), told.text);
   on.comm().barrier();
 }
@@ -574,6 +598,10 @@ template <class Place>
                                                {"no group", false, no_group<Place>}};
   return all;
 }
+
+/// For ranks whose launch a test may fail.
+template <class Place>
+inline constexpr FaultOn<Place> throws{"throws", false, thrown<Place>};
 
 /// Runs a fault on one rank. @return what is wrong, or an empty text.
 template <class Place>

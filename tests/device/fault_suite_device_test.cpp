@@ -32,7 +32,7 @@ struct NcclPlace : FakeDevice {
 
 TEST_CASE("NCCL ranks pass the fault suite", "[comm][faults]") {
   for (const int ranks : {2, 3})
-    for (const auto& fault : fault_suite::faults<NcclPlace>()) {
+    for (const auto& fault : fault_suite::faults_and_throws<NcclPlace>()) {
       INFO(fault.name << " on " << ranks << " ranks");
       CHECK(fault_suite::on_thread_ranks(fault, ranks, std::chrono::seconds(1),
                                          [](const auto& world) { return NcclPlace(world); }) == "");
@@ -43,7 +43,7 @@ TEST_CASE("NCCL ranks pass the fault suite", "[comm][faults]") {
 
 TEST_CASE("thread ranks on one device pass the fault suite", "[comm][faults]") {
   for (const int ranks : {2, 3})
-    for (const auto& fault : fault_suite::faults<FakePlace>()) {
+    for (const auto& fault : fault_suite::faults_and_throws<FakePlace>()) {
       INFO(fault.name << " on " << ranks << " ranks");
       CHECK(fault_suite::on_thread_ranks(fault, ranks, std::chrono::milliseconds(500), [](const auto& world) {
               return FakePlace(world, FakeRuntime(17));
