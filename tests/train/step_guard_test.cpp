@@ -195,3 +195,17 @@ TEST_CASE("a value far above the recent ones is a spike, and noise, slopes and N
   for (int step = 0; step < 19; ++step)
     CHECK_FALSE(early.spike(step == 10 ? 1e6 : 1));
 }
+
+TEST_CASE("the value after the settling time is the first that can be a spike") {
+  for (const std::int64_t settle : {1, 5, 20}) {
+    for (const std::int64_t earlier : {settle - 1, settle}) {
+      sw::SpikeDetector detector(sw::SpikeOptions{.settle = settle});
+      for (std::int64_t value = 0; value < earlier; ++value)
+        CHECK_FALSE(detector.spike(1));
+      CHECK_FALSE(detector.spike(std::nan(""))); // does not count
+      INFO(earlier << " values before it, " << settle << " to settle");
+      CHECK(detector.spike(100) == (earlier == settle));
+    }
+  }
+  CHECK(sw::SpikeOptions{}.settle == 20);
+}
