@@ -350,7 +350,7 @@ private:
     std::atomic<std::uint32_t> version;
     std::atomic<RankState> state;
     std::atomic<std::int32_t> pid;
-    std::atomic<std::int32_t> core; ///< It runs on, and one more, since new memory holds zeros.
+    std::atomic<std::int32_t> core;           ///< The core it runs on, plus one: new memory holds zeros.
     std::atomic<std::uint32_t> waits_version; ///< Version of the record that the waits belong to.
     std::atomic<bool> at_end;
     std::atomic<Clock::rep> beat;
