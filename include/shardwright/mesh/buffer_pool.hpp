@@ -9,7 +9,7 @@
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/pool_block.hpp>
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/mesh/target.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -62,7 +62,7 @@ struct Buffer {
 /// Free lists by size.
 class BufferPool {
 public:
-  explicit BufferPool(MeshCore& core) : core_(&core), record_(DryRunRecord::of_current()) {}
+  explicit BufferPool(MeshCore& core) : core_(&core), record_(MemoryListener::of_current()) {}
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
   virtual ~BufferPool() = default;
@@ -164,7 +164,7 @@ protected:
 
 private:
   MeshCore* core_;
-  std::shared_ptr<DryRunRecord>
+  std::shared_ptr<MemoryListener>
       record_; // of the dry run that the pool was made in, which a tensor may outlive
   std::array<std::array<Buffer*, pool_size_classes>, 2> free_{}; // the second for private blocks
   std::uint8_t list_ = 0;                                        // that blocks are taken from

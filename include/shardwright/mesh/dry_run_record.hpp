@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/core/config.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,37 +15,10 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief The purposes of memory.
-enum class MemoryKind : std::uint8_t {
-  parameters,
-  gathered_weights, ///< Copies in the layout that operations read, where weights are stored in another.
-  gradients,        ///< Of parameters: raw, in buckets, and finished.
-  optimizer_state,
-  master_weights,
-  activations, ///< Values and gradients of operations on tapes.
-  messages,    ///< Of a pipeline, received ahead or not yet sent off.
-  other        ///< The program's own, such as batches, and workspaces outside of tapes.
-};
-
-namespace detail {
-
-/// Enumerators of MemoryKind.
-inline constexpr std::size_t memory_kinds = 8;
-
-} // namespace detail
-
-[[nodiscard]] constexpr std::string_view name_of(MemoryKind kind) noexcept {
-  constexpr std::array<std::string_view, detail::memory_kinds> names{
-      "parameters",     "gathered weights", "gradients", "optimizer state",
-      "master weights", "activations",      "messages",  "other"};
-  return names[static_cast<std::size_t>(kind)];
-}
 
 /// @brief Bytes by kind, of one rank at the moment when its pool has most in use.
 struct MemoryTable {
@@ -76,61 +50,16 @@ struct MemoryHolder {
 
 namespace detail {
 
-/// The purpose for which this thread takes memory now.
-struct MemoryPurpose {
-  MemoryKind kind = MemoryKind::other;
-  std::string_view part;      ///< Of the model.
-  std::string_view operation; ///< On a tape.
-};
-[[nodiscard]] inline MemoryPurpose& memory_purpose() noexcept {
-  thread_local MemoryPurpose purpose;
-  return purpose;
-}
-/// Says what memory is taken for while it lives.
-class MemoryFor {
-public:
-  explicit MemoryFor(MemoryKind kind, std::string_view operation = {}) noexcept : before_(memory_purpose()) {
-    memory_purpose().kind = kind;
-    memory_purpose().operation = operation;
-  }
-  ~MemoryFor() { memory_purpose() = before_; }
-  MemoryFor(const MemoryFor&) = delete;
-  MemoryFor& operator=(const MemoryFor&) = delete;
-
-private:
-  MemoryPurpose before_;
-};
-
-/// Says which part of a model memory is taken for while it lives; the name must live as long.
-class MemoryOfPart {
-public:
-  explicit MemoryOfPart(std::string_view part) noexcept
-      : before_(std::exchange(memory_purpose().part, part)) {}
-  ~MemoryOfPart() { memory_purpose().part = before_; }
-  MemoryOfPart(const MemoryOfPart&) = delete;
-  MemoryOfPart& operator=(const MemoryOfPart&) = delete;
-
-private:
-  std::string_view before_;
-};
-
 /// The record of a dry run on this thread so far. Pools that were made in it write on for as long as
 /// they live, so they share it.
-class DryRunRecord : public std::enable_shared_from_this<DryRunRecord> {
+class DryRunRecord final : public MemoryListener {
 public:
   /// The record of the dry run that this thread is in; null outside of one.
-  [[nodiscard]] static DryRunRecord*& current() noexcept {
-    thread_local DryRunRecord* record = nullptr;
-    return record;
+  [[nodiscard]] static DryRunRecord* current() noexcept {
+    return static_cast<DryRunRecord*>(MemoryListener::current());
   }
 
-  /// The same to keep.
-  [[nodiscard]] static std::shared_ptr<DryRunRecord> of_current() {
-    return current() == nullptr ? nullptr : current()->weak_from_this().lock();
-  }
-
-  /// A block was taken; the number under which it is to be given back.
-  [[nodiscard]] std::uint32_t take(std::size_t requested, std::size_t bytes) {
+  [[nodiscard]] std::uint32_t take(std::size_t requested, std::size_t bytes) override {
     const MemoryPurpose& purpose = memory_purpose();
     const std::uint32_t holder = holder_of(purpose);
     add(holder, static_cast<std::int64_t>(requested), static_cast<std::int64_t>(bytes));
@@ -140,7 +69,7 @@ public:
     }
     return holder;
   }
-  void give_back(std::uint32_t holder, std::size_t requested, std::size_t bytes) noexcept {
+  void give_back(std::uint32_t holder, std::size_t requested, std::size_t bytes) noexcept override {
     add(holder, -static_cast<std::int64_t>(requested), -static_cast<std::int64_t>(bytes));
   }
 
@@ -158,7 +87,6 @@ public:
   }
 
   std::shared_ptr<CallLog> log = std::make_shared<CallLog>();
-  double flops = 0;
 
 private:
   [[nodiscard]] std::uint32_t holder_of(const MemoryPurpose& purpose) {
@@ -185,12 +113,6 @@ private:
   std::vector<std::int64_t> bytes_, bytes_at_peak_; // by holder
   MemoryTable now_, peak_;
 };
-
-/// Notes floating-point operations of a kernel that does not run.
-inline void count_flops(double operations) noexcept {
-  if (DryRunRecord* const record = DryRunRecord::current())
-    record->flops += operations;
-}
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

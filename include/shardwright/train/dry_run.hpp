@@ -44,15 +44,15 @@ template <class Program>
   const auto record = std::make_shared<detail::DryRunRecord>();
   struct Entered {
     explicit Entered(detail::DryRunRecord* own)
-        : before(std::exchange(detail::DryRunRecord::current(), own)),
+        : before(std::exchange(detail::MemoryListener::current(), own)),
           purpose_before(std::exchange(detail::memory_purpose(), {})) {}
     ~Entered() {
-      detail::DryRunRecord::current() = before;
+      detail::MemoryListener::current() = before;
       detail::memory_purpose() = purpose_before;
     }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
-    detail::DryRunRecord* before;
+    detail::MemoryListener* before;
     detail::MemoryPurpose purpose_before;
   } const entered(record.get());
   std::forward<Program>(program)(pretend_world(ranks, rank, record->log));

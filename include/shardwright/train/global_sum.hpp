@@ -6,7 +6,7 @@
 /// replicated.
 
 #include <shardwright/layout/layout.hpp>
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/train/loss.hpp>
 
@@ -33,7 +33,7 @@ template <LayoutType L>
 template <std::size_t count>
 void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) {
   ranks.all_reduce_in_place(std::span<double>(numbers));
-  if (DryRunRecord::current() != nullptr)
+  if (MemoryListener::current() != nullptr)
     numbers.fill(1);
 }
 

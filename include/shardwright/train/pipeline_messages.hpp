@@ -6,7 +6,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/source_location.hpp>
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/train/pipeline_plan.hpp>
 #include <shardwright/train/pipeline_timeline.hpp>

@@ -5,7 +5,7 @@
 /// @brief Grouped-query attention on a fused query-key-value buffer, forward and backward: under any mask on
 /// a host, causal or full on a device.
 
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_device.hpp>
 #include <shardwright/tensor/kernels/attention_host_backward.hpp>

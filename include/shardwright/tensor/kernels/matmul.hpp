@@ -5,7 +5,7 @@
 /// @brief Local matrix product: the host's BLAS or cuBLAS where there is one, else kernels of this library.
 
 #include <shardwright/core/element.hpp>
-#include <shardwright/mesh/dry_run_record.hpp>
+#include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/tensor/kernels/gemm_problem.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/product.hpp>

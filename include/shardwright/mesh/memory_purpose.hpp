@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The purposes that memory is taken for, and what pools tell a dry run.
+
+#include <shardwright/core/config.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The purposes of memory.
+enum class MemoryKind : std::uint8_t {
+  parameters,
+  gathered_weights, ///< Copies in the layout that operations read, where weights are stored in another.
+  gradients,        ///< Of parameters: raw, in buckets, and finished.
+  optimizer_state,
+  master_weights,
+  activations, ///< Values and gradients of operations on tapes.
+  messages,    ///< Of a pipeline, received ahead or not yet sent off.
+  other        ///< The program's own, such as batches, and workspaces outside of tapes.
+};
+
+namespace detail {
+
+/// Enumerators of MemoryKind.
+inline constexpr std::size_t memory_kinds = 8;
+
+} // namespace detail
+
+[[nodiscard]] constexpr std::string_view name_of(MemoryKind kind) noexcept {
+  constexpr std::array<std::string_view, detail::memory_kinds> names{
+      "parameters",     "gathered weights", "gradients", "optimizer state",
+      "master weights", "activations",      "messages",  "other"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+namespace detail {
+
+/// The purpose for which this thread takes memory now.
+struct MemoryPurpose {
+  MemoryKind kind = MemoryKind::other;
+  std::string_view part;      ///< Of the model.
+  std::string_view operation; ///< On a tape.
+};
+[[nodiscard]] inline MemoryPurpose& memory_purpose() noexcept {
+  thread_local MemoryPurpose purpose;
+  return purpose;
+}
+/// Says what memory is taken for while it lives.
+class MemoryFor {
+public:
+  explicit MemoryFor(MemoryKind kind, std::string_view operation = {}) noexcept : before_(memory_purpose()) {
+    memory_purpose().kind = kind;
+    memory_purpose().operation = operation;
+  }
+  ~MemoryFor() { memory_purpose() = before_; }
+  MemoryFor(const MemoryFor&) = delete;
+  MemoryFor& operator=(const MemoryFor&) = delete;
+
+private:
+  MemoryPurpose before_;
+};
+
+/// Says which part of a model memory is taken for while it lives; the name must live as long.
+class MemoryOfPart {
+public:
+  explicit MemoryOfPart(std::string_view part) noexcept
+      : before_(std::exchange(memory_purpose().part, part)) {}
+  ~MemoryOfPart() { memory_purpose().part = before_; }
+  MemoryOfPart(const MemoryOfPart&) = delete;
+  MemoryOfPart& operator=(const MemoryOfPart&) = delete;
+
+private:
+  std::string_view before_;
+};
+
+/// What a dry run hears of the pools on its thread. Its record derives from it: the pools of other programs
+/// need none of that.
+class MemoryListener : public std::enable_shared_from_this<MemoryListener> {
+public:
+  MemoryListener() = default;
+  MemoryListener(const MemoryListener&) = delete;
+  MemoryListener& operator=(const MemoryListener&) = delete;
+  virtual ~MemoryListener() = default;
+
+  /// That of the dry run that this thread is in; null outside of one.
+  [[nodiscard]] static MemoryListener*& current() noexcept {
+    thread_local MemoryListener* listener = nullptr;
+    return listener;
+  }
+  /// The same to keep.
+  [[nodiscard]] static std::shared_ptr<MemoryListener> of_current() {
+    return current() == nullptr ? nullptr : current()->weak_from_this().lock();
+  }
+
+  /// A block was taken; the number under which it is to be given back.
+  [[nodiscard]] virtual std::uint32_t take(std::size_t requested, std::size_t bytes) = 0;
+  virtual void give_back(std::uint32_t holder, std::size_t requested, std::size_t bytes) noexcept = 0;
+
+  double flops = 0; ///< Of kernels that did not run.
+};
+
+/// Notes floating-point operations of a kernel that does not run.
+inline void count_flops(double operations) noexcept {
+  if (MemoryListener* const listener = MemoryListener::current())
+    listener->flops += operations;
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI
