@@ -49,15 +49,17 @@ gather_vectors(HostCommunicator ranks, const std::vector<Value>& own,
 
 /// @brief The texts of all ranks, in rank order, on every rank; a text must not hold a NUL. Collective.
 /// @throws the typed errors of the transport.
-[[nodiscard]] inline std::vector<std::vector<std::string>>
-gather_texts(const HostCommunicator& ranks, const std::vector<std::string>& own,
-             SourceLocation where = SourceLocation::current()) {
-  std::vector<char> letters;
-  for (const std::string& text : own)
+/// @tparam Text a parameter only so that units which do not call it need not compile it
+template <class Text = std::string>
+[[nodiscard]] std::vector<std::vector<Text>> gather_texts(const HostCommunicator& ranks,
+                                                          const std::vector<std::type_identity_t<Text>>& own,
+                                                          SourceLocation where = SourceLocation::current()) {
+  std::vector<typename Text::value_type> letters;
+  for (const Text& text : own)
     letters.insert(letters.end(), text.c_str(), text.c_str() + text.size() + 1);
-  std::vector<std::vector<std::string>> out;
-  for (const std::vector<char>& rank : gather_vectors(ranks, letters, where)) {
-    std::vector<std::string>& texts = out.emplace_back();
+  std::vector<std::vector<Text>> out;
+  for (const auto& rank : gather_vectors(ranks, letters, where)) {
+    std::vector<Text>& texts = out.emplace_back();
     for (std::size_t at = 0; at < rank.size(); at += texts.back().size() + 1)
       texts.emplace_back(rank.data() + at);
   }

@@ -23,23 +23,27 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// all.
 class DrivenTransports {
 public:
-  /// Those of the calling thread, which is a rank; made by the first that enters.
-  [[nodiscard]] static std::shared_ptr<DrivenTransports> of_this_rank() {
-    std::shared_ptr<DrivenTransports> out = known().lock();
+  /// Those of the calling thread, which is a rank; made by the first that enters. Templates, like enter() and
+  /// leave(), so that units without a device transport do not compile them.
+  template <class Transports = DrivenTransports>
+  [[nodiscard]] static std::shared_ptr<Transports> of_this_rank() {
+    std::shared_ptr<Transports> out = known().lock();
     if (!out)
-      known() = out = std::make_shared<DrivenTransports>();
+      known() = out = std::make_shared<Transports>();
     return out;
   }
   /// The same, or null where none has entered.
   [[nodiscard]] static std::shared_ptr<DrivenTransports> find() { return known().lock(); }
 
-  void enter(DeviceTransport& transport) {
+  template <class Transport>
+  void enter(Transport& transport) {
     const std::lock_guard lock(mutex_);
     transports_.push_back(&transport);
   }
-  void leave(DeviceTransport& transport) noexcept {
+  template <class Transport>
+  void leave(Transport& transport) noexcept {
     const std::lock_guard lock(mutex_);
-    std::erase(transports_, &transport);
+    std::erase(transports_, static_cast<DeviceTransport*>(&transport));
   }
 
   /// DeviceTransport::drive of all. @return whether none has a call on a stream.

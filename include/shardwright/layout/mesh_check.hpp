@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -64,13 +65,17 @@ constexpr std::int64_t check_extents(std::span<const std::string_view> axes,
 ///
 /// Tries one changed axis, then two, then the factors of `ranks` spread over all axes; at most `limit`
 /// meshes.
-[[nodiscard]] inline std::vector<std::vector<std::int64_t>>
-nearest_meshes(std::span<const std::int64_t> extents, std::int64_t ranks, std::size_t limit = 3);
+/// @tparam Extent a parameter only so that units without a mesh need not compile it
+template <class Extent = std::int64_t>
+[[nodiscard]] std::vector<std::vector<Extent>>
+nearest_meshes(std::span<const std::type_identity_t<Extent>> extents, std::int64_t ranks,
+               std::size_t limit = 3);
 
 /// @brief Checks that a mesh has exactly one place for every rank of the world.
 /// @throws InvalidArgument naming the product, the number of ranks and the nearest meshes that fit.
-inline void check_mesh(std::span<const std::string_view> axes, std::span<const std::int64_t> extents,
-                       std::int64_t ranks) {
+template <class Extent = std::int64_t>
+void check_mesh(std::span<const std::string_view> axes, std::span<const std::type_identity_t<Extent>> extents,
+                std::int64_t ranks) {
   const std::int64_t product = detail::check_extents(axes, extents);
   if (product == ranks)
     return;
@@ -78,7 +83,7 @@ inline void check_mesh(std::span<const std::string_view> axes, std::span<const s
     return std::to_string(count) + (count == 1 ? " rank" : " ranks");
   };
   std::string fitting;
-  for (const auto& mesh : nearest_meshes(extents, ranks))
+  for (const auto& mesh : nearest_meshes<Extent>(extents, ranks))
     fitting += (fitting.empty() ? ", or choose a mesh that fits: " : "; ") + mesh_text(axes, mesh);
   throw InvalidArgument("Mesh: the product of the extents " + mesh_text(axes, extents) + " is " +
                         std::to_string(product) + " but the world has " + counted(ranks) +
@@ -108,11 +113,12 @@ inline MeshDistance mesh_distance(std::span<const std::int64_t> from, std::span<
 }
 
 /// The best few meshes found so far, nearest first.
+template <class Extent>
 class NearestMeshes {
 public:
-  NearestMeshes(std::span<const std::int64_t> wanted, std::size_t limit) : wanted_(wanted), limit_(limit) {}
+  NearestMeshes(std::span<const Extent> wanted, std::size_t limit) : wanted_(wanted), limit_(limit) {}
 
-  void offer(const std::vector<std::int64_t>& mesh) {
+  void offer(const std::vector<Extent>& mesh) {
     const MeshDistance distance = mesh_distance(wanted_, mesh);
     std::size_t place = meshes_.size();
     for (std::size_t i = 0; i < meshes_.size(); ++i) {
@@ -125,23 +131,24 @@ public:
     if (meshes_.size() > limit_)
       meshes_.pop_back();
   }
-  [[nodiscard]] std::vector<std::vector<std::int64_t>> take() { return std::move(meshes_); }
+  [[nodiscard]] std::vector<std::vector<Extent>> take() { return std::move(meshes_); }
   [[nodiscard]] bool empty() const { return meshes_.empty(); }
 
 private:
-  std::span<const std::int64_t> wanted_;
+  std::span<const Extent> wanted_;
   std::size_t limit_;
-  std::vector<std::vector<std::int64_t>> meshes_;
+  std::vector<std::vector<Extent>> meshes_;
 };
 
 } // namespace detail
 
-inline std::vector<std::vector<std::int64_t>> nearest_meshes(std::span<const std::int64_t> extents,
-                                                             std::int64_t ranks, std::size_t limit) {
+template <class Extent>
+std::vector<std::vector<Extent>> nearest_meshes(std::span<const std::type_identity_t<Extent>> extents,
+                                                std::int64_t ranks, std::size_t limit) {
   if (ranks <= 0 || extents.empty())
     return {};
-  detail::NearestMeshes best(extents, limit);
-  const std::vector<std::int64_t> wanted(extents.begin(), extents.end());
+  detail::NearestMeshes<Extent> best(extents, limit);
+  const std::vector<Extent> wanted(extents.begin(), extents.end());
   for (std::size_t i = 0; i < wanted.size(); ++i)
     for (std::size_t j = i; j < wanted.size(); ++j) {
       std::int64_t rest =
@@ -151,7 +158,7 @@ inline std::vector<std::vector<std::int64_t>> nearest_meshes(std::span<const std
           rest = wanted[k] > 0 && rest % wanted[k] == 0 ? rest / wanted[k] : 0;
       if (rest == 0)
         continue;
-      std::vector<std::int64_t> mesh = wanted;
+      std::vector<Extent> mesh = wanted;
       const auto offer = [&](std::int64_t first) {
         mesh[i] = first;
         mesh[j] = rest / first;
@@ -171,8 +178,8 @@ inline std::vector<std::vector<std::int64_t>> nearest_meshes(std::span<const std
   if (best.empty()) {
     // No two axes suffice: give each prime factor, largest first, to the axis that is shortest of its wanted
     // extent.
-    std::vector<std::int64_t> mesh(wanted.size(), 1);
-    std::vector<std::int64_t> primes;
+    std::vector<Extent> mesh(wanted.size(), 1);
+    std::vector<Extent> primes;
     std::int64_t rest = ranks;
     for (std::int64_t p = 2; p * p <= rest; ++p)
       for (; rest % p == 0; rest /= p)
