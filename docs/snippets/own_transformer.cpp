@@ -11,6 +11,7 @@
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/memory_text.hpp>
+#include <shardwright/train/pipeline_model.hpp>
 
 #include <Kokkos_Core.hpp>
 

@@ -15,6 +15,7 @@
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
+#include <shardwright/train/pipeline_model.hpp>
 
 #include <algorithm>
 #include <cstddef>

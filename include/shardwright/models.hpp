@@ -3,7 +3,8 @@
 
 /// @file
 /// @brief Everything that programs of models include: tapes, parameters, modules, optimizers, training steps,
-/// and the decoder.
+/// and the decoder. Those with a pipeline add train/pipeline_model.hpp, those that predict memory and calls
+/// train/dry_run.hpp.
 
 #include <shardwright/shardwright.hpp>
 
@@ -33,19 +34,17 @@
 #include <shardwright/nn/sequential.hpp>
 #include <shardwright/nn/token_batch.hpp>
 
-// What checks them, and what predicts their memory and their calls.
+// What checks them.
 #include <shardwright/train/check_gradients.hpp>
-#include <shardwright/train/dry_run.hpp>
 
 // Batches.
 #include <shardwright/tensor/load_rows.hpp>
 
-// Steps of whole and pipelined models.
+// Steps of models.
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/learning_rate.hpp>
 #include <shardwright/train/lion.hpp>
 #include <shardwright/train/model_parts.hpp>
-#include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/sgd.hpp>
 #include <shardwright/train/sum_loss.hpp>
 #include <shardwright/train/training.hpp>

@@ -9,6 +9,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/schedule/layer_partition.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
+#include <shardwright/train/pipeline_runner.hpp>
 #include <shardwright/train/stage.hpp>
 
 #include <algorithm>
@@ -31,6 +32,7 @@ template <class Model>
 class PipelineModel : public detail::ElementOfModel<Model> {
 public:
   using Stage = shardwright::Stage<Model>;
+  using Runner = PipelineRunner<Stage>; ///< Of its microbatches.
   using Config = typename Model::Config;
   using Batch = typename Model::Batch;
   using Loss = typename Stage::Loss;

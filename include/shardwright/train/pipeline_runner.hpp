@@ -50,6 +50,7 @@ class PipelineRunner : detail::StageHandover<typename Stage::Output::layout, typ
   using Saved = typename Stage::Saved;
 
 public:
+  using Options = PipelineOptions;
   using Loss = typename Stage::Loss;
 
   /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the

@@ -12,7 +12,6 @@
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/loss_scale.hpp>
-#include <shardwright/train/pipeline_runner.hpp>
 #include <shardwright/train/replica_check.hpp>
 #include <shardwright/train/step_graph.hpp>
 #include <shardwright/train/step_guard.hpp>
@@ -44,8 +43,8 @@ struct TrainingOptions {
 namespace detail {
 
 template <class Model>
-concept Pipelined = requires(Model& model) {
-  model.chunks();
+concept Pipelined = requires {
+  typename Model::Runner;
 };
 
 /// Runs the microbatches of a step through a model in one piece.
@@ -79,7 +78,7 @@ struct RunnerOf {
 };
 template <Pipelined Model>
 struct RunnerOf<Model> {
-  using type = PipelineRunner<typename Model::Stage>;
+  using type = typename Model::Runner;
 };
 
 struct MakeRunner {};
@@ -151,13 +150,14 @@ public:
   /// @brief Of the stages that this rank holds.
   /// @param world all ranks that hold a part of the model
   /// @param pipeline the ranks of the pipeline, numbered as in the schedule
-  template <class Mesh>
+  /// @param schedule a Schedule, which is proven here
+  template <class Mesh, class AnySchedule>
   requires(detail::Pipelined<Model>)
       Training(const Mesh& mesh, Model& model, const HostCommunicator& world,
-               const HostCommunicator& pipeline, Schedule schedule, Optimizer optimizer = Optimizer(),
+               const HostCommunicator& pipeline, AnySchedule schedule, Optimizer optimizer = Optimizer(),
                const TrainingOptions& options = {})
       : Training(mesh, model, world, std::move(optimizer), options, detail::MakeRunner{}, pipeline,
-                 std::move(schedule), model.chunks(), PipelineOptions{.record = options.record}) {}
+                 std::move(schedule), model.chunks(), typename Runner::Options{.record = options.record}) {}
 
   /// @brief Carries out the next step.
   ///
