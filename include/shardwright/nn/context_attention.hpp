@@ -31,7 +31,7 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
   const bool elsewhere =
       AttentionOrder<L, Order>::sharded && (positions.ranks() != ranks || positions.rank() != rank);
   if (positions.sequence() != qkv.shape()[1] || elsewhere) {
-    const auto text = [elsewhere](std::int64_t sequence, int of, int which) {
+    const auto text = [&](std::int64_t sequence, int of, int which) {
       return std::to_string(sequence) +
              (elsewhere ? " on rank " + std::to_string(which) + " of " + std::to_string(of) : "");
     };
