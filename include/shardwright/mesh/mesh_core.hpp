@@ -159,11 +159,11 @@ public:
   /// `plan`.
   template <class Plan>
   [[nodiscard]] std::span<const TransitionStep> steps_for(const void* key, Plan plan) {
-    for (const PlannedSteps& known : planned_)
+    for (const PlannedSteps& known : planned_) // spans of pointer and size: those of ranges compile slowly
       if (known.key == key)
-        return known.steps;
+        return {known.steps.data(), known.steps.size()};
     planned_.push_back({key, plan()});
-    return planned_.back().steps;
+    return {planned_.back().steps.data(), planned_.back().steps.size()};
   }
 
   /// The tensors that the program has made on the mesh, in checked builds.

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -89,7 +90,7 @@ public:
       call.count = bound.count_before;
       if (!even(after_, step_->dimension, step_->after)) {
         append_blocks(blocks, after_, step_->dimension, step_->after);
-        call.out_blocks = blocks;
+        call.out_blocks = {blocks.data(), blocks.size()};
       }
       break;
     case StepKind::reduce_scatter:
@@ -98,15 +99,15 @@ public:
       call.order = order();
       if (!even(before_, step_->dimension, step_->before)) {
         append_blocks(blocks, before_, step_->dimension, step_->before);
-        call.in_blocks = blocks;
+        call.in_blocks = {blocks.data(), blocks.size()};
       }
       break;
     case StepKind::all_to_all:
       call.operation = Operation::all_to_all;
       append_blocks(blocks, before_, step_->dimension, step_->before);
       append_blocks(blocks, after_, step_->from_dimension, step_->after);
-      call.in_blocks = std::span<const StridedBlock>(blocks).first(group);
-      call.out_blocks = std::span<const StridedBlock>(blocks).last(group);
+      call.in_blocks = {blocks.data(), group};
+      call.out_blocks = {blocks.data() + group, group};
       break;
     case StepKind::slice:
     case StepKind::keep_on_first:
@@ -135,8 +136,10 @@ private:
 
   [[nodiscard]] ReductionOrder order() const {
     AxisSequence mesh_order = axes_;
-    std::sort(mesh_order.items.begin(), mesh_order.items.begin() + mesh_order.count,
-              [this](int a, int b) { return mesh_axis(a) < mesh_axis(b); });
+    for (int i = 1; i < mesh_order.count; ++i) // a handful, for which std::sort takes long to compile
+      for (auto j = static_cast<std::size_t>(i); j > 0; --j)
+        if (mesh_axis(mesh_order.items[j]) < mesh_axis(mesh_order.items[j - 1]))
+          std::swap(mesh_order.items[j], mesh_order.items[j - 1]);
     const auto count = static_cast<std::size_t>(mesh_order.count);
     return reduction_order(*step_, binding_->extents, std::span<const int>(mesh_order.items).first(count));
   }
