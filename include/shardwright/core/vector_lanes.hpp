@@ -35,7 +35,7 @@ struct Vector<Number, 1> {
 /// One register of elements; loads and stores need no alignment.
 template <class Element>
 struct LanesOf {
-  using Register = typename Vector<Element, lane_bytes / sizeof(Element)>::type;
+  typedef Element Register __attribute__((vector_size(lane_bytes))); // nvcc converts no Vector to another
   typedef Element Memory __attribute__((vector_size(lane_bytes), aligned(sizeof(Element)), may_alias));
 
   static Register load(const Element* from) noexcept { return *reinterpret_cast<const Memory*>(from); }
