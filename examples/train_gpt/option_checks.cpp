@@ -271,7 +271,7 @@ void settle_batch(Options& options, const IsGiven& given) {
     factors += " x --accumulation " + text(options.accumulation);
   const bool all_given = microbatch_given && accumulation_given;
   throw UsageError("--batch " + text(options.batch) + (batch_given ? "" : ", the default,") + " must " +
-                   (all_given ? "be " : "divide by ") + factors +
+                   (all_given ? "be " : "be divisible by ") + factors +
                    (factors == dp_text ? "" : " = " + text(part)) + " (give --batch " +
                    (all_given ? text(part) : multiples_near(options.batch, part)) + ")");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: add: an unfinished sum (Partial) and a finished value do not add up
+// expect: add: an unfinished sum (Partial) cannot be added to a finished value
 // expect: (redistribute the Partial first)
 
 #include <shardwright/layout/elementwise_layout.hpp>

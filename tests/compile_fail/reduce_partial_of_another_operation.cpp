@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: reduce: the input must not be Partial of another operation, an unfinished one
+// expect: reduce: the input must not be a Partial of another operation
 // expect: (redistribute it first)
 
 #include <shardwright/layout/reduction_layout.hpp>

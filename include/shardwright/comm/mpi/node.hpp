@@ -43,16 +43,18 @@ enum class RankState : std::uint32_t { unknown, running, finished, failed, dead 
 class MpiNode {
 public:
   MpiNode() = default;
-  /// Maps the segment `name`, zero-filled if new. The last of the ranks of the node, `ranks_here` by number,
-  /// removes the name; a rank that gives up before calls unlink().
-  MpiNode(std::string name, int ranks, int own_rank, int ranks_here)
+  /// Maps the segment `name`, which one rank of the node `creates`, filled with zeros, before the others
+  /// come: one that comes too late finds none, and leaves none behind. The last of the ranks of the node,
+  /// `ranks_here` by number, removes the name; a rank that gives up before calls unlink().
+  MpiNode(std::string name, int ranks, int own_rank, int ranks_here, bool creates)
       : name_(std::move(name)), ranks_(ranks), own_(own_rank),
         bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * (sizeof(Slot) + 8 * wait_words())) {
-    const int file = ::shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    const int file = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | (creates ? O_CREAT | O_EXCL : 0), 0600);
     if (file < 0)
       fail_system("shm_open");
-    if (::ftruncate(file, static_cast<off_t>(bytes_)) != 0) {
+    if (creates && ::ftruncate(file, static_cast<off_t>(bytes_)) != 0) {
       ::close(file);
+      unlink();
       fail_system("ftruncate");
     }
     void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

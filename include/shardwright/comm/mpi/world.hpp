@@ -357,12 +357,22 @@ private:
     char name[48];
     std::snprintf(name, sizeof name, "/shardwright-%016llx",
                   static_cast<unsigned long long>(places[static_cast<std::size_t>(here_.front())].name));
-    node_ = std::make_shared<MpiNode>(name, size_, rank_, static_cast<int>(here_.size()));
-    try {
+    const bool creates = here_.front() == rank_;
+    const auto open = [&] {
+      return std::make_shared<MpiNode>(name, size_, rank_, static_cast<int>(here_.size()), creates);
+    };
+    const auto meet = [&] {
       check_mpi(MPI_Ibarrier(channel_.comm, &request), "MPI_Ibarrier");
       await(request, "MPI_Ibarrier");
+    };
+    std::shared_ptr<MpiNode> node = creates ? open() : nullptr;
+    try {
+      meet();
+      node_ = creates ? node : open();
+      meet();
     } catch (...) {
-      node_->unlink();
+      if (node_ || node)
+        (node_ ? node_ : node)->unlink();
       throw;
     }
     node_->watch_processes();

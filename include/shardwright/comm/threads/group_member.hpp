@@ -99,8 +99,6 @@ public:
   void finish(ThreadMessage& message, const Patience& patience) {
     ThreadMailbox& mailbox = group_->mailbox();
     WaitPoint& point = mailbox.point(rank_);
-    if (!message.over())
-      recorder().wait(message.ticket);
     const auto in_the_way = [&] {
       return patience.placed && world().in_the_way(world_rank(rank_), world_rank(message.call.root));
     };
@@ -125,6 +123,13 @@ public:
     if (message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::done)
       return;
     disagree(mismatch_of(message), message.call, message.sequence);
+  }
+
+  /// finish() for a message that was started: the rank waits for it from now on.
+  void wait_for(ThreadMessage& message, const Patience& patience) {
+    if (!message.over())
+      wait(message.ticket);
+    finish(message, patience);
   }
 
   /// Takes a message back, or lets its copy end, when nobody will wait for it.

@@ -100,7 +100,7 @@ public:
   }
   void wait(StartedMessage& started) {
     const RecordPool<StartedMessage>::Return back(messages_, started);
-    member_.finish(started, patience_);
+    member_.wait_for(started, patience_);
   }
   void abandon(StartedCollective& started) noexcept {
     const RecordPool<StartedCollective>::Return back(collectives_, started);

@@ -273,7 +273,7 @@ private:
   }
   void wait(StartedMessage& started) {
     const Returned<StartedMessage> back(messages_, started);
-    member_.finish(started, patience_);
+    member_.wait_for(started, patience_);
     if (!started.broken.empty())
       throw TransportError(0, std::string(name_of(started.call.operation)) + ": " + started.broken,
                            member_.context(started.call, started.sequence));
