@@ -256,14 +256,13 @@ private:
     stage_ = Stage::done;
   }
 
-  /// World ranks that this call waits for itself; they may wait for others in turn.
-  [[nodiscard]] std::vector<int> waits() {
+  [[nodiscard]] std::vector<int> missing() {
     std::vector<bool> direct(static_cast<std::size_t>(group_.size()), false);
     header_requests_.add_missing(direct);
     transfer_.add_missing(direct);
     if (!sends_or_receives(kept_.call.operation))
       group_.agreement().requests().add_missing(direct);
-    return waited_for(group_, kept_.call, site_.sequence, direct);
+    return missing_ranks(group_, kept_.call, site_.sequence, direct);
   }
 
   /// Says on the standard error stream whom this call waits for, unless another rank of the group has.
@@ -271,8 +270,7 @@ private:
     MpiWorld& world = group_.world();
     if (!world.node().first_to_notice(mixed(group_.id(), site_.sequence)))
       return;
-    const HoldUp hold_up = hold_up_of(group_, waits());
-    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), hold_up.ranks};
+    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), missing()};
     wait.whereabouts = reports_of(world, wait.missing);
     wait.waited = world.options().notice;
     wait.deadline = world.options().deadline;
@@ -284,12 +282,7 @@ private:
   void look_around(bool expired) {
     MpiWorld& world = group_.world();
     try {
-      const auto now = std::chrono::steady_clock::now();
-      world.node().beat(now);
-      if (expired || now - told_waits_ > std::chrono::milliseconds(50)) {
-        told_waits_ = now;
-        world.node().publish_waits(waits());
-      }
+      world.node().beat(std::chrono::steady_clock::now());
       world.look_around();
       look_for_leavers();
       const std::optional<Failure> failure = group_.failure_elsewhere();
@@ -297,8 +290,7 @@ private:
         group_.throw_ended(*failure, site_);
       if (!failure && !expired)
         return;
-      HoldUp hold_up = hold_up_of(group_, waits());
-      std::vector<int>& late = hold_up.ranks;
+      std::vector<int> late = missing();
       // A peer that waited in vain for a third rank tells nothing new: that rank is late from here too.
       if (failure) {
         std::erase_if(late,
@@ -306,7 +298,7 @@ private:
         if (late.empty())
           group_.throw_ended(*failure, site_);
       }
-      const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, hold_up);
+      const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, late);
       group_.end(Failure::Kind::deadline, sentence, true);
       throw DeadlineExceeded(late, std::string(name_of(kept_.call.operation)) + ": " + sentence,
                              site_.context());
@@ -322,7 +314,7 @@ private:
     const auto has_finished = [&](int rank) { return node.state(rank) == RankState::finished; };
     std::vector<int> gone;
     if (std::any_of(members.begin(), members.end(), has_finished))
-      gone = waits();
+      gone = missing();
     std::erase_if(gone, [&](int rank) { return !has_finished(rank); });
     const auto now = std::chrono::steady_clock::now();
     if (gone.empty())
@@ -343,7 +335,6 @@ private:
   MpiTransfer transfer_;
   std::exception_ptr error_;
   std::chrono::steady_clock::time_point leaver_unseen_{};
-  std::chrono::steady_clock::time_point told_waits_{}; ///< When this rank last published whom it waits for.
   unsigned polls_ = 0;
 };
 
