@@ -6,7 +6,7 @@
 #include "json_text.hpp"
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/quoted_text.hpp>
+#include <shardwright/core/foreign_text.hpp>
 
 #include <algorithm>
 #include <cstddef>

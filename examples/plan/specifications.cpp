@@ -11,7 +11,7 @@
 #include <command_line/words.hpp>
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/quoted_text.hpp>
+#include <shardwright/core/foreign_text.hpp>
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>

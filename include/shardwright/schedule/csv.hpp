@@ -6,7 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/quoted_text.hpp>
+#include <shardwright/core/foreign_text.hpp>
 #include <shardwright/schedule/csv_text.hpp>
 #include <shardwright/schedule/schedule.hpp>
 

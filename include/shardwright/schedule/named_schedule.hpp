@@ -6,7 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/core/quoted_text.hpp>
+#include <shardwright/core/foreign_text.hpp>
 #include <shardwright/schedule/dual_pipe.hpp>
 #include <shardwright/schedule/dual_pipe_v.hpp>
 #include <shardwright/schedule/gpipe.hpp>

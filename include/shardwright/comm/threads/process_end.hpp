@@ -5,7 +5,7 @@
 /// @brief The end of a process of thread ranks that cannot go on: a report on the standard error stream, and
 /// an exit code other than zero.
 
-#include <shardwright/core/config.hpp>
+#include <shardwright/comm/say.hpp>
 
 #include <unistd.h>
 
@@ -51,12 +51,12 @@ inline void say_last_words(const std::string& lines) noexcept {
 }
 
 /// Ends the process by abort(), so that a debugger or a core dump shows where every thread stands. `words()`
-/// gives the lines of the report, without the name of the library.
+/// gives the report, without the name of the library.
 template <class Words>
 [[noreturn]] void abort_process(Words&& words) noexcept {
   std::string lines;
   try {
-    lines = "shardwright: " + std::forward<Words>(words)() + "\n";
+    lines = report_line(std::forward<Words>(words)(), on_terminal());
   } catch (...) {
     write_to_standard_error("shardwright: the process ends, and has no memory to say why\n");
   }

@@ -67,7 +67,7 @@ private:
     if (reporting_.exchange(true)) // another rank is about to end the process
       std::this_thread::sleep_for(std::chrono::minutes(1));
     try {
-      say_last_words("shardwright: " + sentence(called) + "\n");
+      say_last_words(report_line(sentence(called), on_terminal()));
     } catch (...) {
       say_last_words({});
     }

@@ -5,7 +5,7 @@
 /// @brief Published runs as the specifications that the planner evaluates.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/quoted_text.hpp>
+#include <shardwright/core/foreign_text.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
 #include <shardwright/plan/published/run.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Text from files and other processes, made fit for an error message.
+
+#include <shardwright/core/config.hpp>
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Text with control characters spelled out, such as \x1b, so that it cannot steer a terminal; line ends and
+/// tabs stay in text of several lines.
+[[nodiscard]] inline std::string printable(std::string_view text, bool several_lines = true) {
+  std::string out;
+  out.reserve(text.size());
+  unsigned before = 0;
+  for (const char letter : text) {
+    const unsigned code = static_cast<unsigned char>(letter);
+    // In UTF-8, the second set of control characters follows this byte.
+    const bool steers = code < 0x20 || code == 0x7f || (before == 0xc2 && code >= 0x80 && code < 0xa0);
+    before = code;
+    if (!steers || (several_lines && (letter == '\n' || letter == '\t'))) {
+      out += letter;
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\x%02x", code);
+    out += escaped;
+  }
+  return out;
+}
+
+/// The text in quotes, printable and on one line; its first 60 bytes and dots where it is longer.
+[[nodiscard]] inline std::string quoted_text(std::string_view text) {
+  constexpr std::size_t most = 60;
+  return "'" + printable(text.substr(0, most), false) + (text.size() > most ? "..." : "") + "'";
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
