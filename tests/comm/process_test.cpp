@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
 
+#include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/mpi/process.hpp>
 
 #include <sched.h>

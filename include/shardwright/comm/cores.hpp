@@ -6,7 +6,11 @@
 
 #include <shardwright/core/config.hpp>
 
+#include <array>
+#include <bit>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <thread>
 
 #if defined(__linux__)
@@ -15,14 +19,36 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
+/// The cores that this process may use, one bit each; none where the system does not say.
+struct UsableCores {
+  static constexpr std::size_t words = 16;
+  using Bits = std::array<std::uint64_t, words>;
+  Bits bits{};
+
+  UsableCores() noexcept {
+#if defined(__linux__)
+    static_assert(words * 64 == CPU_SETSIZE);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+      return;
+    for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set))
+        bits[core / 64] |= std::uint64_t{1} << (core % 64);
+#endif
+  }
+  [[nodiscard]] static int count(const Bits& bits) noexcept {
+    int out = 0;
+    for (const std::uint64_t word : bits)
+      out += std::popcount(word);
+    return out;
+  }
+};
+
 /// Cores that this process may use.
 [[nodiscard]] inline int usable_cores() noexcept {
-#if defined(__linux__)
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
-    return CPU_COUNT(&set);
-#endif
+  if (const int known = UsableCores::count(UsableCores().bits); known > 0)
+    return known;
   const unsigned cores = std::thread::hardware_concurrency();
   return cores == 0 ? 1 : static_cast<int>(cores);
 }

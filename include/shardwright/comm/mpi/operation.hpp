@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/mpi/group.hpp>
+#include <shardwright/comm/mpi/inside.hpp>
 #include <shardwright/comm/mpi/report.hpp>
 #include <shardwright/comm/notice.hpp>
 #include <shardwright/comm/pending.hpp>
@@ -63,7 +64,7 @@ public:
   }
 
   [[nodiscard]] bool ready() override {
-    const MpiWorld::Inside inside(group_.world(), site_);
+    const MpiInside inside(group_.world().funneled(), site_);
     if (!done())
       group_.world().progress();
     if (++polls_ % 64 == 0)
@@ -72,7 +73,7 @@ public:
   }
 
   void wait() override {
-    const MpiWorld::Inside inside(group_.world(), site_);
+    const MpiInside inside(group_.world().funneled(), site_);
     finish();
   }
 

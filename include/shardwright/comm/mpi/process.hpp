@@ -2,13 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Facts about processes of this machine, from the system: whether one lives, is stopped, and what it
-/// may use.
+/// @brief Facts from the system: which machine this is, and whether one of its processes lives or is stopped.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/mix.hpp>
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -60,20 +60,20 @@ enum class ProcessState { gone, stopped, alive };
   return ::stat("/proc/self/ns/pid", &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
 }
 
-/// The cores that this process may use, one bit each; none where the system does not say.
-struct UsableCores {
-  static constexpr std::size_t words = CPU_SETSIZE / 64;
-  std::array<std::uint64_t, words> bits{};
-
-  UsableCores() noexcept {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof set, &set) != 0)
-      return;
-    for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
-      if (CPU_ISSET(core, &set))
-        bits[core / 64] |= std::uint64_t{1} << (core % 64);
+/// A number for the machine as it runs now: its name and the time of its start.
+[[nodiscard]] inline std::uint64_t host_id() {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  char boot[64] = {};
+  if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
+    if (std::fscanf(file, "%63s", boot) != 1)
+      boot[0] = '\0';
+    std::fclose(file);
   }
-};
+  std::uint64_t hash = 7;
+  for (const char letter : std::string(host) + boot)
+    hash = mixed(hash, static_cast<unsigned char>(letter));
+  return hash;
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -53,11 +53,11 @@ public:
   }
 
   void run(const CollectiveCall& call) override {
-    const MpiWorld::Inside inside(group_.world(), group_.site(call, 0));
+    const MpiInside inside(group_.world().funneled(), group_.site(call, 0));
     begin(call).finish();
   }
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    const MpiWorld::Inside inside(group_.world(), group_.site(call, 0));
+    const MpiInside inside(group_.world().funneled(), group_.site(call, 0));
     return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call)));
   }
 

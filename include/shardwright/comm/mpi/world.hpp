@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -90,6 +89,8 @@ public:
   /// The ranks of this node, for a wait at an end.
   [[nodiscard]] MpiRoll roll() const { return {node_, lonely_, options_.deadline, options_.notice}; }
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
+  /// Whether only the thread that initialised MPI may call it.
+  [[nodiscard]] bool funneled() const noexcept { return funneled_; }
   /// Polls that a waiting rank makes before it gives its core away.
   [[nodiscard]] int polls() const noexcept { return polls_; }
   /// Before this rank waits.
@@ -119,7 +120,7 @@ public:
   /// Moves every call in flight on this rank, whichever group it is of. @return whether anything has moved.
   bool progress() noexcept {
     bool moved = false;
-    // By index: an one may finish its last call and detach itself meanwhile.
+    // By index: a group may finish its last call and detach itself meanwhile.
     for (std::size_t i = 0; i < in_progress_.size(); ++i)
       moved = in_progress_[i]->progress() || moved;
     return moved;
@@ -200,35 +201,6 @@ public:
   }
   /// Whether ranks run on other nodes.
   [[nodiscard]] bool has_remote() const noexcept { return !remote_.empty(); }
-
-  /// One thread of this rank at a time is inside a call.
-  class Inside {
-  public:
-    Inside(const MpiWorld& world, const MpiCallSite& site) {
-      if (inside_.exchange(true, std::memory_order_acquire))
-        throw LifecycleError(
-            std::string(name_of(site.operation)) +
-                ": the calls of one MPI rank must come from one thread at a time (make them from one thread)",
-            site.context());
-      if (!world.funneled_ || is_main_thread())
-        return;
-      inside_.store(false, std::memory_order_release);
-      throw LifecycleError(
-          std::string(name_of(site.operation)) +
-              ": calls must come from the thread that initialised MPI, because MPI provides MPI_THREAD_FUNNELED (make them there, or initialise MPI with MPI_THREAD_SERIALIZED)",
-          site.context());
-    }
-    ~Inside() { inside_.store(false, std::memory_order_release); }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-
-  private:
-    static bool is_main_thread() noexcept {
-      int flag = 0;
-      MPI_Is_thread_main(&flag);
-      return flag != 0;
-    }
-  };
 
   /// A duplicate of an MPI communicator, made within the deadline.
   MPI_Comm duplicate(MPI_Comm comm) {
@@ -382,21 +354,6 @@ private:
     polls_ = crowded_ ? Waiting::few_polls : Waiting::many_polls;
   }
 
-  static std::uint64_t host_id() {
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    char boot[64] = {};
-    if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
-      if (std::fscanf(file, "%63s", boot) != 1)
-        boot[0] = '\0';
-      std::fclose(file);
-    }
-    std::uint64_t hash = 7;
-    for (const char letter : std::string(host) + boot)
-      hash = mixed(hash, static_cast<unsigned char>(letter));
-    return hash;
-  }
-
   LaunchOptions options_;
   int rank_ = 0;
   int size_ = 1;
@@ -417,7 +374,6 @@ private:
   MpiLastCall record_{};
   bool finished_ = false;
   bool funneled_ = false;
-  inline static std::atomic<bool> inside_{false}; ///< Of all worlds: MPI is one.
   std::chrono::steady_clock::time_point next_look_{};
 };
 
