@@ -4,6 +4,7 @@
 /// @file
 /// @brief The memory that the ranks of one node share: the last call of each, and why one has failed.
 
+#include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
 #include <shardwright/comm/mpi/process.hpp>
@@ -19,7 +20,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -42,13 +42,12 @@ enum class RankState : std::uint32_t { unknown, running, finished, failed, dead 
 /// Readable without the help of its writer, so that a frozen or dead rank can be named with its last call.
 class MpiNode {
 public:
-  MpiNode() = default;
   /// Maps the segment `name`, which one rank of the node `creates`, filled with zeros, before the others
   /// come: one that comes too late finds none, and leaves none behind. The last of the ranks of the node,
   /// `ranks_here` by number, removes the name; a rank that gives up before calls unlink().
   MpiNode(std::string name, int ranks, int own_rank, int ranks_here, bool creates)
       : name_(std::move(name)), ranks_(ranks), own_(own_rank),
-        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * (sizeof(Slot) + 8 * wait_words())) {
+        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot)) {
     const int file = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | (creates ? O_CREAT | O_EXCL : 0), 0600);
     if (file < 0)
       fail_system("shm_open");
@@ -74,15 +73,7 @@ public:
   }
   MpiNode(const MpiNode&) = delete;
   MpiNode& operator=(const MpiNode&) = delete;
-  MpiNode(MpiNode&& other) noexcept { swap(other); }
-  MpiNode& operator=(MpiNode&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~MpiNode() {
-    if (header_ != nullptr)
-      ::munmap(header_, bytes_);
-  }
+  ~MpiNode() { ::munmap(header_, bytes_); }
 
   /// Removes the name, so that nothing is left behind whatever happens later; the mapping stays. For a rank
   /// that does not wait for the others any more.
@@ -112,14 +103,11 @@ public:
   [[nodiscard]] int own_rank() const noexcept { return own_; }
   /// Cores that the ranks of this node may use, all together.
   [[nodiscard]] int cores() const noexcept {
-    std::array<std::uint64_t, UsableCores::words> all{};
+    UsableCores::Bits all{};
     for (int rank = 0; rank < ranks_; ++rank)
       for (std::size_t i = 0; i < all.size(); ++i)
         all[i] |= slot(rank).cores[i].load(std::memory_order_relaxed);
-    int count = 0;
-    for (const std::uint64_t bits : all)
-      count += std::popcount(bits);
-    return count;
+    return UsableCores::count(all);
   }
   /// A watched rank whose process is gone although it neither finished nor failed; -1 if none.
   [[nodiscard]] int dead_rank() const noexcept {
@@ -157,38 +145,6 @@ public:
   [[nodiscard]] Clock::time_point last_beat(int rank) const noexcept {
     return Clock::time_point(Clock::duration(slot(rank).beat.load(std::memory_order_relaxed)));
   }
-  /// Writes whom this rank waits for in its current call; publish() takes it back.
-  void publish_waits(const std::vector<int>& world_ranks) noexcept {
-    Slot& mine = slot(own_);
-    std::atomic<std::uint64_t>* const waits = waits_of(own_);
-    mine.waits_version.store(1, std::memory_order_relaxed); // that of no call
-    std::atomic_thread_fence(std::memory_order_release);
-    for (std::size_t i = 0; i < wait_words(); ++i)
-      waits[i].store(0, std::memory_order_relaxed);
-    for (const int rank : world_ranks) {
-      const auto at = static_cast<std::size_t>(rank);
-      waits[at / 64].store(waits[at / 64].load(std::memory_order_relaxed) | std::uint64_t{1} << (at % 64),
-                           std::memory_order_relaxed);
-    }
-    mine.waits_version.store(mine.version.load(std::memory_order_relaxed), std::memory_order_release);
-  }
-  /// The ranks that a rank waits for in its current call, as it said last; none where it has not.
-  [[nodiscard]] std::vector<int> waits_for(int rank) const {
-    const Slot& one = slot(rank);
-    std::vector<int> out;
-    const std::uint32_t version = one.waits_version.load(std::memory_order_acquire);
-    for (int other = 0; other < ranks_; ++other) {
-      const auto at = static_cast<std::size_t>(other);
-      if ((waits_of(rank)[at / 64].load(std::memory_order_relaxed) >> (at % 64) & 1U) != 0)
-        out.push_back(other);
-    }
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (version % 2 != 0 || one.waits_version.load(std::memory_order_relaxed) != version ||
-        one.version.load(std::memory_order_relaxed) != version)
-      out.clear();
-    return out;
-  }
-
   /// The last call of a rank; a record of stage none where it is not known.
   [[nodiscard]] MpiLastCall last_call(int rank) const noexcept {
     const Slot& one = slot(rank);
@@ -352,8 +308,7 @@ private:
     std::atomic<std::uint32_t> version;
     std::atomic<RankState> state;
     std::atomic<std::int32_t> pid;
-    std::atomic<std::int32_t> core;           ///< The core it runs on, plus one: new memory holds zeros.
-    std::atomic<std::uint32_t> waits_version; ///< Version of the record that the waits belong to.
+    std::atomic<std::int32_t> core; ///< The core it runs on, plus one: new memory holds zeros.
     std::atomic<bool> at_end;
     std::atomic<Clock::rep> beat;
     std::atomic<std::uint64_t> pid_namespace;
@@ -366,15 +321,6 @@ private:
                 std::atomic<RankState>::is_always_lock_free);
 
   [[nodiscard]] Slot& slot(int rank) const noexcept { return reinterpret_cast<Slot*>(header_ + 1)[rank]; }
-  /// The ranks that a rank waits for lie behind the slots, a bit for each.
-  [[nodiscard]] std::atomic<std::uint64_t>* waits_of(int rank) const noexcept {
-    auto* const all =
-        reinterpret_cast<std::atomic<std::uint64_t>*>(reinterpret_cast<Slot*>(header_ + 1) + ranks_);
-    return all + static_cast<std::size_t>(rank) * wait_words();
-  }
-  [[nodiscard]] std::size_t wait_words() const noexcept {
-    return (static_cast<std::size_t>(ranks_) + 63) / 64;
-  }
 
   [[nodiscard]] bool process_gone(int rank) const noexcept {
     return !process_exists(slot(rank).pid.load(std::memory_order_relaxed));
@@ -390,15 +336,6 @@ private:
         code, std::string(function) +
                   ": the ranks of one node need a shared-memory segment, but the system reported \"" +
                   std::strerror(code) + "\" for " + name_ + " (mount /dev/shm with room for it)");
-  }
-
-  void swap(MpiNode& other) noexcept {
-    std::swap(name_, other.name_);
-    std::swap(ranks_, other.ranks_);
-    std::swap(own_, other.own_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(header_, other.header_);
-    std::swap(watched_, other.watched_);
   }
 
   std::string name_;

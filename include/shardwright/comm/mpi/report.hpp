@@ -45,13 +45,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return absent.empty() ? silent : absent;
 }
 
-[[nodiscard]] inline std::string report_of(const MpiWorld& world, int rank) {
-  return world.node().report(rank);
-}
-
 /// "rank 1: ...; rank 2: ...".
 [[nodiscard]] inline std::string reports_of(const MpiWorld& world, const std::vector<int>& ranks) {
-  return whereabouts(ranks, [&](int rank) { return report_of(world, rank); });
+  return whereabouts(ranks, [&](int rank) { return world.node().report(rank); });
 }
 
 /// Follows whom each rank waits for, starting from one that waits for `next`; empty unless that leads back.
@@ -75,7 +71,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   std::string found = reports_of(world, missing);
   if (!missing.empty())
     found += cycle_text(wait_ring(world, group.world_rank(group.rank()), missing.front()),
-                        [&](int rank) { return report_of(world, rank); });
+                        [&](int rank) { return world.node().report(rank); });
   return sends_or_receives(call.operation)
              ? late_message(group.name(), call, sequence, deadline, {}, found)
              : late_collective(group.name(), call, sequence, deadline, missing, found);
