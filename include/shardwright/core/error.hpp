@@ -143,4 +143,11 @@ public:
   using Error::Error;
 };
 
+namespace detail {
+
+/// Throws a LifecycleError. Out of line: compilers spend long on each throw expression.
+[[noreturn, gnu::noinline]] inline void reject_use(const char* sentence) { throw LifecycleError(sentence); }
+
+} // namespace detail
+
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -9,6 +9,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -70,9 +71,7 @@ struct AxisList {
 };
 
 /// @brief Position of a name in a table of names, or -1.
-template <std::size_t count>
-[[nodiscard]] constexpr int axis_index(const std::array<std::string_view, count>& names,
-                                       std::string_view name) {
+[[nodiscard]] constexpr int axis_index(std::span<const std::string_view> names, std::string_view name) {
   int index = 0;
   for (const std::string_view& candidate : names) {
     if (candidate == name)

@@ -9,6 +9,7 @@
 #include <shardwright/layout/transition.hpp>
 
 #include <array>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,32 +17,105 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+namespace detail {
+
+/// Texts that the compiler can write: into a string, a count of letters, or an array that holds as many.
+struct TextLength {
+  std::size_t letters = 0;
+  constexpr TextLength& operator+=(std::string_view text) {
+    letters += text.size();
+    return *this;
+  }
+};
+template <std::size_t capacity>
+struct FixedText {
+  std::array<char, capacity> letters{};
+  std::size_t length = 0;
+  constexpr FixedText& operator+=(std::string_view text) {
+    for (const char letter : text)
+      letters[length++] = letter;
+    return *this;
+  }
+};
+
+/// @param number at least 0
+template <class Text>
+constexpr void write_number(Text& out, int number) {
+  constexpr std::string_view digits = "0123456789";
+  if (number >= 10)
+    write_number(out, number / 10);
+  out += digits.substr(static_cast<std::size_t>(number % 10), 1);
+}
+template <class Text>
+constexpr void write_axes(Text& out, const AxisSequence& sequence, std::span<const std::string_view> axes) {
+  std::string_view separator;
+  for (const int axis : sequence) {
+    out += separator;
+    out += axes[static_cast<std::size_t>(axis)];
+    separator = ", ";
+  }
+}
+template <class Text>
+constexpr void write_layout(Text& out, const LayoutValue& layout, std::span<const std::string_view> axes) {
+  constexpr std::array<std::string_view, 5> tags{"Sum", "Avg", "Product", "Max", "Min"};
+  out += "Layout<";
+  write_number(out, layout.tensor_rank);
+  const PlacementEntries entries = placements_of(layout);
+  for (int i = 0; i < entries.count; ++i) {
+    const PlacementEntry& entry = entries.items[static_cast<std::size_t>(i)];
+    if (entry.partial) {
+      out += ", Partial<";
+      out += tags[static_cast<std::size_t>(entry.op)];
+    } else {
+      out += ", Shard<";
+      write_number(out, entry.dimension);
+    }
+    out += ", ";
+    write_axes(out, entry.axes, axes);
+    if (!entry.halo.empty()) {
+      out += entry.halo.periodic() ? ", PeriodicHalo<" : ", Halo<";
+      write_number(out, entry.halo.before());
+      out += ", ";
+      write_number(out, entry.halo.after());
+      out += ">";
+    }
+    out += ">";
+  }
+  out += ">";
+}
+
+/// A layout type as it is written in code. The compiler writes it: the program holds the letters only.
+template <LayoutType L>
+struct LayoutText {
+  static constexpr std::size_t length = [] {
+    TextLength out;
+    write_layout(out, L::value, L::axes);
+    return out.letters;
+  }();
+  static constexpr FixedText<length> text = [] {
+    FixedText<length> out;
+    write_layout(out, L::value, L::axes);
+    return out;
+  }();
+  static constexpr std::string_view value{text.letters.data(), length};
+};
+
+} // namespace detail
+
 /// @brief A list of axes, such as "dp, cp".
 [[nodiscard]] inline std::string describe(const AxisSequence& sequence,
                                           std::span<const std::string_view> axes) {
   std::string out;
-  for (const int axis : sequence)
-    out += (out.empty() ? "" : ", ") + std::string(axes[static_cast<std::size_t>(axis)]);
+  detail::write_axes(out, sequence, axes);
   return out;
 }
 
 /// @brief A layout as it is written in code: "Layout<2, Shard<0, dp>, Partial<Sum, tp>>".
 /// @param axes names of the table that the layout refers to.
 [[nodiscard]] inline std::string describe(const LayoutValue& layout, std::span<const std::string_view> axes) {
-  constexpr std::array<std::string_view, 5> tags{"Sum", "Avg", "Product", "Max", "Min"};
-  std::string out = "Layout<" + std::to_string(layout.tensor_rank);
-  const detail::PlacementEntries entries = detail::placements_of(layout);
-  for (int i = 0; i < entries.count; ++i) {
-    const detail::PlacementEntry& entry = entries.items[static_cast<std::size_t>(i)];
-    out += entry.partial ? ", Partial<" + std::string(tags[static_cast<std::size_t>(entry.op)])
-                         : ", Shard<" + std::to_string(entry.dimension);
-    out += ", " + describe(entry.axes, axes);
-    if (!entry.halo.empty())
-      out += std::string(entry.halo.periodic() ? ", PeriodicHalo<" : ", Halo<") +
-             std::to_string(entry.halo.before()) + ", " + std::to_string(entry.halo.after()) + ">";
-    out += ">";
-  }
-  return out + ">";
+  std::string out;
+  detail::write_layout(out, layout, axes);
+  return out;
 }
 
 /// @brief A step in words: "reduce_scatter of the sum over tp, onto dimension 0".
@@ -84,7 +158,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A layout type in words.
 template <LayoutType Described>
 [[nodiscard]] std::string describe() {
-  return describe(Described::value, Described::axes);
+  return std::string(detail::LayoutText<Described>::value);
 }
 
 /// @brief A transition in words: "Layout<...> -> Layout<...>: all_reduce of the sum over tp".

@@ -18,7 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <span>
 #include <string>
@@ -141,7 +141,7 @@ public:
     }
     return ranks.start(call);
   }
-  [[nodiscard]] const std::deque<BackgroundCall>& background_calls() const noexcept {
+  [[nodiscard]] const std::list<BackgroundCall>& background_calls() const noexcept {
     return background_calls_;
   }
 
@@ -279,7 +279,7 @@ private:
   std::array<int, max_axes> coordinates_{};
   std::vector<HostCommunicator> communicators_;             // those of narrow axes have no group
   std::array<std::vector<HostCommunicator>, 2> background_; // by purpose
-  std::deque<BackgroundCall> background_calls_;             // in their places until they are forgotten
+  std::list<BackgroundCall> background_calls_;              // in their places until they are forgotten
   bool records_background_ = false;
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;

@@ -6,7 +6,6 @@
 
 #include <shardwright/schedule/action.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -32,8 +31,7 @@ public:
   void advance(std::size_t unit, bool backward, Start start, Release release) {
     if (ahead_[0].unit == unit) {
       const bool entered = ahead_[0].next_pass;
-      std::rotate(ahead_.begin(), ahead_.begin() + 1, ahead_.end());
-      ahead_.back() = {};
+      ahead_ = {ahead_[1], ahead_[2], Place{}};
       for (Place& place : ahead_)
         place.next_pass = place.next_pass && !entered;
     } else {

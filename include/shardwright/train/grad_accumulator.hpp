@@ -23,7 +23,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -155,12 +155,12 @@ public:
   /// @throws InvalidArgument where no rank has a valid token.
   [[nodiscard]] Summary finish() {
     if (finished_)
-      throw LifecycleError(
+      detail::reject_use(
           "GradAccumulator: finish() must be called once in a step (call restart() for the next)");
     if (microbatches_ == 0)
-      throw LifecycleError("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
+      detail::reject_use("GradAccumulator: finish() must follow at least one add() (run a microbatch)");
     if (loss_scale_ != detail::loss_scale_of(*model_))
-      throw LifecycleError(
+      detail::reject_use(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
     finished_ = true;
     for (detail::GradientGroup& group : groups_)
@@ -270,7 +270,7 @@ private:
   void open_microbatch() {
     static_cast<void>(detail::LossOverTokens<Model, L>{});
     if (finished_)
-      throw LifecycleError(
+      detail::reject_use(
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
     if (microbatches_ == 0)
       loss_scale_ = detail::loss_scale_of(*model_);
@@ -291,7 +291,7 @@ private:
 
   Model* model_;
   HostCommunicator ranks_;
-  std::deque<detail::GradientGroup> groups_;                                     // of each stage
+  std::list<detail::GradientGroup> groups_; // of each stage; a deque takes longer to compile
   std::vector<std::unique_ptr<detail::AnyParameterGradient<Target>>> gradients_; // of each parameter
   std::vector<detail::AnyParameterGradient<Target>*> by_name_;
   detail::MeshCore* core_ = nullptr; // of the parameters; null for a rank without any

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -52,7 +53,7 @@ struct InputFacts {
 
 /// Compares what all ranks of a mesh have. The same verdict on every rank. @throws ConfigurationMismatch.
 inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
-                           std::span<const std::string_view> sharded_axes, const std::string& layout,
+                           std::span<const std::string_view> sharded_axes, std::string_view layout,
                            SourceLocation where) {
   constexpr std::size_t words = max_tensor_rank + 1;
   std::array<std::uint64_t, words> sent{};
@@ -67,7 +68,7 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
     throw ConfigurationMismatch(sentence, {.rank = world.rank(),
                                            .group = world.name(),
                                            .operation = "input check",
-                                           .layout = layout,
+                                           .layout = std::string(layout),
                                            .where = where});
   };
   const auto shape_text = [&](int rank) {
@@ -82,8 +83,7 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
            " on rank 0 and " + shape_text(rank) + " on rank " + std::to_string(rank) +
            " (compute the shape from what all ranks share)");
   for (int axis = 0; axis < core.axis_count(); ++axis) {
-    if (core.extent(axis) == 1 ||
-        std::find(sharded_axes.begin(), sharded_axes.end(), core.name(axis)) != sharded_axes.end())
+    if (core.extent(axis) == 1 || axis_index(sharded_axes, core.name(axis)) >= 0)
       continue;
     std::vector<int> odd;
     int stride = 1;
@@ -113,7 +113,8 @@ void require_equal_inputs(const Tensor& tensor, SourceLocation where = SourceLoc
   detail::InputFacts own;
   std::copy(tensor.shape().begin(), tensor.shape().end(), own.shape.begin());
   own.content = detail::content_hash(tensor);
-  detail::compare_inputs(tensor.core(), own, tensor.shape().size(), L::axes, describe<L>(), where);
+  detail::compare_inputs(tensor.core(), own, tensor.shape().size(), L::axes, detail::LayoutText<L>::value,
+                         where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -98,12 +98,14 @@ struct ListedPart {
   bool owned = true;        ///< Whether it stands here for all parts of the rank that hold it.
 };
 
+/// The path of a member.
+[[nodiscard]] inline std::string path_below(const std::string& path, std::string_view name) {
+  return name.empty() ? path : path.empty() ? std::string(name) : path + "." + std::string(name);
+}
+
 /// Appends every parameter and named part, depth first, in the order of the lists.
 template <class Type>
 void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& out) {
-  [[maybe_unused]] const auto below = [&path](std::string_view name) {
-    return name.empty() ? path : path.empty() ? std::string(name) : path + "." + std::string(name);
-  };
   if constexpr (!MemberOf<Type>::value) {
     // The sentence has been printed.
   } else if constexpr (is_tied<Type>) {
@@ -111,11 +113,12 @@ void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& ou
   } else if constexpr (is_parameter<Type>) {
     out.push_back({path, &part, &part});
   } else if constexpr (HasMembers<Type>) {
-    part.members().each([&](std::string_view name, auto& member) { list_parts(member, below(name), out); });
+    part.members().each(
+        [&](std::string_view name, auto& member) { list_parts(member, path_below(path, name), out); });
   } else if constexpr (ModuleRange<Type>) {
     std::size_t number = 0;
     for (auto& each : part)
-      list_parts(each, below(std::to_string(number++)), out);
+      list_parts(each, path_below(path, std::to_string(number++)), out);
   } else if constexpr (ModulePointer<Type>) {
     if (part)
       list_parts(*part, path, out);

@@ -102,7 +102,7 @@ public:
   template <class P>
   [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups,
                              std::size_t kept = count) {
-    std::unique_ptr<detail::StateFactors>& place = states_[parameter.number()];
+    std::unique_ptr<detail::StateFactors>& place = place_of(parameter.number());
     if (place == nullptr) {
       const detail::MemoryFor memory(MemoryKind::optimizer_state);
       auto made = std::make_unique<State<P>>();
@@ -126,6 +126,11 @@ public:
   }
 
 private:
+  // Out of line: the table's code is long, and stands in the update of every type of parameter.
+  [[nodiscard, gnu::noinline]] std::unique_ptr<detail::StateFactors>& place_of(std::uint64_t number) {
+    return states_[number];
+  }
+
   std::array<std::string_view, count> names_;
   // By the parameter's number: another one may come to lie where it was.
   std::unordered_map<std::uint64_t, std::unique_ptr<detail::StateFactors>> states_;

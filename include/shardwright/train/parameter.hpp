@@ -138,7 +138,8 @@ public:
   [[nodiscard]] bool initialized() const noexcept { return stored_.valid(); }
 
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
-  [[nodiscard]] std::string type_text() const override {
+  /// @brief Returns the text that all copies of it must have in common: layouts, element and shape.
+  [[nodiscard]] std::string type_text() const {
     return detail::text_of_parameter(describe<Compute>(), describe<Raw>(), element_type_of<Element>(),
                                      shape());
   }
@@ -153,7 +154,7 @@ public:
 
   void start_gather() override {
     if (!initialized())
-      detail::reject_unlisted(where(), describe<Compute>());
+      detail::reject_unlisted(where(), detail::LayoutText<Compute>::value);
     weight_.start(stored_, where());
   }
   void finish_gather() override { weight_.finish(); }

@@ -29,9 +29,9 @@ namespace detail {
   return key;
 }
 
-[[noreturn]] inline void reject_unlisted(SourceLocation where, const std::string& layout) {
+[[noreturn]] inline void reject_unlisted(SourceLocation where, std::string_view layout) {
   throw LifecycleError(
-      "Parameter: the one of " + layout + " that was made at " + where.text() +
+      "Parameter: the one of " + std::string(layout) + " that was made at " + where.text() +
       " must have values before it is read (list it in members(), and call initialize() with the whole model)");
 }
 
@@ -83,9 +83,6 @@ public:
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// @brief The place in the source where it was made.
   [[nodiscard]] SourceLocation where() const noexcept { return where_; }
-
-  /// @brief Returns the text that all copies of it must have in common: layouts, element and shape.
-  [[nodiscard]] virtual std::string type_text() const = 0;
 
   /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
   /// uses may overlap, and each ends with release(). Collective where they are stored in another one.

@@ -193,7 +193,7 @@ private:
                             std::to_string(plan_.microbatches) + ", but " + std::to_string(batches.size()) +
                             " were given (make a schedule for their number)");
     if (running_)
-      throw LifecycleError(
+      detail::reject_use(
           "PipelineRunner: a runner must not be used after a run that threw (end the program, or launch a new world)");
     running_ = true;
     if (!messages_.connected() && !batches.empty())

@@ -349,7 +349,7 @@ private:
 
   [[nodiscard]] detail::GradientGroup& gradients() const {
     if (gradients_ == nullptr)
-      throw LifecycleError(
+      detail::reject_use(
           "Stage: a GradAccumulator must hold the gradients before a backward pass runs (make one of the model)");
     return *gradients_;
   }

@@ -124,7 +124,7 @@ public:
   template <LayoutType L, class Element>
   [[nodiscard]] auto gradient(const Var<L, Element, Target>& variable) const {
     if (!variable.slot().has_gradient())
-      throw LifecycleError(
+      detail::reject_use(
           "Tape: a value has a gradient after backward() where it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
     return variable.slot().gradient();
   }

@@ -142,7 +142,9 @@ public:
   Node& add(Arguments&&... arguments) {
     static_assert(std::is_base_of_v<TapeNode, Node>);
     if (phase_ != Phase::recording)
-      refuse_to_record();
+      reject_use(
+          "Tape: an operation must be recorded before the backward pass, but this one comes after it and "
+          "would get no gradient (call restart() before the next microbatch)");
     Node* const node =
         new (arena_.take(sizeof(Node), alignof(Node))) Node(*this, std::forward<Arguments>(arguments)...);
     node->before_ = std::exchange(last_, node);
@@ -194,23 +196,18 @@ private:
   /// The passes that have begun; one that throws is not begun again.
   enum class Phase : std::uint8_t { recording, inputs_done, done };
 
-  [[noreturn]] static void refuse_to_record() {
-    throw LifecycleError(
-        "Tape: an operation must be recorded before the backward pass, but this one comes after it and "
-        "would get no gradient (call restart() before the next microbatch)");
-  }
   void require_turn_of(GradientPass pass) const {
     if (!trains())
-      throw LifecycleError(
+      reject_use(
           "Tape: a backward pass must follow a recording for training, but this tape is an evaluation, which "
           "keeps nothing for gradients (restart it with Recording::training)");
     const bool weights = pass == GradientPass::weight;
     if (weights && phase_ == Phase::recording)
-      throw LifecycleError(
+      reject_use(
           "Tape: backward_weights() must follow backward_inputs(), which has not run (call that first, or "
           "backward() for both)");
     if (phase_ != (weights ? Phase::inputs_done : Phase::recording))
-      throw LifecycleError(
+      reject_use(
           "Tape: every gradient must be computed once, but this backward pass has run already (call restart(), "
           "and record the microbatch again)");
   }

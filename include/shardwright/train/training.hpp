@@ -244,7 +244,7 @@ private:
   /// reductions may be at another place: the next collective would join what does not belong together.
   void require_whole() const {
     if (broken_)
-      throw LifecycleError(
+      detail::reject_use(
           "Training: a step or an evaluation must not follow one that threw, as ranks may be at different places of it (end the program, or build model and Training again from a checkpoint)");
   }
 

@@ -76,8 +76,7 @@ public:
   /// @brief The place on the tape; for operations. @throws LifecycleError after a move.
   [[nodiscard]] Slot& slot() const {
     if (slot_ == nullptr)
-      throw LifecycleError(
-          "Var: it must name a value, but this one was moved from (use the one it moved to)");
+      detail::reject_use("Var: it must name a value, but this one was moved from (use the one it moved to)");
     return *slot_;
   }
   /// @brief Pool and execution instance of the value.
