@@ -138,11 +138,6 @@ public:
   [[nodiscard]] bool initialized() const noexcept { return stored_.valid(); }
 
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
-  /// @brief Returns the text that all copies of it must have in common: layouts, element and shape.
-  [[nodiscard]] std::string type_text() const {
-    return detail::text_of_parameter(describe<Compute>(), describe<Raw>(), element_type_of<Element>(),
-                                     shape());
-  }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
   /// @brief The weights where they are stored.
@@ -243,6 +238,11 @@ public:
 
 private:
   using Master = std::optional<GradientTensor>;
+
+  [[nodiscard]] detail::ParameterType type() const noexcept override {
+    return {detail::LayoutText<Compute>::value, detail::LayoutText<Raw>::value, element_type_of<Element>(),
+            shape()};
+  }
 
   [[nodiscard]] static Master master_of(const ShardedTensor<stored_layout, main_element, Target>& weights) {
     [[maybe_unused]] const detail::MemoryFor memory(MemoryKind::master_weights);

@@ -45,10 +45,12 @@ namespace detail {
 }
 
 /// Properties that copies of a parameter must share.
-[[nodiscard]] inline std::string text_of_parameter(const std::string& compute, const std::string& raw,
-                                                   ElementType element, std::span<const std::int64_t> shape) {
-  return compute + " with gradients in " + raw + ", " + std::string(name_of(element)) + " " + text_of(shape);
-}
+struct ParameterType {
+  std::string_view compute; ///< Layout in which it is read.
+  std::string_view raw;     ///< Layout of a microbatch's gradient.
+  ElementType element;
+  std::span<const std::int64_t> shape;
+};
 
 } // namespace detail
 
@@ -83,6 +85,12 @@ public:
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// @brief The place in the source where it was made.
   [[nodiscard]] SourceLocation where() const noexcept { return where_; }
+  /// @brief Returns the text that all copies of it must have in common: layouts, element and shape.
+  [[nodiscard]] std::string type_text() const {
+    const detail::ParameterType own = type();
+    return std::string(own.compute) + " with gradients in " + std::string(own.raw) + ", " +
+           std::string(name_of(own.element)) + " " + detail::text_of(own.shape);
+  }
 
   /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
   /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
@@ -150,6 +158,7 @@ protected:
   SourceLocation where_;
 
 private:
+  [[nodiscard]] virtual detail::ParameterType type() const noexcept = 0;
   [[nodiscard]] ParameterBase& movable() {
     if (stays_)
       detail::reject_parameter(
