@@ -38,12 +38,16 @@ public:
 
   /// Gives the processor away, the longer the more time has passed without progress.
   void pause() {
-    if (++polls_ < spins_)
+    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0)
       return;
     const clock::time_point now = clock::now();
     if (progress_)
       idle_since_ = now;
     progress_ = false;
+    // A poll in which the processor goes to another process takes a time slice: polls do not tell the time.
+    spun_out_ = spun_out_ || now - idle_since_ > std::chrono::milliseconds(2);
+    if (!slow())
+      return;
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
     if (idle < std::chrono::milliseconds(5)) {
@@ -65,8 +69,8 @@ public:
   /// Gives the processor away from now on, because those waited for need it.
   void give_way() noexcept { spins_ = 0; }
 
-  /// Whether the clock has been read since the last reset: time for the checks that cost more than a poll.
-  [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_; }
+  /// Whether the spin is over: time for the checks that cost more than a poll.
+  [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_ || spun_out_; }
   [[nodiscard]] bool expired() const noexcept { return expired_; }
   /// True once, when the wait takes longer than a time; never where that is zero.
   [[nodiscard]] bool past_notice(std::chrono::nanoseconds notice) noexcept {
@@ -77,6 +81,7 @@ public:
   void reset() noexcept {
     polls_ = 0;
     progress_ = true;
+    spun_out_ = false;
   }
 
 private:
@@ -95,6 +100,7 @@ private:
   bool own_core_;
   int polls_ = 0;
   bool progress_ = false;
+  bool spun_out_ = false; ///< Without progress for longer than a spin takes.
   bool expired_ = false;
   bool noticed_ = false;
 };
