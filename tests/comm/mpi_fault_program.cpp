@@ -128,9 +128,10 @@ struct Random {
   }
 };
 
-/// Calls of every kind on several groups without an end, until one rank is stopped at a random moment: the
-/// argument is stops_RANK_SEED. All others must name that rank, and no other.
-void stopped_at_random(sw::HostCommunicator world, const std::string& fault) {
+/// Calls of every kind on several groups without an end, until one rank halts at a random moment: the
+/// argument is stops_RANK_SEED, which stops the process in a call or outside, or spins_RANK_SEED, which keeps
+/// it busy between two calls. All others must name that rank, and no other.
+void halts_at_random(sw::HostCommunicator world, const std::string& fault) {
   const std::size_t mark = fault.rfind('_');
   const int victim = std::atoi(fault.c_str() + fault.find('_') + 1);
   Random stop{static_cast<std::uint64_t>(std::atoi(fault.c_str() + mark + 1))};
@@ -143,13 +144,17 @@ void stopped_at_random(sw::HostCommunicator world, const std::string& fault) {
   sw::HostCommunicator stripes = world.split(rank % 2, rank, "stripes");
   std::vector<float> data(std::size_t{1} << 18, 1.0F), other(data.size());
   world.barrier();
-  if (rank == victim)
+  const bool spins = fault.starts_with("spins");
+  const auto begin = std::chrono::steady_clock::now();
+  if (rank == victim && !spins)
     std::thread([until_stop] {
       std::this_thread::sleep_for(until_stop);
       std::raise(SIGSTOP);
     }).detach();
   try {
     for (;;) {
+      while (spins && rank == victim && std::chrono::steady_clock::now() - begin > until_stop)
+        std::this_thread::yield();
       const std::uint64_t kind = choose(6);
       const std::span<float> part(data.data(), choose(2) == 0 ? 100 : data.size());
       if (kind == 0)
@@ -372,8 +377,8 @@ int main(int argc, char** argv) {
   const auto launch = [&] {
     return sw::launch(options, [&](sw::HostCommunicator world) {
       own_rank = world.rank();
-      if (fault.starts_with("stops_") && std::isdigit(fault[6]) != 0)
-        stopped_at_random(std::move(world), fault);
+      if (fault[0] == 's' && fault.size() > 6 && std::isdigit(fault[6]) != 0)
+        halts_at_random(std::move(world), fault);
       else if (fault == "works_on_inside" || fault == "stops_at_the_end")
         at_the_end(std::move(world), fault);
       else if (fault == "steady")

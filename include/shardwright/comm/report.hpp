@@ -65,13 +65,18 @@ template <class Doing>
 inline constexpr std::string_view same_order_advice =
     " (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)";
 
+/// The beginning of a sentence on a collective that has not come about.
+[[nodiscard]] inline std::string must_enter(const std::string& group, const CollectiveCall& call,
+                                            std::uint64_t sequence, std::chrono::nanoseconds deadline) {
+  return "every rank of group " + group + " must enter " + describe(call, sequence) + " within " +
+         time_text(deadline) + ", but ";
+}
 /// A collective to which ranks did not come; `found` says what they do instead. No ranks: it is not known
 /// which.
 [[nodiscard]] inline std::string late_collective(const std::string& group, const CollectiveCall& call,
                                                  std::uint64_t sequence, std::chrono::nanoseconds deadline,
                                                  const std::vector<int>& missing, const std::string& found) {
-  return "every rank of group " + group + " must enter " + describe(call, sequence) + " within " +
-         time_text(deadline) + ", but " +
+  return must_enter(group, call, sequence, deadline) +
          (missing.empty() ? std::string("not all came") : ranks_text(missing) + " did not come: " + found) +
          std::string(same_order_advice);
 }

@@ -8,6 +8,7 @@
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
 #include <shardwright/comm/mpi/process.hpp>
+#include <shardwright/comm/mpi/waits.hpp>
 #include <shardwright/comm/say.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
@@ -47,7 +48,7 @@ public:
   /// `ranks_here` by number, removes the name; a rank that gives up before calls unlink().
   MpiNode(std::string name, int ranks, int own_rank, int ranks_here, bool creates)
       : name_(std::move(name)), ranks_(ranks), own_(own_rank),
-        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot)) {
+        bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiWaits::bytes(ranks)) {
     const int file = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | (creates ? O_CREAT | O_EXCL : 0), 0600);
     if (file < 0)
       fail_system("shm_open");
@@ -61,6 +62,7 @@ public:
     if (memory == MAP_FAILED)
       fail_system("mmap");
     header_ = static_cast<Header*>(memory);
+    waits_ = MpiWaits(&slot(ranks), ranks);
     Slot& mine = slot(own_);
     mine.pid.store(::getpid(), std::memory_order_relaxed);
     mine.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
@@ -96,8 +98,9 @@ public:
   [[nodiscard]] ProcessState process(int rank) const noexcept {
     return state_of_process(slot(rank).pid.load(std::memory_order_relaxed));
   }
-  [[nodiscard]] bool stopped(int rank) const noexcept {
-    return sees(rank) && process(rank) == ProcessState::stopped;
+  /// Whether the system shows that a rank's process does not run.
+  [[nodiscard]] bool halted(int rank) const noexcept {
+    return sees(rank) && process(rank) != ProcessState::alive;
   }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] int own_rank() const noexcept { return own_; }
@@ -145,6 +148,23 @@ public:
   [[nodiscard]] Clock::time_point last_beat(int rank) const noexcept {
     return Clock::time_point(Clock::duration(slot(rank).beat.load(std::memory_order_relaxed)));
   }
+  /// Writes whom this rank waits for in its current call, and in all of its calls in flight.
+  void publish_waits(const std::vector<int>& in_call, const std::vector<int>& in_all) noexcept {
+    waits_.publish(own_, version(own_), in_call, in_all);
+  }
+  /// Notes that this rank leaves its current call for want of others.
+  void give_up() noexcept { waits_.give_up(own_, version(own_)); }
+  /// Number of the record of a rank's last call: another one, once it has moved on.
+  [[nodiscard]] std::uint32_t version(int rank) const noexcept {
+    return slot(rank).version.load(std::memory_order_acquire);
+  }
+  /// Whether a rank gave its last call up for want of others.
+  [[nodiscard]] bool gave_up(int rank) const noexcept { return waits_.gave_up(rank, version(rank)); }
+  /// Whether a rank waits for others in its last call, or did so until it gave up.
+  [[nodiscard]] bool waits(int rank) const noexcept { return waits_.holds(rank, version(rank)); }
+  /// Those it waits for: in that call, or in all of its calls in flight.
+  [[nodiscard]] std::vector<int> waits_for(int rank, bool in_all) const { return waits_.of(rank, in_all); }
+
   /// The last call of a rank; a record of stage none where it is not known.
   [[nodiscard]] MpiLastCall last_call(int rank) const noexcept {
     const Slot& one = slot(rank);
@@ -343,6 +363,7 @@ private:
   int own_ = 0;
   std::size_t bytes_ = 0;
   Header* header_ = nullptr;
+  MpiWaits waits_; ///< Behind the slots.
   std::vector<int> watched_;
 };
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +37,8 @@ public:
     stage_ = Stage::queued;
     error_ = nullptr;
     in_use_ = true;
-    leaver_unseen_ = std::chrono::steady_clock::now();
+    leaver_unseen_ = told_waits_ = std::chrono::steady_clock::now();
+    second_look_ = {};
     group_.world().node().beat(leaver_unseen_);
     publish();
   }
@@ -101,6 +103,27 @@ public:
     in_use_ = false;
     if (error_)
       std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+  /// Adds the world ranks that this call waits for itself; they may wait for others in turn. None where its
+  /// turn has not come.
+  void add_waits(std::vector<int>& ranks) {
+    if (done())
+      return;
+    if (sends_or_receives(kept_.call.operation))
+      return ranks.push_back(group_.world_rank(kept_.call.root));
+    if (stage_ == Stage::queued)
+      return;
+    direct_.assign(static_cast<std::size_t>(group_.size()), false);
+    transfer_.add_missing(direct_);
+    group_.agreement().requests().add_missing(direct_);
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const int world_rank = group_.world_rank(rank);
+      // To agree takes all ranks.
+      if (direct_[static_cast<std::size_t>(rank)] || (stage_ == Stage::agreeing && rank != group_.rank() &&
+                                                      !has_entered(group_, site_.sequence, world_rank)))
+        ranks.push_back(world_rank);
+    }
   }
 
   void abandon() noexcept override {
@@ -257,13 +280,28 @@ private:
     stage_ = Stage::done;
   }
 
-  [[nodiscard]] std::vector<int> missing() {
-    std::vector<bool> direct(static_cast<std::size_t>(group_.size()), false);
-    header_requests_.add_missing(direct);
-    transfer_.add_missing(direct);
-    if (!sends_or_receives(kept_.call.operation))
-      group_.agreement().requests().add_missing(direct);
-    return missing_ranks(group_, kept_.call, site_.sequence, direct);
+  /// Tells the ranks of this node whom this rank waits for, now and then.
+  void publish_waits(bool now_or_never, std::chrono::steady_clock::time_point now) {
+    if (!now_or_never && now - told_waits_ < look_again)
+      return;
+    told_waits_ = now;
+    waits_.clear();
+    add_waits(waits_);
+    group_.world().node().publish_waits(waits_, group_.world().waits());
+  }
+
+  /// World ranks that this call waits for, as last published; a collective behind others of its group waits
+  /// for what they wait for.
+  [[nodiscard]] const std::vector<int>& waited_for() {
+    return waits_.empty() ? group_.world().waits() : waits_;
+  }
+  /// Who keeps this call waiting.
+  [[nodiscard]] HoldUp hold_up() {
+    const MpiWorld& world = group_.world();
+    HoldUp out = MpiBlame(world.node(), world.options().deadline).follow(waited_for());
+    if (out.ranks.empty())
+      out.ranks = waited_for();
+    return out;
   }
 
   /// Says on the standard error stream whom this call waits for, unless another rank of the group has.
@@ -271,7 +309,7 @@ private:
     MpiWorld& world = group_.world();
     if (!world.node().first_to_notice(mixed(group_.id(), site_.sequence)))
       return;
-    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), missing()};
+    LongWait wait{site_.world_rank, describe(kept_.call, site_.sequence), group_.name(), hold_up().ranks};
     wait.whereabouts = reports_of(world, wait.missing);
     wait.waited = world.options().notice;
     wait.deadline = world.options().deadline;
@@ -283,48 +321,58 @@ private:
   void look_around(bool expired) {
     MpiWorld& world = group_.world();
     try {
-      world.node().beat(std::chrono::steady_clock::now());
+      const auto now = std::chrono::steady_clock::now();
+      world.node().beat(now);
+      publish_waits(expired, now);
       world.look_around();
-      look_for_leavers();
       const std::optional<Failure> failure = group_.failure_elsewhere();
       if (failure && failure->kind != Failure::Kind::deadline)
         group_.throw_ended(*failure, site_);
-      if (!failure && !expired)
-        return;
-      std::vector<int> late = missing();
-      // A peer that waited in vain for a third rank tells nothing new: that rank is late from here too.
-      if (failure) {
-        std::erase_if(late,
-                      [&](int rank) { return world.node().group_failure(rank, group_.id()).has_value(); });
-        if (late.empty())
-          group_.throw_ended(*failure, site_);
-      }
-      const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, late);
-      group_.end(Failure::Kind::deadline, sentence, true);
-      throw DeadlineExceeded(late, std::string(name_of(kept_.call.operation)) + ": " + sentence,
-                             site_.context());
+      if (!failure)
+        look_for_leavers(now);
+      if (failure || expired)
+        give_up(failure, expired, now);
     } catch (const std::exception&) {
+      world.node().give_up();
       fail(std::current_exception());
     }
   }
 
+  /// Throws what keeps this call waiting, unless that has to be looked at again.
+  void give_up(const std::optional<Failure>& failure, bool expired,
+               std::chrono::steady_clock::time_point now) {
+    HoldUp found = hold_up();
+    // A peer that waited in vain has said for whom: less than certain knowledge adds nothing.
+    if (failure && !found.sure && (!expired || found.ring.empty()))
+      group_.throw_ended(*failure, site_);
+    const auto verdict = second_look_.look(group_.world().node(), found, now);
+    if (verdict == MpiSecondLook::Verdict::not_yet)
+      return;
+    if (verdict == MpiSecondLook::Verdict::moving && !found.ring.empty())
+      found = {waited_for(), {}, {}, false};
+    const std::string sentence = late_sentence(group_, kept_.call, site_.sequence, found);
+    group_.end(Failure::Kind::deadline, sentence, true);
+    throw DeadlineExceeded(found.ranks, std::string(name_of(kept_.call.operation)) + ": " + sentence,
+                           site_.context());
+  }
+
   /// A rank that has ended its program will not come; what it sent before may still be on its way, though.
-  void look_for_leavers() {
+  void look_for_leavers(std::chrono::steady_clock::time_point now) {
     MpiNode& node = group_.world().node();
-    const std::vector<int>& members = group_.channel().world_ranks;
-    const auto has_finished = [&](int rank) { return node.state(rank) == RankState::finished; };
-    std::vector<int> gone;
-    if (std::any_of(members.begin(), members.end(), has_finished))
-      gone = missing();
-    std::erase_if(gone, [&](int rank) { return !has_finished(rank); });
-    const auto now = std::chrono::steady_clock::now();
-    if (gone.empty())
+    const auto has_finished = [&](int rank) {
+      return node.state(rank) == RankState::finished && !node.gave_up(rank);
+    };
+    const std::vector<int>& awaited = waited_for();
+    const auto leaver = std::find_if(awaited.begin(), awaited.end(), has_finished);
+    if (leaver == awaited.end())
       leaver_unseen_ = now;
     else if (now - leaver_unseen_ > std::chrono::milliseconds(200))
-      node.fail_world(gone.front(), Failure::Kind::left,
+      node.fail_world(*leaver, Failure::Kind::left,
                       "its program returned while others of the group went on; " +
-                          node.last_call(gone.front()).text());
+                          node.last_call(*leaver).text());
   }
+
+  static constexpr std::chrono::milliseconds look_again{20};
 
   MpiGroup& group_;
   KeptCall kept_;
@@ -336,6 +384,10 @@ private:
   MpiTransfer transfer_;
   std::exception_ptr error_;
   std::chrono::steady_clock::time_point leaver_unseen_{};
+  std::chrono::steady_clock::time_point told_waits_{};
+  MpiSecondLook second_look_;
+  std::vector<int> waits_; ///< World ranks, as last looked at.
+  std::vector<bool> direct_;
   unsigned polls_ = 0;
 };
 

@@ -152,6 +152,15 @@ private:
     return moved;
   }
 
+  void add_waits(const MpiNode& node, std::vector<int>& ranks) override {
+    if (&node != &group_.world().node())
+      return;
+    if (!collectives_.empty())
+      collectives_.front()->add_waits(ranks);
+    for (MpiOperation* const message : messages_)
+      message->add_waits(ranks);
+  }
+
   [[nodiscard]] bool idle() const noexcept { return collectives_.empty() && messages_.empty(); }
 
   [[nodiscard]] MpiOperation& unused() {
@@ -178,7 +187,9 @@ private:
                                                      std::string name) {
     const std::uint64_t number = group_.next_split();
     MpiChannel channel;
+    group_.world().publish_wait(Operation::split, group_.channel().world_ranks);
     channel.comm = group_.world().duplicate(group_.channel().comm);
+    group_.world().publish_end(nullptr);
     std::vector<std::pair<int, int>> members;
     for (int rank = 0; rank < size(); ++rank)
       if (all[2 * static_cast<std::size_t>(rank)] == colour)

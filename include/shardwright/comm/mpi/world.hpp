@@ -9,6 +9,7 @@
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/launch_options.hpp>
+#include <shardwright/comm/mpi/blame.hpp>
 #include <shardwright/comm/mpi/end_wait.hpp>
 #include <shardwright/comm/mpi/environment.hpp>
 #include <shardwright/comm/mpi/launcher.hpp>
@@ -27,9 +28,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -42,6 +45,8 @@ public:
   virtual ~MpiProgress() = default;
   /// @return whether anything has moved.
   virtual bool progress() noexcept = 0;
+  /// Adds the world ranks that its calls in flight wait for, if that is the memory of its world.
+  virtual void add_waits(const MpiNode& node, std::vector<int>& ranks) = 0;
 };
 
 class MpiWorld {
@@ -139,6 +144,22 @@ public:
     node_->publish(record_);
   }
   [[nodiscard]] bool is_last(const void* token) const noexcept { return last_ == token; }
+  /// Publishes that the last call goes on in MPI as a wait for ranks, of which nobody can tell who has come;
+  /// publish_end(nullptr) ends it.
+  void publish_wait(Operation operation, const std::vector<int>& world_ranks) noexcept {
+    record_.operation = operation;
+    record_.stage = MpiLastCall::Stage::inside;
+    publish(record_, nullptr);
+    node_->publish_waits({}, world_ranks);
+  }
+
+  /// World ranks that the calls in flight on this rank wait for; some may be there twice.
+  [[nodiscard]] const std::vector<int>& waits() {
+    waits_.clear();
+    for (MpiProgress* const one : in_progress_)
+      one->add_waits(*node_, waits_);
+    return waits_;
+  }
 
   /// Ends the world: this rank caused it. Others learn it from the memory of the node, or by a message.
   void fail(Failure::Kind kind, const std::string& sentence) noexcept {
@@ -156,7 +177,6 @@ public:
   /// launch() has returned: handles that outlive it are of no use.
   void finish() noexcept { finished_ = true; }
   [[nodiscard]] bool finished() const noexcept { return finished_; }
-
   /// Whether it is time again for the checks that cost more than a poll.
   [[nodiscard]] bool time_to_look_around() noexcept {
     const auto now = std::chrono::steady_clock::now();
@@ -262,19 +282,16 @@ private:
     std::vector<int> late;
     std::string found;
     if (node_) {
-      const auto keep_if = [&](auto&& condition) {
-        for (std::size_t i = 0; i < here_.size() && late.size() < here_.size(); ++i)
-          if (here_[i] != rank_ && condition(here_[i]))
-            late.push_back(here_[i]);
-      };
-      keep_if([&](int rank) { return node_->state(rank) == RankState::unknown; });
-      const bool opening = !late.empty();
-      if (!opening)
-        keep_if([&](int rank) { return node_->sees(rank) && node_->process(rank) != ProcessState::alive; });
-      if (!late.empty())
-        found = ranks_text(late) + " did not" +
-                (opening ? " open the memory that the ranks of this node share"
-                         : ": " + whereabouts(late, [&](int rank) { return node_->report(rank); }));
+      std::copy_if(here_.begin(), here_.end(), std::back_inserter(late),
+                   [&](int rank) { return node_->state(rank) == RankState::unknown; });
+      HoldUp hold_up = MpiBlame(*node_, options_.deadline).follow(here_);
+      if (!late.empty()) {
+        found = ranks_text(late) + " did not open the memory that the ranks of this node share";
+      } else if (hold_up.sure) {
+        late = std::move(hold_up.ranks);
+        found = ranks_text(late) +
+                " did not: " + whereabouts(late, [&](int rank) { return node_->report(rank); });
+      }
     }
     const std::string siblings = siblings_text(LauncherRanks());
     if (!siblings.empty() && (late.empty() || found.find("process") == std::string::npos))
@@ -370,6 +387,7 @@ private:
   /// Of all worlds, so that a wait in one moves the calls of the others.
   inline static std::vector<MpiProgress*> in_progress_;
   std::vector<std::unique_ptr<News>> news_;
+  std::vector<int> waits_; ///< Kept, so that a wait allocates nothing.
   const void* last_ = nullptr;
   MpiLastCall record_{};
   bool finished_ = false;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+
+#include <shardwright/comm/mpi/blame.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace sw = shardwright;
+using sw::detail::HoldUp;
+using Ranks = std::vector<int>;
+
+namespace {
+
+constexpr std::chrono::seconds deadline{10};
+
+/// The ranks of a node, all of them in this process.
+class Ranked {
+public:
+  explicit Ranked(int ranks) {
+    const std::string name = "/shardwright-blame-test-" + std::to_string(::getpid());
+    for (int rank = 0; rank < ranks; ++rank)
+      nodes_.emplace_back(name, ranks, rank, ranks, rank == 0).beat(begin_);
+  }
+
+  /// A rank has begun a collective, or a message with a peer under a tag.
+  void enter(int rank, std::uint64_t group, std::uint64_t sequence, int peer = -1,
+             sw::Operation operation = sw::Operation::barrier) {
+    sw::detail::MpiLastCall record{};
+    record.group_id = group;
+    record.sequence = sequence;
+    record.peer = peer;
+    record.operation = operation;
+    record.stage = sw::detail::MpiLastCall::Stage::inside;
+    node(rank).publish(record);
+  }
+  /// A rank waits in a barrier for others, and has calls in flight that wait for more.
+  void wait(int rank, std::uint64_t group, const Ranks& others, const Ranks& in_flight = {}) {
+    enter(rank, group, 1);
+    Ranks all = others;
+    all.insert(all.end(), in_flight.begin(), in_flight.end());
+    node(rank).publish_waits(others, all);
+  }
+  void is_silent_for(int rank, std::chrono::seconds time) { node(rank).beat(begin_ - time); }
+
+  [[nodiscard]] sw::detail::MpiNode& node(int rank) { return nodes_[static_cast<std::size_t>(rank)]; }
+  /// What rank 0 finds, which waits for some.
+  [[nodiscard]] HoldUp found(const Ranks& first) {
+    return sw::detail::MpiBlame(node(0), deadline).follow(first);
+  }
+
+private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::deque<sw::detail::MpiNode> nodes_;
+};
+
+} // namespace
+
+TEST_CASE("a rank that waits is not to blame, but the one at the end of the waits", "[comm]") {
+  Ranked on(4);
+  on.wait(0, 1, {1});
+  on.wait(1, 2, {2});
+  on.wait(2, 3, {3});
+  const HoldUp found = on.found({1});
+  CHECK(found.ranks == Ranks{3});
+  CHECK(found.between == Ranks{1, 2});
+  CHECK(found.ring.empty());
+  CHECK_FALSE(found.sure);
+  on.is_silent_for(3, deadline);
+  CHECK(on.found({1}).sure);
+}
+
+TEST_CASE("a rank that has given up waiting is no more to blame than before", "[comm]") {
+  Ranked on(3);
+  on.wait(1, 2, {2});
+  on.node(1).give_up();
+  on.is_silent_for(1, 2 * deadline);
+  CHECK(on.found({1}).ranks == Ranks{2});
+  // Until it goes on.
+  on.enter(1, 4, 1);
+  CHECK(on.found({1}).ranks == Ranks{1});
+}
+
+TEST_CASE("of ranks in no call, the silent ones are to blame, the most silent first", "[comm]") {
+  Ranked on(4);
+  CHECK(on.found({1, 2, 3}).ranks == Ranks{1, 2, 3});
+  on.is_silent_for(2, deadline);
+  on.is_silent_for(3, 2 * deadline);
+  CHECK(on.found({1, 2, 3}).ranks == Ranks{3, 2});
+}
+
+TEST_CASE("a rank that started a call waits for its ranks in any other call", "[comm]") {
+  Ranked on(3);
+  on.wait(1, 2, {0}, {2});
+  CHECK(on.found({1}).ranks == Ranks{2});
+}
+
+TEST_CASE("a rank that has ceased to look inside a call is to blame where all others wait", "[comm]") {
+  Ranked on(3);
+  on.wait(1, 1, {2});
+  on.wait(2, 1, {0});
+  on.is_silent_for(2, deadline);
+  const HoldUp found = on.found({1});
+  CHECK(found.ranks == Ranks{2});
+  CHECK(found.sure);
+}
+
+TEST_CASE("a ring is one of waits in vain only", "[comm]") {
+  Ranked on(4);
+  // In one barrier, messages are on their way.
+  on.wait(0, 1, {1});
+  on.wait(1, 1, {2});
+  on.wait(2, 1, {0});
+  CHECK(on.found({1}).ring.empty());
+  on.wait(1, 2, {2});
+  CHECK(on.found({1}).ring.empty()); // rank 2 waits for rank 0, which is in the call in which they meet
+  on.wait(2, 3, {0});
+  CHECK(on.found({1}).ring == Ranks{0, 1, 2});
+  CHECK(on.found({1}).ranks == Ranks{1, 2});
+  // A ring of others, for which this rank waits.
+  on.wait(2, 3, {1});
+  CHECK(on.found({1}).ring == Ranks{1, 2});
+  CHECK(on.found({1}).ranks == Ranks{1, 2});
+  // No ring is to blame where a rank on its way ends it.
+  on.wait(2, 3, {1, 3});
+  CHECK(on.found({1}).ring.empty());
+  CHECK(on.found({1}).ranks == Ranks{3});
+}
+
+TEST_CASE("messages meet by peer and tag, and no others", "[comm]") {
+  Ranked on(2);
+  const auto wait = [&](int rank, sw::Operation operation) {
+    on.enter(rank, 1, 1, 1 - rank, operation);
+    on.node(rank).publish_waits({1 - rank}, {1 - rank});
+  };
+  wait(0, sw::Operation::send);
+  wait(1, sw::Operation::receive);
+  CHECK(on.found({1}).ring.empty());
+  wait(1, sw::Operation::send);
+  CHECK(on.found({1}).ring == Ranks{0, 1});
+}
+
+TEST_CASE("ranks of other nodes are named beside those that may still come", "[comm]") {
+  const std::string name = "/shardwright-blame-test-" + std::to_string(::getpid()) + "-far";
+  sw::detail::MpiNode here(name, 3, 0, 2, true), other(name, 3, 1, 2, false);
+  other.beat(std::chrono::steady_clock::now());
+  CHECK(sw::detail::MpiBlame(here, deadline).follow({1, 2}).ranks == Ranks{1, 2});
+  other.beat(std::chrono::steady_clock::now() - deadline);
+  CHECK(sw::detail::MpiBlame(here, deadline).follow({1, 2}).ranks == Ranks{1});
+}
+
+TEST_CASE("what is not sure is told once it has stood still, and late where it moves", "[comm]") {
+  using Verdict = sw::detail::MpiSecondLook::Verdict;
+  Ranked on(2);
+  on.wait(0, 1, {1});
+  on.wait(1, 2, {0});
+  HoldUp found = on.found({1});
+  sw::detail::MpiSecondLook second;
+  const auto at = [&](int milliseconds) {
+    return second.look(on.node(0), found,
+                       std::chrono::steady_clock::time_point(std::chrono::milliseconds(milliseconds)));
+  };
+  CHECK(at(1000) == Verdict::not_yet);
+  CHECK(at(1030) == Verdict::not_yet);
+  on.wait(1, 2, {0}); // in its next call
+  CHECK(at(1050) == Verdict::not_yet);
+  CHECK(at(1080) == Verdict::not_yet);
+  CHECK(at(1090) == Verdict::settled);
+  found.ring.clear();
+  CHECK(at(1095) == Verdict::not_yet);
+  on.wait(1, 2, {0});
+  CHECK(at(1500) == Verdict::moving);
+  found.sure = true;
+  CHECK(at(1500) == Verdict::settled);
+}
