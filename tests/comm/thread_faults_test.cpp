@@ -321,6 +321,37 @@ TEST_CASE("two groups entered in opposite order: the report shows who waits wher
   CHECK_THAT(message, ContainsSubstring("waiting in barrier #1 on group columns"));
 }
 
+TEST_CASE("a thread rank that waits, or has given up, is not to blame for one that does not come", "[comm]") {
+  const bool first_gives_up_first = GENERATE(true, false);
+  std::atomic<int> done{0};
+  const auto outcomes = rank_outcomes::of(3, brief, [&](sw::HostCommunicator world) {
+    struct Done {
+      std::atomic<int>& count;
+      ~Done() { ++count; }
+    };
+    sw::HostCommunicator tail = world.split(world.rank() == 0 ? 0 : 1, world.rank(), "tail");
+    if (world.rank() == 2) { // stays away from the barrier of rank 1, for which rank 0 waits
+      while (done != 2)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    const Done counted{done};
+    if ((world.rank() == 0) != first_gives_up_first)
+      std::this_thread::sleep_for(brief / 3);
+    std::vector<float> data(4);
+    if (world.rank() == 0)
+      world.receive(data, 1);
+    else
+      tail.barrier();
+  });
+  for (const int rank : {0, 1}) {
+    CAPTURE(rank, rank_outcomes::text<sw::DeadlineExceeded>(outcomes[static_cast<std::size_t>(rank)]));
+    REQUIRE_NOTHROW(rank_outcomes::as<sw::DeadlineExceeded>(outcomes[static_cast<std::size_t>(rank)]));
+    CHECK(rank_outcomes::as<sw::DeadlineExceeded>(outcomes[static_cast<std::size_t>(rank)]).missing() ==
+          std::vector<int>{2});
+  }
+}
+
 TEST_CASE("a long wait names the ranks in ascending order, whatever their order in the group", "[comm]") {
   std::string told;
   {

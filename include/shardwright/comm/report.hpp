@@ -81,6 +81,14 @@ inline constexpr std::string_view same_order_advice =
          std::string(same_order_advice);
 }
 
+/// A collective to which ranks did not come because of others, or in which they wait in a ring.
+[[nodiscard]] inline std::string held_up_collective(const std::string& group, const CollectiveCall& call,
+                                                    std::uint64_t sequence, std::chrono::nanoseconds deadline,
+                                                    const std::vector<int>& ranks, const std::string& found) {
+  return must_enter(group, call, sequence, deadline) + "not all came, held up by " + ranks_text(ranks) +
+         ": " + found + std::string(same_order_advice);
+}
+
 /// A message whose other side did not come; `offered` are the calls that the other side has instead.
 [[nodiscard]] inline std::string late_message(const std::string& group, const CollectiveCall& call,
                                               std::uint64_t sequence, std::chrono::nanoseconds deadline,

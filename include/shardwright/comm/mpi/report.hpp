@@ -47,8 +47,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   });
   if (members_only)
     return late_collective(group.name(), call, sequence, deadline, hold_up.ranks, found);
-  return must_enter(group.name(), call, sequence, deadline) + "not all came, held up by " +
-         ranks_text(hold_up.ranks) + ": " + found + std::string(same_order_advice);
+  return held_up_collective(group.name(), call, sequence, deadline, hold_up.ranks, found);
 }
 
 /// All ranks with what each of them called, equal calls together.

@@ -112,6 +112,8 @@ public:
     // Before it is withdrawn: of ranks that give up at the same time, the first sees that all others wait.
     if (!awake && message.state.load(std::memory_order_seq_cst) == ThreadMessage::State::posted)
       fail([&] { return late(message); });
+    if (!message.over())
+      note_given_up(message.call); // before its wait is over for others
     if (!message.over() && mailbox.withdraw(message)) {
       end(message.ticket);
       raise(message.call, message.sequence);
@@ -219,6 +221,7 @@ public:
 
   /// Throws what the end of the group means to this call.
   [[noreturn]] void raise(const CollectiveCall& call, std::uint64_t sequence) {
+    note_given_up(call);
     const bool told = told_.exchange(true, std::memory_order_relaxed);
     if (world().finished())
       throw LifecycleError(used_after_launch(call.operation), context(call, sequence));
@@ -261,10 +264,14 @@ public:
   /// The failure of ranks that did not come to a collective.
   [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence) const noexcept {
     return in_memory([&] {
-      Failure out = late_rank(group_->absent(sequence));
+      const std::vector<int> absent = group_->absent(sequence);
+      const ThreadWorld::HoldUp hold_up = world().held_up(world_rank(rank_), absent);
+      Failure out = late_rank(hold_up.ranks);
       out.sequence = sequence;
-      out.sentence =
-          late_collective(name(), call, sequence, world().deadline(), out.missing, found(out.missing));
+      const bool not_here =
+          std::includes(absent.begin(), absent.end(), out.missing.begin(), out.missing.end());
+      out.sentence = (not_here ? late_collective : held_up_collective)(
+          name(), call, sequence, world().deadline(), out.missing, found(hold_up));
       return out;
     });
   }
@@ -300,9 +307,10 @@ private:
                                   message.sequence);
   }
   [[nodiscard]] Failure late(const ThreadMessage& message) const {
-    Failure out = late_rank({world_rank(message.call.root)});
+    const ThreadWorld::HoldUp hold_up = world().held_up(world_rank(rank_), {world_rank(message.call.root)});
+    Failure out = late_rank(hold_up.ranks);
     out.sentence = late_message(name(), message.call, message.sequence, world().deadline(),
-                                group_->mailbox().offered(message), found(out.missing));
+                                group_->mailbox().offered(message), found(hold_up));
     return out;
   }
   [[nodiscard]] Failure late_rank(std::vector<int> missing) const {
@@ -312,18 +320,29 @@ private:
     out.missing = std::move(missing);
     return out;
   }
-  /// Reports of the missing ranks, and whether their waits lead back to this one.
-  [[nodiscard]] std::string found(const std::vector<int>& missing) const {
+  /// Reports of the ranks to blame, and the ring in which ranks wait.
+  [[nodiscard]] std::string found(const ThreadWorld::HoldUp& hold_up) const {
     const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
-    return whereabouts_of(missing) + cycle_text(world().wait_cycle(world_rank(rank_)), doing);
+    return whereabouts_of(hold_up.ranks) + cycle_text(hold_up.ring, doing);
+  }
+  /// The end of the group that a call finds, if there is one.
+  [[nodiscard]] FailurePointer end_for(const CollectiveCall& call) const {
+    return sends_or_receives(call.operation) ? group_->failure_for(call.root) : group_->failure();
+  }
+  /// Notes that this rank leaves a call at a deadline for want of others, if that is why the group has ended.
+  void note_given_up(const CollectiveCall& call) const {
+    const FailurePointer failure = end_for(call);
+    if (failure && failure->kind == Failure::Kind::deadline &&
+        std::find(failure->missing.begin(), failure->missing.end(), world_rank(rank_)) ==
+            failure->missing.end())
+      world().note_given_up(world_rank(rank_), failure);
   }
 
   /// The failure that ends a call. One that was found while an exception was on its way gives that exception
   /// a moment to arrive at launch(), since it is the first cause. The rank that throws does not wait for
   /// itself.
   [[nodiscard]] FailurePointer first_cause(const CollectiveCall& call) const {
-    FailurePointer failure =
-        sends_or_receives(call.operation) ? group_->failure_for(call.root) : group_->failure();
+    FailurePointer failure = end_for(call);
     if (!failure->unwinding || failure->rank == world_rank(rank_))
       return failure;
     constexpr int looks = 200;

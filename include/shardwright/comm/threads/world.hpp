@@ -70,7 +70,8 @@ public:
   ThreadWorld(int ranks, const LaunchOptions& options)
       : ranks_(ranks), options_(bounded(options)), cores_(usable_cores()), balance_(ranks, cores_),
         recorders_(std::make_unique<FlightRecorder[]>(static_cast<std::size_t>(ranks))),
-        programs_(static_cast<std::size_t>(ranks)), finishing_(made(Failure::Kind::finished, -1, "")) {
+        given_up_(static_cast<std::size_t>(ranks)), programs_(static_cast<std::size_t>(ranks)),
+        finishing_(made(Failure::Kind::finished, -1, "")) {
     for (int rank = 0; rank < ranks; ++rank) {
       returned_.push_back(
           made(Failure::Kind::left, rank, "its program returned while others of the group went on"));
@@ -231,7 +232,46 @@ public:
     return out;
   }
 
+  /// Who keeps a rank waiting, and a ring of waits that explains it.
+  struct HoldUp {
+    std::vector<int> ranks, ring;
+  };
+  /// Follows the waits of a rank, which waits for `awaited`, to ranks that wait for nobody: those in between
+  /// are not to blame. A ring through this rank, or else one of others, leaves nobody else.
+  [[nodiscard]] HoldUp held_up(int rank, const std::vector<int>& awaited) {
+    HoldUp out{awaited, wait_cycle(rank)};
+    if (!out.ring.empty())
+      return out;
+    std::vector<int> reached = awaited, ends;
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::size_t i = 0; i < reached.size(); ++i) {
+        const Wait wait = wait_of(reached[i], true);
+        if (wait.ranks.empty())
+          ends.push_back(reached[i]);
+        for (const int next : wait.ranks)
+          if (next != rank && std::find(reached.begin(), reached.end(), next) == reached.end())
+            reached.push_back(next);
+      }
+    }
+    for (std::size_t i = 0; i < reached.size() && ends.empty() && out.ring.empty(); ++i)
+      out.ring = wait_cycle(reached[i]);
+    if (!ends.empty() || !out.ring.empty())
+      out.ranks = ends.empty() ? out.ring : ends;
+    std::sort(out.ranks.begin(), out.ranks.end());
+    return out;
+  }
+  /// Notes that a rank leaves its call at a deadline: it counts as waiting until it begins another call.
+  void note_given_up(int rank, const FailurePointer& failure) noexcept {
+    const std::lock_guard lock(mutex_);
+    given_up_[static_cast<std::size_t>(rank)] = {failure, recorder(rank).newest()};
+  }
+
 private:
+  struct GivenUp {
+    FailurePointer failure;
+    FlightRecorder::Ticket newest = 0; ///< At that time.
+  };
   /// The call that a rank waits in, and the world ranks that it waits for there.
   struct Wait {
     int rank = 0;
@@ -250,21 +290,26 @@ private:
     return programs_[static_cast<std::size_t>(rank)];
   }
 
-  /// Nobody where a rank waits in several calls, on several threads: one of them may go on and help another.
-  [[nodiscard]] Wait wait_of(int rank) {
+  /// Where a rank waits in several calls, on several threads, those of all, or nobody: one of them may go on
+  /// and help another.
+  [[nodiscard]] Wait wait_of(int rank, bool all = false) {
     FlightRecorder& own = recorder(rank);
     const FlightRecorder::Ticket top = own.newest();
+    if (const GivenUp& given_up = given_up_[static_cast<std::size_t>(rank)];
+        given_up.failure && given_up.newest == top)
+      return {rank, top, given_up.failure->missing};
     Wait out{rank};
     for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;) {
       const std::optional<FlightEntry> entry = own.entry(ticket);
       if (!entry || !entry->inside || !entry->waited)
         continue;
-      if (out.ticket != 0)
+      if (out.ticket != 0 && !all)
         return {rank};
       out.ticket = ticket;
       for (GroupOfWorld* group : groups_)
         if (group == entry->group_id)
-          out.ranks = group->awaited(rank, *entry);
+          for (const int awaited : group->awaited(rank, *entry))
+            out.ranks.push_back(awaited);
     }
     return out;
   }
@@ -295,6 +340,7 @@ private:
   FailurePointer failure_;
   std::atomic<bool> finished_{false};
   std::atomic<bool> failed_{false};
+  std::vector<GivenUp> given_up_;           ///< By rank.
   std::vector<std::atomic<bool>> programs_; ///< Whether each rank's runs.
   WaitPoint programs_end_;
   std::vector<FailurePointer> returned_, out_of_memory_; ///< By rank.
