@@ -340,6 +340,28 @@ TEST_CASE("full recomputation keeps input and result, a selective one not even t
         }) == "");
 }
 
+TEST_CASE("what is computed again goes where its operand was, if no gradient reads that") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, 1);
+          const std::size_t one = stream_bytes(mesh);
+          const StreamTensor x = random_stream(mesh, 1);
+          // The last square reads its operand, and what that is made of is read by nothing else.
+          const auto blocks_of = [&](auto function) {
+            sw::Tape<> tape;
+            const auto in = tape.variable(x);
+            tape.seed(sw::recompute(function)(in), random_stream(mesh, 2));
+            const std::size_t before = used(mesh);
+            mesh.core().resources<sw::DefaultTarget>().reset_peak();
+            tape.backward();
+            return static_cast<double>(mesh.pool_statistics().peak_bytes - before) / static_cast<double>(one);
+          };
+          const auto square_of_scaled = [](const StreamVar& in) { return sw::square(2.0 * sw::square(in)); };
+          const auto square_of_sum = [](const StreamVar& in) { return sw::square(sw::square(in) + in); };
+          findings.expect(blocks_of(square_of_scaled) == 1, "a scaled value takes memory of its own");
+          findings.expect(blocks_of(square_of_sum) == 1, "a sum takes memory of its own");
+        }) == "");
+}
+
 TEST_CASE("a value outlives its tape, and a tape begins anew when no value is in use") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, 1);

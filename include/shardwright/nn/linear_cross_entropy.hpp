@@ -57,7 +57,7 @@ public:
     if (!tape.trains())
       return;
     table_.note_use(tape);
-    x_.keep(*this);
+    x_.keep(*this, true);
   }
 
   void forward() override {

@@ -55,7 +55,7 @@ public:
       return;
     std::apply([&tape](auto&... weight) { (weight.note_use(tape), ...); }, weights_);
     y_.want_gradient(true);
-    x_.keep(*this);
+    x_.keep(*this, true);
   }
 
   void forward() override {

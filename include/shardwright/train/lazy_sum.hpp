@@ -29,10 +29,8 @@ public:
       : TapeNode(tape), left_(std::move(left)), right_(std::move(right)), y_(*this) {
     if (tape.trains()) {
       y_.want_gradient(left_.wants_gradient() || right_.wants_gradient());
-      if (recomputes()) {
-        left_.keep(*this);
-        right_.keep(*this);
-      }
+      left_.keep(*this, false);
+      right_.keep(*this, false);
     }
     const MemoryFor memory(MemoryKind::activations, "sum");
     y_.expect(left_.resources(), left_.shape(), this);

@@ -28,8 +28,8 @@ public:
 
   LossNode(TapeCore& tape, const Operation& operation, SourceLocation where, X x)
       : TapeNode(tape), operation_(operation), where_(where), x_(std::move(x)) {
-    if (tape.trains() && recomputes())
-      x_.keep(*this);
+    if (tape.trains())
+      x_.keep(*this, false);
   }
 
   void forward() override {

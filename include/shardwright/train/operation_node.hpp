@@ -78,8 +78,7 @@ public:
     if (!tape.trains())
       return;
     y_.want_gradient(x_.wants_gradient());
-    if (recomputes() || (reads_x && y_.wants_gradient()))
-      x_.keep(*this);
+    x_.keep(*this, reads_x && y_.wants_gradient());
     if (reads_y && y_.wants_gradient())
       y_.keep();
   }
@@ -154,10 +153,8 @@ public:
     right_.note_use(tape);
     due_ = (left_.wants_gradient() ? left_side : 0) | (right_.wants_gradient() ? right_side : 0);
     y_.want_gradient(due_ != 0);
-    if (recomputes() || reads_left())
-      left_.keep(*this);
-    if (recomputes() || reads_right())
-      right_.keep(*this);
+    left_.keep(*this, reads_left());
+    right_.keep(*this, reads_right());
   }
 
   void forward() override {

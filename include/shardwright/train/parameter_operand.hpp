@@ -53,7 +53,7 @@ public:
   /// Notes whether this is the first use on the tape: in the backward pass, that is the last.
   void note_use(const TapeCore& tape) noexcept { ends_pass_ = parameter_->first_use(tape.number()); }
   // Weights are not kept: they are gathered again where a gradient reads them.
-  void keep(const TapeNode&) noexcept {}
+  void keep(const TapeNode&, bool) noexcept {}
   void let_go() noexcept {}
   /// The weights are there while the result lives.
   template <bool reads = true>

@@ -169,8 +169,12 @@ public:
   [[nodiscard]] TargetResources<Target>& resources() const noexcept { return slot_->resources(); }
   [[nodiscard]] Slot& slot() const noexcept { return *slot_; }
 
-  /// Says that `reader` needs the value again, until let_go(); before the first reading.
-  void keep(const TapeNode& reader) {
+  /// Says that `reader` needs the value again: for its gradient, until let_go(), or only to be computed again
+  /// itself, where it is. Before the first reading.
+  void keep(const TapeNode& reader, bool for_gradient) {
+    if (!for_gradient && !reader.recomputes())
+      return;
+    for_gradient_ = for_gradient;
     bool again = reader.recovers(slot_->producer());
     // A function that is computed again gathers again, too: between the passes the rank's own part is enough.
     if constexpr (only_gathers<From, To>())
@@ -195,16 +199,16 @@ public:
     slot_->settle();
   }
   void let_go() noexcept {
-    if (pins_ == nullptr)
-      return;
-    --(place().*std::exchange(pins_, nullptr));
-    let_go_of_source();
-    slot_->settle();
+    if (unpin())
+      slot_->settle();
   }
-  /// The value; the last handle of it where nobody keeps it. The first reading gives up the Var.
+  /// The value; the last handle of it where nobody keeps it. The first reading gives up the Var, and that of
+  /// a replay what was kept for it only: each node is computed again at most once.
   [[nodiscard]] Value read() {
     if (std::exchange(reads_, false))
       slot_->drop_reader();
+    if (!for_gradient_ && tape().replays())
+      unpin();
     Value out = [this] {
       if constexpr (std::is_same_v<From, To>)
         return slot_->value();
@@ -253,6 +257,14 @@ private:
     else
       return slot_->other(&layout_identity<To>);
   }
+  /// Leaves the value where it is until the next settle(); whether it was kept.
+  bool unpin() noexcept {
+    if (pins_ == nullptr)
+      return false;
+    --(place().*std::exchange(pins_, nullptr));
+    let_go_of_source();
+    return true;
+  }
   void let_go_of_source() noexcept {
     if (std::exchange(keeps_source_, false))
       --slot_->own().pins;
@@ -268,6 +280,7 @@ private:
   SourceLocation where_;
   std::uint32_t HeldValue::*pins_ = nullptr;
   bool reads_ = true;
+  bool for_gradient_ = false;
   bool keeps_source_ = false; // in its own layout, beside the pin
 };
 
