@@ -105,14 +105,15 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   };
 
   const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, sequence, width, base);
-  sw::rotate(qkv, table, heads);
+  const sw::TokenPositions<sw::NaturalOrder> positions(sequence, 1, 0);
+  sw::rotate(qkv, table, positions, heads);
   const Vector turned = whole_of(qkv);
   same("rotation", turned, plain_rotation(before), 1e-14);
   const auto out = sw::attention(qkv, heads, mask(mesh));
   same("value", whole_of(out.value), plain_attention(turned, sees), 1e-13);
 
   auto gradient = sw::attention_gradient(upstream, qkv, out, heads, mask(mesh));
-  sw::rotate_back(gradient, table, heads);
+  sw::rotate_back(gradient, table, positions, heads);
   const auto objective = [&](const Vector& at) {
     return dot(plain_attention(plain_rotation(at), sees), weights);
   };

@@ -57,8 +57,8 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   auto fused = sw::add_rms_norm(x, stream.clone(), gain, epsilon);
   same("sum", whole_of(fused.sum), sum_of(xs, streams), 1e-15);
   same("norm of the sum", whole_of(fused.normed), plain_norm(sum_of(xs, streams), gains), 1e-14);
-  same("rms of the sum", whole_of(fused.inverse_rms),
-       whole_of(sw::rms_norm(fused.sum, gain, epsilon).inverse_rms), 1e-14);
+  same("rms of the sum", whole_of(fused.statistics),
+       whole_of(sw::rms_norm(fused.sum, gain, epsilon).statistics), 1e-14);
 
   const Vector input_gradient =
       finite_differences([&](const Vector& at) { return dot(plain_norm(at, gains), weights); }, xs);
@@ -66,12 +66,12 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
       finite_differences([&](const Vector& at) { return dot(plain_norm(xs, at), weights); }, gains);
   GradientOf<sw::GainGradientLayout<X>> accumulated{{mesh, {width}}};
   same("input gradient",
-       whole_of(sw::rms_norm_gradient(upstream.clone(), x, gain, out.inverse_rms, accumulated.slot())),
+       whole_of(sw::rms_norm_gradient(upstream.clone(), x, gain, out.statistics, accumulated.slot())),
        input_gradient, 1e-8);
   same("gain gradient", accumulated.whole(), gain_gradient, 1e-8);
   same(
       "input gradient with a stream",
-      whole_of(sw::rms_norm_gradient(upstream.clone(), x, gain, out.inverse_rms, stream, accumulated.slot())),
+      whole_of(sw::rms_norm_gradient(upstream.clone(), x, gain, out.statistics, accumulated.slot(), &stream)),
       sum_of(input_gradient, streams), 1e-8);
   for (double& each : gain_gradient)
     each *= 2;

@@ -136,12 +136,6 @@ template <class Tensor>
   return mutable_matrix_at(tensor, 2);
 }
 
-template <class Element, class Target>
-[[nodiscard]] ShardedTensor<Layout<1>, Element, Target> workspace_of(TargetResources<Target>& resources,
-                                                                     std::size_t elements) {
-  return {resources, {static_cast<std::int64_t>(elements)}};
-}
-
 [[nodiscard]] inline double attention_scale(HeadShape heads) {
   return 1.0 / std::sqrt(static_cast<double>(heads.width));
 }
@@ -160,14 +154,6 @@ void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, T
                           detail::local_attention_shape(qkv, heads, where), positions.runs());
 }
 
-/// @brief The same for whole sequences in their natural order.
-template <LayoutType L, class Element, class Target>
-void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
-            HeadShape heads, SourceLocation where = SourceLocation::current()) {
-  static_cast<void>(detail::WholeSequence<L>::value);
-  rotate(qkv, table, TokenPositions<NaturalOrder>(qkv.shape()[1], 1, 0), heads, where);
-}
-
 /// @brief The inverse turn, in place: the gradient of rotate.
 template <LayoutType L, class Element, class Target, class Order>
 void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
@@ -176,14 +162,6 @@ void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<
   kernels::rotary_backward(gradient.execution(), detail::mutable_token_rows(gradient), table.cosines(),
                            table.sines(), detail::local_attention_shape(gradient, heads, where),
                            positions.runs());
-}
-
-/// @brief The same for whole sequences in their natural order.
-template <LayoutType L, class Element, class Target>
-void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
-                 HeadShape heads, SourceLocation where = SourceLocation::current()) {
-  static_cast<void>(detail::WholeSequence<L>::value);
-  rotate_back(gradient, table, TokenPositions<NaturalOrder>(gradient.shape()[1], 1, 0), heads, where);
 }
 
 namespace operation {

@@ -31,7 +31,6 @@ struct DecoderConfig {
   Recomputation recompute{}; ///< The parts that layers compute again in the backward pass.
 
   [[nodiscard]] std::int64_t head_width() const { return width / heads; }
-  [[nodiscard]] std::int64_t queries_per_kv_head() const { return heads / kv_heads; }
   /// @brief Trained elements.
   [[nodiscard]] std::int64_t parameters() const {
     const std::int64_t attention =

@@ -115,9 +115,8 @@ layer_norm_slopes(ShardedTensor<L, Element, Target>&& gradient, const X& x, cons
                   const DGain& d_gain, bool add_gain, const DBias& d_bias, bool add_bias) {
   ShardedTensor<L, Element, Target> out = std::move(gradient);
   const auto rows = x.local_matrix();
-  ShardedTensor<Layout<1>, MainElement<Element>, Target> workspace(
-      x.resources(),
-      {static_cast<std::int64_t>(kernels::layer_norm_workspace(rows.extent(0), rows.extent(1)))});
+  auto workspace = workspace_of<MainElement<Element>>(
+      x.resources(), kernels::layer_norm_workspace(rows.extent(0), rows.extent(1)));
   const auto data = out.mutable_local_matrix();
   const auto mean = flat(statistics.mean);
   const auto inverse = flat(statistics.inverse_deviation);
@@ -184,16 +183,12 @@ struct LayerNorm {
   double epsilon;
 
   template <class X, class... Weights>
-  [[nodiscard]] auto forward(SourceLocation, const X& x, const Weights&... weights) const {
-    auto out = shardwright::layer_norm(x, weights..., epsilon);
-    return detail::NormResult<decltype(out.normed), decltype(out.statistics)>{std::move(out.normed),
-                                                                              std::move(out.statistics)};
+  [[nodiscard]] auto forward(const X& x, const Weights&... weights) const {
+    return shardwright::layer_norm(x, weights..., epsilon);
   }
   template <class X, class... Weights>
-  [[nodiscard]] auto forward_sum(SourceLocation, const X& left, X&& right, const Weights&... weights) const {
-    auto out = add_layer_norm(left, detail::owned(std::move(right)), weights..., epsilon);
-    return detail::SumNormResult<decltype(out.sum), decltype(out.normed), decltype(out.statistics)>{
-        std::move(out.sum), std::move(out.normed), std::move(out.statistics)};
+  [[nodiscard]] auto forward_sum(const X& left, X&& right, const Weights&... weights) const {
+    return add_layer_norm(left, detail::owned(std::move(right)), weights..., epsilon);
   }
   template <class G, class X, class Statistics, class Gain, class Bias, class GainSlot, class BiasSlot>
   [[nodiscard]] auto gradient(G&& y_gradient, const X& x, const Statistics& statistics, const G* stream,
@@ -214,33 +209,21 @@ struct LayerNorm {
 
 } // namespace operation
 
-namespace detail {
-
-template <class X, class... Weights>
-[[nodiscard]] auto record_layer_norm(double epsilon, SourceLocation where, X x, Weights... weights) {
-  using Node = NormNode<operation::LayerNorm, X, Weights...>;
-  TapeCore& tape = x.tape();
-  return Var(
-      tape.record<Node>(operation::LayerNorm{epsilon}, where, std::move(x), std::move(weights)...).result());
-}
-
-} // namespace detail
-
 /// @brief layer_norm of a value on a tape with a gain and a bias that are parameters. Where `x` is a sum that
 /// nobody has read yet, one pass over memory computes both.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, class BC, class BR, class BE,
           class BZ, class BT>
 [[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, Parameter<BC, BR, BE, BZ, BT>& bias,
                               double epsilon, SourceLocation where = SourceLocation::current()) {
-  return detail::record_layer_norm(epsilon, where, detail::operand_of(std::forward<X>(x), where),
-                                   detail::operand_of(gain, where), detail::operand_of(bias, where));
+  return detail::record_norm(operation::LayerNorm{epsilon}, detail::operand_of(std::forward<X>(x), where),
+                             detail::operand_of(gain, where), detail::operand_of(bias, where));
 }
 /// @brief The same without a bias.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                               SourceLocation where = SourceLocation::current()) {
-  return detail::record_layer_norm(epsilon, where, detail::operand_of(std::forward<X>(x), where),
-                                   detail::operand_of(gain, where));
+  return detail::record_norm(operation::LayerNorm{epsilon}, detail::operand_of(std::forward<X>(x), where),
+                             detail::operand_of(gain, where));
 }
 
 /// @brief LayerNorm with a trained gain and, where `biased`, a trained bias, of a stream in layout `In`.

@@ -112,18 +112,11 @@ private:
 
 namespace detail {
 
-template <bool biased, LayoutType In, LayoutType Weight, class Plan, LayoutType Result>
-struct LinearOf {
-  using type = Linear<In, Weight, Plan>;
-};
-template <LayoutType In, LayoutType Weight, class Plan, LayoutType Result>
-struct LinearOf<true, In, Weight, Plan, Result> {
-  using type = BiasedLinear<In, Weight, Plan, Result>;
-};
 /// A product with a bias or without one.
 template <bool biased, LayoutType In, LayoutType Weight, class Plan,
           LayoutType Result = MatmulLayout<In, Weight>>
-using MaybeBiased = typename LinearOf<biased, In, Weight, Plan, Result>::type;
+using MaybeBiased =
+    std::conditional_t<biased, BiasedLinear<In, Weight, Plan, Result>, Linear<In, Weight, Plan>>;
 
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI

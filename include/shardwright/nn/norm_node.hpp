@@ -17,30 +17,17 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Result of a norm: the normed tensor and the statistics of its rows.
-template <class Normed, class Statistics>
-struct NormResult {
-  Normed normed;
-  Statistics statistics;
-};
-/// The same with the sum that was normed.
-template <class Sum, class Normed, class Statistics>
-struct SumNormResult {
-  Sum sum;
-  Normed normed;
-  Statistics statistics;
-};
-
 /// y = norm(x) with gains and biases. Their gradients belong to the pass of inputs, which computes them
 /// beside that of x.
 ///
-/// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(where, x, weights...)`,
-/// `forward_sum(where, left, right, weights...)`, and `gradient(y_gradient, x, statistics, stream, weights,
-/// slots)`, where `stream` points to what else has reached x, or to nothing.
+/// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(x, weights...)`, which
+/// gives `normed` and `statistics` of its rows, `forward_sum(left, right, weights...)`, which gives the
+/// `sum`, too, and `gradient(y_gradient, x, statistics, stream, weights, slots)`, where `stream` points to
+/// what else has reached x, or to nothing.
 template <class Norm, class X, class... Weights>
 class NormNode final : public TapeNode {
-  using Result = decltype(std::declval<const Norm&>().forward(
-      SourceLocation{}, std::declval<typename X::Value>(), std::declval<typename Weights::Value>()...));
+  using Result = decltype(std::declval<const Norm&>().forward(std::declval<typename X::Value>(),
+                                                              std::declval<typename Weights::Value>()...));
   using Normed = decltype(Result::normed);
   static constexpr bool fits =
       (Weights::template takes<typename Norm::template WeightGradient<typename X::layout>>() && ...);
@@ -48,9 +35,8 @@ class NormNode final : public TapeNode {
 public:
   using Out = Slot<typename Normed::layout, typename Normed::value_type, typename Normed::target>;
 
-  NormNode(TapeCore& tape, const Norm& norm, SourceLocation where, X x, Weights... weights)
-      : TapeNode(tape), norm_(norm), where_(where), x_(std::move(x)), weights_(std::move(weights)...),
-        y_(*this) {
+  NormNode(TapeCore& tape, const Norm& norm, X x, Weights... weights)
+      : TapeNode(tape), norm_(norm), x_(std::move(x)), weights_(std::move(weights)...), y_(*this) {
     if (!tape.trains())
       return;
     std::apply([&tape](auto&... weight) { (weight.note_use(tape), ...); }, weights_);
@@ -65,12 +51,12 @@ public:
           [[maybe_unused]] const auto readings = std::tuple{weight.reading()...};
           if (auto* const sum = x_.sum()) {
             auto [left, right] = sum->take_terms();
-            auto made = norm_.forward_sum(where_, std::move(left), std::move(right), weight.read()...);
+            auto made = norm_.forward_sum(std::move(left), std::move(right), weight.read()...);
             x_.slot().set(std::move(made.sum));
             static_cast<void>(x_.read());
             finish_forward(std::move(made));
           } else {
-            finish_forward(norm_.forward(where_, x_.read(), weight.read()...));
+            finish_forward(norm_.forward(x_.read(), weight.read()...));
           }
         },
         weights_);
@@ -118,11 +104,18 @@ private:
   }
 
   Norm norm_;
-  SourceLocation where_;
   X x_;
   std::tuple<Weights...> weights_;
   Out y_;
   std::optional<decltype(Result::statistics)> statistics_;
 };
+
+/// The norm of an operand, on its tape.
+template <class Norm, class X, class... Weights>
+[[nodiscard]] auto record_norm(const Norm& norm, X x, Weights... weights) {
+  using Node = NormNode<Norm, X, Weights...>;
+  TapeCore& tape = x.tape();
+  return Var(tape.record<Node>(norm, std::move(x), std::move(weights)...).result());
+}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

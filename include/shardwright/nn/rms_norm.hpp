@@ -37,11 +37,11 @@ using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation:
 template <LayoutType X>
 using GainGradientLayout = LeadingSumLayout<RowwiseLayout<operation::rms_norm, X>, X::tensor_rank - 1>;
 
-/// @brief A normed tensor, with what its gradient needs; statistics are of the MainElement.
+/// @brief A normed tensor, with what its gradient needs: 1 / rms of every row, in the MainElement.
 template <LayoutType X, class Element, class Target>
 struct RmsNormOutput {
   ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> inverse_rms;
+  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> statistics;
 };
 
 /// @brief As RmsNormOutput, with the sum that was normed.
@@ -49,7 +49,7 @@ template <LayoutType X, class Element, class Target>
 struct AddRmsNormOutput {
   ShardedTensor<X, Element, Target> sum;
   ShardedTensor<X, Element, Target> normed;
-  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> inverse_rms;
+  ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> statistics;
 };
 
 namespace detail {
@@ -74,6 +74,13 @@ template <class Tensor>
 [[nodiscard]] auto mutable_flat(Tensor& tensor) {
   return VectorView<typename Tensor::value_type, typename Tensor::target>(tensor.mutable_data(),
                                                                           tensor.local_size());
+}
+
+/// Memory for partial sums of a kernel, from the pool.
+template <class Element, class Target>
+[[nodiscard]] ShardedTensor<Layout<1>, Element, Target> workspace_of(TargetResources<Target>& resources,
+                                                                     std::size_t elements) {
+  return {resources, {static_cast<std::int64_t>(elements)}};
 }
 
 /// The gain of a norm: one vector that every rank holds whole.
@@ -101,7 +108,7 @@ template <AnyShardedTensor X, AnyShardedTensor Gain>
     RmsNormOutput<L, Element, Target> out{{x.resources(), x.shape()},
                                           {x.resources(), detail::rows_shape(x.shape())}};
     kernels::rms_norm_forward(x.execution(), x.local_matrix(), gain.local(), epsilon,
-                              out.normed.mutable_local_matrix(), detail::mutable_flat(out.inverse_rms));
+                              out.normed.mutable_local_matrix(), detail::mutable_flat(out.statistics));
     return out;
   } else {
     return RmsNormOutput<InvalidLayout, Element, Target>{{x.resources(), {}}, {x.resources(), {}}};
@@ -118,53 +125,35 @@ add_rms_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Eleme
                                            {residual.resources(), detail::rows_shape(residual.shape())}};
   const auto sum = out.sum.mutable_local_matrix();
   kernels::add_rms_norm_forward(residual.execution(), residual.local_matrix(), sum, gain.local(), epsilon,
-                                sum, out.normed.mutable_local_matrix(),
-                                detail::mutable_flat(out.inverse_rms));
+                                sum, out.normed.mutable_local_matrix(), detail::mutable_flat(out.statistics));
   return out;
 }
-
-namespace detail {
-
-/// Memory for the partial sums of a gain's gradient, from the pool.
-template <class Tensor>
-[[nodiscard]] ShardedTensor<Layout<1>, MainElement<typename Tensor::value_type>, typename Tensor::target>
-gain_workspace(const Tensor& x) {
-  const auto rows = x.local_matrix();
-  return {x.resources(),
-          {static_cast<std::int64_t>(kernels::rms_norm_workspace(rows.extent(0), rows.extent(1)))}};
-}
-
-} // namespace detail
 
 /// @brief The gradient of a norm's input, in the memory of `gradient`; adds the gain's gradient to `slot`.
 /// @param gradient that of the normed tensor @param x the norm's input
-template <LayoutType X, class Element, class Target, class E, class G, class Rms, class Slot>
+/// @param stream where the input is a residual stream: the gradient that reaches it past the norm, which is
+/// added
+template <LayoutType X, class Element, class Target, class E, class G, class Rms, class Slot,
+          class S = Element>
 [[nodiscard]] ShardedTensor<X, Element, Target>
 rms_norm_gradient(ShardedTensor<X, Element, Target>&& gradient, const ShardedTensor<X, E, Target>& x,
-                  const ShardedTensor<Layout<1>, G, Target>& gain, const Rms& inverse_rms, const Slot& slot) {
-  auto workspace = detail::gain_workspace(x);
+                  const ShardedTensor<Layout<1>, G, Target>& gain, const Rms& inverse_rms, const Slot& slot,
+                  const ShardedTensor<X, S, Target>* stream = nullptr) {
+  const auto rows = x.local_matrix();
+  auto workspace = detail::workspace_of<MainElement<Element>>(
+      x.resources(), kernels::rms_norm_workspace(rows.extent(0), rows.extent(1)));
   ShardedTensor<X, Element, Target> out = std::move(gradient);
   const auto data = out.mutable_local_matrix();
-  kernels::rms_norm_backward_gain(x.execution(), x.local_matrix(), detail::flat(inverse_rms), data,
-                                  slot.tensor.mutable_local(), workspace.mutable_local(), slot.beta != 0);
-  kernels::rms_norm_backward_input(x.execution(), x.local_matrix(), gain.local(), detail::flat(inverse_rms),
-                                   data, data);
-  return out;
-}
-
-/// @brief The same where the input is a residual stream: `stream`, the gradient that reaches it past the
-/// norm, is added.
-template <LayoutType X, class Element, class Target, class E, class G, class Rms, class S, class Slot>
-[[nodiscard]] ShardedTensor<X, Element, Target>
-rms_norm_gradient(ShardedTensor<X, Element, Target>&& gradient, const ShardedTensor<X, E, Target>& x,
-                  const ShardedTensor<Layout<1>, G, Target>& gain, const Rms& inverse_rms,
-                  const ShardedTensor<X, S, Target>& stream, const Slot& slot) {
-  auto workspace = detail::gain_workspace(x);
-  ShardedTensor<X, Element, Target> out = std::move(gradient);
-  const auto data = out.mutable_local_matrix();
-  kernels::add_rms_norm_backward(x.execution(), x.local_matrix(), gain.local(), detail::flat(inverse_rms),
-                                 data, stream.local_matrix(), data, slot.tensor.mutable_local(),
-                                 workspace.mutable_local(), slot.beta != 0);
+  const auto inverse = detail::flat(inverse_rms);
+  if (stream == nullptr) {
+    kernels::rms_norm_backward_gain(x.execution(), rows, inverse, data, slot.tensor.mutable_local(),
+                                    workspace.mutable_local(), slot.beta != 0);
+    kernels::rms_norm_backward_input(x.execution(), rows, gain.local(), inverse, data, data);
+  } else {
+    kernels::add_rms_norm_backward(x.execution(), rows, gain.local(), inverse, data, stream->local_matrix(),
+                                   data, slot.tensor.mutable_local(), workspace.mutable_local(),
+                                   slot.beta != 0);
+  }
   return out;
 }
 
@@ -177,23 +166,17 @@ struct RmsNorm {
   double epsilon;
 
   template <class X, class Gain>
-  [[nodiscard]] auto forward(SourceLocation, const X& x, const Gain& gain) const {
-    auto out = shardwright::rms_norm(x, gain, epsilon);
-    return detail::NormResult<decltype(out.normed), decltype(out.inverse_rms)>{std::move(out.normed),
-                                                                               std::move(out.inverse_rms)};
+  [[nodiscard]] auto forward(const X& x, const Gain& gain) const {
+    return shardwright::rms_norm(x, gain, epsilon);
   }
   template <class X, class Gain>
-  [[nodiscard]] auto forward_sum(SourceLocation, const X& left, X&& right, const Gain& gain) const {
-    auto out = add_rms_norm(left, detail::owned(std::move(right)), gain, epsilon);
-    return detail::SumNormResult<decltype(out.sum), decltype(out.normed), decltype(out.inverse_rms)>{
-        std::move(out.sum), std::move(out.normed), std::move(out.inverse_rms)};
+  [[nodiscard]] auto forward_sum(const X& left, X&& right, const Gain& gain) const {
+    return add_rms_norm(left, detail::owned(std::move(right)), gain, epsilon);
   }
   template <class G, class X, class Statistics, class Gain, class Slot>
   [[nodiscard]] auto gradient(G&& gradient, const X& x, const Statistics& inverse_rms, const G* stream,
                               const Gain& gain, const Slot& slot) const {
-    auto own = detail::owned(std::move(gradient));
-    return stream == nullptr ? rms_norm_gradient(std::move(own), x, gain, inverse_rms, slot)
-                             : rms_norm_gradient(std::move(own), x, gain, inverse_rms, *stream, slot);
+    return rms_norm_gradient(detail::owned(std::move(gradient)), x, gain, inverse_rms, slot, stream);
   }
 };
 
@@ -204,12 +187,8 @@ struct RmsNorm {
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto rms_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                             SourceLocation where = SourceLocation::current()) {
-  auto operand = detail::operand_of(std::forward<X>(x), where);
-  auto weight = detail::operand_of(gain, where);
-  using Node = detail::NormNode<operation::RmsNorm, decltype(operand), decltype(weight)>;
-  detail::TapeCore& tape = operand.tape();
-  return Var(
-      tape.record<Node>(operation::RmsNorm{epsilon}, where, std::move(operand), std::move(weight)).result());
+  return detail::record_norm(operation::RmsNorm{epsilon}, detail::operand_of(std::forward<X>(x), where),
+                             detail::operand_of(gain, where));
 }
 
 /// @brief RMSNorm with a trained gain, of a stream in layout `In`.
