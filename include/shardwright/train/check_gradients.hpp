@@ -80,25 +80,17 @@ template <LayoutType From, LayoutType To, class Element, class Target>
   return as_var(std::move(result));
 }
 
-template <class Type>
-struct TargetOfInput {
-  using type = void;
-};
-template <class Type>
-requires requires { typename Type::target; }
-struct TargetOfInput<Type> {
-  using type = typename Type::target;
-};
 /// The target of the first input that names one, or host memory.
 template <class... Types>
 struct TargetOfInputs {
   using type = DefaultTarget;
 };
 template <class First, class... Rest>
+struct TargetOfInputs<First, Rest...> : TargetOfInputs<Rest...> {};
+template <class First, class... Rest>
+requires requires { typename First::target; }
 struct TargetOfInputs<First, Rest...> {
-  using type =
-      std::conditional_t<std::is_void_v<typename TargetOfInput<First>::type>,
-                         typename TargetOfInputs<Rest...>::type, typename TargetOfInput<First>::type>;
+  using type = typename First::target;
 };
 
 template <class Type>

@@ -7,41 +7,24 @@
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/train/input_check.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/tape.hpp>
 
-#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-namespace detail {
-
-/// A tensor on a tape, of which no gradient is asked; it must not be written until the last gradient. It is
-/// data as every input is, and compared as they are.
-template <LayoutType L, class E, class Target>
-[[nodiscard]] auto constant_on(TapeCore& tape, const ShardedTensor<L, E, Target>& tensor,
-                               SourceLocation where) {
-  if (tape.checks_inputs())
-    require_equal_inputs(tensor, where);
-  using Element = std::remove_const_t<E>;
-  return Var<L, Element, Target>(tape.add<LeafNode<L, Element, Target>>(tensor.share(), false).result());
-}
-
-} // namespace detail
 
 /// @brief Carries an operation out on a value of a tape and a tensor, which becomes an input of the tape: it
 /// shares its memory, which must not be written until the last gradient.
 template <class Operation, detail::TapeValue Left, AnyShardedTensor Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, const Right& right) {
-  auto constant = detail::constant_on(left.tape(), right, where);
+  auto constant = detail::leaf_on(left.tape(), right.share(), false, where);
   return apply(operation, where, std::forward<Left>(left), std::move(constant));
 }
 template <class Operation, AnyShardedTensor Left, detail::TapeValue Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Left& left, Right&& right) {
-  auto constant = detail::constant_on(right.tape(), left, where);
+  auto constant = detail::leaf_on(right.tape(), left.share(), false, where);
   return apply(operation, where, std::move(constant), std::forward<Right>(right));
 }
 

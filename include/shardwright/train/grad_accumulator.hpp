@@ -70,6 +70,9 @@ template <ParameterSet Model>
 class GradAccumulator {
   using Target = typename detail::TargetOfModel<Model>::type;
   static constexpr bool on_host = Target::host_accessible;
+  static constexpr bool has_stages = requires(Model & model) {
+    model.for_each_stage(detail::VisitsAnything{});
+  };
 
 public:
   /// @brief The result of finish().
@@ -80,18 +83,17 @@ public:
   /// @throws LifecycleError where another accumulator holds a parameter's gradient.
   explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
       : model_(&model), ranks_(std::move(ranks)) {
-    if constexpr (requires { model.for_each_stage(detail::VisitsAnything{}); })
+    if constexpr (has_stages) {
       model.for_each_stage([this](auto& stage) { hold(stage, groups_.emplace_back()); });
-    else
-      hold(model, groups_.emplace_back());
-    if constexpr (requires {
-                    model.for_each_stage(detail::VisitsAnything{});
-                  }) // when nothing throws any more
+      // When nothing throws any more.
       model.for_each_stage([group = groups_.begin()](auto& stage) mutable { stage.set_gradients(*group++); });
+    } else {
+      hold(model, groups_.emplace_back());
+    }
   }
   /// @brief The model goes on without gradients, until another one holds them.
   ~GradAccumulator() {
-    if constexpr (requires { model_->for_each_stage(detail::VisitsAnything{}); })
+    if constexpr (has_stages)
       model_->for_each_stage([this](auto& stage) {
         for (const detail::GradientGroup& group : groups_)
           stage.forget_gradients(group);

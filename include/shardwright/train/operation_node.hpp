@@ -182,10 +182,14 @@ public:
       due_ &= ~now;
     }
     if (due_ == 0) {
-      finish();
-    } else {
-      secure(left_, reads_left());
-      secure(right_, reads_right());
+      left_.let_go();
+      right_.let_go();
+      y_.drop_gradient();
+    } else { // a later pass reads these: their sources may go
+      if (reads_left())
+        left_.secure();
+      if (reads_right())
+        right_.secure();
     }
     if (pass != GradientPass::input) {
       left_.end_pass();
@@ -236,18 +240,6 @@ private:
       return operand.read();
     else
       return operand.outline();
-  }
-  /// Secures an operand that a later pass reads: its sources may go.
-  template <class Operand>
-  static void secure(Operand& operand, bool read_later) {
-    if constexpr (!Operand::is_parameter)
-      if (read_later)
-        operand.secure();
-  }
-  void finish() {
-    left_.let_go();
-    right_.let_go();
-    y_.drop_gradient();
   }
 
   Operation operation_;

@@ -54,6 +54,7 @@ public:
   void note_use(const TapeCore& tape) noexcept { ends_pass_ = parameter_->first_use(tape.number()); }
   // Weights are not kept: they are gathered again where a gradient reads them.
   void keep(const TapeNode&, bool) noexcept {}
+  void secure() noexcept {}
   void let_go() noexcept {}
   /// The weights are there while the result lives.
   template <bool reads = true>

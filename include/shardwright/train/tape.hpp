@@ -38,6 +38,19 @@ private:
   Slot<L, Element, Target> slot_;
 };
 
+/// A tensor on a tape. Data, of which no gradient is asked, are compared between ranks.
+template <LayoutType L, class E, class Target>
+[[nodiscard]] auto leaf_on(TapeCore& tape, ShardedTensor<L, E, Target>&& tensor, bool wants_gradient,
+                           SourceLocation where) {
+  if (tape.checks_inputs() && !wants_gradient)
+    require_equal_inputs(tensor, where);
+  using Element = std::remove_const_t<E>;
+  using Handle = ShardedTensor<L, const Element, Target>;
+  using Node = LeafNode<L, Element, Target>;
+  return Var<L, Element, Target>(
+      tape.add<Node>(TensorAccess::take<Handle>(std::move(tensor)), wants_gradient).result());
+}
+
 template <class Target>
 class TapeOn final : public TapeCore {
 public:
@@ -86,21 +99,23 @@ public:
   /// @brief A tensor of which no gradient is asked: data. It shares the tensor's memory, which must not be
   /// written until the last gradient.
   template <LayoutType L, class E>
-  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> input(ShardedTensor<L, E, Target>&& tensor) {
-    return leaf(std::move(tensor), false);
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target>
+  input(ShardedTensor<L, E, Target>&& tensor, SourceLocation where = SourceLocation::current()) {
+    return detail::leaf_on(*core_, std::move(tensor), false, where);
   }
   template <LayoutType L, class E>
-  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> input(const ShardedTensor<L, E, Target>& tensor) {
-    return leaf(tensor.share(), false);
+  [[nodiscard]] Var<L, std::remove_const_t<E>, Target>
+  input(const ShardedTensor<L, E, Target>& tensor, SourceLocation where = SourceLocation::current()) {
+    return detail::leaf_on(*core_, tensor.share(), false, where);
   }
   /// @brief A tensor of which gradient() is asked.
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target> variable(ShardedTensor<L, E, Target>&& tensor) {
-    return leaf(std::move(tensor), true);
+    return detail::leaf_on(*core_, std::move(tensor), true, {});
   }
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target> variable(const ShardedTensor<L, E, Target>& tensor) {
-    return leaf(tensor.share(), true);
+    return detail::leaf_on(*core_, tensor.share(), true, {});
   }
 
   /// @brief Gives a value its gradient, as if an operation that reads it had.
@@ -131,19 +146,6 @@ public:
   [[nodiscard]] detail::TapeOn<Target>& core() const noexcept { return *core_; }
 
 private:
-  template <LayoutType L, class E>
-  [[nodiscard]] Var<L, std::remove_const_t<E>, Target> leaf(ShardedTensor<L, E, Target>&& tensor,
-                                                            bool wants_gradient) {
-    if (core_->checks_inputs() && !wants_gradient)
-      require_equal_inputs(tensor);
-    using Element = std::remove_const_t<E>;
-    using Handle = ShardedTensor<L, const Element, Target>;
-    using Node = detail::LeafNode<L, Element, Target>;
-    return Var<L, Element, Target>(
-        core_->template add<Node>(detail::TensorAccess::take<Handle>(std::move(tensor)), wants_gradient)
-            .result());
-  }
-
   detail::TapeOn<Target>* core_;
 };
 

@@ -161,7 +161,12 @@ public:
       : slot_(other.slot_), where_(other.where_), reads_(std::exchange(other.reads_, false)) {
   } // nothing is kept yet
   VarOperand& operator=(VarOperand&&) = delete;
-  ~VarOperand() { stop_reading(); }
+  ~VarOperand() {
+    if (!reads_)
+      return;
+    slot_->drop_reader();
+    slot_->settle();
+  }
 
   [[nodiscard]] TapeCore& tape() const noexcept { return slot_->tape(); }
   [[nodiscard]] bool wants_gradient() const noexcept { return slot_->wants_gradient(); }
@@ -268,12 +273,6 @@ private:
   void let_go_of_source() noexcept {
     if (std::exchange(keeps_source_, false))
       --slot_->own().pins;
-  }
-  void stop_reading() noexcept {
-    if (!std::exchange(reads_, false))
-      return;
-    slot_->drop_reader();
-    slot_->settle();
   }
 
   Slot* slot_;
