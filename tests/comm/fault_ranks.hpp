@@ -10,6 +10,7 @@
 #include <chrono>
 #include <latch>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,14 +30,19 @@ template <class Place, class PlaceOf>
 [[nodiscard]] std::string on_thread_ranks(const FaultOn<Place>& fault, int ranks,
                                           std::chrono::nanoseconds brief, PlaceOf place_of) {
   shardwright_test::Findings findings;
-  std::latch met(ranks);
+  std::latch met(ranks), begun(ranks);
   const sw::LaunchOptions options{.ranks = ranks,
                                   .deadline = fault.at_deadline ? brief : std::chrono::minutes(1)};
   try {
     shardwright_test::launch_ranks(options, [&](sw::HostCommunicator world) {
       const int rank = world.rank();
       Scene<Place> scene(
-          place_of(std::move(world)), [&] { met.arrive_and_wait(); }, [&] { met.count_down(); });
+          place_of(std::move(world)), [&] { met.arrive_and_wait(); }, [&] { met.count_down(); },
+          [&] {
+            begun.count_down();
+            for (int look = 0; look < 10000 && !begun.try_wait(); ++look)
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          });
       const std::string wrong = try_fault(fault, scene);
       findings.expect(wrong.empty(), "rank ", rank, ": ", wrong);
     });

@@ -77,8 +77,12 @@ template <class Place>
 class Scene {
 public:
   /// @param depart tells the meeting that this rank does not come.
-  Scene(Place place, std::function<void()> meet, std::function<void()> depart = nullptr)
-      : place_(std::move(place)), meet_(std::move(meet)), depart_(std::move(depart)) {}
+  /// @param begun waits until all ranks have begun: an abort may otherwise find a rank that still waits for
+  /// its first operation, which others know to be over.
+  Scene(Place place, std::function<void()> meet, std::function<void()> depart = nullptr,
+        std::function<void()> begun = nullptr)
+      : place_(std::move(place)), meet_(std::move(meet)), depart_(std::move(depart)),
+        begun_(std::move(begun)) {}
   Scene(const Scene&) = delete;
   Scene& operator=(const Scene&) = delete;
   ~Scene() { meet(); }
@@ -94,6 +98,8 @@ public:
     began_ = __LINE__ + 1;
     comm().all_reduce_in_place(data);
     settle();
+    if (begun_)
+      begun_();
   }
   /// What the call throws, at once or where the host waits for its stream.
   template <class Call>
@@ -183,7 +189,7 @@ private:
   }
 
   std::optional<Place> place_;
-  std::function<void()> meet_, depart_;
+  std::function<void()> meet_, depart_, begun_;
   int began_ = 0;
 };
 
