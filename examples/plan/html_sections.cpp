@@ -221,9 +221,10 @@ std::string binding_section(const Document& study) {
   }
   const double free = study.figure("/inputs/chip/memory_bytes").value - study.figure("/memory_bytes").value;
   return "<h2 id=\"binding\">What binds, and what has slack</h2>\n" +
-         chart_figure(draw(chart), "What the best plan saves with twice as much of one thing, planned again. "
-                                   "The fullest rank leaves " +
-                                       in_gigabytes(free) + " of its memory free.") +
+         chart_figure(draw(chart),
+                      "What the fastest plan saves with twice as much of one thing, planned again. "
+                      "The fullest rank leaves " +
+                          in_gigabytes(free) + " of its memory free.") +
          table("Twice as much of each", {"Resource", "now", "saves", ""}, rows);
 }
 

@@ -130,7 +130,7 @@ std::string plan_report(const Options& options, const Study& study) {
          " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n";
   out += "search  " + std::to_string(found.evaluations) + " configurations costed\n";
 
-  out += "what binds (time per token that the best plan saves with twice as much):\n";
+  out += "what binds (time per token that the fastest plan saves with twice as much):\n";
   for (std::size_t i = 0; i < study.gains.size(); ++i)
     out += "  " + std::string(sw::resource_names[i]) + ": " +
            (study.gains[i] < 0.005 ? "nothing, it has slack" : sw::percent_text(study.gains[i])) + "\n";

@@ -259,12 +259,40 @@ TEST_CASE("a recipe is a plan of its kind and no faster than the best", "[search
 TEST_CASE("what binds the best plan saves time where there is twice of it", "[search]") {
   const Plan best = search(dense, sixteen, small_batch, {.tolerance = 0});
   REQUIRE(best.found());
-  const std::array<double, binding_resources> saved = gains(dense, sixteen, small_batch, best);
+  const std::array<double, binding_resources> saved = gains(dense, sixteen, small_batch);
   const Situation faster = with_more(sixteen, small_batch, Resource::peak, 2);
   const Plan plan = search(dense, faster.cluster, faster.run, {.tolerance = 0});
   const double share = saved[static_cast<std::size_t>(Resource::peak)];
   CHECK(share > 0.1);
   CHECK(std::abs(share - (1 - plan.cost.step_seconds / best.cost.step_seconds)) < 1e-12);
+}
+
+TEST_CASE("what more of a resource saves is a share of the time", "[search]") {
+  const auto at = [](const auto& of, Resource resource) { return of[static_cast<std::size_t>(resource)]; };
+  for (const char* name : {"llama-2-7b", "gpt-22b", "llama-2-70b"})
+    for (const char* chips : {"h100x8", "h100x16", "h100x64"})
+      for (const std::int64_t sequences : {16, 64, 256}) {
+        CAPTURE(name, chips, sequences);
+        const ModelSpec& model = *find_model(name);
+        const ClusterSpec cluster = *cluster_of_name(chips);
+        const RunSpec run{sequences, 2048};
+        const std::array<double, binding_resources> saved = gains(model, cluster, run);
+        for (const double share : saved)
+          CHECK((share >= 0 && share < 1));
+        if (cluster.domain_count == 1) { // there is nothing to have more of
+          CHECK(at(saved, Resource::scale_out_bandwidth) == 0);
+          CHECK(at(saved, Resource::domain) == 0);
+        }
+        const Plan best = search(model, cluster, run, {.tolerance = 0});
+        CHECK((at(saved, Resource::peak) > 0.1) == best.found());
+        for (const Resource resource : {Resource::memory, Resource::scale_up_bandwidth,
+                                        Resource::scale_out_bandwidth, Resource::peak, Resource::tokens}) {
+          const Situation more = with_more(cluster, run, resource, 2);
+          const Plan plan = search(model, more.cluster, more.run, {.tolerance = 0});
+          CHECK((!best.found() ||
+                 plan.cost.step_seconds * best.cost.tokens <= best.cost.step_seconds * plan.cost.tokens));
+        }
+      }
 }
 
 TEST_CASE("where a pipeline ends there is none, and just before it is one", "[search]") {

@@ -8,6 +8,7 @@
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/search/situation.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,19 +19,22 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The resources that may bind: all but the number of chips, of which more are faster anyway.
 inline constexpr std::size_t binding_resources = 6;
 
-/// @brief Time per token that the best plan saves with twice of each resource, as a share of its time.
+/// @brief Time per token that the fastest plan saves with twice of each resource, as a share of its time:
+/// from 0, also where there is no plan, to 1.
 ///
-/// What saves most binds; what saves nothing has slack. Costs one search for each resource.
-[[nodiscard]] inline std::array<double, binding_resources> gains(const ModelSpec& model,
-                                                                 const ClusterSpec& cluster,
-                                                                 const RunSpec& run, const Plan& best,
-                                                                 SearchSpace space = {}) {
+/// What saves most binds; what saves nothing has slack. Both plans are the fastest that there are, whatever
+/// the tolerance of `space`. Costs a search, and one more for each resource.
+[[nodiscard]] inline std::array<double, binding_resources>
+gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, SearchSpace space = {}) {
   space.tolerance = 0;
   std::array<double, binding_resources> out{};
-  for (std::size_t i = 0; i < out.size(); ++i) {
+  const Plan best = search(model, cluster, run, space);
+  for (std::size_t i = 0; best.found() && i < out.size(); ++i) {
     const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
+    // Nobody has to use more: in a larger domain one network carries what two did, and may take longer.
     if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
-      out[i] = 1 - plan.cost.step_seconds / plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens);
+      out[i] = std::max(0.0, 1 - plan.cost.step_seconds / plan.cost.tokens /
+                                     (best.cost.step_seconds / best.cost.tokens));
   }
   return out;
 }
