@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Poisson equation on a grid by conjugate gradients (Hestenes and Stiefel, 1952), without a matrix. It
-// compares its solution with that of one block. Start it as it is (four threads), with a number of ranks, or
-// under mpirun with that number.
+// A Poisson equation by conjugate gradients (Hestenes and Stiefel, 1952) without a matrix, compared with the
+// same on one block. Start it as it is (four threads), with a number of ranks, or under mpirun with that.
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -76,8 +76,7 @@ int program(sw::HostCommunicator world) {
   int steps_alone = 0;
   const auto shared = solution(mesh, steps);
   const auto whole = solution(alone, steps_alone);
-  double error = 0;
-  double largest = 0;
+  double error = 0, largest = 0;
   for (std::size_t i = 0; i < whole.local_size(); ++i) {
     error = std::fmax(error, std::abs(shared.data()[i] - whole.data()[i]));
     largest = std::fmax(largest, std::abs(whole.data()[i]));
@@ -91,7 +90,8 @@ int program(sw::HostCommunicator world) {
 int main(int argc, char** argv) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   try {
-    return sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program);
+    return sw::checked_output("conjugate_gradient",
+                              sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

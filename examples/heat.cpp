@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The heat equation on a plate by a five-point stencil: blocks of a grid with halos. It compares every bit
-// with the same steps on the whole grid. Start it as it is (four threads), with a number of ranks, or under
-// mpirun with that number.
+// The heat equation on a plate by a five-point stencil on blocks with halos, compared bit by bit with the
+// same on one block. Start it as it is (four threads), with a number of ranks, or under mpirun with that.
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -91,7 +91,7 @@ int program(sw::HostCommunicator world) {
 int main(int argc, char** argv) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   try {
-    return sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program);
+    return sw::checked_output("heat", sw::launch({.ranks = argc > 1 ? std::atoi(argv[1]) : 4}, program));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -3,6 +3,7 @@
 // The largest eigenvalue of a dense symmetric matrix by power iteration (von Mises), on a mesh of matrix
 // blocks: what a distributed tensor looks like without any machine learning. Start it as it is (four
 // threads), or with mpirun -n 4.
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -83,7 +84,7 @@ int program(sw::HostCommunicator world) {
 int main(int argc, char** argv) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   try {
-    return sw::launch({.ranks = 4}, program);
+    return sw::checked_output("power_iteration", sw::launch({.ranks = 4}, program));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -2,6 +2,7 @@
 //
 // A two-layer product on a mesh of two data-parallel and four tensor-parallel ranks. Nothing names a
 // collective: the layouts say which one runs. Start it as it is (eight threads), or with mpirun -n 8.
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -76,7 +77,7 @@ int compare(const sw::ShardedTensor<Tokens>& x, const sw::ShardedTensor<Column>&
 int main(int argc, char** argv) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   try {
-    return sw::launch({.ranks = 8}, program);
+    return sw::checked_output("quickstart", sw::launch({.ranks = 8}, program));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -7,7 +7,7 @@
 #include "options.hpp"
 #include "training.hpp"
 
-#include <command_line/output.hpp>
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
 
@@ -44,13 +44,13 @@ int main(int argc, char** argv) {
     const models::ParseResult parsed = models::parse(argc, argv);
     if (!parsed.options) {
       (parsed.exit_code == 0 ? std::cout : std::cerr) << parsed.message << std::endl;
-      return command_line::checked_output("train_models", parsed.exit_code);
+      return sw::checked_output("train_models", parsed.exit_code);
     }
     sw::kernels::use_single_threaded_blas();
     const Kokkos::ScopeGuard kokkos;
     const int code = sw::launch({.ranks = parsed.options->ranks()},
                                 [&](const sw::HostCommunicator& world) { run(world, *parsed.options); });
-    return command_line::checked_output("train_models", code);
+    return sw::checked_output("train_models", code);
   } catch (const std::exception& error) {
     std::cerr << "train_models: " << error.what() << std::endl;
     return 1;

@@ -8,7 +8,7 @@
 #include "report.hpp"
 #include "simulation.hpp"
 
-#include <command_line/output.hpp>
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/io/write_text.hpp>
 #include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/cost/timetable.hpp>
@@ -79,9 +79,9 @@ int main(int argc, char** argv) {
     const plan_example::ParseResult parsed = plan_example::parse(argc, argv);
     if (!parsed.options) {
       (parsed.exit_code == 0 ? std::cout : std::cerr) << parsed.message << std::endl;
-      return command_line::checked_output("plan", parsed.exit_code);
+      return sw::checked_output("plan", parsed.exit_code);
     }
-    return command_line::checked_output("plan", run(*parsed.options));
+    return sw::checked_output("plan", run(*parsed.options));
   } catch (const std::exception& error) {
     std::cerr << "plan: " << error.what() << std::endl;
     return 1;

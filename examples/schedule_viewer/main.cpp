@@ -6,8 +6,8 @@
 #include "options.hpp"
 
 #include <command_line/limits.hpp>
-#include <command_line/output.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/io/write_text.hpp>
 #include <shardwright/schedule/csv.hpp>
@@ -63,14 +63,14 @@ int main(int argc, char** argv) {
     const schedule_viewer::ParseResult parsed = schedule_viewer::parse(argc, argv);
     if (!parsed.options) {
       (parsed.exit_code == 0 ? std::cout : std::cerr) << parsed.message << std::endl;
-      return command_line::checked_output("schedule_viewer", parsed.exit_code);
+      return sw::checked_output("schedule_viewer", parsed.exit_code);
     }
     const schedule_viewer::Options& options = *parsed.options;
     show(options.csv.empty()
              ? sw::make_schedule(options.schedule, options.ranks, options.microbatches, options.chunks)
              : read_schedule(options.csv),
          options);
-    return command_line::checked_output("schedule_viewer", 0);
+    return sw::checked_output("schedule_viewer", 0);
   } catch (const std::exception& error) {
     std::cerr << "schedule_viewer: " << error.what() << std::endl;
     return 1;

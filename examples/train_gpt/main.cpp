@@ -8,9 +8,9 @@
 #include "training.hpp"
 #include "verify.hpp"
 
-#include <command_line/output.hpp>
 #include <shardwright/comm/observe/slow_link.hpp>
 #include <shardwright/comm/threads/transport.hpp>
+#include <shardwright/io/checked_output.hpp>
 #include <shardwright/io/configuration_hash.hpp>
 #include <shardwright/launch.hpp>
 #include <shardwright/tensor/kernels/blas.hpp>
@@ -57,13 +57,13 @@ int main(int argc, char** argv) {
     const train_gpt::ParseResult parsed = train_gpt::parse(argc, argv, train_gpt::current_environment());
     if (!parsed.options) {
       (parsed.exit_code == 0 ? std::cout : std::cerr) << parsed.message << std::endl;
-      return command_line::checked_output("train_gpt", parsed.exit_code);
+      return sw::checked_output("train_gpt", parsed.exit_code);
     }
     const train_gpt::Options& options = *parsed.options;
     sw::kernels::use_single_threaded_blas();
     const Kokkos::ScopeGuard kokkos;
     if (options.dry_run)
-      return command_line::checked_output("train_gpt", train_gpt::report_dry_run(std::cout, options));
+      return sw::checked_output("train_gpt", train_gpt::report_dry_run(std::cout, options));
     const sw::ByteDataset dataset({.paths = options.data,
                                    .sequence = static_cast<std::size_t>(options.size.sequence),
                                    .seed = options.seed,
@@ -75,11 +75,10 @@ int main(int argc, char** argv) {
     const int code = sw::launch({.ranks = options.ranks, .deadline = deadline},
                                 [&](sw::HostCommunicator world) { run(world, options, dataset, first); });
     if (!first)
-      return command_line::checked_output("train_gpt", code);
+      return sw::checked_output("train_gpt", code);
     if (!first->sample.empty())
       std::cout << "--- sample ---\n" << first->sample << "\n--------------" << std::endl;
-    return command_line::checked_output("train_gpt",
-                                        options.verify ? verify(options, dataset, *first) : code);
+    return sw::checked_output("train_gpt", options.verify ? verify(options, dataset, *first) : code);
   } catch (const std::exception& error) {
     std::cerr << "train_gpt: " << error.what() << std::endl;
     return 1;

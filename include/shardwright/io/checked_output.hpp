@@ -4,6 +4,8 @@
 /// @file
 /// @brief The end of a program: whether all that it printed has arrived.
 
+#include <shardwright/core/config.hpp>
+
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
@@ -13,10 +15,13 @@
 
 #include <unistd.h>
 
-namespace command_line {
+namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The exit code of a program whose output has ended: `code`, or 1 with a sentence on standard error
-/// where standard output took less than was printed, as on a full disk.
+/// @brief The exit code of a program that prints no more: `code`, or 1 in place of 0, with a sentence on
+/// standard error, where standard output took less than was printed, as on a full disk.
+///
+/// What is printed waits in a buffer, and nobody looks at how the end of the process writes it. Call it after
+/// launch(), while no other thread prints.
 [[nodiscard]] inline int checked_output(std::string_view program, int code) {
   errno = 0;
   std::cout.flush();
@@ -35,4 +40,4 @@ namespace command_line {
   return code == 0 ? 1 : code;
 }
 
-} // namespace command_line
+} // namespace shardwright::inline SHARDWRIGHT_ABI
