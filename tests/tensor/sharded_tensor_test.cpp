@@ -134,6 +134,14 @@ TEST_CASE("shapes that make no sense are rejected before memory is taken") {
             const ShardedTensor<Rows> x(mesh, {1L << 30, 1L << 28});
           });
           findings.expect(contains(memory, "out of memory for a block of"), memory);
+          findings.expect(contains(memory, " that rank 0 asked for, with "), memory);
+          findings.expect(contains(memory, "sharded_tensor_test.cpp:"), memory);
+          const std::string named = message_of<Error>([&] {
+            const detail::MemoryOfPart part("block 2");
+            const detail::MemoryFor purpose(MemoryKind::activations, "softmax");
+            const ShardedTensor<Rows> x(mesh, {1L << 30, 1L << 28});
+          });
+          findings.expect(contains(named, " asked for as activations of softmax in block 2, with "), named);
 #endif
         }) == "");
 }
@@ -159,6 +167,8 @@ TEST_CASE("a rank that runs out of memory says what was expected, and its peers 
   CHECK_THROWS_AS(launch_ranks({.ranks = 2}, program), Error);
   CHECK(contains(own, "out of memory for a block of"));
   CHECK(contains(own, " that rank 1 asked for, with 0 bytes in use"));
+  CHECK(contains(own, " [rank 1, at "));
+  CHECK(contains(own, "sharded_tensor_test.cpp:"));
   CHECK(contains(own, "\nthe table of what was expected"));
   CHECK(contains(peer, "every rank of the group must take part, but rank 1"));
 }

@@ -9,6 +9,7 @@
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/pool_block.hpp>
+#include <shardwright/core/source_location.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
 #include <shardwright/mesh/target.hpp>
 
@@ -78,7 +79,8 @@ public:
   void set_note(std::string note) { note_ = std::move(note); }
 
   /// A block of at least `bytes` bytes with one reference; the contents are whatever was there.
-  [[nodiscard]] Buffer* take(std::size_t bytes) {
+  /// @param where the program's call, which an error names.
+  [[nodiscard]] Buffer* take(std::size_t bytes, const SourceLocation& where = {}) {
     const auto [size_class, rounded] = pool_block(bytes);
     Buffer*& head = free_[list_][size_class];
     Buffer* buffer = head;
@@ -93,13 +95,7 @@ public:
         throw;
       } catch (const std::exception& cause) {
         delete buffer;
-        const int rank = world_rank_of(*core_);
-        throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes, for " +
-                        std::to_string(bytes) + " that rank " + std::to_string(rank) + " asked for, with " +
-                        std::to_string(statistics_.used_bytes) +
-                        " bytes in use (shard more, or use a smaller batch): " + cause.what() +
-                        (note_.empty() ? "" : "\n" + note_),
-                    {.rank = rank});
+        reject(rounded, bytes, where, cause);
       }
       ++statistics_.allocations;
       statistics_.reserved_bytes += rounded;
@@ -163,6 +159,17 @@ protected:
   }
 
 private:
+  [[noreturn]] void reject(std::size_t rounded, std::size_t bytes, const SourceLocation& where,
+                           const std::exception& cause) const {
+    const int rank = world_rank_of(*core_);
+    throw Error("Pool: out of memory for a block of " + std::to_string(rounded) + " bytes, for " +
+                    std::to_string(bytes) + " that rank " + std::to_string(rank) + " asked for" +
+                    text_of(memory_purpose()) + ", with " + std::to_string(statistics_.used_bytes) +
+                    " bytes in use (shard more, or use a smaller batch): " + cause.what() +
+                    (note_.empty() ? "" : "\n" + note_),
+                {.rank = rank, .where = where});
+  }
+
   MeshCore* core_;
   std::shared_ptr<MemoryListener>
       record_; // of the dry run that the pool was made in, which a tensor may outlive

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -52,6 +53,17 @@ struct MemoryPurpose {
 [[nodiscard]] inline MemoryPurpose& memory_purpose() noexcept {
   thread_local MemoryPurpose purpose;
   return purpose;
+}
+/// " as activations of softmax in block 2"; nothing of a purpose that nobody has told.
+[[nodiscard]] inline std::string text_of(const MemoryPurpose& purpose) {
+  std::string out;
+  if (purpose.kind != MemoryKind::other || !purpose.operation.empty())
+    out.append(" as ").append(name_of(purpose.kind));
+  if (!purpose.operation.empty())
+    out.append(" of ").append(purpose.operation);
+  if (!purpose.part.empty())
+    out.append(" in ").append(purpose.part);
+  return out;
 }
 /// Says what memory is taken for while it lives.
 class MemoryFor {

@@ -237,7 +237,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
                          const kernels::KeyMask& mask, SourceLocation where) {
   using Element = std::remove_const_t<E>;
   const kernels::AttentionShape shape = local_attention_shape(qkv, heads, where);
-  ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape());
+  ShardedTensor<L, Element, Target> out(qkv.resources(), qkv.shape(), where);
   auto workspace = workspace_of<MainElement<Element>, Target>(
       qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
   kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),

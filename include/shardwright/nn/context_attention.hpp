@@ -95,7 +95,7 @@ attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
   auto ring = detail::ring_of(qkv, positions, heads, keys, where);
   if (!ring)
     return detail::local_attention_gradient(gradient, qkv, saved, heads, keys, where);
-  ShardedTensor<L, std::remove_const_t<E>, Target> out(qkv.resources(), qkv.shape());
+  ShardedTensor<L, std::remove_const_t<E>, Target> out(qkv.resources(), qkv.shape(), where);
   ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::flat(saved.log_sum_exp),
                  gradient.local_matrix(), detail::mutable_token_rows(out));
   return out;

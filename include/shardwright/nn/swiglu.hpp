@@ -75,7 +75,7 @@ struct SwiGlu {
       for (std::size_t d = 0; d + 2 < rank; ++d)
         shape[d] = gate_up.shape()[d];
       shape[rank - 2] = gate_up.shape()[rank - 1];
-      ShardedTensor<SwigluLayout<L>, Element, Target> out(gate_up.resources(), shape);
+      ShardedTensor<SwigluLayout<L>, Element, Target> out(gate_up.resources(), shape, where);
       kernels::swiglu_forward(gate_up.execution(), detail::pair_rows(gate_up), out.mutable_local_matrix());
       return out;
     }

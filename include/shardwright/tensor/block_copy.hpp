@@ -66,8 +66,9 @@ struct NanKernel {
 
 /// Memory for elements, uninitialised: in a checked build NaN, so that what nothing has written shows.
 template <class Element, class Target>
-[[nodiscard]] BufferHandle new_block(TargetResources<Target>& resources, std::size_t count) {
-  BufferHandle block(resources.take(count * sizeof(Element)));
+[[nodiscard]] BufferHandle new_block(TargetResources<Target>& resources, std::size_t count,
+                                     const SourceLocation& where = {}) {
+  BufferHandle block(resources.take(count * sizeof(Element), where));
   if constexpr (always_checked && RealElement<Element>)
     kernels::detail::run("sw::fill_nan", resources.execution(), count,
                          NanKernel<Element>{static_cast<Element*>(block.data())});

@@ -52,13 +52,13 @@ struct Scale {
   double factor;
 
   template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation, X&& x) const {
+  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;
     using L = ElementwiseLinearLayout<typename Input::layout>;
     if constexpr (detail::any_invalid<L>) {
       return detail::ResultTensor<L, Input>(x.resources(), {});
     } else {
-      auto [from, out] = detail::reuse(std::forward<X>(x));
+      auto [from, out] = detail::reuse(std::forward<X>(x), where);
       detail::scale_elements(from, out, factor);
       return std::move(out);
     }

@@ -56,13 +56,13 @@ struct Mapped {
   static constexpr bool gradient_reads_output = Function::slope_of_result;
 
   template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation, X&& x) const {
+  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;
     using L = ElementwiseFunctionLayout<Tag, typename Input::layout>;
     if constexpr (detail::any_invalid<L>) {
       return detail::ResultTensor<L, Input>(x.resources(), {});
     } else {
-      auto [from, out] = detail::reuse(std::forward<X>(x));
+      auto [from, out] = detail::reuse(std::forward<X>(x), where);
       detail::map_elements_of<Function>(from, out);
       return std::move(out);
     }

@@ -63,7 +63,8 @@ template <class Element, class Place>
                        where);
     return memory;
   }
-  BufferHandle to = new_block<Element>(resources, block_elements(resources.core(), table, *table.to, shape));
+  BufferHandle to =
+      new_block<Element>(resources, block_elements(resources.core(), table, *table.to, shape), where);
   run_steps<Element>(resources, bound, extents_of(shape), in, static_cast<Element*>(to.data()), subject,
                      where);
   return to;

@@ -29,21 +29,23 @@ struct Reused {
 };
 
 /// The operand's own memory where this is its last handle, which is then left without; else new memory.
+/// @param where the operation, which an error for lack of memory names.
 template <class L, class Element, class Target>
-[[nodiscard]] Reused<L, Element, Target> reuse(ShardedTensor<L, const Element, Target>&& operand) {
+[[nodiscard]] Reused<L, Element, Target> reuse(ShardedTensor<L, const Element, Target>&& operand,
+                                               SourceLocation where = SourceLocation::current()) {
   using Owner = ShardedTensor<L, Element, Target>;
   const Element* const from = operand.data();
   if (!TensorAccess::reusable(operand))
-    return {from, Owner(operand.resources(), operand.shape())};
+    return {from, Owner(operand.resources(), operand.shape(), where)};
   // Whether memory is shared may differ between ranks, so that what is known of it must not.
   TensorAccess::buffer(operand).reduced_from() = {};
   return {from, TensorAccess::take<Owner>(std::move(operand))};
 }
 template <class L, class Element, class Target>
 [[nodiscard]] Reused<L, std::remove_const_t<Element>, Target>
-reuse(const ShardedTensor<L, Element, Target>& operand) {
-  return {operand.data(),
-          ShardedTensor<L, std::remove_const_t<Element>, Target>(operand.resources(), operand.shape())};
+reuse(const ShardedTensor<L, Element, Target>& operand, SourceLocation where = SourceLocation::current()) {
+  return {operand.data(), ShardedTensor<L, std::remove_const_t<Element>, Target>(operand.resources(),
+                                                                                 operand.shape(), where)};
 }
 
 /// An operand as an owner: itself where this is its last handle, else a copy.

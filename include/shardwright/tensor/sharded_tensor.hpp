@@ -153,7 +153,7 @@ public:
   ShardedTensor(detail::TargetResources<Target>& resources, const Shape& shape,
                 SourceLocation where = SourceLocation::current()) requires(!read_only)
       : global_(shape), local_(checked_local_shape(resources.core(), shape, where)) {
-    buffer_ = detail::new_block<Element>(resources, local_size());
+    buffer_ = detail::new_block<Element>(resources, local_size(), where);
   }
 
   /// @brief Layouts, elements and targets never convert by themselves: the deleted constructor's name says
@@ -236,8 +236,9 @@ public:
     return detail::TensorAccess::adopt<ShardedTensor<LayoutType, const value_type, Target>>(*this);
   }
   /// @brief A copy in separate memory.
-  [[nodiscard]] ShardedTensor<LayoutType, value_type, Target> clone() const {
-    ShardedTensor<LayoutType, value_type, Target> copy(resources(), global_);
+  [[nodiscard]] ShardedTensor<LayoutType, value_type, Target>
+  clone(SourceLocation where = SourceLocation::current()) const {
+    ShardedTensor<LayoutType, value_type, Target> copy(resources(), global_, where);
     detail::copy_block<Target>(execution(), data(), contiguous_block(0, local_size()), copy.mutable_data());
     return copy;
   }

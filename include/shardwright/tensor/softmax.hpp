@@ -47,14 +47,14 @@ struct RowSoftmax {
   static constexpr bool logarithm = std::is_same_v<Tag, log_softmax>;
 
   template <AnyShardedTensor X>
-  [[nodiscard]] auto forward(SourceLocation, X&& x) const {
+  [[nodiscard]] auto forward(SourceLocation where, X&& x) const {
     using Input = std::remove_cvref_t<X>;
     using L = RowwiseLayout<Tag, typename Input::layout>;
     if constexpr (!detail::SoftmaxRank<Input>::value || detail::any_invalid<L>) {
       return ShardedTensor<InvalidLayout, typename Input::value_type, typename Input::target>(x.resources(),
                                                                                               {});
     } else {
-      auto [from, out] = detail::reuse(std::forward<X>(x));
+      auto [from, out] = detail::reuse(std::forward<X>(x), where);
       if (out.local_size() > 0) {
         if constexpr (logarithm)
           kernels::log_softmax_forward(out.execution(), detail::matrix_of(from, out),

@@ -106,7 +106,7 @@ private:
       return;
     }
     if (!in_place || !temporary_)
-      written_ = BufferHandle(resources_->take(elements * sizeof(Element)));
+      written_ = BufferHandle(resources_->take(elements * sizeof(Element), where_));
     else
       written_ = temporary_;
     destination_ = static_cast<Element*>(written_.data());
