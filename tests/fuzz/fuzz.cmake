@@ -27,7 +27,7 @@ function(shardwright_fuzz reader)
   if(NOT SHARDWRIGHT_FUZZ)
     return()
   endif()
-  set(fuzzer "${CMAKE_CURRENT_BINARY_DIR}/fuzz_${reader}")
+  set(fuzzer "${CMAKE_CURRENT_BINARY_DIR}/fuzz/${reader}") # not named as its target, which Ninja takes for a file
   set(headers $<TARGET_PROPERTY:fuzz_${reader}_replay,INCLUDE_DIRECTORIES>)
   add_custom_command(
     OUTPUT "${fuzzer}"
