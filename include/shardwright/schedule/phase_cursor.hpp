@@ -79,11 +79,18 @@ public:
 
   /// The next step of the rank; false at its end.
   constexpr bool next(Step& step) {
-    while (phase_ < count_) {
+    for (int left_out = 0; phase_ < count_;) {
+      const int phase = phase_;
       const PhaseItem item = take();
       step.overlapped = item.overlaps_next;
       if (number(item, step.first) && (!item.overlaps_next || number(take(), step.second)))
         return true;
+      // A round of which nothing is left stays empty: with few microbatches on many ranks most of them are.
+      left_out = phase == phase_ && item.chunk >= 0 ? left_out + 1 : 0;
+      if (left_out == phases_[phase].length) {
+        ++phase_;
+        repeat_ = item_ = left_out = 0;
+      }
     }
     return false;
   }
