@@ -37,6 +37,11 @@ TEST_CASE("a transition is described step by step", "[describe]") {
 TEST_CASE("the table has a row and a column for every layout", "[describe]") {
   const std::string table = transition_table();
   CHECK(std::count(table.begin(), table.end(), '\n') == 7);
+  for (const char* layout : {"Layout<2>", "Layout<2, Shard<0, tp>>", "Layout<2, Shard<1, tp>>",
+                             "Layout<2, Partial<Sum, tp>>", "Layout<2, Partial<Max, tp>>"}) {
+    CHECK_THAT(table, ContainsSubstring(" `" + std::string(layout) + "` |"));
+    CHECK_THAT(table, ContainsSubstring("\n| `" + std::string(layout) + "` | "));
+  }
   CHECK_THAT(table, ContainsSubstring("reduce_scatter of the sum over tp, onto dimension 1"));
   CHECK_THAT(table, ContainsSubstring("error: Shard cannot become Partial"));
   CHECK_THAT(table, ContainsSubstring("error: a finished value cannot become Partial"));

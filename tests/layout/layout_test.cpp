@@ -75,6 +75,8 @@ TEST_CASE("a layout type holds its value", "[layout]") {
   STATIC_REQUIRE(Placed::shard_dimension<cp> == -1);
   STATIC_REQUIRE(Placed::is_partial<ep>);
   STATIC_REQUIRE(!Placed::is_partial<cp>);
+  STATIC_REQUIRE(!Layout<2, Shard<0, tp>>::is_partial<tp>);
+  STATIC_REQUIRE(DimensionHalo::of(2, 1, false).width() == 3);
   STATIC_REQUIRE(Placed::value.has_partial());
 }
 

@@ -277,6 +277,26 @@ TEST_CASE("a plan is one plan: the same layouts give the same moves at run time 
   REQUIRE(computed.moves == compiled.moves);
 }
 
+TEST_CASE("of plans that cost the same the first one is taken", "[transition]") {
+  LayoutValue from;
+  from.tensor_rank = 2;
+  LayoutValue to = from;
+  from.shard(0).push_back(0);
+  from.shard(1).push_back(1);
+  const TransitionPlan gathers = plan_transition(from, to);
+  REQUIRE(gathers.count == 2);
+  CHECK((gathers.moves[0].dimension == 0 && gathers.moves[1].dimension == 1));
+
+  from = to;
+  from.shard(0).push_back(0);
+  from.set_partial(1, ReduceOp::sum);
+  to.shard(0).push_back(1);
+  const TransitionPlan plan = plan_transition(from, to);
+  REQUIRE(plan.count == 2); // an all_reduce, a gather and a slice move as many bytes
+  CHECK(plan.moves[0].kind == StepKind::all_gather);
+  CHECK(plan.moves[1].kind == StepKind::reduce_scatter);
+}
+
 TEST_CASE("axes that do not change are left alone", "[transition]") {
   LayoutValue from;
   from.tensor_rank = 2;

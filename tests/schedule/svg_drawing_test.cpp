@@ -118,6 +118,19 @@ TEST_CASE("A drawing is as wide as it is asked to be") {
   }
 }
 
+TEST_CASE("The words of a legend stand beside their boxes") {
+  const std::regex entry(
+      R"re(x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)" height="[0-9.]+"/>\s*<text class="note" x="([0-9.]+)" y="78">)re");
+  for (const std::string& name : sw::schedule_names()) {
+    const std::string svg = drawn(sw::planned_timetable(sw::make_schedule(name, 4, 8)));
+    int entries = 0;
+    for (std::sregex_iterator it(svg.begin(), svg.end(), entry), end; it != end; ++it, ++entries)
+      CHECK(std::stod((*it)[3]) >= std::stod((*it)[1]) + std::stod((*it)[2]) + 5);
+    CAPTURE(name);
+    CHECK(entries >= 3); // two passes and idle at least
+  }
+}
+
 TEST_CASE("Words are escaped, and what can not be drawn is said") {
   const sw::Timetable table = sw::planned_timetable(sw::make_schedule("gpipe", 1, 1));
   CHECK(drawn(table, {"a < b & c", "s", "1"}).find("a &lt; b &amp; c") != std::string::npos);

@@ -54,6 +54,17 @@ TEST_CASE("Columns are as long as costs allow") {
   const std::string text = sw::timetable_text(sw::planned_timetable(sw::make_schedule("zbh1", 1, 1), costs));
   CHECK(text.find("rank 0  F0--- I0------ W0\n") != std::string::npos);
   CHECK(sw::costs_text(costs) == "F=1,I=1.5,W=0.5,send=0");
+  const sw::PassCosts uneven{.forward = 1, .input_gradient = 2.0371, .weight_gradient = 1};
+  const std::string rounded =
+      sw::timetable_text(sw::planned_timetable(sw::make_schedule("zbh1", 1, 1), uneven));
+  CHECK(rounded.find("rank 0  F0--- I0--------- W0---\n") != std::string::npos);
+}
+
+TEST_CASE("A table that nobody could read is refused") {
+  sw::Timetable table = sw::planned_timetable(sw::make_schedule("gpipe", 1, 1));
+  table.ranks[0].back().end = 3e7; // of columns, three characters each
+  table.ranks[0].back().start = 3e7 - 1;
+  CHECK_THROWS_AS(sw::timetable_text(table), sw::InvalidArgument);
 }
 
 TEST_CASE("Policies have the titles of their papers") {
