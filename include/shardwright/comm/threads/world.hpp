@@ -237,7 +237,8 @@ public:
     std::vector<int> ranks, ring;
   };
   /// Follows the waits of a rank, which waits for `awaited`, to ranks that wait for nobody: those in between
-  /// are not to blame. A ring through this rank, or else one of others, leaves nobody else.
+  /// are not to blame. A ring through this rank, or else one of others, leaves nobody else. Where there is
+  /// neither, because a rank only may wait for its started calls, `awaited` are named.
   [[nodiscard]] HoldUp held_up(int rank, const std::vector<int>& awaited) {
     HoldUp out{awaited, wait_cycle(rank)};
     if (!out.ring.empty())
@@ -290,8 +291,8 @@ private:
     return programs_[static_cast<std::size_t>(rank)];
   }
 
-  /// Where a rank waits in several calls, on several threads, those of all, or nobody: one of them may go on
-  /// and help another.
+  /// Where a rank waits in several calls, on several threads, nobody: one of them may go on and help another.
+  /// @param all whom any of its calls waits for, started ones too: the rank may poll them
   [[nodiscard]] Wait wait_of(int rank, bool all = false) {
     FlightRecorder& own = recorder(rank);
     const FlightRecorder::Ticket top = own.newest();
@@ -301,7 +302,7 @@ private:
     Wait out{rank};
     for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;) {
       const std::optional<FlightEntry> entry = own.entry(ticket);
-      if (!entry || !entry->inside || !entry->waited)
+      if (!entry || !entry->inside || (!entry->waited && !all))
         continue;
       if (out.ticket != 0 && !all)
         return {rank};
