@@ -268,9 +268,9 @@ public:
       const ThreadWorld::HoldUp hold_up = world().held_up(world_rank(rank_), absent);
       Failure out = late_rank(hold_up.ranks);
       out.sequence = sequence;
-      const bool not_here =
+      const bool only_absent =
           std::includes(absent.begin(), absent.end(), out.missing.begin(), out.missing.end());
-      out.sentence = (not_here ? late_collective : held_up_collective)(
+      out.sentence = (only_absent ? late_collective : held_up_collective)(
           name(), call, sequence, world().deadline(), out.missing, found(hold_up));
       return out;
     });

@@ -247,10 +247,10 @@ public:
     {
       const std::lock_guard lock(mutex_);
       for (std::size_t i = 0; i < reached.size(); ++i) {
-        const Wait wait = wait_of(reached[i], true);
-        if (wait.ranks.empty())
+        const std::vector<int> awaited_next = may_wait_for(reached[i]);
+        if (awaited_next.empty())
           ends.push_back(reached[i]);
-        for (const int next : wait.ranks)
+        for (const int next : awaited_next)
           if (next != rank && std::find(reached.begin(), reached.end(), next) == reached.end())
             reached.push_back(next);
       }
@@ -291,27 +291,46 @@ private:
     return programs_[static_cast<std::size_t>(rank)];
   }
 
-  /// Where a rank waits in several calls, on several threads, nobody: one of them may go on and help another.
-  /// @param all whom any of its calls waits for, started ones too: the rank may poll them
-  [[nodiscard]] Wait wait_of(int rank, bool all = false) {
+  /// Whether a rank left its newest call at a deadline.
+  [[nodiscard]] bool gave_up(int rank) {
+    const GivenUp& given_up = given_up_[static_cast<std::size_t>(rank)];
+    return given_up.failure && given_up.newest == recorder(rank).newest();
+  }
+  /// Calls visit(ticket, entry, world ranks that it waits for) with each call that a rank is inside.
+  template <class Visitor>
+  void for_each_call(int rank, const Visitor& visit) {
     FlightRecorder& own = recorder(rank);
     const FlightRecorder::Ticket top = own.newest();
-    if (const GivenUp& given_up = given_up_[static_cast<std::size_t>(rank)];
-        given_up.failure && given_up.newest == top)
-      return {rank, top, given_up.failure->missing};
+    for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;)
+      if (const std::optional<FlightEntry> entry = own.entry(ticket); entry && entry->inside) {
+        std::vector<int> ranks;
+        for (GroupOfWorld* group : groups_)
+          if (group == entry->group_id)
+            ranks = group->awaited(rank, *entry);
+        visit(ticket, *entry, std::move(ranks));
+      }
+  }
+
+  /// Where a rank waits in several calls, on several threads, nobody: one of them may go on and help another.
+  [[nodiscard]] Wait wait_of(int rank) {
+    if (gave_up(rank))
+      return {rank, recorder(rank).newest(), given_up_[static_cast<std::size_t>(rank)].failure->missing};
     Wait out{rank};
-    for (FlightRecorder::Ticket ticket = top; ticket-- > 1 && top - ticket <= FlightRecorder::kept;) {
-      const std::optional<FlightEntry> entry = own.entry(ticket);
-      if (!entry || !entry->inside || (!entry->waited && !all))
-        continue;
-      if (out.ticket != 0 && !all)
-        return {rank};
-      out.ticket = ticket;
-      for (GroupOfWorld* group : groups_)
-        if (group == entry->group_id)
-          for (const int awaited : group->awaited(rank, *entry))
-            out.ranks.push_back(awaited);
-    }
+    int calls = 0;
+    for_each_call(rank, [&](FlightRecorder::Ticket ticket, const FlightEntry& entry, std::vector<int> ranks) {
+      if (entry.waited && ++calls == 1)
+        out = {rank, ticket, std::move(ranks)};
+    });
+    return calls > 1 ? Wait{rank} : out;
+  }
+  /// Whom any call of a rank waits for. It may poll the started ones.
+  [[nodiscard]] std::vector<int> may_wait_for(int rank) {
+    if (gave_up(rank))
+      return given_up_[static_cast<std::size_t>(rank)].failure->missing;
+    std::vector<int> out;
+    for_each_call(rank, [&](FlightRecorder::Ticket, const FlightEntry&, const std::vector<int>& ranks) {
+      out.insert(out.end(), ranks.begin(), ranks.end());
+    });
     return out;
   }
 
