@@ -16,6 +16,7 @@
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -224,7 +225,7 @@ local_attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const k
   auto workspace = workspace_of<MainElement<Element>, Target>(
       qkv.resources(), kernels::attention_forward_workspace<Element>(qkv.execution(), shape));
   kernels::attention_forward(qkv.execution(), token_rows(qkv), out.value.mutable_local_matrix(),
-                             mutable_flat(out.log_sum_exp), shape,
+                             mutable_vector_of(out.log_sum_exp), shape,
                              kernels::AttentionBlock::whole(shape.sequence, mask), attention_scale(heads),
                              workspace.mutable_local());
   return out;
@@ -241,7 +242,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
   auto workspace = workspace_of<MainElement<Element>, Target>(
       qkv.resources(), kernels::attention_backward_workspace<Element>(qkv.execution(), shape));
   kernels::attention_backward(qkv.execution(), token_rows(qkv), saved.value.local_matrix(),
-                              flat(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),
+                              vector_of(saved.log_sum_exp), gradient.local_matrix(), mutable_token_rows(out),
                               shape, kernels::AttentionBlock::whole(shape.sequence, mask),
                               attention_scale(heads), workspace.mutable_local());
   return out;

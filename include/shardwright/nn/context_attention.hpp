@@ -8,6 +8,7 @@
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/context.hpp>
 #include <shardwright/nn/ring_attention.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/input_check.hpp>
 #include <shardwright/train/operation_node.hpp>
 
@@ -77,7 +78,7 @@ attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& p
     return detail::local_attention(qkv, heads, keys, where);
   auto out = detail::attention_output(qkv, heads);
   ring->forward(detail::token_rows(qkv), out.value.mutable_local_matrix(),
-                detail::mutable_flat(out.log_sum_exp));
+                detail::mutable_vector_of(out.log_sum_exp));
   return out;
 }
 
@@ -96,7 +97,7 @@ attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
   if (!ring)
     return detail::local_attention_gradient(gradient, qkv, saved, heads, keys, where);
   ShardedTensor<L, std::remove_const_t<E>, Target> out(qkv.resources(), qkv.shape(), where);
-  ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::flat(saved.log_sum_exp),
+  ring->backward(detail::token_rows(qkv), saved.value.local_matrix(), detail::vector_of(saved.log_sum_exp),
                  gradient.local_matrix(), detail::mutable_token_rows(out));
   return out;
 }

@@ -13,6 +13,7 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/scalars.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/device_loss.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/input_check.hpp>
@@ -67,14 +68,14 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
   const auto shape = rows_shape(scores.shape());
   const auto& execution = scores.execution();
   ShardedTensor<Maxima, Element, Target> local_maximum(scores.resources(), shape);
-  kernels::cross_entropy_row_max(execution, scores.local_matrix(), mutable_flat(local_maximum));
+  kernels::cross_entropy_row_max(execution, scores.local_matrix(), mutable_vector_of(local_maximum));
   auto maximum = redistribute<I>(std::move(local_maximum));
   ShardedTensor<Sums, Element, Target> local_sum(scores.resources(), shape);
   ShardedTensor<Sums, Element, Target> local_target(scores.resources(), shape);
   constexpr std::size_t last = L::tensor_rank - 1;
-  kernels::cross_entropy_row_sums(execution, scores.local_matrix(), flat(maximum), flat(targets),
-                                  scores.local_offset()[last], mutable_flat(local_sum),
-                                  mutable_flat(local_target), rule);
+  kernels::cross_entropy_row_sums(execution, scores.local_matrix(), vector_of(maximum), vector_of(targets),
+                                  scores.local_offset()[last], mutable_vector_of(local_sum),
+                                  mutable_vector_of(local_target), rule);
   return RowStatistics<I, Element, Target>{std::move(maximum), redistribute<I>(std::move(local_sum)),
                                            redistribute<I>(std::move(local_target))};
 }
@@ -85,10 +86,11 @@ template <LayoutType I, class Element, class Target, class Id>
                                                       const kernels::TargetRule& rule) {
   const auto& execution = targets.execution();
   ShardedTensor<I, Element, Target> losses(targets.resources(), targets.shape());
-  kernels::cross_entropy_loss(execution, flat(rows.maximum), flat(rows.sum), flat(rows.target_score),
-                              flat(targets), mutable_flat(losses), rule);
+  kernels::cross_entropy_loss(execution, vector_of(rows.maximum), vector_of(rows.sum),
+                              vector_of(rows.target_score), vector_of(targets), mutable_vector_of(losses),
+                              rule);
   Scalars<2, Target> totals(targets.resources());
-  kernels::sum_losses(execution, flat(losses), flat(targets), totals.view(), false, rule);
+  kernels::sum_losses(execution, vector_of(losses), vector_of(targets), totals.view(), false, rule);
   return counted_loss<ReduceAllLayout<Sum, I>>(std::move(totals));
 }
 
@@ -132,9 +134,9 @@ cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
   const auto rows = detail::row_statistics(scores, targets, rule);
   constexpr std::size_t last = L::tensor_rank - 1;
   const auto data = scores.mutable_local_matrix();
-  kernels::cross_entropy_backward(scores.execution(), data, detail::flat(rows.maximum),
-                                  detail::flat(rows.sum), detail::flat(targets), scores.local_offset()[last],
-                                  scale.factor(), data, rule);
+  kernels::cross_entropy_backward(scores.execution(), data, detail::vector_of(rows.maximum),
+                                  detail::vector_of(rows.sum), detail::vector_of(targets),
+                                  scores.local_offset()[last], scale.factor(), data, rule);
   return detail::sum_of_losses(rows, targets, rule);
 }
 
@@ -156,8 +158,8 @@ cross_entropy_and_gradient(ShardedTensor<L, Element, Target> scores,
     auto loss = sum_of_losses(rows, targets, rule);
     ShardedTensor<L, Out, Target> gradient(scores.resources(), scores.shape());
     constexpr std::size_t last = L::tensor_rank - 1;
-    kernels::cross_entropy_backward(scores.execution(), scores.local_matrix(), flat(rows.maximum),
-                                    flat(rows.sum), flat(targets), scores.local_offset()[last],
+    kernels::cross_entropy_backward(scores.execution(), scores.local_matrix(), vector_of(rows.maximum),
+                                    vector_of(rows.sum), vector_of(targets), scores.local_offset()[last],
                                     scale.factor(), gradient.mutable_local_matrix(), rule);
     return {std::move(loss), std::move(gradient)};
   }

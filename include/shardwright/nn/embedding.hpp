@@ -10,6 +10,7 @@
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/tape.hpp>
@@ -33,7 +34,7 @@ template <LayoutType I, class Id, class Target, LayoutType T, class E>
     shape[d] = ids.shape()[d];
   shape[rank] = table.shape()[1];
   ShardedTensor<EmbeddingLayout<I, T>, std::remove_const_t<E>, Target> out(table.resources(), shape);
-  kernels::embedding_forward(table.execution(), detail::flat(ids), table.local_matrix(),
+  kernels::embedding_forward(table.execution(), detail::vector_of(ids), table.local_matrix(),
                              table.local_offset()[0], out.mutable_local_matrix());
   return out;
 }
@@ -43,7 +44,7 @@ template <LayoutType I, class Id, class Target, class OutGradient, class Slot>
 void embed_weight_gradient(const ShardedTensor<I, Id, Target>& ids, const OutGradient& gradient,
                            const Slot& slot) {
   const std::int64_t first = slot.tensor.local_offset()[0];
-  kernels::embedding_backward(gradient.execution(), detail::flat(ids), gradient.local_matrix(), first,
+  kernels::embedding_backward(gradient.execution(), detail::vector_of(ids), gradient.local_matrix(), first,
                               slot.tensor.mutable_local_matrix(), slot.beta != 0);
 }
 

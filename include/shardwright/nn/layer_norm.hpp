@@ -14,6 +14,7 @@
 #include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/members.hpp>
 
 #include <cstdint>
@@ -85,8 +86,8 @@ template <class X, class Gain, class Bias>
   LayerNormOutput<L, Element, typename X::target> out{{x.resources(), x.shape()},
                                                       {{x.resources(), rows}, {x.resources(), rows}}};
   kernels::layer_norm_forward(x.execution(), x.local_matrix(), gain.local(), bias, epsilon,
-                              out.normed.mutable_local_matrix(), mutable_flat(out.statistics.mean),
-                              mutable_flat(out.statistics.inverse_deviation));
+                              out.normed.mutable_local_matrix(), mutable_vector_of(out.statistics.mean),
+                              mutable_vector_of(out.statistics.inverse_deviation));
   return out;
 }
 
@@ -101,8 +102,8 @@ add_layer_normed(const ShardedTensor<L, R, Target>& residual, ShardedTensor<L, E
   const auto sum = out.sum.mutable_local_matrix();
   kernels::add_layer_norm_forward(residual.execution(), residual.local_matrix(), sum, gain.local(), bias,
                                   epsilon, sum, out.normed.mutable_local_matrix(),
-                                  mutable_flat(out.statistics.mean),
-                                  mutable_flat(out.statistics.inverse_deviation));
+                                  mutable_vector_of(out.statistics.mean),
+                                  mutable_vector_of(out.statistics.inverse_deviation));
   return out;
 }
 
@@ -118,8 +119,8 @@ layer_norm_slopes(ShardedTensor<L, Element, Target>&& gradient, const X& x, cons
   auto workspace = workspace_of<MainElement<Element>>(
       x.resources(), kernels::layer_norm_workspace(rows.extent(0), rows.extent(1)));
   const auto data = out.mutable_local_matrix();
-  const auto mean = flat(statistics.mean);
-  const auto inverse = flat(statistics.inverse_deviation);
+  const auto mean = vector_of(statistics.mean);
+  const auto inverse = vector_of(statistics.inverse_deviation);
   if (stream == nullptr)
     kernels::layer_norm_backward(out.execution(), rows, gain.local(), mean, inverse, data, data, d_gain,
                                  d_bias, workspace.mutable_local(), add_gain, add_bias);

@@ -14,6 +14,7 @@
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/scalars.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/device_loss.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/input_check.hpp>
@@ -74,8 +75,7 @@ template <class X, class T>
     require_one_mesh("mse", x, target, where);
     require_shape("mse", "target", target.shape(), x.shape(), x.core(), where);
     Scalars<2, Target> totals(x.resources());
-    ShardedTensor<Layout<1>, double, Target> workspace(
-        x.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(x.local_size()))});
+    auto workspace = detail::workspace_of<double>(x.resources(), kernels::reduce_workspace(x.local_size()));
     const auto view = totals.view();
     kernels::squared_distance(x.execution(), vector_of(x), vector_of(target), view,
                               mutable_vector_of(workspace));

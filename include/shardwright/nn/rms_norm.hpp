@@ -14,6 +14,7 @@
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/members.hpp>
 
 #include <array>
@@ -64,25 +65,6 @@ rows_shape(const std::array<std::int64_t, rank>& shape) {
   return rows;
 }
 
-/// All local elements as one vector.
-template <class Tensor>
-[[nodiscard]] auto flat(const Tensor& tensor) {
-  return VectorView<const typename Tensor::value_type, typename Tensor::target>(tensor.data(),
-                                                                                tensor.local_size());
-}
-template <class Tensor>
-[[nodiscard]] auto mutable_flat(Tensor& tensor) {
-  return VectorView<typename Tensor::value_type, typename Tensor::target>(tensor.mutable_data(),
-                                                                          tensor.local_size());
-}
-
-/// Memory for partial sums of a kernel, from the pool.
-template <class Element, class Target>
-[[nodiscard]] ShardedTensor<Layout<1>, Element, Target> workspace_of(TargetResources<Target>& resources,
-                                                                     std::size_t elements) {
-  return {resources, {static_cast<std::int64_t>(elements)}};
-}
-
 /// The gain of a norm: one vector that every rank holds whole.
 template <class X, class Gain>
 struct NormGainOf {
@@ -108,7 +90,7 @@ template <AnyShardedTensor X, AnyShardedTensor Gain>
     RmsNormOutput<L, Element, Target> out{{x.resources(), x.shape()},
                                           {x.resources(), detail::rows_shape(x.shape())}};
     kernels::rms_norm_forward(x.execution(), x.local_matrix(), gain.local(), epsilon,
-                              out.normed.mutable_local_matrix(), detail::mutable_flat(out.statistics));
+                              out.normed.mutable_local_matrix(), detail::mutable_vector_of(out.statistics));
     return out;
   } else {
     return RmsNormOutput<InvalidLayout, Element, Target>{{x.resources(), {}}, {x.resources(), {}}};
@@ -125,7 +107,8 @@ add_rms_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Eleme
                                            {residual.resources(), detail::rows_shape(residual.shape())}};
   const auto sum = out.sum.mutable_local_matrix();
   kernels::add_rms_norm_forward(residual.execution(), residual.local_matrix(), sum, gain.local(), epsilon,
-                                sum, out.normed.mutable_local_matrix(), detail::mutable_flat(out.statistics));
+                                sum, out.normed.mutable_local_matrix(),
+                                detail::mutable_vector_of(out.statistics));
   return out;
 }
 
@@ -144,7 +127,7 @@ rms_norm_gradient(ShardedTensor<X, Element, Target>&& gradient, const ShardedTen
       x.resources(), kernels::rms_norm_workspace(rows.extent(0), rows.extent(1)));
   ShardedTensor<X, Element, Target> out = std::move(gradient);
   const auto data = out.mutable_local_matrix();
-  const auto inverse = detail::flat(inverse_rms);
+  const auto inverse = detail::vector_of(inverse_rms);
   if (stream == nullptr) {
     kernels::rms_norm_backward_gain(x.execution(), rows, inverse, data, slot.tensor.mutable_local(),
                                     workspace.mutable_local(), slot.beta != 0);

@@ -8,6 +8,7 @@
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 
 #include <cstdint>
 
@@ -18,8 +19,8 @@ template <class Element, class Target>
 [[nodiscard]] std::int64_t non_finite_elements(TargetResources<Target>& resources,
                                                const MatrixView<const Element, Target>& block) {
   Scalars<1, Target> found(resources);
-  ShardedTensor<Layout<1>, double, Target> workspace(
-      resources, {static_cast<std::int64_t>(kernels::reduce_workspace(block.extent(0) * block.extent(1)))});
+  auto workspace =
+      workspace_of<double>(resources, kernels::reduce_workspace(block.extent(0) * block.extent(1)));
   kernels::count_nonfinite(resources.execution(), block, found.view(), workspace.mutable_local());
   return static_cast<std::int64_t>(found.read()[0]);
 }

@@ -16,6 +16,7 @@
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -31,8 +32,7 @@ template <class L, class X, class Reduce>
   using Target = typename X::target;
   ShardedTensor<L, double, Target> local(x.resources(), {}, where);
   {
-    ShardedTensor<Layout<1>, double, Target> workspace(
-        x.resources(), {static_cast<std::int64_t>(kernels::reduce_workspace(x.local_size()))});
+    auto workspace = detail::workspace_of<double>(x.resources(), kernels::reduce_workspace(x.local_size()));
     reduce(mutable_vector_of(local), mutable_vector_of(workspace));
   }
   TensorAccess::note_reduction(local, x);

@@ -14,6 +14,7 @@
 #include <shardwright/tensor/map_kernels.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 
 #include <array>
 #include <cstddef>

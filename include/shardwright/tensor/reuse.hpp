@@ -7,6 +7,7 @@
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 
 #include <type_traits>
 #include <utility>

@@ -9,6 +9,7 @@
 #include <shardwright/tensor/kernels/transpose.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 
 #include <cstddef>
 #include <string_view>

@@ -9,6 +9,7 @@
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/batch_origin.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/grad_accumulator.hpp>

@@ -9,6 +9,7 @@
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/scalars.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/loss.hpp>
@@ -284,7 +285,7 @@ private:
   void sum_squares(Totals& squares, std::size_t partial_sums) {
     using Execution = typename Target::execution_space;
     detail::TargetResources<Target>& resources = squares.resources();
-    ShardedTensor<Layout<1>, double, Target> workspace(resources, {static_cast<std::int64_t>(partial_sums)});
+    auto workspace = detail::workspace_of<double>(resources, partial_sums);
     kernels::SquareSum<Execution> sum(resources.execution(), workspace.mutable_data());
     for (const auto& gradient : gradients_)
       gradient->add_squares(sum);

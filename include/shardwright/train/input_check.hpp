@@ -14,6 +14,7 @@
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/scalars.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 
 #include <algorithm>
 #include <array>
@@ -33,8 +34,7 @@ template <class Target, class Element>
 [[nodiscard]] std::uint64_t content_hash(TargetResources<Target>& resources,
                                          const MatrixView<const Element, Target>& block) {
   Scalars<1, Target, std::uint64_t> content(resources);
-  ShardedTensor<Layout<1>, std::uint64_t, Target> workspace(
-      resources, {static_cast<std::int64_t>(kernels::reduce_workspace(block.size()))});
+  auto workspace = workspace_of<std::uint64_t>(resources, kernels::reduce_workspace(block.size()));
   kernels::checksum(resources.execution(), block, content.view(), workspace.mutable_local());
   return content.read()[0];
 }

@@ -10,6 +10,7 @@
 #include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/gradient_comparison.hpp>
 #include <shardwright/train/tape.hpp>
 

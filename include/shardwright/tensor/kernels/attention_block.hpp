@@ -32,10 +32,6 @@ struct CausalBlock {
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
     return queries.rows_before(keys.position(key));
   }
-  /// @brief Keys that the last query sees, which sees the most.
-  [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t keys_needed() const {
-    return queries.rows == 0 ? 0 : keys_seen(queries.rows - 1);
-  }
 };
 
 /// @brief Rows from `begin` on, up to `end`.

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A tensor's local block as one vector, and working memory of kernels.
+
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/mesh/target.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The local block as one vector.
+template <class Tensor>
+[[nodiscard]] auto vector_of(const Tensor& tensor) {
+  return VectorView<const typename Tensor::value_type, typename Tensor::target>(tensor.data(),
+                                                                                tensor.local_size());
+}
+template <class Tensor>
+[[nodiscard]] auto mutable_vector_of(Tensor& tensor) {
+  return VectorView<typename Tensor::value_type, typename Tensor::target>(tensor.mutable_data(),
+                                                                          tensor.local_size());
+}
+
+/// Memory for a kernel's partial results, from the pool.
+template <class Element, class Target>
+[[nodiscard]] ShardedTensor<Layout<1>, Element, Target> workspace_of(TargetResources<Target>& resources,
+                                                                     std::size_t elements) {
+  return {resources, {static_cast<std::int64_t>(elements)}};
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
