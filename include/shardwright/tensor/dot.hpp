@@ -149,10 +149,10 @@ template <Operand X>
   return apply(operation::SquaredNorm{}, where, std::forward<X>(x));
 }
 
-/// @brief The 2-norm of all elements, finished on every rank: the square root of squared_norm, of which no
-/// part is one.
+/// @brief The 2-norm of all elements, the square root of squared_norm, complete on every rank: ranks cannot
+/// add up square roots.
 ///
-/// Collective over the axes that shard x. Cost: one all_reduce of one number. Its gradient at 0 is no number.
+/// Collective over the axes that shard x. Cost: one all_reduce of one number. Its gradient at 0 is NaN.
 template <Operand X>
 [[nodiscard]] auto norm(X&& x, SourceLocation where = SourceLocation::current()) {
   auto squares = squared_norm(std::forward<X>(x), where);

@@ -144,7 +144,7 @@ public:
     node_->publish(record_);
   }
   [[nodiscard]] bool is_last(const void* token) const noexcept { return last_ == token; }
-  /// Publishes that the last call goes on in MPI as a wait for ranks, of which nobody can tell who has come;
+  /// Publishes that the last call now waits inside MPI for these ranks, which hides who of them has come;
   /// publish_end(nullptr) ends it.
   void publish_wait(Operation operation, const std::vector<int>& world_ranks) noexcept {
     record_.operation = operation;

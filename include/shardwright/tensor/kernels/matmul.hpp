@@ -62,7 +62,7 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   static_assert(
       std::is_same_v<Element, typename B::non_const_value_type> &&
           (std::is_same_v<Element, Out> || std::is_same_v<Number, Out>),
-      "matmul: both factors must have one element type, and the result that one or its MainElement.");
+      "matmul: both factors must have the same element type, and the result must have that type or its MainElement.");
   const auto left = detail::span_of(a);
   const auto right = detail::span_of(b);
   const auto out = detail::span_of(c);
