@@ -67,6 +67,12 @@ struct TensorAccess {
     to.buffer_ = std::move(memory);
     return to;
   }
+  /// A tensor that is not valid, like a moved-from one, until it is assigned: an optional without the time
+  /// that optionals of every type of tensor take to compile.
+  template <class To>
+  [[nodiscard]] static To nothing() noexcept {
+    return To();
+  }
   /// A tensor of a shape without memory, which only knows its extents.
   template <class To>
   [[nodiscard]] static To outline(const MeshCore& core, const typename To::Shape& shape) {

@@ -42,10 +42,9 @@ struct AdamWRule {
     return {rate, options.beta1, options.beta2, options.epsilon, options.weight_decay, number, scale};
   }
   template <class Weights, class Gradient, class States>
-  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, States& states,
+  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
                                       const Step& step) {
-    return kernels::detail::adamw_of(weights, gradient, states[0].mutable_local_matrix(),
-                                     states[1].mutable_local_matrix(), step);
+    return kernels::detail::adamw_of(weights, gradient, states[0], states[1], step);
   }
   [[nodiscard]] static auto open(const Options& options, kernels::OptimizerDeviceStep* to) {
     return kernels::detail::OpenAdamWStep{to, options.beta1, options.beta2};

@@ -33,11 +33,11 @@ public:
       gather_ = single_call(stored.core(), transition_steps<Transition<typename Stored::layout, Compute>>,
                             stored.shape(), where);
     if (!gather_) {
-      weight_.emplace(redistribute<Compute>(stored, where));
+      weight_ = redistribute<Compute>(stored, where);
       return;
     }
-    gathered_.emplace(stored.resources(), stored.shape());
-    const CollectiveCall call = gather_->with(stored.data(), gathered_->mutable_data(), where);
+    gathered_ = Gathered(stored.resources(), stored.shape());
+    const CollectiveCall call = gather_->with(stored.data(), gathered_.mutable_data(), where);
     order_call_after<target>(stored.execution());
     arriving_.emplace(
         stored.core().template start_background<target>(gather_->mask, Background::gathers, call));
@@ -48,26 +48,27 @@ public:
       return;
     arriving_->wait();
     arriving_.reset();
-    weight_.emplace(TensorAccess::take<Tensor>(*std::move(gathered_)));
-    gathered_.reset();
+    weight_ = TensorAccess::take<Tensor>(std::move(gathered_));
   }
   /// Ends a use; with the last one the gathered memory returns to the pool.
   void release() {
     if (--uses_ > 0)
       return;
     finish();
-    weight_.reset();
+    weight_ = TensorAccess::nothing<Tensor>();
   }
 
   [[nodiscard]] bool in_use() const noexcept { return uses_ > 0; }
-  /// Nothing where they are not there.
-  [[nodiscard]] const std::optional<Tensor>& tensor() const noexcept { return weight_; }
+  /// Not valid where they are not there.
+  [[nodiscard]] const Tensor& tensor() const noexcept { return weight_; }
 
 private:
+  using Gathered = ShardedTensor<Compute, element, target>;
+
   bool bound_ = false;
   std::optional<BoundCall> gather_; // nothing where it is not one collective
-  std::optional<Tensor> weight_;
-  std::optional<ShardedTensor<Compute, element, target>> gathered_;
+  Tensor weight_ = TensorAccess::nothing<Tensor>();
+  Gathered gathered_ = TensorAccess::nothing<Gathered>();
   std::optional<Pending> arriving_; // after the memory that it writes
   int uses_ = 0;
 };
@@ -81,19 +82,19 @@ public:
 
   void start(const Stored& stored, SourceLocation) {
     if (uses_++ == 0)
-      weight_.emplace(stored.share());
+      weight_ = stored.share();
   }
   static constexpr void finish() noexcept {}
   void release() {
     if (--uses_ == 0)
-      weight_.reset();
+      weight_ = TensorAccess::nothing<Tensor>();
   }
 
   [[nodiscard]] bool in_use() const noexcept { return uses_ > 0; }
-  [[nodiscard]] const std::optional<Tensor>& tensor() const noexcept { return weight_; }
+  [[nodiscard]] const Tensor& tensor() const noexcept { return weight_; }
 
 private:
-  std::optional<Tensor> weight_;
+  Tensor weight_ = TensorAccess::nothing<Tensor>();
   int uses_ = 0;
 };
 

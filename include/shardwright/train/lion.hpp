@@ -42,9 +42,9 @@ struct LionRule {
     return {rate, options.beta1, options.beta2, options.weight_decay, scale};
   }
   template <class Weights, class Gradient, class States>
-  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, States& states,
+  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
                                       const Step& step) {
-    return kernels::detail::lion_of(weights, gradient, states[0].mutable_local_matrix(), step);
+    return kernels::detail::lion_of(weights, gradient, states[0], step);
   }
   [[nodiscard]] static auto open(const Options&, kernels::OptimizerDeviceStep* to) {
     return kernels::detail::OpenOptimizerStep{to};

@@ -8,6 +8,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/kernels/optimizer_update.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/optimizer_states.hpp>
 #include <shardwright/train/parameter.hpp>
@@ -140,13 +141,10 @@ public:
   void update(P& parameter, const G& gradient, Step constants) {
     if constexpr (FinishedGradient<P, typename G::layout>::value) {
       auto& state = state_of(parameter);
-      constants.learning_rate *= state.learning_rate_factor;
-      constants.weight_decay *= state.weight_decay_factor;
       parameter.update_weights([&](auto& weights) {
-        const auto view = weights.mutable_local_matrix();
-        kernels::detail::run_elementwise<typename P::main_element>(
-            Rule::label, weights.execution(), view.size(),
-            Rule::update_of(view, gradient.local_matrix(), state.tensors, constants));
+        update_block<typename P::main_element, typename P::target>(weights.resources(),
+                                                                   weights.mutable_data(), gradient.data(),
+                                                                   weights.local_size(), state, constants);
       });
     }
   }
@@ -165,6 +163,33 @@ public:
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
 
 private:
+  using State = OptimizerState<Rule::state_names.size()>;
+
+  /// The blocks of a state as vectors.
+  template <class Number, class Target>
+  struct StateVectors {
+    State& state;
+    std::size_t elements;
+    [[nodiscard]] std::size_t size() const noexcept { return state.size(); }
+    [[nodiscard]] VectorView<Number, Target> operator[](std::size_t i) const {
+      return VectorView<Number, Target>(static_cast<Number*>(state[i].data()), elements);
+    }
+  };
+
+  /// The update of a block on the host: the same code for every layout.
+  template <class Number, class Target>
+  [[gnu::noinline]] static void update_block(TargetResources<Target>& resources, Number* weights,
+                                             const Number* gradient, std::size_t elements, State& state,
+                                             Step constants) {
+    constants.learning_rate *= state.learning_rate_factor;
+    constants.weight_decay *= state.weight_decay_factor;
+    kernels::detail::run_elementwise<Number>(
+        Rule::label, resources.execution(), elements,
+        Rule::update_of(VectorView<Number, Target>(weights, elements),
+                        VectorView<const Number, Target>(gradient, elements),
+                        StateVectors<Number, Target>{state, elements}, constants));
+  }
+
   template <class P>
   [[nodiscard]] auto& state_of(const P& parameter) {
     return states_.of(parameter, options_.groups, Rule::kept(options_));
@@ -179,7 +204,8 @@ private:
     auto& state = state_of(parameter);
     const auto add = [&](auto& launches, const auto& weights, auto* rounded) {
       const Step constants = Rule::step(options_, 1, 1, 1);
-      launches.add(Rule::update_of(weights, parameter.gradient().local_matrix(), state.tensors, constants),
+      const StateVectors<typename P::main_element, typename P::target> blocks{state, weights.size()};
+      launches.add(Rule::update_of(weights, vector_of(parameter.gradient()), blocks, constants),
                    weights.size(), rounded, state.learning_rate_factor,
                    constants.weight_decay * state.weight_decay_factor, device_step());
     };
@@ -197,7 +223,7 @@ private:
     } else {
       parameter.update_weights([&](auto& weights) {
         Keeps alone(Rule::label, execution);
-        add(alone, weights.mutable_local_matrix(), static_cast<typename P::main_element*>(nullptr));
+        add(alone, mutable_vector_of(weights), static_cast<typename P::main_element*>(nullptr));
         alone.launch();
       });
     }

@@ -5,15 +5,15 @@
 /// @brief The state that optimizers keep for each parameter, and the settings that apply to it.
 
 #include <shardwright/core/error.hpp>
-#include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/block_copy.hpp>
+#include <shardwright/tensor/local_extents.hpp>
+#include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/parameter.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -50,37 +50,42 @@ struct ParameterGroup {
 
 namespace detail {
 
-/// At most `count` tensors, in their place: for every type of tensor, a vector takes far longer to compile.
-template <class Tensor, std::size_t count>
-class StateTensors {
+/// What an optimizer keeps of one parameter, whatever its type: blocks of `Number` as its gradient has
+/// them, and the factors of its group.
+///
+/// Kept as memory: to compile tensors of every type of parameter takes far longer.
+template <std::size_t count>
+class OptimizerState {
 public:
-  template <class... Arguments>
-  Tensor& add(Arguments&&... arguments) {
-    return tensors_[size_++].emplace(std::forward<Arguments>(arguments)...);
-  }
-  [[nodiscard]] Tensor& operator[](std::size_t i) noexcept { return *tensors_[i]; }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-
-private:
-  std::array<std::optional<Tensor>, count> tensors_;
-  std::size_t size_ = 0;
-};
-
-/// Factors of an optimizer for one parameter, whatever its type.
-struct StateFactors {
-  virtual ~StateFactors() = default;
   double weight_decay_factor = 1;
   double learning_rate_factor = 1;
 
-  /// Those of the first group that matches.
-  void choose(const std::vector<ParameterGroup>& groups, const ParameterInfo& parameter) {
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] BufferHandle& operator[](std::size_t i) noexcept { return blocks_[i]; }
+
+  /// Makes `kept` blocks of zeros, and takes the factors of the first group that matches.
+  template <class Number, class Target>
+  [[gnu::noinline]] void make(TargetResources<Target>& resources, std::size_t elements, std::size_t kept,
+                              const std::vector<ParameterGroup>& groups, const ParameterInfo& parameter) {
     for (const ParameterGroup& group : groups)
       if (group.matches(parameter)) {
         weight_decay_factor = group.weight_decay_factor;
         learning_rate_factor = group.learning_rate_factor;
-        return;
+        break;
       }
+    const MemoryFor memory(MemoryKind::optimizer_state);
+    for (; size_ < kept; ++size_) {
+      blocks_[size_] = new_block<Number>(resources, elements);
+      fill_zero<Target>(resources.execution(), static_cast<Number*>(blocks_[size_].data()), elements);
+    }
+    made_ = true;
   }
+  [[nodiscard]] bool made() const noexcept { return made_; }
+
+private:
+  std::array<BufferHandle, count> blocks_;
+  std::size_t size_ = 0;
+  bool made_ = false;
 };
 
 } // namespace detail
@@ -90,28 +95,24 @@ struct StateFactors {
 template <std::size_t count>
 class OptimizerStates {
 public:
-  template <class P>
-  struct State final : detail::StateFactors {
-    detail::StateTensors<typename P::GradientTensor, count> tensors;
-  };
+  using State = detail::OptimizerState<count>;
 
   explicit OptimizerStates(const std::array<std::string_view, count>& names) : names_(names) {}
 
   /// @brief The state of a parameter, made at its first use.
   /// @param kept how many of the tensors the optimizer needs, the first ones
   template <class P>
-  [[nodiscard]] State<P>& of(const P& parameter, const std::vector<ParameterGroup>& groups,
-                             std::size_t kept = count) {
-    std::unique_ptr<detail::StateFactors>& place = place_of(parameter.number());
-    if (place == nullptr) {
-      const detail::MemoryFor memory(MemoryKind::optimizer_state);
-      auto made = std::make_unique<State<P>>();
-      for (std::size_t i = 0; i < kept; ++i)
-        fill(made->tensors.add(parameter.resources(), parameter.shape()), typename P::main_element(0));
-      made->choose(groups, {parameter.name(), P::tensor_rank, parameter.role()});
-      place = std::move(made);
+  [[nodiscard]] State& of(const P& parameter, const std::vector<ParameterGroup>& groups,
+                          std::size_t kept = count) {
+    State& state = place_of(parameter.number());
+    if (!state.made()) {
+      auto& resources = parameter.resources();
+      const auto block =
+          detail::local_shape_of<typename P::state_layout>(resources.core(), parameter.shape());
+      state.template make<typename P::main_element>(resources, detail::product(block), kept, groups,
+                                                    {parameter.name(), P::tensor_rank, parameter.role()});
     }
-    return static_cast<State<P>&>(*place);
+    return state;
   }
 
   /// @brief Calls visit(name, tensor) for what a parameter has; nothing before its first use.
@@ -120,20 +121,33 @@ public:
     const auto found = states_.find(parameter.number());
     if (found == states_.end())
       return;
-    auto& tensors = static_cast<State<P>&>(*found->second).tensors;
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      visitor(names_[i], tensors[i]);
+    State& state = found->second;
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      Lent<typename P::GradientTensor> lent(state[i], parameter.shape());
+      visitor(names_[i], lent.tensor);
+    }
   }
 
 private:
+  /// A block as the tensor that owns it, for a while.
+  template <class Tensor>
+  struct Lent {
+    detail::BufferHandle& home;
+    Tensor tensor;
+
+    Lent(detail::BufferHandle& block, const typename Tensor::Shape& shape)
+        : home(block), tensor(detail::TensorAccess::in_memory<Tensor>(std::move(block), shape)) {}
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+    ~Lent() { home = detail::TensorAccess::take_memory(std::move(tensor)); }
+  };
+
   // Out of line: the table's code is long, and stands in the update of every type of parameter.
-  [[nodiscard, gnu::noinline]] std::unique_ptr<detail::StateFactors>& place_of(std::uint64_t number) {
-    return states_[number];
-  }
+  [[nodiscard, gnu::noinline]] State& place_of(std::uint64_t number) { return states_[number]; }
 
   std::array<std::string_view, count> names_;
   // By the parameter's number: another one may come to lie where it was.
-  std::unordered_map<std::uint64_t, std::unique_ptr<detail::StateFactors>> states_;
+  std::unordered_map<std::uint64_t, State> states_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -132,8 +132,12 @@ public:
     else
       fill(weights, static_cast<main_element>(initial_.mean));
     name_ = name;
-    master_ = master_of(weights);
-    stored_ = convert<Element>(std::move(weights));
+    if constexpr (has_master) {
+      master_ = master_of(weights);
+      stored_ = convert<Element>(std::move(weights));
+    } else {
+      stored_ = std::move(weights);
+    }
   }
   [[nodiscard]] bool initialized() const noexcept { return stored_.valid(); }
 
@@ -156,11 +160,11 @@ public:
   void release() override { weight_.release(); }
   /// @brief The weights as operations read them. @throws LifecycleError where they are not gathered.
   [[nodiscard]] const Weight& weight() const {
-    if (!weight_.tensor())
+    if (!weight_.tensor().valid())
       detail::reject_parameter(
           name_,
           ": the weights must be gathered before they are read (call start_gather() and finish_gather(), and release() after the use)");
-    return *weight_.tensor();
+    return weight_.tensor();
   }
 
   /// @brief Its gradient. @throws LifecycleError where no GradAccumulator holds one.

@@ -256,11 +256,11 @@ public:
       reject_parameter(
           parameter_.name(),
           ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
-    const bool first = !raw_;
+    const bool first = !raw_.valid();
     const MemoryFor memory(MemoryKind::gradients);
     if (first)
-      raw_.emplace(parameter_.resources(), parameter_.shape());
-    return {*raw_, first ? Number(0) : Number(1)};
+      raw_ = RawTensor(parameter_.resources(), parameter_.shape());
+    return {raw_, first ? Number(0) : Number(1)};
   }
   /// Adds a raw gradient that was not made in the slot.
   template <AnyShardedTensor G>
@@ -276,32 +276,30 @@ public:
 
   /// @throws LifecycleError before finish().
   [[nodiscard]] const GradientTensor& finished() const {
-    if (!gradient_)
+    if (!gradient_.valid())
       reject_parameter(parameter_.name(),
                        ": the gradient is not finished (call finish() of the GradAccumulator first)");
-    return *gradient_;
+    return gradient_;
   }
   [[nodiscard]] const ParameterBase& parameter() const noexcept override { return parameter_; }
 
 private:
   [[nodiscard]] bool counts_once() const override { return parameter_.counts_once(); }
-  [[nodiscard]] bool has_raw() const override { return raw_.has_value(); }
-  [[nodiscard]] Block raw_block() const override { return raw_->local_matrix(); }
-  [[nodiscard]] BufferHandle take_raw() override {
-    return TensorAccess::take_memory(*std::exchange(raw_, std::nullopt));
-  }
+  [[nodiscard]] bool has_raw() const override { return raw_.valid(); }
+  [[nodiscard]] Block raw_block() const override { return raw_.local_matrix(); }
+  [[nodiscard]] BufferHandle take_raw() override { return TensorAccess::take_memory(std::move(raw_)); }
   [[nodiscard]] Block finished_block() const override { return finished().local_matrix(); }
   void keep(BufferHandle memory) override {
-    gradient_.emplace(TensorAccess::in_memory<GradientTensor>(std::move(memory), parameter_.shape()));
+    gradient_ = TensorAccess::in_memory<GradientTensor>(std::move(memory), parameter_.shape());
   }
   void let_go() override {
-    gradient_.reset();
-    raw_.reset();
+    gradient_ = TensorAccess::nothing<GradientTensor>();
+    raw_ = TensorAccess::nothing<RawTensor>();
   }
 
   P& parameter_;
-  std::optional<RawTensor> raw_;
-  std::optional<GradientTensor> gradient_;
+  RawTensor raw_ = TensorAccess::nothing<RawTensor>();                // of the microbatches so far
+  GradientTensor gradient_ = TensorAccess::nothing<GradientTensor>(); // finished
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

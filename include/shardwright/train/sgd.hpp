@@ -43,12 +43,11 @@ struct SgdRule {
     return {rate, options.momentum, options.weight_decay, options.nesterov, scale};
   }
   template <class Weights, class Gradient, class States>
-  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, States& states,
+  [[nodiscard]] static auto update_of(const Weights& weights, const Gradient& gradient, const States& states,
                                       const Step& step) {
-    using Moments = std::remove_cvref_t<decltype(states[0].mutable_local_matrix())>;
-    return kernels::detail::sgd_of(
-        weights, gradient, states.size() == 0 ? Moments(nullptr, 0, 0) : states[0].mutable_local_matrix(),
-        step);
+    using Moments = decltype(states[0]);
+    return kernels::detail::sgd_of(weights, gradient, states.size() == 0 ? Moments(nullptr, 0) : states[0],
+                                   step);
   }
   [[nodiscard]] static auto open(const Options&, kernels::OptimizerDeviceStep* to) {
     return kernels::detail::OpenOptimizerStep{to};
