@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 #include "support/heap_count.hpp"
 #include "support/launch_ranks.hpp"
+#include "support/matchers.hpp"
 
 #include <cstddef>
 #include <exception>
@@ -12,6 +13,7 @@
 
 namespace sw = shardwright;
 using rank_outcomes::ample;
+using shardwright_test::ContainsSubstring;
 using shardwright_test::HeapFault;
 
 namespace {
@@ -168,4 +170,29 @@ TEST_CASE("an allocation that fails on any thread of a launch ends it in order",
       return;
   }
   CHECK(which > 150);
+}
+
+TEST_CASE("an abort without the memory for its words ends the world all the same", "[comm]") {
+  if (!shardwright_test::counts_heap)
+    return;
+  const std::string reason = "a reason of more letters than a string holds by itself";
+  std::size_t which = 1;
+  for (bool failed = true; failed; ++which) {
+    failed = false;
+    const auto outcomes = rank_outcomes::of(2, ample, [&](sw::HostCommunicator world) {
+      if (world.rank() == 1)
+        return world.barrier();
+      const HeapFault fault(which, HeapFault::Of::this_thread);
+      try {
+        world.abort(reason);
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+    });
+    INFO("allocation " << which);
+    CHECK_THAT(
+        rank_outcomes::text<sw::PeerFailed>(outcomes[1]),
+        ContainsSubstring(failed ? "rank 0 failed: it ran out of memory" : "rank 0 called abort: a reason"));
+  }
+  CHECK(which > 3);
 }
