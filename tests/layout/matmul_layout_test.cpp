@@ -122,6 +122,7 @@ TEST_CASE("tensor-parallel products", "[matmul]") {
   STATIC_REQUIRE(std::is_same_v<MatmulLayout<Tokens, Column>, Hidden>);
   STATIC_REQUIRE(std::is_same_v<MatmulLayout<Hidden, Row>, Unfinished>);
   STATIC_REQUIRE(std::is_same_v<MatmulLayout<Layout<2>, Layout<2>>, Layout<2>>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Tokens, Layout<1>>, Layout<1, Shard<0, dp>>>); // by a vector
   using Sequence = Layout<3, Shard<0, dp>, Shard<1, cp>, Shard<2, tp>>;
   STATIC_REQUIRE(
       std::is_same_v<MatmulLayout<Sequence, Row>, Layout<3, Shard<0, dp>, Shard<1, cp>, Partial<Sum, tp>>>);

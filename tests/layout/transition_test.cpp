@@ -129,6 +129,13 @@ TEST_CASE("an operation that was rejected makes silent transitions", "[transitio
   STATIC_REQUIRE(Transition<PP, InvalidLayout>::collectives == 0);
 }
 
+TEST_CASE("a transition may name as many axes as a layout", "[transition]") {
+  using Every = Layout<2, Shard<0, a, b, c, dp, tp, pp, cp, ep>>;
+  STATIC_REQUIRE(Every::axis_list::size == max_axes);
+  STATIC_REQUIRE(Transition<Every, Every>::is_identity);
+  STATIC_REQUIRE(collectives<Every, Layout<2, Shard<0, a, b, c, dp, tp, pp, cp>>> == 1);
+}
+
 TEST_CASE("bytes of a transition at run-time extents", "[transition]") {
   constexpr std::array<int, 2> extents{4, 2};
   constexpr std::array<std::int64_t, 2> shape{16, 8};
@@ -138,6 +145,7 @@ TEST_CASE("bytes of a transition at run-time extents", "[transition]") {
   STATIC_REQUIRE(Transition<S0S0, R2>::bytes(extents, shape, 8) == count * 7 / 8 * 8);
   STATIC_REQUIRE(Transition<S0S1, S0S0>::bytes(extents, shape, 4) == count / 8 / 2 * 4);
   STATIC_REQUIRE(Transition<R2, S0S0>::bytes(extents, shape, 4) == 0);
+  STATIC_REQUIRE(detail::middle_of(extents) == std::array<int, max_axes>{2, 1});
   constexpr std::array<int, 2> trivial{1, 1};
   STATIC_REQUIRE(Transition<PP, S0S0>::bytes(trivial, shape, 4) == 0);
 }
