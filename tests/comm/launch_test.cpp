@@ -6,8 +6,11 @@
 #include <shardwright/launch.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace sw = shardwright;
 using shardwright_test::ContainsSubstring;
@@ -60,6 +63,33 @@ TEST_CASE("launch refuses options out of range", "[comm]") {
                     ContainsSubstring("ranks must be between 1 and"));
   CHECK_THROWS_WITH(sw::launch({.ranks = 1, .deadline = std::chrono::seconds(0)}, program),
                     ContainsSubstring("the deadline must be positive"));
+}
+
+TEST_CASE("a program may take longer than the grace as long as nothing fails", "[comm]") {
+  std::atomic<int> done{0};
+  sw::launch({.ranks = 2, .grace = std::chrono::milliseconds(10)}, [&](const sw::HostCommunicator&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ++done;
+  });
+  CHECK(done.load() == 2);
+}
+
+TEST_CASE("a subgroup of ranks that are not there, or of one twice, is refused on the rank that asks",
+          "[comm]") {
+  const auto refused = [](std::vector<int> ranks) {
+    std::string out;
+    sw::launch({.ranks = 1}, [&](sw::HostCommunicator world) {
+      try {
+        static_cast<void>(world.subgroup(ranks));
+      } catch (const sw::InvalidArgument& error) {
+        out = error.what();
+      }
+    });
+    return out;
+  };
+  CHECK_THAT(refused({0, 1}), ContainsSubstring("at least 0 and below 1, but 1 was given"));
+  CHECK_THAT(refused({0, -1}), ContainsSubstring("at least 0 and below 1, but -1 was given"));
+  CHECK_THAT(refused({0, 0}), ContainsSubstring("0 is named twice"));
 }
 
 TEST_CASE("launches nest", "[comm]") {

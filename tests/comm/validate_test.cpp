@@ -61,6 +61,24 @@ TEST_CASE("blocks are checked one by one", "[comm]") {
   CHECK_THAT(refusal(call), ContainsSubstring("the input must have no blocks"));
 }
 
+TEST_CASE("blocks that share elements or lie in the input are found wherever they are", "[comm]") {
+  std::vector<float> data(40);
+  std::vector<sw::StridedBlock> blocks{{0, 1, 4, 4}, {4, 1, 4, 4}, {8, 1, 4, 4}};
+  sw::CollectiveCall call;
+  call.operation = sw::Operation::all_gather;
+  call.element = sw::ElementType::float32;
+  call.count = 4;
+  call.in = data.data() + 20;
+  call.out = data.data();
+  call.out_blocks = blocks;
+  CHECK(refusal(call).empty());
+  call.in = data.data() + 9;
+  CHECK_THAT(refusal(call), ContainsSubstring("input and output must not overlap"));
+  call.in = data.data() + 20;
+  blocks[1].offset = 3;
+  CHECK_THAT(refusal(call), ContainsSubstring("blocks 0 and 1 of the output must share no element"));
+}
+
 TEST_CASE("sharing of elements is exact for equal strides", "[comm]") {
   const auto brute = [](const sw::StridedBlock& a, const sw::StridedBlock& b) {
     for (std::size_t i = 0; i < a.count(); ++i)

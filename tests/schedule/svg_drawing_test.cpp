@@ -154,3 +154,14 @@ TEST_CASE("Colours of passes and chunks differ, and later chunks are darker") {
   STATIC_REQUIRE(!colour_of(sw::Pass::forward, 1, 2).light());
   CHECK(colour_of(sw::Pass::backward, 0, 2).text() == "#fccd91");
 }
+
+TEST_CASE("Legend, numbers and curve stand clear of one another") {
+  const std::string svg = drawn(sw::planned_timetable(
+      sw::make_schedule("interleaved", 2, 2), {.forward = 1, .input_gradient = 1, .weight_gradient = 1}));
+  CHECK(count_of(svg, "<rect class=\"F0\" x=\"16\" y=\"66\" width=\"15\"") == 1);
+  CHECK(count_of(svg, "<rect class=\"F1\" x=\"32\" y=\"66\" width=\"15\"") == 1);
+  // A lane from 104 to 132, a number's baseline below its middle, and the foot of the curve under the lane.
+  CHECK(count_of(svg, "<rect class=\"lane\" x=\"92\" y=\"104\"") == 1);
+  CHECK(count_of(svg, "y=\"122\">0</text>") == 4);
+  CHECK(count_of(svg, "<path class=\"base\" d=\"M92 168L") == 1);
+}

@@ -107,7 +107,26 @@ struct Run {
   };
 }
 
+/// Notes which pass was said to be the last one.
+struct PassesSeen {
+  using Batch = int;
+  using Loss = int;
+  Loss forward_backward(Batch batch, bool is_last) {
+    last.push_back(is_last);
+    return batch;
+  }
+  Loss evaluate(Batch batch) { return batch; }
+  std::vector<bool> last{};
+};
+
 } // namespace
+
+TEST_CASE("only the last pass of a step is told to be the last") {
+  PassesSeen model;
+  sw::detail::WholeRunner<PassesSeen> runner(model);
+  CHECK(runner.run(std::vector<int>{1, 2, 4}) == 7);
+  CHECK(model.last == std::vector<bool>{false, false, true});
+}
 
 TEST_CASE("steps of Training are those of accumulator and optimizer by hand, to the bit, and are reported") {
   for (const int ranks : {1, 3, 4})
