@@ -33,14 +33,16 @@ public:
   static constexpr int many_polls = 4096;
 
   explicit Waiting(std::chrono::nanoseconds deadline, int spins = few_polls)
-      : start_(clock::now()), idle_since_(start_), deadline_(deadline), spins_(spins),
-        own_core_(spins > few_polls) {}
+      : deadline_(deadline), spins_(spins), own_core_(spins > few_polls) {}
 
   /// Gives the processor away, the longer the more time has passed without progress.
   void pause() {
-    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0)
+    // The clock costs as much as a poll: a wait whose first poll ends it does without.
+    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0 && start_ != clock::time_point())
       return;
     const clock::time_point now = clock::now();
+    if (start_ == clock::time_point())
+      start_ = idle_since_ = now;
     if (progress_)
       idle_since_ = now;
     progress_ = false;
@@ -93,8 +95,8 @@ private:
   }
 
   Yields& yields_ = Yields::own();
-  clock::time_point start_;
-  clock::time_point idle_since_;
+  clock::time_point start_{}; ///< Of the first pause.
+  clock::time_point idle_since_{};
   std::chrono::nanoseconds deadline_;
   int spins_;
   bool own_core_;

@@ -5,6 +5,7 @@
 /// @brief One MPI group on one rank: who its ranks are, over which channel they talk, and whether it has
 /// ended.
 
+#include <shardwright/comm/mpi/agreement.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
 #include <shardwright/comm/mpi/transfer.hpp>
 #include <shardwright/comm/mpi/world.hpp>
@@ -58,6 +59,21 @@ public:
   }
   [[nodiscard]] MpiCallSite site(const CollectiveCall& call, std::uint64_t sequence) const {
     return {world_rank(rank_), &name_, call.operation, sequence, call.where};
+  }
+
+  /// A call that begins, for the memory of the node.
+  [[nodiscard]] MpiLastCall record(const CollectiveCall& call, std::uint64_t sequence) const noexcept {
+    MpiLastCall out{};
+    out.group_id = id_;
+    out.sequence = sequence;
+    out.peer = sends_or_receives(call.operation) ? world_rank(call.root) : -1;
+    out.tag = call.tag;
+    out.line = call.where.line;
+    out.operation = call.operation;
+    out.stage = MpiLastCall::Stage::inside;
+    copy_text(out.group, name_);
+    copy_text(out.file, call.where.file);
+    return out;
   }
 
   /// Ends the group for this rank, and for the others if they cannot find the failure themselves.

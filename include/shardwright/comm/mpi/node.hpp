@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -132,15 +133,31 @@ public:
   void publish(const MpiLastCall& record) noexcept {
     Words words;
     std::memcpy(words.data(), &record, sizeof record);
-    Slot& mine = slot(own_);
-    const std::uint32_t version = mine.version.load(std::memory_order_relaxed);
-    mine.version.store(version + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    for (std::size_t i = 0; i < words.size(); ++i)
-      mine.record[i].store(words[i], std::memory_order_relaxed);
-    mine.version.store(version + 2, std::memory_order_release);
+    write([&words](Slot& mine) {
+      for (std::size_t i = 0; i < words.size(); ++i)
+        mine.record[i].store(words[i], std::memory_order_relaxed);
+    });
+  }
+  /// Writes that this rank's current call has ended.
+  void publish_end() noexcept {
+    constexpr std::size_t at = offsetof(MpiLastCall, stage);
+    write([](Slot& mine) {
+      std::uint64_t word = mine.record[at / 8].load(std::memory_order_relaxed);
+      const auto ended = MpiLastCall::Stage::ended;
+      std::memcpy(reinterpret_cast<std::byte*>(&word) + at % 8, &ended, sizeof ended);
+      mine.record[at / 8].store(word, std::memory_order_relaxed);
+    });
   }
   using Clock = std::chrono::steady_clock; ///< One for all processes of a machine.
+  /// The time at the kernel's last tick, milliseconds ago at most: an eighth of the cost of the time now.
+  [[nodiscard]] static Clock::time_point recently() noexcept {
+#if defined(CLOCK_MONOTONIC_COARSE)
+    timespec time{};
+    if (::clock_gettime(CLOCK_MONOTONIC_COARSE, &time) == 0)
+      return Clock::time_point(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
+#endif
+    return Clock::now();
+  }
   /// Notes that this rank has begun a call, or has looked for messages in one.
   void beat(Clock::time_point now) noexcept {
     slot(own_).beat.store(now.time_since_epoch().count(), std::memory_order_relaxed);
@@ -296,6 +313,17 @@ public:
 private:
   static constexpr std::size_t words_per_record = sizeof(MpiLastCall) / 8;
   using Words = std::array<std::uint64_t, words_per_record>;
+
+  /// Changes words of this rank's record, whose readers look again meanwhile.
+  template <class Change>
+  void write(Change change) noexcept {
+    Slot& mine = slot(own_);
+    const std::uint32_t version = mine.version.load(std::memory_order_relaxed);
+    mine.version.store(version + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    change(mine);
+    mine.version.store(version + 2, std::memory_order_release);
+  }
 
   struct Cause {
     std::atomic<std::uint32_t> begun;

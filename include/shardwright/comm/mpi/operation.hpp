@@ -37,7 +37,7 @@ public:
     stage_ = Stage::queued;
     error_ = nullptr;
     in_use_ = true;
-    leaver_unseen_ = told_waits_ = std::chrono::steady_clock::now();
+    leaver_unseen_ = told_waits_ = MpiNode::recently();
     second_look_ = {};
     group_.world().node().beat(leaver_unseen_);
     publish();
@@ -152,19 +152,7 @@ private:
     std::array<char, 99> file;
   };
 
-  void publish() noexcept {
-    MpiLastCall record{};
-    record.group_id = group_.id();
-    record.sequence = site_.sequence;
-    record.peer = sends_or_receives(kept_.call.operation) ? group_.world_rank(kept_.call.root) : -1;
-    record.tag = kept_.call.tag;
-    record.line = kept_.call.where.line;
-    record.operation = kept_.call.operation;
-    record.stage = MpiLastCall::Stage::inside;
-    copy_text(record.group, group_.name());
-    copy_text(record.file, kept_.call.where.file);
-    group_.world().publish(record, this);
-  }
+  void publish() noexcept { group_.world().publish(group_.record(kept_.call, site_.sequence), this); }
 
   void advance_or_throw() {
     const int rank = group_.rank();
@@ -186,8 +174,11 @@ private:
       throw CollectiveMismatch(std::string(name_of(kept_.call.operation)) + ": " +
                                    mismatch_sentence(group_, group_.agreement()),
                                site_.context());
-    if (stage_ != Stage::moving || !transfer_.advance() || !header_requests_.test(site_))
-      return;
+    if (stage_ == Stage::moving && transfer_.advance() && header_requests_.test(site_))
+      succeed();
+  }
+
+  void succeed() {
     stage_ = Stage::done;
     if (kept_.call.times != nullptr)
       kept_.call.times->end();
@@ -199,8 +190,18 @@ private:
     if (group_.size() == 1 || (!meets && !group_.world().options().check))
       return move();
     const Fingerprint own = fingerprint(kept_.call, group_.rank(), group_.size(), site_.sequence);
-    group_.agreement().start(&own, sizeof own, group_.size());
+    group_.agreement().start(&own, sizeof own, kept_.call.in, data_beside_fingerprint(), most_data(),
+                             group_.size());
     stage_ = Stage::agreeing;
+  }
+
+  [[nodiscard]] std::size_t most_data() const noexcept {
+    return MpiAgreement::data_bytes(sizeof(Fingerprint), group_.size());
+  }
+  /// Bytes of a small all_reduce: its data travel with the fingerprints, which saves a round of messages.
+  [[nodiscard]] std::size_t data_beside_fingerprint() const noexcept {
+    const std::size_t bytes = kept_.call.count * size_of(kept_.call.element);
+    return kept_.call.operation == Operation::all_reduce && bytes <= most_data() ? bytes : 0;
   }
 
   void begin_message() {
@@ -234,19 +235,24 @@ private:
   /// Every rank sees the same fingerprints, so all come to the same verdict.
   void judge() {
     const MpiAgreement& agreement = group_.agreement();
-    const auto first = agreement.entry<Fingerprint>(0, group_.rank());
-    std::uint64_t unpaired = 0;
-    bool equal = true;
+    FingerprintComparison comparison;
     for (int rank = 0; rank < group_.size(); ++rank) {
-      const auto one = agreement.entry<Fingerprint>(rank, group_.rank());
-      equal = equal && one.common == first.common;
-      unpaired += one.sent - one.received;
+      const auto one = agreement.head_as<Fingerprint>(rank, group_.rank());
+      comparison.add(one.common, one.unpaired());
     }
-    if (equal && unpaired == 0)
-      return move();
+    if (comparison.agree())
+      return data_beside_fingerprint() > 0 ? reduce_here() : move();
     const std::vector<std::byte> own = CallAccount::pack(kept_.call, site_.sequence, group_.size());
-    group_.agreement().start(own.data(), own.size(), group_.size());
+    group_.agreement().start(own.data(), own.size(), nullptr, 0, 0, group_.size());
     stage_ = Stage::explaining;
+  }
+
+  void reduce_here() {
+    if (kept_.call.times != nullptr)
+      kept_.call.times->begin();
+    transfer_.reduce_here(kept_.call, group_.scratch(), group_.size(),
+                          [this](int rank) { return group_.agreement().data(rank, group_.rank()); });
+    succeed();
   }
 
   void check_header() const {

@@ -2,13 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief The messages in flight of one step of a call, whom they wait for, and an all-gather made of them.
+/// @brief The messages in flight of one step of a call, and whom they wait for.
 
 #include <shardwright/comm/mpi/environment.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -26,36 +25,47 @@ class MpiRequests {
 public:
   /// Bytes of one MPI message at most: MPI counts are int.
   static constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
+  /// MPI sends a short message at once, and asks the receiver first about a longer one than this: Open MPI's
+  /// limit in shared memory is 4 KiB with headers.
+  static constexpr std::size_t eager_bytes = 3968;
+  /// Up to so many bytes go in parts that are sent at once, since asking takes as long as several of them.
+  static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
 
-  enum class Mode { standard, synchronous };
+  /// Both ends give the same one. A synchronous message is sent when its receive has begun; of a ragged one
+  /// the receiver only knows how long it is at most.
+  enum class Mode { standard, synchronous, ragged };
 
   void send(const MpiChannel& channel, const void* data, std::size_t bytes, int peer, int tag,
             const MpiCallSite& site, Mode mode = Mode::standard) {
     const auto* from = static_cast<const std::byte*>(data);
+    const std::size_t most = part_bytes(bytes, mode);
+    std::size_t part = 0;
     do {
-      const std::size_t part = bytes < max_message_bytes ? bytes : max_message_bytes;
-      MPI_Request& request = add(peer, part, false);
-      const auto post = mode == Mode::standard ? MPI_Isend : MPI_Issend;
+      part = std::min(bytes, most);
+      MPI_Request& request = add({peer, part});
+      const auto post = mode == Mode::synchronous ? MPI_Issend : MPI_Isend;
       check_mpi(post(from, static_cast<int>(part), MPI_BYTE,
                      channel.addresses[static_cast<std::size_t>(peer)], tag, channel.comm, &request),
                 "MPI_Isend", &site);
       from += part;
       bytes -= part;
-    } while (bytes > 0);
+    } while (part == most);
   }
 
   void receive(const MpiChannel& channel, void* data, std::size_t bytes, int peer, int tag,
-               const MpiCallSite& site) {
+               const MpiCallSite& site, Mode mode = Mode::standard) {
     auto* to = static_cast<std::byte*>(data);
+    const std::size_t most = part_bytes(bytes, mode);
+    std::size_t part = 0;
     do {
-      const std::size_t part = bytes < max_message_bytes ? bytes : max_message_bytes;
-      MPI_Request& request = add(peer, part, true);
+      part = std::min(bytes, most);
+      MPI_Request& request = add({peer, part, true, mode == Mode::ragged});
       check_mpi(MPI_Irecv(to, static_cast<int>(part), MPI_BYTE,
                           channel.addresses[static_cast<std::size_t>(peer)], tag, channel.comm, &request),
                 "MPI_Irecv", &site);
       to += part;
       bytes -= part;
-    } while (bytes > 0);
+    } while (part == most);
   }
 
   [[nodiscard]] bool empty() const noexcept { return requests_.empty(); }
@@ -72,8 +82,12 @@ public:
         MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
     if (code != MPI_SUCCESS)
       fail(code, site);
-    if (done == 0)
+    if (done == 0) {
+      // Of one that is shorter than this rank's call says, other parts may never come.
+      if (++tests_ % 64 == 0)
+        check_arrived(site);
       return false;
+    }
     for (std::size_t i = 0; i < messages_.size(); ++i)
       check_length(i, site);
     requests_.clear();
@@ -112,16 +126,32 @@ private:
     int peer = 0;
     std::size_t bytes = 0;
     bool receive = false;
+    bool ragged = false;
   };
 
-  MPI_Request& add(int peer, std::size_t bytes, bool receive) {
-    messages_.push_back({peer, bytes, receive});
+  /// Bytes of a part; the last one is shorter, so that unequal lengths of the ends are noticed.
+  [[nodiscard]] static std::size_t part_bytes(std::size_t bytes, Mode mode) noexcept {
+    const bool parted = mode == Mode::standard && bytes <= parted_bytes;
+    return parted ? eager_bytes : max_message_bytes;
+  }
+
+  MPI_Request& add(const Message& message) {
+    messages_.push_back(message);
     requests_.push_back(MPI_REQUEST_NULL);
     return requests_.back();
   }
 
+  void check_arrived(const MpiCallSite& site) {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      int done = 0;
+      if (messages_[i].receive && requests_[i] != MPI_REQUEST_NULL &&
+          MPI_Request_get_status(requests_[i], &done, &statuses_[i]) == MPI_SUCCESS && done != 0)
+        check_length(i, site);
+    }
+  }
+
   void check_length(std::size_t i, const MpiCallSite& site) const {
-    if (!messages_[i].receive)
+    if (!messages_[i].receive || messages_[i].ragged)
       return;
     int bytes = 0;
     MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
@@ -156,63 +186,7 @@ private:
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   std::vector<Message> messages_;
-};
-
-/// An all-gather of small entries (Bruck et al., IEEE TPDS 8(11), 1997); entry i ends up at (own rank + i)
-/// mod ranks.
-///
-/// When it is done, every rank has entered it: it is a barrier too.
-class MpiAgreement {
-public:
-  void start(const void* entry, std::size_t bytes, int ranks) {
-    bytes_ = bytes;
-    ranks_ = static_cast<std::size_t>(ranks);
-    have_ = 0;
-    coming_ = 1;
-    entries_.resize(bytes * ranks_);
-    std::memcpy(entries_.data(), entry, bytes);
-  }
-
-  /// Moves on as far as messages allow. @return whether every entry is here.
-  [[nodiscard]] bool advance(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
-    for (;;) {
-      if (!requests_.test(site))
-        return false;
-      have_ += coming_;
-      coming_ = 0;
-      if (have_ >= ranks_)
-        return true;
-      coming_ = std::min(have_, ranks_ - have_);
-      const auto own = static_cast<std::size_t>(rank);
-      const auto to = static_cast<int>((own + ranks_ - have_) % ranks_);
-      const auto from = static_cast<int>((own + have_) % ranks_);
-      requests_.receive(channel, entries_.data() + have_ * bytes_, coming_ * bytes_, from, tag, site);
-      requests_.send(channel, entries_.data(), coming_ * bytes_, to, tag, site);
-    }
-  }
-
-  /// Bytes of a rank's entry, once all are here.
-  [[nodiscard]] const std::byte* bytes(int of_rank, int own_rank) const {
-    const auto index =
-        (static_cast<std::size_t>(of_rank) + ranks_ - static_cast<std::size_t>(own_rank)) % ranks_;
-    return entries_.data() + index * bytes_;
-  }
-  template <class Entry>
-  [[nodiscard]] Entry entry(int of_rank, int own_rank) const {
-    Entry out;
-    std::memcpy(&out, bytes(of_rank, own_rank), sizeof out);
-    return out;
-  }
-
-  [[nodiscard]] MpiRequests& requests() noexcept { return requests_; }
-
-private:
-  std::vector<std::byte> entries_;
-  std::size_t bytes_ = 0;
-  std::size_t ranks_ = 0;
-  std::size_t have_ = 0;
-  std::size_t coming_ = 0;
-  MpiRequests requests_;
+  unsigned tests_ = 0;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

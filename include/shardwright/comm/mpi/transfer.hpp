@@ -59,6 +59,16 @@ public:
     post(1);
   }
 
+  /// The whole of an all_reduce whose inputs are here already, that of rank r at `input(r)`.
+  template <class Input>
+  void reduce_here(const CollectiveCall& call, MpiScratch& scratch, int ranks, Input input) {
+    runs_.resize(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank)
+      runs_[static_cast<std::size_t>(rank)] = input(rank);
+    scratch.reduction.begin(call.element, call.reduce_op, call.order);
+    scratch.reduction.run(runs_.data(), &call.out, 1, call.count, false);
+  }
+
   /// Moves on as far as messages allow. @return whether the call is done.
   [[nodiscard]] bool advance() {
     for (; step_ < steps_; ++step_)
@@ -168,7 +178,7 @@ private:
     case Plan::receive: {
       const BlockPart part = whole(step);
       requests.receive(*channel_, out_ + part.begin * element_bytes_, part.count() * element_bytes_,
-                       call_->root, tag_, site_);
+                       call_->root, tag_, site_, MpiRequests::Mode::synchronous);
       return;
     }
     }

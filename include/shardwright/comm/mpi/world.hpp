@@ -134,22 +134,20 @@ public:
   /// Publishes this rank's call as its last; `token` tells which one it is.
   void publish(const MpiLastCall& record, const void* token) noexcept {
     last_ = token;
-    record_ = record;
     node_->publish(record);
   }
   void publish_end(const void* token) noexcept {
-    if (last_ != token)
-      return;
-    record_.stage = MpiLastCall::Stage::ended;
-    node_->publish(record_);
+    if (last_ == token)
+      node_->publish_end();
   }
   [[nodiscard]] bool is_last(const void* token) const noexcept { return last_ == token; }
   /// Publishes that the last call now waits inside MPI for these ranks, which hides who of them has come;
   /// publish_end(nullptr) ends it.
   void publish_wait(Operation operation, const std::vector<int>& world_ranks) noexcept {
-    record_.operation = operation;
-    record_.stage = MpiLastCall::Stage::inside;
-    publish(record_, nullptr);
+    MpiLastCall record = node_->last_call(rank_);
+    record.operation = operation;
+    record.stage = MpiLastCall::Stage::inside;
+    publish(record, nullptr);
     node_->publish_waits({}, world_ranks);
   }
 
@@ -389,7 +387,6 @@ private:
   std::vector<std::unique_ptr<News>> news_;
   std::vector<int> waits_; ///< Kept, so that a wait allocates nothing.
   const void* last_ = nullptr;
-  MpiLastCall record_{};
   bool finished_ = false;
   bool funneled_ = false;
   std::chrono::steady_clock::time_point next_look_{};

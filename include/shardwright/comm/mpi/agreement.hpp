@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief An all-gather of small entries, by which ranks compare their calls and exchange a few numbers.
+
+#include <shardwright/comm/mpi/requests.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// An all-gather of small entries (Bruck et al., IEEE TPDS 8(11), 1997); entry i ends up at (own rank + i)
+/// mod ranks.
+///
+/// When it is done, every rank has entered it: it is a barrier too. An entry has a head, of equal length on
+/// all ranks, and data of any length up to a limit.
+class MpiAgreement {
+public:
+  /// Bytes of data with which an entry beside a head still travels in one message that is sent at once.
+  [[nodiscard]] static constexpr std::size_t data_bytes(std::size_t head_bytes, int ranks) noexcept {
+    int most_entries = 1;
+    while (2 * most_entries < ranks)
+      most_entries *= 2;
+    const std::size_t room = (MpiRequests::eager_bytes - 1) / static_cast<std::size_t>(most_entries);
+    const std::size_t taken = sizeof(Length) + head_bytes;
+    return room > taken ? (room - taken) / alignment * alignment : 0;
+  }
+
+  /// Takes this rank's entry, which is copied. `most_data` bytes, a multiple of 8, are the limit, and equal
+  /// on all ranks.
+  void start(const void* head, std::size_t head_bytes, const void* data, std::size_t bytes,
+             std::size_t most_data, int ranks) {
+    head_bytes_ = head_bytes;
+    most_ = sizeof(Length) + (head_bytes + alignment - 1) / alignment * alignment + most_data;
+    ranks_ = static_cast<std::size_t>(ranks);
+    have_ = 0;
+    coming_ = 1;
+    if (entries_.size() < most_ * ranks_)
+      entries_.resize(most_ * ranks_);
+    ends_.resize(ranks_ + 1);
+    const Length length = data_begin() + (bytes + alignment - 1) / alignment * alignment;
+    std::memcpy(entries_.data(), &length, sizeof length);
+    std::memcpy(entries_.data() + sizeof length, head, head_bytes);
+    if (bytes != 0)
+      std::memcpy(entries_.data() + data_begin(), data, bytes);
+  }
+
+  /// Moves on as far as messages allow. @return whether every entry is here.
+  [[nodiscard]] bool advance(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
+    for (;;) {
+      if (!requests_.test(site))
+        return false;
+      for (; coming_ > 0; --coming_, ++have_)
+        ends_[have_ + 1] = ends_[have_] + length_at(ends_[have_]);
+      if (have_ >= ranks_)
+        return true;
+      coming_ = std::min(have_, ranks_ - have_);
+      const auto own = static_cast<std::size_t>(rank);
+      const auto to = static_cast<int>((own + ranks_ - have_) % ranks_);
+      const auto from = static_cast<int>((own + have_) % ranks_);
+      requests_.receive(channel, entries_.data() + ends_[have_], coming_ * most_, from, tag, site,
+                        MpiRequests::Mode::ragged);
+      requests_.send(channel, entries_.data(), ends_[coming_], to, tag, site, MpiRequests::Mode::ragged);
+    }
+  }
+
+  /// Head of a rank's entry, once all are here.
+  [[nodiscard]] const std::byte* head(int of_rank, int own_rank) const {
+    return entry(of_rank, own_rank) + sizeof(Length);
+  }
+  template <class Head>
+  [[nodiscard]] Head head_as(int of_rank, int own_rank) const {
+    Head out;
+    std::memcpy(&out, head(of_rank, own_rank), sizeof out);
+    return out;
+  }
+  /// Data of a rank's entry, from a multiple of 8 bytes on.
+  [[nodiscard]] const std::byte* data(int of_rank, int own_rank) const {
+    return entry(of_rank, own_rank) + data_begin();
+  }
+
+  [[nodiscard]] MpiRequests& requests() noexcept { return requests_; }
+
+private:
+  using Length = std::uint64_t; ///< Of the whole entry, ahead of its head.
+  static constexpr std::size_t alignment = 8;
+
+  [[nodiscard]] std::size_t data_begin() const noexcept {
+    return sizeof(Length) + (head_bytes_ + alignment - 1) / alignment * alignment;
+  }
+  [[nodiscard]] const std::byte* entry(int of_rank, int own_rank) const {
+    const auto index =
+        (static_cast<std::size_t>(of_rank) + ranks_ - static_cast<std::size_t>(own_rank)) % ranks_;
+    return entries_.data() + ends_[index];
+  }
+  [[nodiscard]] std::size_t length_at(std::size_t begin) const noexcept {
+    Length length = 0;
+    std::memcpy(&length, entries_.data() + begin, sizeof length);
+    return std::clamp<std::size_t>(length, data_begin(), most_);
+  }
+
+  std::vector<std::byte> entries_; ///< One right behind the other.
+  std::vector<std::size_t> ends_;  ///< Where each entry ends, behind a zero.
+  std::size_t head_bytes_ = 0;
+  std::size_t most_ = 0; ///< Bytes of the longest entry.
+  std::size_t ranks_ = 0;
+  std::size_t have_ = 0;
+  std::size_t coming_ = 0;
+  MpiRequests requests_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
