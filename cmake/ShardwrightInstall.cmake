@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# The installed package holds the headers, two bare targets and the source of shardwright::launch; its configuration
+# The installed package holds the headers, bare targets and the source of shardwright::launch; its configuration
 # finds the rest where it is used.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(package_directory "${CMAKE_INSTALL_LIBDIR}/cmake/shardwright")
+set(bare_targets shardwright shardwright_descriptions)
+if(TARGET shardwright_safetensors)
+  list(APPEND bare_targets shardwright_safetensors)
+endif()
 install(
-  TARGETS shardwright shardwright_descriptions
+  TARGETS ${bare_targets}
   EXPORT shardwrightTargets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(
