@@ -72,6 +72,14 @@ public:
   [[nodiscard]] const Header& header() const noexcept { return header_; } ///< Tensors and metadata.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }   ///< Of the whole file.
 
+  /// @brief The bytes before the data, as they are in the file now.
+  /// @throws DataError where they can not be read.
+  [[nodiscard]] std::string head() const {
+    std::string out(static_cast<std::size_t>(header_.data_begin), '\0');
+    read_at(0, std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+
   /// @brief The tensor of that name.
   /// @throws DataError where there is none.
   [[nodiscard]] const Entry& entry(std::string_view name) const {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The hash that a checkpoint keeps of every byte: xxh3 of 128 bits, by the header of xxHash.
+
+#include <shardwright/core/config.hpp>
+
+#if !__has_include(<xxhash.h>)
+#error "checkpoint: the header xxhash.h must be installed (apt-get install libxxhash-dev)"
+#endif
+#if defined(__AVX512F__) && !defined(XXH_VECTOR)
+#define XXH_VECTOR XXH_AVX2 // g++ 12 warns of its own header of AVX-512
+#endif
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief An xxh3-128: finds every accident, protects from no one.
+struct BlockHash {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  friend constexpr bool operator==(const BlockHash&, const BlockHash&) = default;
+
+  /// @brief 32 hexadecimal digits, as the program xxh128sum prints them.
+  [[nodiscard]] std::string text() const {
+    std::string out(32, '0');
+    for (std::size_t i = 0; i < 32; ++i)
+      out[i] = "0123456789abcdef"[(i < 16 ? high : low) >> (60 - 4 * (i % 16)) & 15U];
+    return out;
+  }
+};
+
+/// @brief The hash of bytes; about as fast as memory.
+[[nodiscard]] inline BlockHash hash_of(std::span<const std::byte> bytes) noexcept {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.high64, hash.low64};
+}
+
+/// @brief The hash of a text.
+[[nodiscard]] inline BlockHash hash_of(std::string_view text) noexcept {
+  return hash_of(std::as_bytes(std::span(text)));
+}
+
+/// @brief The hash that 32 lower-case hexadecimal digits say, if they are that.
+[[nodiscard]] constexpr std::optional<BlockHash> find_hash(std::string_view text) noexcept {
+  if (text.size() != 32)
+    return std::nullopt;
+  BlockHash out;
+  for (std::size_t i = 0; i < 32; ++i) {
+    const char c = text[i];
+    if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+      return std::nullopt;
+    std::uint64_t& half = i < 16 ? out.high : out.low;
+    half = half << 4U | static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+  }
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief One file of a checkpoint: the blocks of one writer.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/checkpoint/block_hash.hpp>
+#include <shardwright/io/checkpoint/manifest.hpp>
+#include <shardwright/io/new_file.hpp>
+#include <shardwright/io/safetensors/header.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief A block of a tensor to save, dense and row-major in memory.
+struct Block {
+  std::string tensor;
+  safetensors::Dtype dtype = safetensors::Dtype::f32;
+  std::vector<std::uint64_t> shape; ///< Of the whole tensor.
+  std::vector<std::uint64_t> offset;
+  std::vector<std::uint64_t> extent;
+  std::span<const std::byte> bytes;
+  std::string layout; ///< Of the tensor, as text.
+};
+
+/// @brief Writes one part of a checkpoint: a safetensors file of blocks, which is on the disk when this
+/// returns.
+/// @returns what the manifest says of the part, and of the blocks by tensor
+/// @throws InvalidArgument where a block stands twice, or its bytes and extent disagree.
+/// @throws DataError where the file can not be written.
+/// @param unfinished directory of the checkpoint, as UnfinishedSave::path()
+[[nodiscard]] inline Manifest write_part(const std::filesystem::path& unfinished, std::uint64_t number,
+                                         const std::vector<Block>& blocks) {
+  const std::string name = "part-" + std::to_string(number) + ".safetensors";
+  std::vector<const Block*> order;
+  for (const Block& block : blocks)
+    order.push_back(&block);
+  // Larger elements first, so that every block is aligned.
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Block* a, const Block* b) { return a->dtype > b->dtype; });
+  Manifest out;
+  std::vector<safetensors::Entry> entries;
+  for (const Block* const block : order) {
+    SavedTensor& tensor = out.tensors[block->tensor];
+    if (!tensor.blocks.empty() && (tensor.dtype != block->dtype || tensor.shape != block->shape))
+      throw InvalidArgument("checkpoint: blocks of tensor " +
+                            shardwright::detail::quoted_text(block->tensor) +
+                            " must agree on its shape and element type");
+    tensor.dtype = block->dtype;
+    tensor.shape = block->shape;
+    tensor.layout = block->layout;
+    if (block->bytes.empty())
+      continue;
+    tensor.blocks.push_back({block->offset, block->extent, name, block->bytes.size(), hash_of(block->bytes)});
+    entries.push_back(
+        {block_name(block->tensor, block->shape, block->offset, block->extent), block->dtype, block->extent});
+  }
+  const std::string header = safetensors::header_text(entries);
+  std::uint64_t bytes = header.size();
+  shardwright::detail::NewFile file(unfinished / name);
+  file.write(header);
+  std::size_t i = 0;
+  for (const Block* const block : order) {
+    if (block->bytes.empty())
+      continue;
+    if (block->bytes.size() != entries[i++].bytes())
+      throw InvalidArgument(
+          "checkpoint: a block of tensor " + shardwright::detail::quoted_text(block->tensor) +
+          " must come with the bytes of its extent, but has " + std::to_string(block->bytes.size()));
+    file.write({reinterpret_cast<const char*>(block->bytes.data()), block->bytes.size()});
+    bytes += block->bytes.size();
+  }
+  file.commit();
+  out.parts[name] = {bytes, hash_of(header)};
+  return out;
+}
+
+/// @brief Adds what another part holds.
+/// @throws InvalidArgument where both have a part of one name, or disagree on the shape or element type of a
+/// tensor.
+inline void join(Manifest& into, const Manifest& part) {
+  for (const auto& [name, file] : part.parts)
+    if (!into.parts.emplace(name, file).second)
+      throw InvalidArgument("checkpoint: each writer must have a part of its own, but " + name +
+                            " stands twice (number them)");
+  for (const auto& [name, tensor] : part.tensors) {
+    const auto [at, is_new] = into.tensors.emplace(name, tensor);
+    if (is_new)
+      continue;
+    SavedTensor& known = at->second;
+    if (known.dtype != tensor.dtype || known.shape != tensor.shape)
+      throw InvalidArgument("checkpoint: blocks of tensor " + shardwright::detail::quoted_text(name) +
+                            " must agree on its shape and element type (save the same model on every rank)");
+    known.blocks.insert(known.blocks.end(), tensor.blocks.begin(), tensor.blocks.end());
+  }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

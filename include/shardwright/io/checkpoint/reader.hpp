@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A saved checkpoint: checked before anything is read, and every block against its hash.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/checkpoint/directory.hpp>
+#include <shardwright/io/checkpoint/manifest.hpp>
+#include <shardwright/io/checkpoint/manifest_text.hpp>
+#include <shardwright/io/read_text.hpp>
+#include <shardwright/io/safetensors/file.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief An open checkpoint. Its manifest, the headers of its parts and the place of every block have been
+/// checked; blocks are checked as they are read.
+class Reader {
+public:
+  /// @brief Opens the checkpoint in a directory `step-N`.
+  /// @throws DataError naming file and field: something is missing, cut short, changed, a symbolic link, or
+  /// written by a newer version.
+  explicit Reader(std::filesystem::path path) : path_(std::move(path)) {
+    const std::filesystem::path file = path_ / "manifest.json";
+    check_regular(file);
+    manifest_ = parse_manifest(read_text(file, most_manifest_bytes), file.string());
+    const auto step = detail::step_of(path_.filename().string());
+    if (step && *step != manifest_.description.step)
+      detail::refuse(path_.string(),
+                     "a checkpoint must be of the step that its directory names, but is of step " +
+                         std::to_string(manifest_.description.step));
+    for (const auto& [name, part] : manifest_.parts)
+      open_part(name, part);
+    for (const auto& [name, tensor] : manifest_.tensors)
+      for (const SavedBlock& block : tensor.blocks)
+        check_place(name, tensor, block);
+  }
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; } ///< As it was given.
+  [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; }      ///< Tensors and blocks.
+
+  /// @brief The tensor of that name.
+  /// @throws DataError where there is none.
+  [[nodiscard]] const SavedTensor& tensor(const std::string& name) const {
+    const auto at = manifest_.tensors.find(name);
+    if (at == manifest_.tensors.end())
+      throw DataError(path_.string() + ": the checkpoint must hold the tensor " +
+                      shardwright::detail::quoted_text(name) + ", but none of its " +
+                      std::to_string(manifest_.tensors.size()) +
+                      " is called so (was it saved by another model?)");
+    return at->second;
+  }
+
+  /// @brief Reads block `number` of a tensor into `out`, which has its bytes.
+  /// @throws DataError where they can not be read, or are not those that were saved.
+  /// @throws InvalidArgument for memory of another size, or a block that there is not.
+  void read(const std::string& name, std::size_t number, std::span<std::byte> out) const {
+    const SavedTensor& from = tensor(name);
+    if (number >= from.blocks.size())
+      throw InvalidArgument("checkpoint: tensor " + shardwright::detail::quoted_text(name) + " has " +
+                            std::to_string(from.blocks.size()) + " blocks, but number " +
+                            std::to_string(number) + " is asked for");
+    const SavedBlock& block = from.blocks[number];
+    const safetensors::File& file = *parts_.at(block.file);
+    file.read(block_name(name, from.shape, block.offset, block.extent), out);
+    if (hash_of(out) != block.hash)
+      detail::refuse(file.path().string(),
+                     "tensor " + shardwright::detail::quoted_text(name) + ", block " +
+                         detail::block_text(block) +
+                         ": the bytes must have the hash that was saved, but have changed");
+  }
+
+  /// @brief Reads every block and compares its hash; memory of the largest one.
+  /// @throws DataError as read() does.
+  void verify() const {
+    std::vector<std::byte> bytes;
+    for (const auto& [name, tensor] : manifest_.tensors)
+      for (std::size_t i = 0; i < tensor.blocks.size(); ++i) {
+        bytes.resize(static_cast<std::size_t>(tensor.blocks[i].bytes));
+        read(name, i, bytes);
+      }
+  }
+
+private:
+  /// What a manifest names lies in its directory, and nowhere else.
+  static void check_regular(const std::filesystem::path& path) {
+    std::error_code code;
+    const std::filesystem::file_status status = std::filesystem::symlink_status(path, code);
+    if (!std::filesystem::exists(status))
+      detail::refuse(path.string(), "the checkpoint must have this file, but it is missing");
+    if (!std::filesystem::is_regular_file(status))
+      detail::refuse(path.string(), "it must be a regular file, and no symbolic link");
+  }
+
+  void open_part(const std::string& name, const SavedPart& part) {
+    const std::filesystem::path path = path_ / name;
+    check_regular(path);
+    auto file = std::make_unique<const safetensors::File>(path);
+    if (file->bytes() != part.bytes)
+      detail::refuse(path.string(), "it must have the " + std::to_string(part.bytes) +
+                                        " bytes that were saved, but has " + std::to_string(file->bytes()));
+    if (hash_of(file->head()) != part.header_hash)
+      detail::refuse(path.string(), "its header must have the hash that was saved, but bytes have changed");
+    parts_.emplace(name, std::move(file));
+  }
+
+  void check_place(const std::string& name, const SavedTensor& tensor, const SavedBlock& block) const {
+    const safetensors::File& file = *parts_.at(block.file);
+    const safetensors::Entry* const entry =
+        file.header().find(block_name(name, tensor.shape, block.offset, block.extent));
+    if (entry == nullptr || entry->dtype != tensor.dtype || entry->shape != block.extent)
+      detail::refuse(file.path().string(), "it must hold block " + detail::block_text(block) + " of tensor " +
+                                               shardwright::detail::quoted_text(name) +
+                                               ", as the manifest says");
+  }
+
+  std::filesystem::path path_;
+  Manifest manifest_;
+  std::map<std::string, std::unique_ptr<const safetensors::File>> parts_;
+};
+
+/// @brief How much of a checkpoint is checked before it is taken: manifest and headers, or every byte.
+enum class Check { headers, all };
+
+/// @brief The newest checkpoint that passes, and a sentence for each newer one that does not.
+struct Newest {
+  std::optional<std::filesystem::path> path;
+  std::vector<std::string> refused;
+};
+
+/// @brief Looks through a directory from the newest step on. Saves without a name are no checkpoints.
+/// @throws DataError where the directory can not be read.
+[[nodiscard]] inline Newest newest(const std::filesystem::path& directory, Check check = Check::all) {
+  Newest out;
+  const std::vector<std::uint64_t> steps = saved_steps(directory);
+  for (auto step = steps.rbegin(); step != steps.rend() && !out.path; ++step) {
+    const std::filesystem::path path = directory / ("step-" + std::to_string(*step));
+    try {
+      const Reader reader(path);
+      if (check == Check::all)
+        reader.verify();
+      out.path = path;
+    } catch (const DataError& error) {
+      out.refused.emplace_back(error.what());
+    }
+  }
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint
