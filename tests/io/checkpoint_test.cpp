@@ -223,6 +223,14 @@ TEST_CASE("checkpoint: blocks of several writers are saved and read, step after 
   std::vector<std::byte> bytes(8);
   CHECK_THAT(sentence_of([&] { reader.read("count", 1, bytes); }),
              ContainsSubstring("has 1 blocks, but number 1"));
+  // Any block, from all that it meets.
+  std::vector<float> column(4);
+  reader.read("weight", st::BlockOf{{2, 3}, {4, 1}}, std::as_writable_bytes(std::span(column)));
+  const std::vector<float> all = Model(2).weight;
+  CHECK(column == std::vector<float>{all[13], all[18], all[23], all[28]});
+  for (const st::BlockOf& wrong : {st::BlockOf{{3, 3}, {4, 1}}, {{2, 3}, {3, 1}}, {{2}, {4}}})
+    CHECK_THAT(sentence_of([&] { reader.read("weight", wrong, std::as_writable_bytes(std::span(column))); }),
+               ContainsSubstring("tensor 'weight' of F32 [6, 5] must have the block that is asked for"));
   CHECK_THAT(sentence_of([&] { writer.retain(0); }), ContainsSubstring("at least one must be kept"));
   CHECK_THAT(sentence_of([&] { (void)writer.begin(30); }), ContainsSubstring("step 30 does not come after"));
   CHECK_THAT(sentence_of([&] { (void)writer.begin(29); }), ContainsSubstring("step-30 (set that one aside"));

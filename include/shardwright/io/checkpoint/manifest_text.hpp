@@ -100,8 +100,9 @@ private:
          std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-[[nodiscard]] inline SavedTensor tensor_of(const Field& field,
-                                           const std::map<std::string, SavedPart>& parts) {
+/// @param whole whether the blocks must cover the tensor, as those of one writer alone need not
+[[nodiscard]] inline SavedTensor tensor_of(const Field& field, const std::map<std::string, SavedPart>& parts,
+                                           bool whole) {
   SavedTensor out;
   const std::optional<safetensors::Dtype> dtype = safetensors::find_dtype(field["dtype"].text());
   (void)field.expect(dtype.has_value(), "of an element type of safetensors");
@@ -113,13 +114,13 @@ private:
                           block["bytes"].number(), block["xxh3_128"].hash()});
     (void)block.expect(parts.contains(out.blocks.back().file), "in a file of the checkpoint");
   });
-  const std::string fault = cover_fault(out);
+  const std::string fault = whole ? cover_fault(out) : std::string();
   if (!fault.empty())
     field.refuse_for(fault);
   return out;
 }
 
-[[nodiscard]] inline Manifest manifest_of(const Field& field) {
+[[nodiscard]] inline Manifest manifest_of(const Field& field, bool whole) {
   Manifest out;
   out.description.step = field["step"].number();
   out.description.mesh = field["mesh"].text();
@@ -131,7 +132,7 @@ private:
     out.parts[name] = {part["bytes"].number(), part["header_xxh3_128"].hash()};
   });
   field["tensors"].for_each_member([&](const std::string& name, const Field& tensor) {
-    out.tensors[name] = tensor_of(tensor, out.parts);
+    out.tensors[name] = tensor_of(tensor, out.parts, whole);
   });
   return out;
 }
@@ -177,27 +178,34 @@ private:
   return text + hash_of(text).text() + std::string(detail::hash_end);
 }
 
+namespace detail {
+
+[[nodiscard]] inline Manifest parse_contents(std::string_view text, const std::string& subject, bool whole) {
+  const std::size_t tail = hash_field.size() + 32 + hash_end.size();
+  const std::size_t hashed = text.size() < tail ? 0 : text.size() - 32 - hash_end.size();
+  if (hashed == 0 || !text.ends_with(hash_end) || !text.substr(0, hashed).ends_with(hash_field))
+    refuse(subject, "a manifest must end with its hash");
+  if (find_hash(text.substr(hashed, 32)) != hash_of(text.substr(0, hashed)))
+    refuse(subject, "a manifest must have the hash that it ends with, but bytes have changed");
+  const nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (json.is_discarded())
+    refuse(subject, "a manifest must be JSON");
+  const Field field = Field(json, "the file", subject)["manifest"];
+  if (const std::uint64_t version = field["version"].number(); version != manifest_version)
+    throw DataError(subject + ": a manifest must be of version " + std::to_string(manifest_version) +
+                    ", but this one is of version " + std::to_string(version) +
+                    " (load it with the library that wrote it, or a newer one)");
+  return manifest_of(field, whole);
+}
+
+} // namespace detail
+
 /// @brief The manifest of a text: its hash, its version, every field, and that the blocks of each tensor
 /// cover it once.
 /// @param subject the file, for messages
 /// @throws DataError naming the field that is missing or wrong.
 [[nodiscard]] inline Manifest parse_manifest(std::string_view text, const std::string& subject) {
-  const std::size_t tail = detail::hash_field.size() + 32 + detail::hash_end.size();
-  const std::size_t hashed = text.size() < tail ? 0 : text.size() - 32 - detail::hash_end.size();
-  if (hashed == 0 || !text.ends_with(detail::hash_end) ||
-      !text.substr(0, hashed).ends_with(detail::hash_field))
-    detail::refuse(subject, "a manifest must end with its hash");
-  if (find_hash(text.substr(hashed, 32)) != hash_of(text.substr(0, hashed)))
-    detail::refuse(subject, "a manifest must have the hash that it ends with, but bytes have changed");
-  const nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
-  if (json.is_discarded())
-    detail::refuse(subject, "a manifest must be JSON");
-  const detail::Field field = detail::Field(json, "the file", subject)["manifest"];
-  if (const std::uint64_t version = field["version"].number(); version != manifest_version)
-    throw DataError(subject + ": a manifest must be of version " + std::to_string(manifest_version) +
-                    ", but this one is of version " + std::to_string(version) +
-                    " (load it with the library that wrote it, or a newer one)");
-  return detail::manifest_of(field);
+  return detail::parse_contents(text, subject, true);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

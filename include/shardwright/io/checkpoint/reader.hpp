@@ -11,10 +11,13 @@
 #include <shardwright/io/checkpoint/manifest.hpp>
 #include <shardwright/io/checkpoint/manifest_text.hpp>
 #include <shardwright/io/read_text.hpp>
+#include <shardwright/io/safetensors/block_runs.hpp>
 #include <shardwright/io/safetensors/file.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -84,12 +87,50 @@ public:
                          ": the bytes must have the hash that was saved, but have changed");
   }
 
+  /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that it meets:
+  /// of each no more than that part, which is why hashes are not compared.
+  /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
+  /// than a byte. @throws DataError where the tensor is absent or can not be read.
+  void read(const std::string& name, const safetensors::BlockOf& wanted, std::span<std::byte> out) const {
+    const SavedTensor& from = tensor(name);
+    const std::uint64_t size = safetensors::bits_of(from.dtype) / 8;
+    check_wanted(name, from, wanted, out.size());
+    std::vector<std::byte> part;
+    for (const SavedBlock& block : from.blocks) {
+      safetensors::BlockOf in_file, in_wanted;
+      std::uint64_t bytes = size;
+      for (std::size_t d = 0; d < from.shape.size(); ++d) {
+        const std::uint64_t begin = std::max(block.offset[d], wanted.offset[d]);
+        const std::uint64_t end =
+            std::min(block.offset[d] + block.extent[d], wanted.offset[d] + wanted.extent[d]);
+        in_file.offset.push_back(begin - block.offset[d]);
+        in_wanted.offset.push_back(begin - wanted.offset[d]);
+        in_file.extent.push_back(end > begin ? end - begin : 0);
+        bytes *= in_file.extent.back();
+      }
+      if (bytes == 0)
+        continue;
+      part.resize(static_cast<std::size_t>(bytes));
+      parts_.at(block.file)->read(block_name(name, from.shape, block.offset, block.extent), in_file, part);
+      const safetensors::detail::BlockRuns runs(wanted.extent, in_wanted.offset, in_file.extent);
+      std::size_t done = 0;
+      runs.for_each([&](std::uint64_t element) {
+        std::memcpy(out.data() + element * size, part.data() + done, runs.length() * size);
+        done += runs.length() * size;
+      });
+    }
+  }
+
   /// @brief Reads every block and compares its hash; memory of the largest one.
+  /// @param share,shares of several readers, each of which takes its share of the blocks
   /// @throws DataError as read() does.
-  void verify() const {
+  void verify(std::size_t share = 0, std::size_t shares = 1) const {
     std::vector<std::byte> bytes;
+    std::size_t number = 0;
     for (const auto& [name, tensor] : manifest_.tensors)
       for (std::size_t i = 0; i < tensor.blocks.size(); ++i) {
+        if (number++ % shares != share)
+          continue;
         bytes.resize(static_cast<std::size_t>(tensor.blocks[i].bytes));
         read(name, i, bytes);
       }
@@ -104,6 +145,24 @@ private:
       detail::refuse(path.string(), "the checkpoint must have this file, but it is missing");
     if (!std::filesystem::is_regular_file(status))
       detail::refuse(path.string(), "it must be a regular file, and no symbolic link");
+  }
+
+  void check_wanted(const std::string& name, const SavedTensor& from, const safetensors::BlockOf& wanted,
+                    std::size_t bytes) const {
+    bool fits = wanted.offset.size() == from.shape.size() && wanted.extent.size() == from.shape.size();
+    std::uint64_t size = safetensors::bits_of(from.dtype);
+    for (std::size_t d = 0; fits && d < from.shape.size(); ++d) {
+      fits = wanted.offset[d] <= from.shape[d] && wanted.extent[d] <= from.shape[d] - wanted.offset[d];
+      size *= wanted.extent[d];
+    }
+    if (!fits || safetensors::bits_of(from.dtype) % 8 != 0 || size / 8 != bytes)
+      throw InvalidArgument("checkpoint: tensor " + shardwright::detail::quoted_text(name) + " of " +
+                            std::string(safetensors::name_of(from.dtype)) + " " +
+                            safetensors::detail::shape_text(from.shape) +
+                            " must have the block that is asked for, in whole bytes, but that has extent " +
+                            safetensors::detail::shape_text(wanted.extent) + " at " +
+                            safetensors::detail::shape_text(wanted.offset) + " and " + std::to_string(bytes) +
+                            " bytes of memory");
   }
 
   void open_part(const std::string& name, const SavedPart& part) {

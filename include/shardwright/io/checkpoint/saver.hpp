@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Saving and opening checkpoints by all ranks together: each writes a part, and all succeed or none.
+
+#include <shardwright/comm/gather_vectors.hpp>
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/checkpoint/directory.hpp>
+#include <shardwright/io/checkpoint/manifest.hpp>
+#include <shardwright/io/checkpoint/manifest_text.hpp>
+#include <shardwright/io/checkpoint/part.hpp>
+#include <shardwright/io/checkpoint/reader.hpp>
+#include <shardwright/io/checkpoint/staged_block.hpp>
+#include <shardwright/io/configuration_hash.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+namespace detail {
+
+/// What an error of the library says, or nothing.
+template <class Function>
+[[nodiscard]] std::string sentence_of(const Function& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Throws on every rank where one has a sentence. Collective.
+inline void agree(const HostCommunicator& world, const std::string& own, SourceLocation where) {
+  const auto all = gather_texts(world, own.empty() ? std::vector<std::string>() : std::vector{own}, where);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty())
+      throw DataError("rank " + std::to_string(rank) + ": " + all[rank].front(),
+                      {world.world_rank(), world.name(), "checkpoint", 0, {}, where});
+}
+
+/// The texts of all ranks on rank 0; nothing on the others. Collective.
+[[nodiscard]] inline std::vector<std::string> gather_on_first(HostCommunicator world, const std::string& own,
+                                                              SourceLocation where) {
+  const std::vector<std::uint64_t> size{own.size()};
+  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
+  world.all_gather(size, sizes, where);
+  if (world.rank() != 0) {
+    world.send(std::vector<std::uint8_t>(own.begin(), own.end()), 0, 0, where);
+    return {};
+  }
+  std::vector<std::string> out{own};
+  for (int rank = 1; rank < world.size(); ++rank) {
+    std::vector<std::uint8_t> letters(sizes[static_cast<std::size_t>(rank)]);
+    world.receive(letters, rank, 0, where);
+    out.emplace_back(letters.begin(), letters.end());
+  }
+  return out;
+}
+
+} // namespace detail
+
+/// @brief The ranks that save into one directory, which rank 0 holds the lock of. Every rank has its own,
+/// makes it and calls it together with the others.
+class Saver {
+public:
+  /// @brief Makes the directory where it is missing, and locks it. Collective.
+  /// @throws DataError on every rank where another job holds it, or it can not be written.
+  Saver(HostCommunicator world, std::filesystem::path directory,
+        SourceLocation where = SourceLocation::current())
+      : world_(std::move(world)), directory_(std::move(directory)) {
+    detail::agree(world_, detail::sentence_of([&] {
+                    if (world_.rank() == 0)
+                      writer_ = std::make_unique<Writer>(directory_);
+                  }),
+                  where);
+  }
+
+  /// @brief Saves the blocks of all ranks as one checkpoint, which is durable when this returns, and removes
+  /// all but the newest `keep`. Collective.
+  ///
+  /// Every rank writes one part; the manifest travels to rank 0, some 100 bytes for each block.
+  /// @param about equal on all ranks @param blocks of this rank, from stage()
+  /// @throws ConfigurationMismatch where `about` differs. @throws DataError on every rank where one can not
+  /// write, or the blocks do not cover each tensor once: the older checkpoints are then as they were.
+  void save(const Description& about, const std::vector<StagedBlock>& blocks, std::size_t keep,
+            SourceLocation where = SourceLocation::current()) {
+    require_same_configuration(world_, manifest_text({about, {}, {}}), where);
+    std::unique_ptr<UnfinishedSave> unfinished;
+    detail::agree(world_, detail::sentence_of([&] {
+                    if (writer_)
+                      unfinished.reset(new UnfinishedSave(writer_->begin(about.step)));
+                  }),
+                  where);
+    const std::filesystem::path path = path_of(unfinished.get(), where);
+    std::string part;
+    detail::agree(world_, detail::sentence_of([&] { part = write_own(path, about, blocks); }), where);
+    const std::vector<std::string> parts = detail::gather_on_first(world_, part, where);
+    detail::agree(world_, detail::sentence_of([&] {
+                    if (!writer_)
+                      return;
+                    Manifest contents{about, {}, {}};
+                    for (const std::string& text : parts)
+                      join(contents, detail::parse_contents(text, "a rank's part", false));
+                    unfinished->commit(contents);
+                    writer_->retain(keep);
+                  }),
+                  where);
+  }
+
+  /// @brief The one that holds the lock, on rank 0; null on the others.
+  [[nodiscard]] Writer* writer() noexcept { return writer_.get(); }
+
+private:
+  [[nodiscard]] std::filesystem::path path_of(const UnfinishedSave* unfinished, SourceLocation where) {
+    std::vector<std::string> own;
+    if (unfinished != nullptr)
+      own.push_back(unfinished->path().string());
+    return gather_texts(world_, own, where).front().front();
+  }
+
+  [[nodiscard]] std::string write_own(const std::filesystem::path& path, const Description& about,
+                                      const std::vector<StagedBlock>& staged) {
+    std::vector<Block> blocks;
+    for (const StagedBlock& each : staged) {
+      blocks.push_back(each.block);
+      blocks.back().bytes = each.memory; // wherever the vector has moved it
+    }
+    Manifest contents = write_part(path, static_cast<std::uint64_t>(world_.rank()), blocks);
+    contents.description = about;
+    return manifest_text(contents);
+  }
+
+  HostCommunicator world_;
+  std::filesystem::path directory_;
+  std::unique_ptr<Writer> writer_;
+};
+
+/// @brief The newest checkpoint of a directory that passes every check, on every rank; null where there is
+/// none. Collective; each rank compares the hashes of its share of the blocks.
+/// @param refused receives a sentence for each newer one that does not pass
+/// @throws DataError on every rank where the directory can not be read.
+[[nodiscard]] inline std::unique_ptr<const Reader>
+open_newest(const HostCommunicator& world, const std::filesystem::path& directory,
+            std::vector<std::string>& refused, SourceLocation where = SourceLocation::current()) {
+  // What rank 0 sees, since a file system may show others an older list.
+  std::vector<std::uint64_t> steps;
+  detail::agree(world, detail::sentence_of([&] {
+                  if (world.rank() == 0)
+                    steps = saved_steps(directory);
+                }),
+                where);
+  steps = gather_vectors(world, steps, where).front();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    std::unique_ptr<const Reader> reader;
+    const std::string own = detail::sentence_of([&] {
+      reader = std::make_unique<const Reader>(directory / ("step-" + std::to_string(*step)));
+      reader->verify(static_cast<std::size_t>(world.rank()), static_cast<std::size_t>(world.size()));
+    });
+    const auto all = gather_texts(world, own.empty() ? std::vector<std::string>() : std::vector{own}, where);
+    const auto wrong = std::find_if(all.begin(), all.end(), [](const auto& texts) { return !texts.empty(); });
+    if (wrong == all.end())
+      return reader;
+    refused.push_back(wrong->front());
+  }
+  return nullptr;
+}
+
+/// @brief Throws on every rank unless the checkpoint holds the tensors that the ranks name, and no others.
+/// Collective.
+/// @param names of the tensors that this rank loads a block of
+/// @throws DataError naming a tensor that is missing or left over.
+inline void require_same_names(const HostCommunicator& world, const Reader& reader,
+                               const std::vector<std::string>& names,
+                               SourceLocation where = SourceLocation::current()) {
+  std::set<std::string> left;
+  for (const auto& [name, tensor] : reader.manifest().tensors)
+    left.insert(name);
+  for (const auto& rank : gather_texts(world, names, where))
+    for (const std::string& name : rank) {
+      (void)reader.tensor(name);
+      left.erase(name);
+    }
+  if (!left.empty())
+    throw DataError(reader.path().string() +
+                    ": every tensor of the checkpoint must have a place in the model, but " +
+                    shardwright::detail::quoted_text(*left.begin()) +
+                    (left.size() == 1 ? "" : " and " + std::to_string(left.size() - 1) + " more") +
+                    " have none (load it into the model that it was saved from)");
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint
