@@ -78,12 +78,14 @@ struct AnyRanks {};
 template <class Operation>
 struct EachElement {
   static constexpr bool takes_halos = true;
+  static constexpr bool takes_ragged = true;
   template <class Axis, PropagationFault fault>
   using Over = typename Operation::template Over<Axis, fault>;
 };
 
 struct LinearRule {
   static constexpr bool takes_halos = true;
+  static constexpr bool takes_ragged = true;
   template <class Axis, PropagationFault fault>
   using Over = LinearOver<Axis, fault>;
   template <bool fit>
@@ -95,6 +97,7 @@ struct LinearRule {
 template <class Operation, bool rowwise>
 struct NonlinearRule {
   static constexpr bool takes_halos = detail::takes_halos<Operation>;
+  static constexpr bool takes_ragged = detail::takes_ragged<Operation>;
   template <class Axis, PropagationFault fault>
   using Over = typename Operation::template Over<Axis, fault>;
   template <bool fit>
@@ -130,6 +133,7 @@ struct AddRule : BroadcastRule {
 };
 
 struct MultiplyRule : BroadcastRule {
+  static constexpr bool takes_ragged = true;
   template <class Axis, PropagationFault fault>
   using Over = MultiplyOver<Axis, fault>;
   static constexpr PropagatedLayout apply(const LayoutValue& left, const LayoutValue& right) {

@@ -58,6 +58,12 @@ inline constexpr bool is_layout<InvalidLayout> = true;
 template <int rank, class... Placements>
 inline constexpr bool is_layout<TensorLayout<rank, Placements...>> = true;
 
+/// Whether a layout is of rows grouped by expert (layout/ragged.hpp).
+template <class Type>
+inline constexpr bool is_ragged = false;
+template <class... Layouts>
+inline constexpr bool any_ragged = (false || ... || is_ragged<Layouts>);
+
 /// One placement of a layout value.
 struct PlacementEntry {
   bool partial = false;

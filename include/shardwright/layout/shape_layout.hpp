@@ -5,6 +5,7 @@
 /// @brief Layouts after two dimensions change places, and after neighbouring ones are regrouped.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/layout/detail/propagated.hpp>
 #include <shardwright/layout/layout.hpp>
 
 #include <type_traits>
@@ -16,9 +17,9 @@ namespace detail {
 
 template <class Input>
 struct ShapeWithoutHalos {
-  static constexpr bool value = !has_halos<Input>;
+  static constexpr bool value = !has_halos<Input> && WholeRows<Input>::value;
   static_assert(
-      value,
+      !has_halos<Input>,
       "transpose, reshape: the input must not carry halos (redistribute it to WithoutHalos of its layout)");
 };
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -62,23 +63,35 @@ struct TransitionOver {
       "Transition: a replicated value cannot become Partial (it is finished already: keep it replicated or ask for Shard)");
 };
 
+/// Whether both layouts are of rows of one dispatch, or neither is of rows grouped by expert.
+template <class From, class To>
+constexpr bool same_rows() {
+  if constexpr (is_ragged<From> && is_ragged<To>)
+    return std::is_same_v<typename From::template with_columns<TensorLayout<1>>,
+                          typename To::template with_columns<TensorLayout<1>>>;
+  else
+    return any_invalid<From, To> || is_ragged<From> == is_ragged<To>;
+}
+
 template <class From, class To, bool internal>
 struct TransitionTable {
   using axis_list = UnionOfAxes<typename From::axis_list, typename To::axis_list>;
   static constexpr bool few_axes = axis_list::size <= max_axes;
   static constexpr bool invalid = any_invalid<From, To>;
   static constexpr bool same_rank = invalid || From::tensor_rank == To::tensor_rank;
+  static constexpr bool same_rows = detail::same_rows<From, To>();
   static constexpr LayoutValue from_value = few_axes ? value_over<axis_list, From>() : LayoutValue{};
   static constexpr LayoutValue to_value = few_axes ? value_over<axis_list, To>() : LayoutValue{};
 
   static constexpr TransitionFault fault_of(int axis) {
-    return few_axes && same_rank && !invalid ? transition_fault(from_value, to_value, axis, internal)
-                                             : TransitionFault::none;
+    return few_axes && same_rank && same_rows && !invalid
+               ? transition_fault(from_value, to_value, axis, internal)
+               : TransitionFault::none;
   }
-  static constexpr bool few_changes =
-      !few_axes || !same_rank || invalid || changed_axes(from_value, to_value) <= max_changed_axes;
+  static constexpr bool few_changes = !few_axes || !same_rank || !same_rows || invalid ||
+                                      changed_axes(from_value, to_value) <= max_changed_axes;
   static constexpr bool legal = [] {
-    bool ok = few_axes && same_rank && few_changes && !invalid;
+    bool ok = few_axes && same_rank && same_rows && few_changes && !invalid;
     for (int axis = 0; axis < axis_list::size; ++axis)
       ok = ok && fault_of(axis) == TransitionFault::none;
     return ok;
@@ -97,7 +110,10 @@ struct TransitionChecks
           TransitionTable<From, To, internal>, typename TransitionTable<From, To, internal>::axis_list,
           std::make_integer_sequence<int, TransitionTable<From, To, internal>::axis_list::size>> {
   using Table = TransitionTable<From, To, internal>;
-  static_assert(Table::same_rank,
+  static_assert(
+      Table::same_rows,
+      "Ragged: rows grouped by expert leave their layout by combine() only, and tokens enter it by dispatch() (call these instead)");
+  static_assert(Table::same_rank || !Table::same_rows,
                 "Transition: both layouts must have the same tensor rank (redistribute does not reshape)");
   static_assert(Table::few_axes,
                 "Transition: the layouts may name at most 8 axes together (flatten some of them)");

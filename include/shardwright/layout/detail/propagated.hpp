@@ -20,6 +20,12 @@ inline constexpr bool takes_halos = requires {
   requires Rule::takes_halos;
 };
 
+/// Whether a rule is one of each element by itself, wherever its row lies.
+template <class Rule>
+inline constexpr bool takes_ragged = requires {
+  requires Rule::takes_ragged;
+};
+
 /// A rule has `ranks_fit(ranks...)`, `apply(values...)`, the sentence of wrong ranks `Ranks<fit>` and the
 /// sentences of one axis `Over<Axis, fault>`; one that knows halos has `takes_halos`.
 template <class Rule, class... Operands>
@@ -73,6 +79,59 @@ struct Propagated {
   static_assert(sizeof(PropagationChecks<Rule, Propagation<Rule, Operands...>>) != 0);
   using type =
       typename LayoutOrInvalid<Propagation<Rule, Operands...>, Propagation<Rule, Operands...>::valid>::type;
+};
+
+/// The sentences of rows grouped by expert; the trace shows the layouts.
+template <bool taken, bool alike>
+struct RaggedOperands {
+  static_assert(
+      taken,
+      "Ragged: rows grouped by expert take part only in grouped products, functions of each element, products of two such tensors, and combine() (combine them first)");
+  static_assert(
+      alike,
+      "Ragged: both operands must be rows of one dispatch (dispatch what is combined with them in the same way)");
+};
+
+/// For operations without a rule of their own: the sentence where a layout is of rows grouped by expert.
+template <class Layout>
+struct WholeRows : RaggedOperands<!is_ragged<Layout>, true> {
+  static constexpr bool value = !is_ragged<Layout>;
+};
+
+template <class Layout>
+struct RaggedKind {};
+template <class Layout>
+requires is_ragged<Layout>
+struct RaggedKind<Layout> {
+  using type = typename Layout::template with_columns<TensorLayout<1>>;
+};
+
+/// What the rule says of the columns.
+template <bool valid, class Rule, class... Operands>
+struct RaggedResult {
+  using type = InvalidLayout;
+};
+
+template <class Rule, class First, class... Rest>
+requires any_ragged<First, Rest...>
+struct Propagated<Rule, First, Rest...> {
+  static constexpr bool reported = any_invalid<First, Rest...>;
+  static constexpr bool taken =
+      reported || (takes_ragged<Rule> && is_ragged<First> && (true && ... && is_ragged<Rest>));
+  static constexpr bool alike = [] {
+    if constexpr (taken && !reported)
+      return (true && ... &&
+              std::is_same_v<typename RaggedKind<First>::type, typename RaggedKind<Rest>::type>);
+    else
+      return true;
+  }();
+  static_assert(sizeof(RaggedOperands<taken, alike>) != 0);
+  using type = typename RaggedResult<taken && alike && !reported, Rule, First, Rest...>::type;
+};
+template <class Rule, class First, class... Rest>
+struct RaggedResult<true, Rule, First, Rest...> {
+  using columns = typename Propagated<Rule, typename First::columns, typename Rest::columns...>::type;
+  using type = typename First::template with_columns<columns>;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail
