@@ -12,6 +12,7 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/dropout.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/expert_dispatch.hpp>
 #include <shardwright/nn/layer_norm.hpp>
 #include <shardwright/nn/linear_cross_entropy.hpp>
 #include <shardwright/nn/mse.hpp>
@@ -20,6 +21,7 @@
 #include <shardwright/nn/swiglu.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/tensor/grouped_product.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
@@ -288,6 +290,28 @@ struct CrossEntropy : OfOne<CrossEntropy> {
         sw::members("x", x)));
   }
 };
+/// Rows of experts exist between these only; nn/expert_mlp_test.cpp has them in other layouts.
+struct Experts {
+  static constexpr std::string_view name = "dispatch, grouped, combine";
+  template <class Mesh>
+  static void check(const Mesh& mesh, Findings& findings) {
+    using Tokens = sw::Layout<2, sw::Shard<0, tp>>;
+    using Weights = sw::Layout<3, sw::Shard<0, tp>>;
+    note<Tokens, Weights>(findings, name, [&] {
+      const auto tokens = random_operand<Tokens>(mesh, Shape2{5, 4}, -1.5, 1.5, 1);
+      const auto gates = random_operand<Tokens>(mesh, Shape2{5, 2}, -1.5, 1.5, 2);
+      const auto weights = random_operand<Weights>(mesh, Shape3{4, 4, 3}, -1.5, 1.5, 3);
+      sw::ShardedTensor<Tokens, std::int32_t> chosen(mesh, {5, 2});
+      for (std::size_t i = 0; i < chosen.local_size(); ++i)
+        chosen.mutable_data()[i] = static_cast<std::int32_t>((7 * i + 3) % 4);
+      const auto experts = [&](auto x, auto g, auto w) {
+        return sw::combine(sw::grouped(sw::dispatch<tp>(x, chosen, {.experts = 4, .most_rows = 10}), w), g);
+      };
+      static_cast<void>(
+          sw::check_gradients(experts, sw::members("tokens", tokens, "gates", gates, "weights", weights)));
+    });
+  }
+};
 struct LinearCrossEntropy : OfOne<LinearCrossEntropy> { // of the table
   static constexpr std::string_view name = "linear_cross_entropy";
   static constexpr Shape2 shape{6, 4};
@@ -424,7 +448,7 @@ using OnOneAxis =
     Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Softmax, LogSoftmax,
                Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm,
                Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed,
-               CrossEntropy, LinearCrossEntropy, Mse, SumLoss, Rotary, Attention>;
+               CrossEntropy, LinearCrossEntropy, Mse, SumLoss, Rotary, Attention, Experts>;
 using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
                              Dot, Matmul, MatmulTransposed>;
 

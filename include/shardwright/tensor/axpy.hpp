@@ -27,7 +27,8 @@ struct AxpyOperands {
       std::is_same_v<WithoutHalos<typename X::layout>, WithoutHalos<typename Y::layout>>;
   static_assert(same, "axpy: both tensors must have one layout (redistribute x)");
   static_assert(!Y::read_only, "axpy: y must own its memory (give a tensor, not a read-only handle)");
-  static constexpr bool value = same && !Y::read_only && SameElementAndTarget<X, Y>::value &&
+  static constexpr bool value = same && !Y::read_only && WholeRows<typename Y::layout>::value &&
+                                SameElementAndTarget<X, Y>::value &&
                                 !any_invalid<ElementwiseLinearLayout<typename Y::layout>>;
 };
 

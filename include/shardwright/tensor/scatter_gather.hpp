@@ -83,7 +83,8 @@ struct FinishedFor {
                 "gather: the tensor must not be Partial, an unfinished sum (redistribute it first)");
   static_assert(!has_halos<LayoutType>,
                 "gather: the tensor must have no halos (redistribute it to WithoutHalos of its layout)");
-  static constexpr bool value = !LayoutType::value.has_partial() && !has_halos<LayoutType>;
+  static constexpr bool value =
+      !LayoutType::value.has_partial() && !has_halos<LayoutType> && WholeRows<LayoutType>::value;
 };
 template <class LayoutType>
 struct ScatteredInto {

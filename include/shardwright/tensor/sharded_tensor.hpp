@@ -11,6 +11,7 @@
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/tensor/block_copy.hpp>
+#include <shardwright/tensor/expert_route.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 
 #include <array>
@@ -136,8 +137,10 @@ public:
   static constexpr int tensor_rank = LayoutType::tensor_rank;
   static constexpr bool read_only = std::is_const_v<Element>;
 
-  /// @brief The whole tensor's extents.
-  using Shape = std::array<std::int64_t, static_cast<std::size_t>(tensor_rank)>;
+  /// @brief The whole tensor's extents; the shape of rows grouped by expert also knows the way that they
+  /// took.
+  using Shape = typename detail::ShapeOf<LayoutType>::type;
+  using LocalShape = std::array<std::int64_t, static_cast<std::size_t>(tensor_rank)>;
   using ConstLocal = LocalView<const value_type, tensor_rank, Target>;
   using MutableLocal = LocalView<value_type, tensor_rank, Target>;
 
@@ -180,17 +183,25 @@ public:
 
   [[nodiscard]] const Shape& shape() const noexcept { return global_; }
   /// @brief Extents of this rank's block in memory, halos included.
-  [[nodiscard]] const Shape& local_shape() const noexcept { return local_; }
+  [[nodiscard]] const LocalShape& local_shape() const noexcept { return local_; }
   /// @brief Extents of what this rank owns of the tensor: of its block without halos.
-  [[nodiscard]] Shape owned_shape() const noexcept {
-    Shape out = local_;
+  [[nodiscard]] LocalShape owned_shape() const noexcept {
+    LocalShape out = local_;
     for (std::size_t d = 0; d < out.size(); ++d)
       out[d] -= LayoutType::value.halo(static_cast<int>(d)).width();
     return out;
   }
   /// @brief Returns the place in the tensor of the first element that this rank owns; of an empty block, its
   /// end.
-  [[nodiscard]] Shape local_offset() const { return detail::local_offset_of<LayoutType>(core(), global_); }
+  [[nodiscard]] LocalShape local_offset() const {
+    static_assert(
+        !detail::is_ragged<LayoutType>,
+        "Ragged: rows grouped by expert have no place in a whole tensor, which this operation asks for (use it on tokens, before dispatch() or after combine())");
+    if constexpr (detail::is_ragged<LayoutType>)
+      return {};
+    else
+      return detail::local_offset_of<LayoutType>(core(), global_);
+  }
   /// @brief Elements of the whole tensor.
   [[nodiscard]] std::size_t size() const noexcept { return detail::product(global_); }
   /// @brief Elements of this rank's block, halos included.
@@ -265,7 +276,8 @@ private:
   friend struct detail::TensorAccess;
   ShardedTensor() = default;
 
-  static Shape checked_local_shape(const detail::MeshCore& core, const Shape& shape, SourceLocation where) {
+  static LocalShape checked_local_shape(const detail::MeshCore& core, const Shape& shape,
+                                        SourceLocation where) {
     detail::check_shape(shape, sizeof(Element), where);
     if constexpr (tensor_rank == 0)
       return detail::local_shape_of<LayoutType>(core,
@@ -281,7 +293,7 @@ private:
 
   detail::BufferHandle buffer_;
   Shape global_{};
-  Shape local_{};
+  LocalShape local_{};
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

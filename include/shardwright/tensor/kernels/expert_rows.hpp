@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Rows of tokens on their way to experts and back: gathered, put in order, summed by token.
+
+#include <shardwright/core/element.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+#include <shardwright/tensor/kernels/math.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+template <class Element>
+SHARDWRIGHT_FUNCTION inline void copy_row(const Element* from, Element* to, std::size_t width) {
+  using Number = MainElement<Element>;
+  for_chunks<Number>(
+      0, width, [from, to](auto chunk, std::size_t c) { chunk.store(to + c, chunk.load(from + c)); }, from,
+      to);
+}
+
+/// Row i of `out` is row index[i] / divisor of `in`.
+template <class Element>
+struct GatherRows {
+  const Element* in;
+  const std::int32_t* index;
+  std::size_t divisor;
+  Element* out;
+  std::size_t width;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    copy_row(in + static_cast<std::size_t>(index[i]) / divisor * width, out + i * width, width);
+  }
+};
+
+/// Row index[i] of `out` is row i of `in`; each row of `out` is written once.
+template <class Element>
+struct ScatterRows {
+  const Element* in;
+  const std::int32_t* index;
+  Element* out;
+  std::size_t width;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    copy_row(in + i * width, out + static_cast<std::size_t>(index[i]) * width, width);
+  }
+};
+
+/// Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there are any.
+template <class Element>
+struct SumSlots {
+  using Number = MainElement<Element>;
+  const Element* rows;
+  const std::int32_t* places; // [tokens, slots], -1 for none
+  const Number* gates;        // [tokens, slots], or null
+  std::size_t slots;
+  Element* out;
+  std::size_t width;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t t) const {
+    const std::int32_t* place = places + t * slots;
+    const Number* gate = gates == nullptr ? nullptr : gates + t * slots;
+    const Element* from = rows;
+    Element* to = out + t * width;
+    const std::size_t count = slots;
+    const std::size_t columns = width;
+    for_chunks<Number>(
+        0, width,
+        [=](auto chunk, std::size_t c) {
+          Lanes<Number> sum{};
+          for (std::size_t k = 0; k < count; ++k) {
+            if (place[k] < 0)
+              continue;
+            const Lanes<Number> row = chunk.load(from + static_cast<std::size_t>(place[k]) * columns + c);
+            sum += gate == nullptr ? row : gate[k] * row;
+          }
+          chunk.store(to + c, sum);
+        },
+        to);
+  }
+};
+
+/// Of each row of gradients: its scalar product with a row of values, and itself times a gate. Either may be
+/// left out.
+template <class Element>
+struct GateRows {
+  using Number = MainElement<Element>;
+  Element* gradient;    // [rows, width]
+  const Element* value; // the same, or null
+  const Number* gates;  // [rows], or null
+  Number* d_gates;      // [rows], with `value`
+  std::size_t width;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    Element* row = gradient + i * width;
+    if (value != nullptr) {
+      const Element* with = value + i * width;
+      Lanes<Number> sum{};
+      for_chunks<Number, 3>(
+          0, width,
+          [row, with, &sum](auto chunk, std::size_t c) { sum += chunk.load(row + c) * chunk.load(with + c); },
+          row, with);
+      const Number total = sum_of<Number>(sum);
+      if (first_lane())
+        d_gates[i] = total;
+    }
+    if (gates != nullptr) {
+      const Number gate = gates[i];
+      for_chunks<Number>(
+          0, width,
+          [row, gate](auto chunk, std::size_t c) { chunk.store(row + c, gate * chunk.load(row + c)); }, row);
+    }
+  }
+};
+
+/// out[i] = rows[places[i]], or 0 for a place of -1.
+template <class Number>
+struct TakeNumbers {
+  const Number* rows;
+  const std::int32_t* places;
+  Number* out;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    out[i] = places[i] < 0 ? Number(0) : rows[places[i]];
+  }
+};
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
