@@ -22,6 +22,7 @@
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/dropout.hpp>
 #include <shardwright/nn/embedding.hpp>
+#include <shardwright/nn/expert_capacity.hpp>
 #include <shardwright/nn/expert_dispatch.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/nn/layer_norm.hpp>

@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/observe/call_log.hpp>
 #include <shardwright/core/philox.hpp>
+#include <shardwright/nn/expert_capacity.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/recompute.hpp>
@@ -427,4 +428,38 @@ TEST_CASE("a dry run has memory, calls and products of ranks that receive all th
               },
               "a step", findings);
         }) == "");
+}
+
+TEST_CASE("an expert keeps its first choices up to its capacity, on every mesh the same") {
+  using Crossed = sw::Layout<3, sw::Shard<0, ep, dp>>; // tokens against the order of the mesh
+  for (const std::size_t number : {0U, 1U, 3U, 4U, 5U})
+    for (const Extents extents : {Extents{1, 1, 1}, {1, 3, 1}, {2, 2, 1}}) {
+      const Problem& problem = problems[number];
+      std::vector<std::int64_t> taken(static_cast<std::size_t>(problem.experts));
+      std::vector<std::int64_t> wanted;
+      std::int64_t pairs = 0;
+      for (std::int64_t t = 0; t < problem.sequences * sequence; ++t)
+        for (std::int64_t k = 0; k < problem.slots; ++k)
+          pairs += problem.choose(t, k) >= 0 ? 1 : 0;
+      const std::int64_t capacity = (pairs + problem.experts - 1) / problem.experts;
+      std::int64_t dropped = 0;
+      for (std::int64_t t = 0; t < problem.sequences * sequence; ++t)
+        for (std::int64_t k = 0; k < problem.slots; ++k) {
+          const std::int64_t e = problem.choose(t, k);
+          const bool full = e >= 0 && taken[static_cast<std::size_t>(e)]++ >= capacity;
+          dropped += full ? 1 : 0;
+          wanted.push_back(full ? -1 : e);
+        }
+      CHECK(on_ranks(extents[0] * extents[1], [&](const sw::HostCommunicator& world, Findings& findings) {
+              const Mesh mesh = mesh_of(world, extents);
+              const auto kept = sw::within_capacity(choices_of<Crossed>(mesh, problem), problem.experts, 1.0);
+              const auto first =
+                  static_cast<std::size_t>(kept.experts.local_offset()[0] * sequence * problem.slots);
+              for (std::size_t i = 0; i < kept.experts.local_size(); ++i)
+                findings.expect(kept.experts.data()[i] == wanted[first + i], "pair ", first + i, " of ",
+                                number);
+              findings.expect(kept.capacity == capacity && kept.dropped == dropped, kept.capacity, ", ",
+                              kept.dropped);
+            }) == "");
+    }
 }
