@@ -30,6 +30,7 @@
 #include <shardwright/nn/linear_cross_entropy.hpp>
 #include <shardwright/nn/mlp.hpp>
 #include <shardwright/nn/model_plan.hpp>
+#include <shardwright/nn/moe_layer.hpp>
 #include <shardwright/nn/mse.hpp>
 #include <shardwright/nn/position_embedding.hpp>
 #include <shardwright/nn/rms_norm.hpp>

@@ -9,6 +9,8 @@
 #include <shardwright/core/philox.hpp>
 #include <shardwright/nn/expert_capacity.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
+#include <shardwright/nn/mlp.hpp>
+#include <shardwright/nn/moe_layer.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
@@ -187,6 +189,69 @@ void compare_on(std::initializer_list<Extents> meshes, double tolerance,
   return sum.front();
 }
 
+/// A stream that is split along the sequence between the layers, and tensor parallelism inside of them.
+struct StreamLayouts {
+  using Residual = sw::Layout<3, sw::Shard<0, dp, ep>, sw::Shard<1, tp>>;
+  using Tokens = Rows;
+  using Dense = Rows;
+  using GateUp = sw::Layout<3, sw::Shard<2, tp>>;
+  using Down = sw::Layout<2, sw::Shard<0, tp>>;
+};
+/// Gates by a trained matrix, choices by chance.
+class SmallRouter {
+public:
+  SmallRouter(const Mesh& mesh, const Problem& problem)
+      : choices_(choices_of<Rows>(mesh, problem)),
+        weight_(mesh, {width, problem.slots}, sw::Initial::normal(0.5)) {}
+
+  struct Chosen {
+    sw::ShardedTensor<Rows, const std::int32_t> experts;
+    sw::Var<Rows, double> gates;
+  };
+  [[nodiscard]] Chosen operator()(auto x, sw::SourceLocation where) {
+    return {choices_.share(), sw::sigmoid(weight_(std::move(x), where), where)};
+  }
+  [[nodiscard]] auto members() { return sw::members("weight", weight_); }
+  [[nodiscard]] auto& weight() { return weight_.weight(); }
+
+private:
+  sw::ShardedTensor<Rows, std::int32_t> choices_;
+  sw::Linear<Rows, sw::Layout<2>, sw::ModelPlan<double>> weight_;
+};
+
+/// Value and gradients of x, of the router and of an expert's matrices, with an MLP beside the experts.
+[[nodiscard]] std::vector<Vector> run_layer(const Mesh& mesh) {
+  using Plan = sw::ModelPlan<double>;
+  using Experts = sw::ExpertMlp<Rows, sw::AxisList<ep>, sw::AxisList<tp>, Plan>;
+  const Problem& problem = problems[0];
+  const auto wide = sw::Initial::normal(0.6);
+  sw::MoeLayer<StreamLayouts, SmallRouter, Experts, sw::SwiGlu<StreamLayouts, Plan>> layer(
+      std::forward_as_tuple(mesh, problem), std::forward_as_tuple(mesh, sizes_of(problem), wide, wide),
+      std::forward_as_tuple(mesh, width, hidden, wide, wide));
+  sw::initialize(layer, 5);
+  sw::GradAccumulator accumulator(layer);
+  sw::Tape<> tape;
+  std::vector<Vector> out;
+  using Stream = StreamLayouts::Residual;
+  auto x = tape.variable(random_of<Stream, double>(mesh, problem, width, 1));
+  {
+    const auto y = layer(x);
+    static_assert(std::is_same_v<decltype(y)::layout, Stream>);
+    out.push_back(whole_of(y.value()));
+    tape.seed(y, random_of<Stream, double>(mesh, problem, width, 3));
+  }
+  tape.backward();
+  using Sums = sw::Layout<0, sw::Partial<sw::Sum, dp, ep>>;
+  const bool first = mesh.coordinate<dp>() == 0 && mesh.coordinate<ep>() == 0;
+  accumulator.add(sw::LossSum<Sums>{0}, sw::TokenCount<Sums>{first ? 1 : 0});
+  static_cast<void>(accumulator.finish());
+  out.push_back(whole_of(tape.gradient(x)));
+  out.push_back(whole_of(layer.router().weight().gradient()));
+  layer.experts().members().each(
+      [&](std::string_view, auto& part) { out.push_back(whole_of(part.weight().gradient())); });
+  return out;
+}
+
 /// A step in which both ranks receive as many rows as they have room for.
 template <class Target, class AtStep>
 void balanced_step(const sw::HostCommunicator& world, const AtStep& at_step) {
@@ -227,6 +292,17 @@ TEST_CASE("experts on ranks give what one rank with all experts gives: value and
   compare_on<InnerTensor>({{1, 2, 2}, {2, 1, 2}}, 1e-13);
   compare_on<Sharded>({{2, 2, 1}, {3, 1, 1}}, 1e-13);
   compare_on<InFloat>({{1, 2, 1}, {2, 2, 1}}, 2e-6);
+}
+
+TEST_CASE("a layer adds experts and what is beside them in the stream's layout, on every mesh") {
+  for (const Extents extents : {Extents{1, 2, 2}, {2, 1, 2}, {2, 2, 1}})
+    CHECK(on_ranks(4, [extents](sw::HostCommunicator world, Findings& findings) {
+            const auto values = run_layer(mesh_of(world, extents));
+            const auto wanted = run_layer(mesh_of(world.split(world.rank(), 0, "alone"), {1, 1, 1}));
+            for (std::size_t i = 0; i < names.size(); ++i)
+              findings.expect(difference(values[i], wanted[i]) < 1e-13, "number ", i, " differs by ",
+                              difference(values[i], wanted[i]));
+          }) == "");
 }
 
 TEST_CASE("a replay takes the way of the first pass") {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A layer of a mixture of experts: a router, the experts that it chooses, and an MLP of all tokens
+/// beside them.
+
+#include <shardwright/layout/layout.hpp>
+#include <shardwright/tensor/operators.hpp>
+#include <shardwright/train/lazy_sum.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/operation_node.hpp>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief Stands for the MLP beside the experts where a layer has none.
+struct NoSharedExperts {
+  [[nodiscard]] static auto members() { return shardwright::members(); }
+};
+
+/// @brief y = experts(x) + shared(x) in layout `Layouts::Residual`, that of the stream.
+///
+/// Both are brought to it before they are added, whatever parts they come in: sums over tensor parallelism,
+/// tokens that were split otherwise. `router(x)` gives `experts` and `gates` of each token, as dispatch() and
+/// combine() take them; `experts(x, experts, gates)` is an ExpertMlp or the like; both read x in
+/// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`.
+template <class Layouts, class Router, class Experts, class Shared = NoSharedExperts>
+class MoeLayer {
+  static constexpr bool shares = !std::is_same_v<Shared, NoSharedExperts>;
+  using Tokens = typename Layouts::Tokens;
+  using Residual = typename Layouts::Residual;
+
+public:
+  /// @brief Made of what the parts are made of, each a tuple of its arguments (std::forward_as_tuple).
+  template <class ForRouter, class ForExperts, class ForShared = std::tuple<>>
+  MoeLayer(const ForRouter& router, const ForExperts& experts, const ForShared& shared = {})
+      : router_(std::make_from_tuple<Router>(router)), experts_(std::make_from_tuple<Experts>(experts)),
+        shared_(std::make_from_tuple<Shared>(shared)) {}
+
+  /// @brief x in any layout that reaches those of `Layouts`.
+  template <LayoutType L, class Element, class Target>
+  [[nodiscard]] auto operator()(const Var<L, Element, Target>& x,
+                                SourceLocation where = SourceLocation::current()) {
+    auto chosen = router_(x.template as<Tokens>(where), where);
+    auto routed = experts_(x.template as<Tokens>(where), chosen.experts, std::move(chosen.gates), where);
+    if constexpr (shares)
+      return add(std::move(routed).template as<Residual>(where),
+                 shared_(x.template as<typename Layouts::Dense>(where), where).template as<Residual>(where),
+                 where);
+    else
+      return as_var(std::move(routed).template as<Residual>(where), where);
+  }
+
+  [[nodiscard]] Router& router() noexcept { return router_; }
+  [[nodiscard]] Experts& experts() noexcept { return experts_; }
+  [[nodiscard]] auto members() {
+    return shardwright::members("router", router_, "experts", experts_, "shared", shared_);
+  }
+
+private:
+  Router router_;
+  Experts experts_;
+  Shared shared_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
