@@ -34,6 +34,8 @@
 #include <shardwright/nn/mse.hpp>
 #include <shardwright/nn/position_embedding.hpp>
 #include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/route.hpp>
+#include <shardwright/nn/router_options.hpp>
 #include <shardwright/nn/self_attention.hpp>
 #include <shardwright/nn/sequential.hpp>
 #include <shardwright/nn/token_batch.hpp>

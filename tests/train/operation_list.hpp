@@ -18,6 +18,7 @@
 #include <shardwright/nn/mse.hpp>
 #include <shardwright/nn/position_embedding.hpp>
 #include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/nn/route.hpp>
 #include <shardwright/nn/swiglu.hpp>
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
@@ -337,6 +338,10 @@ struct Mse : Function<Mse> {
     static_cast<void>(sw::check_gradients([&](auto v) { return sw::mse(v, target); }, sw::members("x", x)));
   }
 };
+struct Route : RowFunction<Route> {
+  static constexpr std::string_view name = "route";
+  static auto call(auto x) { return sw::route(x, {.chosen = 2}).gates; }
+};
 struct SumLoss : Function<SumLoss> {
   static constexpr std::string_view name = "sum_loss";
   static auto call(auto x) {
@@ -448,7 +453,7 @@ using OnOneAxis =
     Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Softmax, LogSoftmax,
                Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm,
                Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed,
-               CrossEntropy, LinearCrossEntropy, Mse, SumLoss, Rotary, Attention, Experts>;
+               CrossEntropy, LinearCrossEntropy, Mse, Route, SumLoss, Rotary, Attention, Experts>;
 using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
                              Dot, Matmul, MatmulTransposed>;
 
