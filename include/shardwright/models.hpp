@@ -17,14 +17,17 @@
 
 // Modules and operations of models.
 #include <shardwright/nn/attention_mask.hpp>
+#include <shardwright/nn/balance_loss.hpp>
 #include <shardwright/nn/context.hpp>
 #include <shardwright/nn/context_attention.hpp>
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/dropout.hpp>
 #include <shardwright/nn/embedding.hpp>
 #include <shardwright/nn/expert_capacity.hpp>
+#include <shardwright/nn/expert_counts.hpp>
 #include <shardwright/nn/expert_dispatch.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
+#include <shardwright/nn/global_balance.hpp>
 #include <shardwright/nn/layer_norm.hpp>
 #include <shardwright/nn/linear.hpp>
 #include <shardwright/nn/linear_cross_entropy.hpp>

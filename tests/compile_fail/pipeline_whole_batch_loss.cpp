@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
 // expect: Loss: a loss that needs the whole batch before its backward must run under a schedule whose forwards all
-// expect: (use GPipe, or a sequence-wise loss, or the aux-loss-free bias)
+// expect: (use GPipe, or CountingFirst for one more forward pass, or a sequence-wise loss, or the aux-loss-free bias)
 
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>

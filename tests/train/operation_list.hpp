@@ -8,6 +8,7 @@
 #include "train/operation_check.hpp"
 
 #include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/nn/balance_loss.hpp>
 #include <shardwright/nn/context_attention.hpp>
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/nn/dropout.hpp>
@@ -342,6 +343,23 @@ struct Route : RowFunction<Route> {
   static constexpr std::string_view name = "route";
   static auto call(auto x) { return sw::route(x, {.chosen = 2}).gates; }
 };
+struct Balance : RowFunction<Balance> {
+  static constexpr std::string_view name = "balance_loss, stale_balance_loss, router_z_loss";
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    const auto choice = sw::choose_experts(x, {.chosen = 2});
+    sw::ExpertCounts<L> counts(mesh, 4);
+    counts.add(sw::Tape<>().first_pass(), choice);
+    const auto stale = counts.finish();
+    static_cast<void>(sw::check_gradients(
+        [&](auto v) {
+          auto loss = sw::balance_loss<sw::EachSequence>(v, choice);
+          loss += sw::stale_balance_loss(v, choice, stale);
+          return loss += sw::router_z_loss(v, choice);
+        },
+        sw::members("x", x)));
+  }
+};
 struct SumLoss : Function<SumLoss> {
   static constexpr std::string_view name = "sum_loss";
   static auto call(auto x) {
@@ -453,7 +471,7 @@ using OnOneAxis =
     Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Softmax, LogSoftmax,
                Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm,
                Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed,
-               CrossEntropy, LinearCrossEntropy, Mse, Route, SumLoss, Rotary, Attention, Experts>;
+               CrossEntropy, LinearCrossEntropy, Mse, Route, Balance, SumLoss, Rotary, Attention, Experts>;
 using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
                              Dot, Matmul, MatmulTransposed>;
 

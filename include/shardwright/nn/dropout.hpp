@@ -112,7 +112,7 @@ template <AnyShardedTensor X>
 template <detail::TapeOperand X>
 [[nodiscard]] auto dropout(X&& x, const DropoutUse& use, SourceLocation where = SourceLocation::current()) {
   const detail::TapeCore& tape = x.tape();
-  if (use.rate == 0 || !tape.trains())
+  if (use.rate == 0 || !(tape.trains() || tape.counts_ahead()))
     return as_var(std::forward<X>(x), where);
   if (!tape.origin())
     throw LifecycleError(

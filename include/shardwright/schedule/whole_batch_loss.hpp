@@ -31,8 +31,15 @@ public:
     if (!forwards_first(*this))
       throw InvalidArgument(
           "schedule " + name() +
-          ": a loss that needs the whole batch must run under a schedule whose forwards all precede its backwards (use GPipe, or a sequence-wise loss, or the aux-loss-free bias)");
+          ": a loss that needs the whole batch must run under a schedule whose forwards all precede its backwards (use GPipe, or CountingFirst for one more forward pass, or a sequence-wise loss, or the aux-loss-free bias)");
   }
+};
+
+/// @brief Any schedule, before which all forwards run once more and keep nothing: the statistics of the whole
+/// batch are then known before its first backward. Costs a forward pass of every microbatch, and no memory.
+class CountingFirst : public Schedule {
+public:
+  explicit CountingFirst(Schedule schedule) : Schedule(std::move(schedule)) {}
 };
 
 namespace detail {
@@ -44,11 +51,14 @@ struct AllForwardsFirst<PolicySchedule<Policy>> : std::bool_constant<Policy::for
 template <>
 struct AllForwardsFirst<ForwardsFirstSchedule> : std::true_type {};
 
+template <class Schedule>
+inline constexpr bool counts_first = std::is_base_of_v<CountingFirst, Schedule>;
+
 template <class Loss, class Schedule, bool carried>
 struct LossUnder {
   static_assert(
       carried,
-      "Loss: a loss that needs the whole batch before its backward must run under a schedule whose forwards all precede its backwards (use GPipe, or a sequence-wise loss, or the aux-loss-free bias)");
+      "Loss: a loss that needs the whole batch before its backward must run under a schedule whose forwards all precede its backwards (use GPipe, or CountingFirst for one more forward pass, or a sequence-wise loss, or the aux-loss-free bias)");
 };
 
 } // namespace detail
@@ -59,10 +69,12 @@ inline constexpr bool all_forwards_first = detail::AllForwardsFirst<std::remove_
 
 /// @brief Checks, for a runner, that a schedule can carry a loss; it does not compile where it cannot.
 ///
-/// For a schedule chosen at run time, ForwardsFirstSchedule makes the type that a loss over the batch needs.
+/// For a schedule chosen at run time, ForwardsFirstSchedule makes the type that a loss over the batch needs;
+/// CountingFirst makes it of any schedule.
 template <class Loss, class Schedule>
 inline constexpr bool
     carries_loss = sizeof(detail::LossUnder<Loss, std::remove_cvref_t<Schedule>,
-                                            !WholeBatchLoss<Loss> || all_forwards_first<Schedule>>) != 0;
+                                            !WholeBatchLoss<Loss> || all_forwards_first<Schedule> ||
+                                                detail::counts_first<std::remove_cvref_t<Schedule>>>) != 0;
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -30,6 +30,23 @@ struct TokenCount {
   std::int64_t value = 0;
 };
 
+namespace detail {
+
+template <class Loss, class Other>
+struct JoinedLoss {
+  static_assert(
+      sizeof(Other) == 0,
+      "CountedLoss: a sum may be joined by one over the same axes alone, never by a mean, a plain number or a sum over other axes (add the sum that a loss gives, and leave the division to GradAccumulator)");
+};
+template <class Loss, class Factor>
+struct ScaledLoss {
+  static_assert(
+      sizeof(Factor) == 0,
+      "CountedLoss: a sum of losses must not be scaled, as its gradient is on the tape already and one division by the tokens of the global batch follows (give the coefficient to the loss)");
+};
+
+} // namespace detail
+
 /// @brief A LossSum with its TokenCount: what a loss gives on a host.
 template <LayoutType L>
 struct CountedLoss {
@@ -42,6 +59,27 @@ struct CountedLoss {
     loss.value += other.loss.value;
     tokens.value += other.tokens.value;
     return *this;
+  }
+  /// @brief Anything else, and a factor: sentences.
+  template <class Other>
+  requires(!std::is_base_of_v<CountedLoss, Other>) CountedLoss& operator+=(const Other&) {
+    static_cast<void>(sizeof(detail::JoinedLoss<CountedLoss, Other>));
+    return *this;
+  }
+  template <class Factor>
+  friend CountedLoss operator*(CountedLoss loss, const Factor&) {
+    static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
+    return loss;
+  }
+  template <class Factor>
+  friend CountedLoss operator*(const Factor&, CountedLoss loss) {
+    static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
+    return loss;
+  }
+  template <class Factor>
+  friend CountedLoss operator/(CountedLoss loss, const Factor&) {
+    static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
+    return loss;
   }
   /// @brief Itself: what DeviceLoss::read gives where the sums are a device's.
   [[nodiscard]] const CountedLoss& read() const noexcept { return *this; }

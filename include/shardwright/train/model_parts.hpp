@@ -152,12 +152,53 @@ struct HolderList<First, Rest...> {
   }
 };
 
+/// Whether a module, or a member of it, has a loss that needs the whole batch.
+template <class Type>
+[[nodiscard]] constexpr bool needs_whole_batch();
+template <class... Types>
+[[nodiscard]] constexpr bool any_needs_whole_batch(const MemberList<Types...>*) {
+  return (false || ... || needs_whole_batch<Types>());
+}
+template <class Type>
+constexpr bool needs_whole_batch() {
+  if constexpr (requires { Type::needs_whole_batch; })
+    return Type::needs_whole_batch;
+  else if constexpr (is_tied<Type> || is_parameter<Type>)
+    return false;
+  else if constexpr (HasMembers<Type>)
+    return any_needs_whole_batch(
+        static_cast<const std::remove_cvref_t<decltype(std::declval<Type&>().members())>*>(nullptr));
+  else if constexpr (ModuleRange<Type>)
+    return needs_whole_batch<std::remove_cvref_t<decltype(*std::declval<Type&>().begin())>>();
+  else if constexpr (ModulePointer<Type>)
+    return needs_whole_batch<std::remove_cvref_t<decltype(*std::declval<Type&>())>>();
+  else
+    return false;
+}
+
+/// The loss of a model of which a part needs the whole batch; see WholeBatchLoss.
+template <class Loss>
+struct OverWholeBatch : Loss {
+  static constexpr bool needs_whole_batch = true;
+};
+
+template <bool over_whole_batch, class Loss>
+struct LossOver {
+  using type = Loss;
+};
+template <class Loss>
+struct LossOver<true, Loss> {
+  using type = OverWholeBatch<Loss>;
+};
+
 template <class List>
 struct PartHolders;
 template <class... Part>
 struct PartHolders<Parts<Part...>> {
   using type = HolderList<typename HolderOf<Part>::type...>;
   static constexpr std::size_t size = sizeof...(Part);
+  static constexpr bool over_whole_batch =
+      (false || ... || needs_whole_batch<typename HolderOf<Part>::type::type>());
   using First = typename HolderOf<std::tuple_element_t<0, std::tuple<Part...>>>::type::type;
   using Last = typename HolderOf<std::tuple_element_t<size - 1, std::tuple<Part...>>>::type::type;
 

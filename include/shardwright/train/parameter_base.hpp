@@ -54,12 +54,23 @@ struct ParameterType {
 
 } // namespace detail
 
+/// @brief What became of a step: whether the optimizer took it.
+struct StepVerdict {
+  bool taken = true;                         ///< On a device, where only that knows: always.
+  const std::int32_t* device_take = nullptr; ///< The answer of a device, 0 for no, where kernels read it.
+};
+
 /// @brief A part of a model that takes its name and seed from initialize(): a parameter, or a place such as
 /// dropout's.
 class NamedPart {
 public:
   /// @param path of the part in the model, such as "layers.3.down"
   virtual void initialize(const std::string& path, std::uint64_t seed) = 0;
+  /// @brief Says that a step is over: for parts that count in one, such as the load of experts. Collective.
+  virtual void end_step(const StepVerdict&) {}
+  /// @brief Says that all forward passes of a step have been; for parts that need the whole batch.
+  /// Collective.
+  virtual void end_forwards() {}
 
 protected:
   NamedPart() = default;

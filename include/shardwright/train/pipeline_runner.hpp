@@ -67,6 +67,8 @@ public:
         messages_(plan_, schedule_.window().sends_in_flight, recorder_),
         saved_(plan_.chunks, plan_.microbatches) {
     static_cast<void>(carries_loss<Loss, S>);
+    if constexpr (WholeBatchLoss<Loss> && detail::counts_first<S>)
+      count_first_ = &PipelineRunner::count;
   }
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
@@ -76,6 +78,8 @@ public:
   /// @throws InvalidArgument for another number of microbatches; LifecycleError after a run that threw; the
   /// typed errors of the communicators.
   [[nodiscard]] Loss run(std::span<const Batch> batches, SourceLocation where = SourceLocation::current()) {
+    if (count_first_ != nullptr)
+      (this->*count_first_)(batches, where);
     begin(batches.size() == static_cast<std::size_t>(plan_.microbatches), batches, where);
     Loss loss{};
     std::size_t posted = 0;
@@ -94,24 +98,10 @@ public:
   template <class AtLast>
   void run_forwards(std::span<const Batch> batches, AtLast at_last,
                     SourceLocation where = SourceLocation::current()) {
-    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches, where);
     Loss unused{};
-    const std::size_t count = plan_.forwards_of(static_cast<int>(batches.size()));
-    std::size_t posted = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      for (; posted < count && posted <= i + ahead(); ++posted)
-        post(plan_.forwards[posted], batches);
-      const PlannedAction& planned = plan_.forwards[i];
-      std::optional<Boundary> in = messages_.take(planned);
-      const Batch& batch = batch_of(planned, batches);
-      Saved& saved = saved_.take(planned.chunk, planned.action.microbatch);
-      if (planned.action.stage == schedule_.stages() - 1)
-        at_last(stage_of(planned), std::move(in), batch, saved);
-      else
-        messages_.deliver(planned, stage_of(planned).evaluate(std::move(in), batch, saved, unused));
-      saved_.give_back(planned.chunk, planned.action.microbatch);
-    }
-    end();
+    run_forwards_by([&](Stage& stage, std::optional<Boundary> in, const Batch& batch,
+                        Saved& saved) { return stage.evaluate(std::move(in), batch, saved, unused); },
+                    batches, at_last, where);
   }
 
   /// @brief The summed loss of this rank's last stage without gradients. Collective.
@@ -155,6 +145,38 @@ public:
 
 private:
   using PlannedAction = detail::PlannedAction;
+
+  /// Forwards alone: `forward` of all stages but the last, `at_last` of that.
+  template <class Forward, class AtLast>
+  void run_forwards_by(const Forward& forward, std::span<const Batch> batches, const AtLast& at_last,
+                       SourceLocation where) {
+    begin(batches.size() <= static_cast<std::size_t>(plan_.microbatches), batches, where);
+    const std::size_t count = plan_.forwards_of(static_cast<int>(batches.size()));
+    std::size_t posted = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (; posted < count && posted <= i + ahead(); ++posted)
+        post(plan_.forwards[posted], batches);
+      const PlannedAction& planned = plan_.forwards[i];
+      std::optional<Boundary> in = messages_.take(planned);
+      const Batch& batch = batch_of(planned, batches);
+      Saved& saved = saved_.take(planned.chunk, planned.action.microbatch);
+      if (planned.action.stage == schedule_.stages() - 1)
+        at_last(stage_of(planned), std::move(in), batch, saved);
+      else
+        messages_.deliver(planned, forward(stage_of(planned), std::move(in), batch, saved));
+      saved_.give_back(planned.chunk, planned.action.microbatch);
+    }
+    end();
+  }
+  /// All forwards once, for what the stages count of the whole batch.
+  void count(std::span<const Batch> batches, SourceLocation where) {
+    const auto forward = [](Stage& stage, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+      return stage.count(std::move(in), batch, saved);
+    };
+    run_forwards_by(forward, batches, forward, where);
+    for (Stage* const stage : chunks_)
+      stage->end_forwards();
+  }
 
   [[nodiscard]] detail::PipelinePlan checked_plan() {
     const auto fail = [](const std::string& sentence) {
@@ -229,7 +251,7 @@ private:
     }
     for (const PlannedAction& planned : actions)
       if constexpr (WholeBatchLoss<Loss>)
-        if (planned.ends_forwards)
+        if (planned.ends_forwards && count_first_ == nullptr)
           stage_of(planned).end_forwards();
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (makes_weight_gradient(actions[i].action.pass))
@@ -268,6 +290,7 @@ private:
   detail::PipelineMessages<Boundary> messages_;
   detail::SavedStates<Saved> saved_;
   bool running_ = false;
+  void (PipelineRunner::*count_first_)(std::span<const Batch>, SourceLocation) = nullptr;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -111,8 +111,11 @@ public:
   using Boundary = ShardedTensor<typename Stream::layout, typename Stream::element, target>;
   using Input = Boundary;
   using Output = Boundary;
-  using Loss = std::remove_cvref_t<decltype(detail::call_part(std::declval<Last&>(), std::declval<Stream>(),
-                                                              std::declval<const Batch&>()))>;
+  /// @brief That of the last part. It needs the whole batch where a part, or a member of one, does.
+  using Loss =
+      typename detail::LossOver<Holders::over_whole_batch, std::remove_cvref_t<decltype(detail::call_part(
+                                                               std::declval<Last&>(), std::declval<Stream>(),
+                                                               std::declval<const Batch&>()))>>::type;
 
   /// @brief The values that a microbatch keeps between its passes. Their memory returns to the pool with the
   /// last one.
@@ -205,6 +208,25 @@ public:
     auto out = run(Recording::evaluation, std::move(in), batch, saved, AddLoss{batch, loss});
     saved.tape.restart();
     return out;
+  }
+  /// @brief forward() for what parts count of it, as training computes it: with its random numbers.
+  [[nodiscard]] std::optional<Boundary> count(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
+    Loss unused{};
+    auto out = run(Recording::counting, std::move(in), batch, saved, AddLoss{batch, unused});
+    saved.tape.restart();
+    return out;
+  }
+  /// @brief Says that all forward passes of a step have been. Collective where a part needs the whole batch.
+  void end_forwards() {
+    for (const auto& unit : parts_)
+      for (const detail::ListedPart& each : unit)
+        each.part->end_forwards();
+  }
+  /// @brief Says that a step is over, for parts that count in one. Collective where there are such.
+  void end_step(const StepVerdict& verdict) {
+    for (const auto& unit : parts_)
+      for (const detail::ListedPart& each : unit)
+        each.part->end_step(verdict);
   }
   /// @brief Returns the tensor that the last part's `predict(stream, batch)` gives; for a last stage.
   [[nodiscard]] auto predict(std::optional<Boundary> in, const Batch& batch, Saved& saved) {

@@ -27,6 +27,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The purpose of a recording, which decides what a tape keeps of the operations that run on it.
 enum class Recording : std::uint8_t {
   evaluation, ///< Nothing: no gradients follow, and dropout drops nothing.
+  counting,   ///< Nothing either, but as training computes it: what it counts is needed ahead of that.
   training    ///< With what the gradients need.
 };
 
@@ -173,6 +174,8 @@ public:
   [[nodiscard]] bool checks_inputs() const noexcept { return checks_inputs_; }
   void check_inputs(bool on) noexcept { checks_inputs_ = on || always_checked; }
   [[nodiscard]] bool trains() const noexcept { return recording_ == Recording::training; }
+  /// Whether a pass of training follows that needs the counts of this one.
+  [[nodiscard]] bool counts_ahead() const noexcept { return recording_ == Recording::counting; }
   /// Nothing where the tape has not been told.
   [[nodiscard]] const std::optional<BatchOrigin>& origin() const noexcept { return origin_; }
   [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }

@@ -7,6 +7,7 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/step_capture.hpp>
+#include <shardwright/schedule/whole_batch_loss.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/global_sum.hpp>
@@ -57,6 +58,11 @@ public:
 
   [[nodiscard]] Loss run(std::span<const Batch> batches) {
     Loss loss{};
+    if constexpr (WholeBatchLoss<Loss>) {
+      for (const Batch& batch : batches)
+        model_.count(batch);
+      model_.end_forwards();
+    }
     for (std::size_t i = 0; i < batches.size(); ++i)
       loss += model_.forward_backward(batches[i], i + 1 == batches.size());
     return loss;
@@ -255,6 +261,10 @@ private:
     accumulator_.add(runner_.run(batches));
     return accumulator_.finish();
   }
+  /// For parts that count in a step, such as the load of experts.
+  void end_step(const StepVerdict& verdict) {
+    model_.for_each_stage([&](auto& stage) { stage.end_step(verdict); });
+  }
 
   [[nodiscard]] StepReport host_step(std::int64_t number, Batches batches, double learning_rate) {
     if (loss_scale_)
@@ -270,6 +280,7 @@ private:
       if (!summary.finite()) {
         // Once more, with a look at each rank's own gradients before they are summed: that names the rank.
         accumulator_.restart();
+        end_step({.taken = false}); // the repetition counts again
         watch.emplace(accumulator_);
         summary = gradients(batches);
         if (summary.finite())
@@ -281,6 +292,7 @@ private:
       else
         optimizer_.step(model_, summary, learning_rate);
     }
+    end_step({.taken = !report.skipped});
     accumulator_.restart();
     return filled(std::move(report), number, summary, learning_rate);
   }
@@ -313,6 +325,7 @@ private:
         device_.loss_scale->update(*device_.summary);
       static_cast<void>(guard_.admit(accumulator_, *device_.summary, number + 1));
       optimizer_.step(model_, *device_.summary);
+      end_step({.device_take = &device_.summary->record()->take});
       accumulator_.restart();
     });
     device_.reports.append(*device_.summary);

@@ -37,7 +37,8 @@ public:
 
   /// @brief One microbatch: its summed loss, and the gradients, added to those of the accumulator.
   ///
-  /// Collective. Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) set off part by part;
+  /// Collective. A loss that needs the whole batch needs end_forwards() before, after count() of all
+  /// microbatches. Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) set off part by part;
   /// those that are reduced once in a step do with the last microbatch, or else in GradAccumulator::finish.
   /// @param last whether no microbatch of the step follows
   [[nodiscard]] Loss forward_backward(const Batch& batch, bool last = false) {
@@ -52,6 +53,10 @@ public:
       stage_.end_gradients();
     return loss;
   }
+  /// @brief A forward pass of a microbatch for what parts count of it, ahead of forward_backward.
+  void count(const Batch& batch) { static_cast<void>(stage_.count(std::nullopt, batch, saved_)); }
+  /// @brief Says that all microbatches of a step are counted. Collective.
+  void end_forwards() { stage_.end_forwards(); }
   /// @brief The summed loss of a batch without gradients.
   [[nodiscard]] Loss evaluate(const Batch& batch) {
     Loss loss{};
