@@ -26,6 +26,7 @@
 #include <shardwright/nn/expert_capacity.hpp>
 #include <shardwright/nn/expert_counts.hpp>
 #include <shardwright/nn/expert_dispatch.hpp>
+#include <shardwright/nn/expert_load.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/nn/global_balance.hpp>
 #include <shardwright/nn/layer_norm.hpp>
@@ -38,6 +39,7 @@
 #include <shardwright/nn/position_embedding.hpp>
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/nn/route.hpp>
+#include <shardwright/nn/router.hpp>
 #include <shardwright/nn/router_options.hpp>
 #include <shardwright/nn/self_attention.hpp>
 #include <shardwright/nn/sequential.hpp>

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The load of experts from step to step, and the bias that balances it without a loss.
+
+#include <shardwright/nn/expert_counts.hpp>
+#include <shardwright/tensor/fill.hpp>
+#include <shardwright/train/parameter_base.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The rule by which the bias of experts moves.
+struct ExpertBiasOptions {
+  double rate = 0;       ///< What a step adds or takes; 0 leaves the bias as it is. DeepSeek-V3 takes 0.001.
+  bool recentre = false; ///< Take the mean of a step's changes from each of them, so that their sum is 0.
+};
+
+namespace kernels::detail {
+
+/// bias[e] += rate x sign(sum of counts - experts x count[e]), in integers; by one thread.
+struct MoveExpertBias {
+  const std::int64_t* counts; // [experts + 1]
+  const std::int32_t* take;   // of a device; null where the host has decided
+  float* bias;
+  std::int64_t experts;
+  double rate;
+  bool recentre;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t) const {
+    if (take != nullptr && *take == 0)
+      return;
+    std::int64_t sum = 0;
+    for (std::int64_t e = 0; e < experts; ++e)
+      sum += counts[e];
+    std::int64_t signs = 0;
+    for (std::int64_t e = 0; e < experts; ++e)
+      signs += sign(sum, e);
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const std::int64_t change = experts * sign(sum, e) - (recentre ? signs : 0);
+      bias[e] += static_cast<float>(rate * static_cast<double>(change) / static_cast<double>(experts));
+    }
+  }
+
+private:
+  [[nodiscard]] SHARDWRIGHT_FUNCTION std::int64_t sign(std::int64_t sum, std::int64_t e) const {
+    const std::int64_t missing = sum - experts * counts[e];
+    return missing > 0 ? 1 : missing < 0 ? -1 : 0;
+  }
+};
+
+} // namespace kernels::detail
+
+/// @brief Counts of experts of the step that runs and of the last one, and the bias of the choice that
+/// follows from them: an expert with fewer tokens than the mean gains `rate`, one with more loses it
+/// (auxiliary-loss-free load balancing, Wang et al., arXiv 2408.15664).
+///
+/// A part of a model: list it in members(). Training, or else your loop, ends its steps; the bias moves only
+/// where the optimizer took the step. Bias and counts are the same on every rank, and the bias is float
+/// whatever the element of the weights. A checkpoint of a run saves bias(), not the counts.
+/// @tparam Logits layout of the router's logits, [tokens..., experts]
+template <LayoutType Logits, class Target = DefaultTarget>
+class ExpertLoad : public NamedPart {
+public:
+  using Bias = ShardedTensor<Layout<1>, const float, Target>;
+
+  template <class Mesh>
+  ExpertLoad(const Mesh& mesh, std::int64_t experts, const ExpertBiasOptions& options = {})
+      : options_(options), counts_(mesh, experts), bias_(mesh, {experts}) {
+    fill_zero(bias_);
+  }
+
+  void initialize(const std::string& path, std::uint64_t) override { name_ = path; }
+  /// @brief Its path in the model, such as "layers.3.router.load".
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  /// @brief Adds the choice of a microbatch; nothing where there is no first pass. No communication.
+  template <class Pass, class Choice>
+  void count(const Pass& pass, const Choice& experts) {
+    counts_.add(pass, experts);
+  }
+  /// @brief float [experts], for RouteWith::bias: a handle that must be gone when the step ends.
+  [[nodiscard]] Bias bias() const { return bias_.share(); }
+  /// @brief Goes on from a bias that was saved. @throws InvalidArgument for another number of experts.
+  void set_bias(const Bias& saved, SourceLocation where = SourceLocation::current()) {
+    detail::require_shape("ExpertLoad", "bias", saved.shape(), bias_.shape(), bias_.core(), where);
+    bias_ = saved.clone();
+  }
+  /// @brief The counts of the last step that was taken; on a device, of the last one.
+  [[nodiscard]] const StaleCounts<Target>& last_step() const noexcept { return last_; }
+
+  /// @brief Ends a step: moves the bias, and forgets the counts. Collective where the step is taken: one
+  /// all_reduce of experts + 1 integers.
+  void end_step(const StepVerdict& verdict) override {
+    if (!verdict.taken) {
+      counts_.restart();
+      return;
+    }
+    last_ = counts_.finish();
+    if (options_.rate != 0)
+      detail::run_once("sw::expert_bias", bias_.execution(),
+                       kernels::detail::MoveExpertBias{last_.tensor().data(), verdict.device_take,
+                                                       bias_.mutable_data(), bias_.shape()[0], options_.rate,
+                                                       options_.recentre});
+  }
+
+private:
+  ExpertBiasOptions options_;
+  ExpertCounts<Logits, Target> counts_;
+  ShardedTensor<Layout<1>, float, Target> bias_;
+  StaleCounts<Target> last_;
+  std::string name_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

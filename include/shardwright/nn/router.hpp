@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Router: the module that scores experts for each token, chooses some, and keeps their load.
+
+#include <shardwright/layout/matmul_layout.hpp>
+#include <shardwright/nn/expert_load.hpp>
+#include <shardwright/nn/linear.hpp>
+#include <shardwright/nn/model_plan.hpp>
+#include <shardwright/nn/route.hpp>
+#include <shardwright/tensor/elementwise.hpp>
+#include <shardwright/train/members.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The experts of tokens, their gates, and the logits, which losses read.
+template <LayoutType L, class Element, class Target>
+struct RoutedTokens {
+  Var<L, Element, Target> logits;  ///< [tokens..., experts]
+  ExpertChoice<L, Target> experts; ///< int32 [tokens..., chosen]; -1 for padding
+  Var<L, Element, Target> gates;   ///< [tokens..., chosen]
+};
+
+/// @brief Logits x W, the choice of experts by them and by the bias of the load, and the gates.
+///
+/// The product, W, logits and gates are floats whatever the element of the model, as a choice by rounded
+/// logits would jump. W is on every rank; its gradient is Partial over every axis that splits tokens, by
+/// type.
+/// @tparam In layout of x, [tokens..., width]
+template <LayoutType In, class Plan = ModelPlan<>>
+class Router {
+  using Element = MainElement<typename Plan::element>;
+  using Target = typename Plan::target;
+  using Product = Linear<In, Layout<2>, ModelPlan<Element, typename Plan::zero, Target>>;
+
+public:
+  using Logits = typename Product::Out;
+  using Out = RoutedTokens<Logits, Element, Target>;
+  using Padding = ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>;
+
+  /// @throws InvalidArgument for options that do not fit one another.
+  template <class Mesh>
+  Router(const Mesh& mesh, std::int64_t width, std::int64_t experts, const RouterOptions& options,
+         const Initial& initial, const ExpertBiasOptions& bias = {},
+         SourceLocation where = SourceLocation::current())
+      : options_(options), biased_(bias.rate != 0), weight_(mesh, {width, experts}, initial, where),
+        load_(mesh, experts, bias) {
+    static_cast<void>(detail::routing_rule(options, experts));
+  }
+
+  /// @brief Routes tokens, and counts them in a first pass.
+  /// @param padding [tokens...], negative for tokens that choose nothing; see RouteWith
+  /// @throws InvalidArgument as choose_experts
+  template <detail::TapeValue X>
+  [[nodiscard]] Out operator()(X&& x, const std::optional<Padding>& padding = {},
+                               SourceLocation where = SourceLocation::current()) {
+    auto logits = product(std::forward<X>(x), where);
+    RouteWith<Logits, Target> with{.padding = padding};
+    if (biased_)
+      with.bias = load_.bias();
+    auto routing = route(logits, options_, with, where);
+    load_.count(logits.first_pass(), routing.experts);
+    return {std::move(logits), std::move(routing.experts), std::move(routing.gates)};
+  }
+
+  [[nodiscard]] const RouterOptions& options() const noexcept { return options_; }
+  [[nodiscard]] ExpertLoad<Logits, Target>& load() noexcept { return load_; }
+  [[nodiscard]] typename Product::Matrix& weight() noexcept { return weight_.weight(); }
+  [[nodiscard]] auto members() { return shardwright::members("weight", weight_, "load", load_); }
+
+private:
+  template <class X>
+  [[nodiscard]] auto product(X&& x, SourceLocation where) {
+    if constexpr (std::is_same_v<typename std::remove_cvref_t<X>::element, Element>)
+      return weight_(std::forward<X>(x), where);
+    else
+      return weight_(convert<Element>(std::forward<X>(x), where), where);
+  }
+
+  RouterOptions options_;
+  bool biased_;
+  Product weight_;
+  ExpertLoad<Logits, Target> load_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI

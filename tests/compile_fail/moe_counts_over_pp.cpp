@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// needs: kokkos
+// expect: Mesh: the mesh must have every axis that a layout names (add it, with extent 1 if it is not used)
+
+#include <shardwright/nn/expert_load.hpp>
+
+using namespace shardwright;
+using namespace shardwright::axis;
+
+#ifdef SHARDWRIGHT_EXPECT_FAIL
+using Tokens = Layout<2, Shard<0, dp, pp>>; // ranks of pp hold other layers, with experts of their own
+#else
+using Tokens = Layout<2, Shard<0, dp>>;
+#endif
+
+auto load_of_layer(const DeviceMesh<dp, tp>& mesh_of_stage) { return ExpertLoad<Tokens>(mesh_of_stage, 8); }

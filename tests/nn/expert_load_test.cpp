@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/ranks.hpp"
+
+#include <shardwright/mesh/device_mesh.hpp>
+#include <shardwright/nn/expert_load.hpp>
+#include <shardwright/train/tape.hpp>
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+namespace sw = shardwright;
+using namespace sw::axis;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+
+using Mesh = sw::DeviceMesh<dp, cp, tp>;
+using Counts = std::vector<std::int64_t>;
+
+struct Extents3 {
+  int dp, cp, tp;
+  [[nodiscard]] int ranks() const { return dp * cp * tp; }
+};
+constexpr std::array<Extents3, 6> meshes{{{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {1, 2, 2}}};
+
+} // namespace
+
+TEST_CASE("the bias of experts follows the vectors, moves only with a step, and is the same on every mesh") {
+  for (const Extents3& extents : meshes) {
+    INFO("dp " << extents.dp << " cp " << extents.cp << " tp " << extents.tp);
+    CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh(world, sw::extent<dp>(extents.dp), sw::extent<cp>(extents.cp),
+                            sw::extent<tp>(extents.tp));
+            const auto biased = [&](const std::vector<int>& wanted, bool recentre, double rate = 0.001) {
+              // wanted[e] tokens choose expert e; one more is padding.
+              std::vector<std::int32_t> choices;
+              for (std::size_t e = 0; e < wanted.size(); ++e)
+                choices.insert(choices.end(), static_cast<std::size_t>(wanted[e]),
+                               static_cast<std::int32_t>(e));
+              choices.push_back(-1);
+              using Flat = sw::Layout<2, sw::Shard<0, dp, cp, tp>>;
+              sw::ShardedTensor<Flat, std::int32_t> choice(mesh,
+                                                           {static_cast<std::int64_t>(choices.size()), 1});
+              for (std::size_t i = 0; i < choice.local_size(); ++i)
+                choice.mutable_data()[i] = choices[static_cast<std::size_t>(choice.local_offset()[0]) + i];
+              sw::ExpertLoad<Flat> load(mesh, static_cast<std::int64_t>(wanted.size()), {rate, recentre});
+              static_assert(std::is_same_v<typename sw::ExpertCounts<Flat>::layout,
+                                           sw::Layout<1, sw::Partial<sw::Sum, dp, cp, tp>>>);
+              const auto share = choice.share();
+              load.count(sw::Tape<>().first_pass(), share);
+              load.end_step({.taken = false});
+              findings.expect(!load.last_step().known() && load.bias().data()[0] == 0,
+                              "a step that is skipped");
+              load.count(sw::Tape<>(sw::Recording::evaluation).first_pass(), share); // never counts
+              load.count(sw::Tape<>().first_pass(), share);
+              load.end_step({});
+              Counts all(wanted.begin(), wanted.end());
+              findings.expect(load.last_step().experts() == all, "counts");
+              findings.expect(load.last_step().tokens() == static_cast<std::int64_t>(choices.size()) - 1,
+                              "tokens");
+              const auto bias = load.bias();
+              sw::ExpertLoad<Flat> resumed(mesh, static_cast<std::int64_t>(wanted.size()), {rate, recentre});
+              resumed.set_bias(bias);
+              return std::vector<float>(resumed.bias().data(), resumed.bias().data() + bias.size());
+            };
+            const auto u = [](double times) { return static_cast<float>(0.001 * times); };
+            using Bias = std::vector<float>;
+            findings.expect(biased({3, 1, 2, 2}, false) == Bias{u(-1), u(1), 0, 0}, "3 1 2 2");
+            findings.expect(biased({5, 1, 1, 1}, false) == Bias{u(-1), u(1), u(1), u(1)}, "5 1 1 1");
+            findings.expect(biased({5, 1, 1, 1}, true) == Bias{u(-1.5), u(0.5), u(0.5), u(0.5)}, "recentred");
+            findings.expect(biased({0, 4}, false, 0) == Bias{0, 0}, "a rate of 0");
+          }) == "");
+  }
+}
