@@ -26,4 +26,5 @@ TEST_CASE("a schedule without warm-up starts at its peak, and one that is all wa
   const shardwright::WarmupCosine short_run{.peak = 2.0, .minimum = 1.0, .warmup_steps = 4, .total_steps = 4};
   CHECK(short_run(3) == 2.0);
   CHECK(short_run(5) == 1.0);
+  CHECK(shardwright::WarmupCosine{}(1) == shardwright::WarmupCosine{}.minimum); // a run of one step
 }

@@ -196,6 +196,14 @@ TEST_CASE("a value far above the recent ones is a spike, and noise, slopes and N
     CHECK_FALSE(early.spike(step == 10 ? 1e6 : 1));
 }
 
+TEST_CASE("where values are calm, the ratio to their mean is the threshold, below zero too") {
+  for (const double mean : {8.0, -8.0}) {
+    sw::SpikeDetector detector(sw::SpikeOptions{.ratio = 1.5});
+    CHECK_FALSE(detector.spike(mean));
+    CHECK(detector.threshold() == mean + 4);
+  }
+}
+
 TEST_CASE("the value after the settling time is the first that can be a spike") {
   for (const std::int64_t settle : {1, 5, 20}) {
     for (const std::int64_t earlier : {settle - 1, settle}) {
