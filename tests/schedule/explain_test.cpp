@@ -131,6 +131,7 @@ TEST_CASE("orders that were shuffled hold exactly where a plain reading of the r
 
 TEST_CASE("a refusal names the missing dependency, the wrong order or the cycle of ranks", "[explain]") {
   CHECK_THAT(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n"), ContainsSubstring("1F1 is missing on rank 1"));
+  CHECK_THAT(refusal("0F0,0F1,0F2,0B0,0B1\n"), ContainsSubstring("0B2 is missing on rank 0"));
   CHECK_THAT(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1,1F1\n"),
              ContainsSubstring("rank 1, step 2: 1B1 stands before 1F1, which it needs"));
   CHECK_THAT(refusal("0F0,0W0,0I0\n"), ContainsSubstring("0W0 stands before 0I0"));

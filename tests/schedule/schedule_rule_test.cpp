@@ -95,6 +95,7 @@ TEST_CASE("an error says what the rule is and what would be legal", "[rule]") {
       "dualpipe: the number of ranks must be even, but there are 20 microbatches on 5 ranks (the nearest legal numbers of ranks are 4 and 6)");
   CHECK_THAT(refusal<DualPipeV>(4, 7), ContainsSubstring("microbatches are 8)"));
   STATIC_REQUIRE(Interleaved<2, 1>::group(4, 8) == 1);
+  CHECK_THAT(refusal<Interleaved<2>>(2, 5), ContainsSubstring("divide into equal groups"));
   CHECK_THAT((refusal<Interleaved<2, 4>>(8, 9)),
              ContainsSubstring("the nearest legal numbers of ranks are 4"));
   CHECK_THAT((refusal<Interleaved<2, 4>>(4, 9)), ContainsSubstring("the last group"));
