@@ -85,3 +85,27 @@ TEST_CASE("a waiter in the way of others hardly looks before it sleeps", "[comm]
   CHECK(looks(true) <= 32);
   CHECK(looks(false) > 256);
 }
+
+TEST_CASE("a wary waiter sleeps where yields have proved slow", "[comm]") {
+  const auto looks = [](bool wary) {
+    int count = 0;
+    std::thread([&count, wary] {
+      const auto later = detail::WaitClock::now() + std::chrono::minutes(1);
+      for (int i = 0; i < 2; ++i)
+        detail::Yields::own().note(later - std::chrono::milliseconds(4), later);
+      detail::WaitPoint point;
+      CHECK_FALSE(point.wait([&count] { return ++count, false; },
+                             {std::chrono::nanoseconds(0), 300, false, wary}, std::chrono::milliseconds(5)));
+    }).join();
+    return count;
+  };
+  CHECK(looks(true) <= 16);
+  CHECK(looks(false) > 300);
+}
+
+TEST_CASE("a napping sleeper looks again although nobody wakes it", "[comm]") {
+  detail::WaitPoint point;
+  int looks = 0;
+  const detail::Patience patience{std::chrono::nanoseconds(0), 0, false, false, 10};
+  CHECK(point.wait([&looks] { return ++looks == 12; }, patience, std::chrono::minutes(1)));
+}

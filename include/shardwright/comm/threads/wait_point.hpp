@@ -7,6 +7,7 @@
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <concepts>
@@ -43,12 +44,22 @@ struct Patience {
   std::chrono::nanoseconds spin{};
   int yields = 0;
   bool placed = false; ///< The waiter's core is known to CoreBalance.
+  bool wary = false;   ///< Where yields have proved slow, the waiter sleeps instead.
+  int naps = 0;        ///< Short sleeps before the long one.
+
+  /// Naps of a thread that leaves its core idle when it sleeps.
+  ///
+  /// A core that falls idle takes over a thread that waits for another core, but none that ran there half a
+  /// millisecond ago: such as the one that this thread waits for, where a foreign process has just taken its
+  /// core. A sleeper that wakes now and then lets the scheduler look again.
+  static constexpr int some_naps = 20;
+  static constexpr std::chrono::microseconds nap{600};
 
   /// A thread that has a core to itself spins; one that shares its core lets the others run at once, and
   /// sleeps only after some 100 µs: to wake a core that sleeps takes longer than most collectives.
   [[nodiscard]] static constexpr Patience of(int threads, int cores) noexcept {
     if (threads <= cores)
-      return {std::chrono::microseconds(50), 0};
+      return {std::chrono::microseconds(50), 0, false, false, some_naps};
     return {std::chrono::nanoseconds(0), 300};
   }
 
@@ -101,7 +112,7 @@ public:
     if (spins && !blocks && look(done, quick_looks - first_looks))
       return true;
     const auto start = WaitClock::now();
-    return poll(done, patience, start, blocks) || sleep_until(done, start + limit);
+    return poll(done, patience, start, blocks) || sleep_until(done, start + limit, patience.naps);
   }
   template <class Done>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit) {
@@ -144,7 +155,8 @@ private:
         now = WaitClock::now();
         break;
       case Patience::Step::yield:
-        std::this_thread::yield();
+        if (!yield(patience.wary))
+          return false;
         ++yielded;
         if (done())
           return true;
@@ -155,16 +167,32 @@ private:
     }
   }
 
+  /// Yields, unless a wary waiter had better sleep.
+  static bool yield(bool wary) noexcept {
+    if (!wary) {
+      std::this_thread::yield();
+      return true;
+    }
+    Yields& yields = Yields::own();
+    const auto begin = WaitClock::now();
+    if (!yields.help(begin))
+      return false;
+    std::this_thread::yield();
+    yields.note(begin, WaitClock::now());
+    return true;
+  }
+
   template <class Done>
-  bool sleep_until(Done& done, WaitClock::time_point deadline) {
+  bool sleep_until(Done& done, WaitClock::time_point deadline, int naps) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bool reached = false;
     for (;;) {
       const std::uint32_t epoch = epoch_.load(std::memory_order_seq_cst);
       reached = done();
-      if (reached || WaitClock::now() >= deadline)
+      const auto now = WaitClock::now();
+      if (reached || now >= deadline)
         break;
-      sleep(epoch, deadline);
+      sleep(epoch, naps-- > 0 ? std::min(deadline, now + Patience::nap) : deadline);
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
     return reached;

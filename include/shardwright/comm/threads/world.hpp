@@ -118,7 +118,18 @@ public:
     return out;
   }
   /// Of threads beside those that run the program.
-  [[nodiscard]] Patience worker_patience() const noexcept { return Patience::of(2 * ranks_, cores_); }
+  [[nodiscard]] Patience worker_patience() const noexcept {
+    Patience out = Patience::of(2 * ranks_, cores_);
+    out.wary = true;
+    out.naps = 0;
+    return out;
+  }
+  /// Of the threads that run the program where they wait for those.
+  [[nodiscard]] Patience patience_beside_worker() const noexcept {
+    Patience out = worker_patience();
+    out.naps = patience().naps;
+    return out;
+  }
 
   /// The name at an address that lives as long as the world.
   [[nodiscard]] const char* intern(const std::string& name) {
