@@ -40,6 +40,7 @@ const std::vector<Parameter> parameters{
     {"matmul.blackwell", nullptr, 2, 0.75, 0.08, 0.5, 0.95},
     {"matmul.tpu", nullptr, 3, 0.85, 0.08, 0.6, 0.95},
     {"attention_reached", &SharedCalibration::attention_reached, 0, 0.7, 0.3, 0.3, 1},
+    {"attention_half", &SharedCalibration::attention_half, 0, 500, 0.4, 50, 3000},
     {"eight_bit", &SharedCalibration::eight_bit, 0, 0.8, 0.2, 0.2, 1},
     {"rows_half", &SharedCalibration::rows_half, 0, 400, 0.5, 50, 3000},
     {"width_half", &SharedCalibration::width_half, 0, 200, 0.4, 20, 600},
@@ -66,6 +67,10 @@ Constants priors() {
   return constants;
 }
 
+/// The share of runs that may lie on either side of an interval: less than the tenth that runs of sources yet
+/// unseen are to have.
+constexpr double interval_outside = 0.08;
+
 struct Row {
   RunCase run{};
   std::string source{};
@@ -83,32 +88,34 @@ double predicted(const Constants& constants, const Row& row) {
 }
 
 /// Runs that say their FLOP/s alone take part in the fit with half of the weight, if they say what they count.
-std::vector<Row> read_rows(const char* path) {
-  std::ifstream in(path);
-  if (!in)
-    throw DataError(std::string(path) + " cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+std::vector<Row> read_rows(const std::vector<const char*>& paths) {
   std::vector<Row> rows;
-  for (const PublishedRun& run : read_published_runs(text)) {
-    Row row{read_run_case(run), std::string(run.text("source")), std::string(run.text("id"))};
-    if (!row.run.not_handled.empty()) {
-      if (!run.text("step_time_s").empty() || !run.text("tokens_per_s_per_chip").empty())
-        std::printf("not handled: %s: %s\n", row.id.c_str(), row.run.not_handled.c_str());
-      continue;
-    }
-    row.seconds = row.run.measured_seconds;
-    row.timed = row.seconds > 0;
-    const auto rate = run.number("measured_tflops_per_chip");
-    const bool guessed = run.text("microbatch_size").empty() && row.run.plan.pp == 1;
-    if (!row.timed) {
-      if (!rate || guessed)
+  for (const char* path : paths) {
+    std::ifstream in(path);
+    if (!in)
+      throw DataError(std::string(path) + " cannot be read");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    for (const PublishedRun& run : read_published_runs(text)) {
+      Row row{read_run_case(run), std::string(run.text("source")), std::string(run.text("id"))};
+      if (!row.run.not_handled.empty()) {
+        if (!run.text("step_time_s").empty() || !run.text("tokens_per_s_per_chip").empty())
+          std::printf("not handled: %s: %s\n", row.id.c_str(), row.run.not_handled.c_str());
         continue;
-      const StepCost cost = evaluate(row.run.model, row.run.cluster, row.run.run, row.run.plan);
-      const double flops =
-          cost.non_causal_flops + (run.text("mfu_kind") == "HFU" ? cost.non_causal_recomputed : 0);
-      row.seconds = flops / (*rate * 1e12 * cost.chips);
+      }
+      row.seconds = row.run.measured_seconds;
+      row.timed = row.seconds > 0;
+      const auto rate = run.number("measured_tflops_per_chip");
+      const bool guessed = run.text("microbatch_size").empty() && row.run.plan.pp == 1;
+      if (!row.timed) {
+        if (!rate || guessed)
+          continue;
+        const StepCost cost = evaluate(row.run.model, row.run.cluster, row.run.run, row.run.plan);
+        const double flops =
+            cost.non_causal_flops + (run.text("mfu_kind") == "HFU" ? cost.non_causal_recomputed : 0);
+        row.seconds = flops / (*rate * 1e12 * cost.chips);
+      }
+      rows.push_back(row);
     }
-    rows.push_back(row);
   }
   // A source with many rows counts more than one with few, but not in proportion.
   std::map<std::string, double> count;
@@ -185,14 +192,36 @@ void report(const char* title, const std::vector<Row>& rows, const Predict& pred
   }
 }
 
+/// A measured time over its prediction from other sources.
+struct Ratio {
+  const Row* row = nullptr;
+  double value = 0;
+};
+
+/// The value below which lies a share of the weight of ratios, of runs with experts or without, of all sources
+/// but one.
+double weighted_quantile(const std::vector<Ratio>& ratios, bool experts, const std::string& without, double share) {
+  std::vector<std::pair<double, double>> sorted;
+  double all = 0;
+  for (const Ratio& ratio : ratios)
+    if (ratio.row->run.model.experts.used() == experts && ratio.row->source != without) {
+      sorted.emplace_back(ratio.value, ratio.row->weight);
+      all += ratio.row->weight;
+    }
+  std::sort(sorted.begin(), sorted.end());
+  double sum = 0;
+  for (const auto& [value, weight] : sorted)
+    if ((sum += weight) >= share * all)
+      return value;
+  return sorted.empty() ? 1 : sorted.back().first;
+}
+
 int run(int argc, char** argv) {
-  const std::vector<Row> rows = read_rows(argv[1]);
+  const std::vector<Row> rows = read_rows({argv + 1, argv + argc});
   Rows all;
   for (const Row& row : rows)
     all.push_back(&row);
   const Constants fitted = fit(priors(), all);
-  report("fitted to all rows", rows, [&](const Row& row) { return predicted(fitted, row); });
-
   std::map<std::string, Constants> without;
   for (const Row& row : rows)
     if (row.timed && !without.contains(row.source)) {
@@ -200,30 +229,36 @@ int run(int argc, char** argv) {
       for (const Row& other : rows)
         if (other.source != row.source)
           others.push_back(&other);
-      without[row.source] = fit(priors(), others);
+      without[row.source] = fit(fitted, others);
     }
   const auto unseen = [&](const Row& row) { return predicted(without[row.source], row); };
-  report("each source predicted by the others", rows, unseen);
-  std::vector<double> ratios;
+  std::vector<Ratio> ratios;
   for (const Row& row : rows)
     if (row.timed) {
-      ratios.push_back(row.seconds / unseen(row));
+      ratios.push_back({&row, row.seconds / unseen(row)});
       std::printf("row %-52s measured %9.3f s, predicted %9.3f s, %+6.1f%%\n", row.id.c_str(), row.seconds,
                   unseen(row), 100 * (unseen(row) / row.seconds - 1));
     }
-  if (argc > 2) {
-    const std::vector<Row> further = read_rows(argv[2]);
-    report("runs of another file, which take no part in the fit", further,
-           [&](const Row& row) { return predicted(fitted, row); });
-    for (const Row& row : further)
-      if (row.timed)
-        std::printf("further %-48s measured %9.3f s, predicted %9.3f s, %+6.1f%%\n", row.id.c_str(), row.seconds,
-                    predicted(fitted, row), 100 * (predicted(fitted, row) / row.seconds - 1));
+  report("fitted to all rows", rows, [&](const Row& row) { return predicted(fitted, row); });
+  report("each source predicted by the others", rows, unseen);
+  std::array<std::size_t, 2> inside{}, counted{};
+  for (const Ratio& ratio : ratios) {
+    const bool experts = ratio.row->run.model.experts.used();
+    const double least = weighted_quantile(ratios, experts, ratio.row->source, interval_outside);
+    const double most = weighted_quantile(ratios, experts, ratio.row->source, 1 - interval_outside);
+    inside[experts ? 1 : 0] += ratio.value >= least && ratio.value <= most ? 1 : 0;
+    ++counted[experts ? 1 : 0];
   }
+  for (const bool experts : {false, true})
+    std::printf("intervals from other sources hold %zu of %zu runs %s experts\n", inside[experts ? 1 : 0],
+                counted[experts ? 1 : 0], experts ? "with" : "without");
   Constants result = fitted;
   for (const Parameter& parameter : parameters)
     std::printf("set %s %.3g\n", parameter.name, value_of(result, parameter));
-  std::printf("set least_ratio %.3g\nset most_ratio %.3g\n", quantile(ratios, 0.1), quantile(ratios, 0.9));
+  for (const bool experts : {false, true})
+    std::printf("set interval.%s %.3g, %.3g\n", experts ? "experts" : "dense",
+                weighted_quantile(ratios, experts, {}, interval_outside),
+                weighted_quantile(ratios, experts, {}, 1 - interval_outside));
   return 0;
 }
 
@@ -231,7 +266,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s RUNS.csv [FURTHER.csv]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s RUNS.csv...\n", argv[0]);
     return 2;
   }
   try {

@@ -253,7 +253,7 @@ std::string plans_section(const Document& study) {
                               : "");
   }
   std::string out =
-      "<h2 id=\"recipe\">Beside the usual recipe</h2>\n<p>The recipe: tensor parallel over the scale-up domain, as few 1F1B stages as fit, data parallel over the rest, experts inside the domain.";
+      "<h2 id=\"recipe\">Beside the usual recipe</h2>\n<p>The recipe: on GPUs tensor parallel over the scale-up domain (eight chips of a larger one), as few 1F1B stages as fit, data parallel over the rest, experts inside the domain; on a torus ZeRO-3 without stages.";
   for (const auto& [at, name] : {std::pair("/recipe", "The recipe finds"),
                                  std::pair("/without_pipeline", "Without a pipeline there is")})
     if (!study.has(std::string(at) + "/plan"))

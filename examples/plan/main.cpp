@@ -27,7 +27,8 @@ namespace sw = shardwright;
 
 int run(const plan_example::Options& options) {
   if (!options.evaluate.empty()) {
-    std::cout << plan_example::evaluation_report(options.evaluate.string());
+    std::cout << (options.json ? plan_example::evaluation_json(options.evaluate.string())
+                               : plan_example::evaluation_report(options.evaluate.string()));
     return 0;
   }
   if (options.sweep) {

@@ -151,6 +151,12 @@ void check_fixed(const Options& options) {
   for (const auto& [name, value] : {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp),
                                     std::pair("pp", fixed.pp), std::pair("dp", fixed.dp)})
     divides(value, name, options.cluster.chips(), "chips of " + std::string(options.cluster.name));
+  const std::int64_t together =
+      std::int64_t{fixed.tp.value_or(1)} * fixed.cp.value_or(1) * fixed.pp.value_or(1) * fixed.dp.value_or(1);
+  if (options.cluster.chips() % together != 0)
+    throw UsageError("--fix: tp, cp, pp and dp take " + std::to_string(together) +
+                     " chips together, which must divide the " + std::to_string(options.cluster.chips()) +
+                     " chips of " + std::string(options.cluster.name));
   divides(fixed.tp, "tp", options.model.heads, "heads of " + std::string(options.model.name));
   divides(fixed.cp, "cp", options.run.sequence_length, "tokens of a sequence");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
@@ -158,6 +164,22 @@ void check_fixed(const Options& options) {
   if (fixed.pp && *fixed.pp > options.model.layers)
     throw UsageError("--fix pp=" + std::to_string(*fixed.pp) + ": pp must be at most the " +
                      std::to_string(options.model.layers) + " layers of " + std::string(options.model.name));
+}
+
+/// Settles what the run's kernels and formats are, as far as the chip has them.
+void settle_run(Options& options, const std::string& precision, const std::string& stack,
+                const std::string& experts) {
+  const sw::ChipSpec& chip = options.cluster.chip;
+  options.run.precision = precision == "fp16"  ? sw::Precision::fp16
+                          : precision == "fp8" ? sw::Precision::fp8
+                          : precision == "fp4" ? sw::Precision::fp4
+                                               : sw::Precision::bf16;
+  if ((precision == "fp8" && chip.peak_fp8 <= 0) || (precision == "fp4" && chip.peak_fp4 <= 0))
+    throw UsageError("--precision " + precision + ": the chip must have it, but " + std::string(chip.name) +
+                     " has none (take bf16)");
+  options.run.stack = stack == "plain" ? sw::KernelStack::plain : sw::KernelStack::tuned;
+  options.run.captured_experts = experts == "captured";
+  options.run.overlapped_experts = experts == "overlapped";
 }
 
 std::vector<std::string> names_of_sweeps() {
@@ -186,6 +208,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string model, cluster, tokens, fix, evaluate, svg, html, swept, trace, timeline, precision = "bf16";
+  std::string stack = "tuned", experts = "launched";
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
@@ -213,6 +236,28 @@ ParseResult parse(int argc, const char* const* argv) {
       ->check(one_of({"bf16", "fp16", "fp8", "fp4"}))
       ->type_name("NAME")
       ->group("Run");
+  app.add_option(
+         "--stack", stack,
+         "Kernels between the products: tuned (fused, of the vendor) or plain (the framework's). Default: tuned.")
+      ->check(one_of({"tuned", "plain"}))
+      ->type_name("NAME")
+      ->group("Run");
+  app.add_option(
+         "--experts", experts,
+         "Layers with experts: launched by the host, captured in graphs, or overlapped with other microbatches. Default: launched.")
+      ->check(one_of({"launched", "captured", "overlapped"}))
+      ->type_name("NAME")
+      ->group("Run");
+  app.add_option("--optimizer-bytes", options.run.optimizer.state_bytes,
+                 "Of optimizer state per parameter. Default: 12 (fp32 parameters and moments).")
+      ->check(real_from(0, true, 64))
+      ->type_name("N")
+      ->group("Run");
+  app.add_option("--headroom", options.space.headroom,
+                 "Part of a chip's memory that a plan leaves free. Default: 0.08.")
+      ->check(real_from(0, true, 0.9))
+      ->type_name("X")
+      ->group("Plan");
   app.add_option(
          "--fix", fix,
          "What is settled, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and recomputation.")
@@ -284,9 +329,8 @@ ParseResult parse(int argc, const char* const* argv) {
     if (!evaluate.empty()) {
       for (const auto& [name, given] :
            {std::pair("--model", !model.empty()), std::pair("--cluster", !cluster.empty()),
-            std::pair("--sweep", !swept.empty()), std::pair("--json", options.json),
-            std::pair("--html", !html.empty()), std::pair("--svg", !svg.empty()),
-            std::pair("--simulate", options.simulate)})
+            std::pair("--sweep", !swept.empty()), std::pair("--html", !html.empty()),
+            std::pair("--svg", !svg.empty()), std::pair("--simulate", options.simulate)})
         if (given)
           throw UsageError("--evaluate predicts the runs of a file and goes without " + std::string(name));
       return {std::move(options), std::string(), 0};
@@ -312,11 +356,10 @@ ParseResult parse(int argc, const char* const* argv) {
     if (options.run.sequences > most_sequences)
       throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
                        " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
-    options.run.precision = precision == "fp16"  ? sw::Precision::fp16
-                            : precision == "fp8" ? sw::Precision::fp8
-                            : precision == "fp4" ? sw::Precision::fp4
-                                                 : sw::Precision::bf16;
+    settle_run(options, precision, stack, experts);
+    const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
+    options.space.headroom = headroom;
     check_fixed(options);
     options.sweep = parse_sweep(swept, options.cluster);
     for (const sw::Straggler& one : options.simulation.stragglers)

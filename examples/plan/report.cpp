@@ -14,6 +14,8 @@
 #include <shardwright/plan/published/validation.hpp>
 #include <shardwright/schedule/number_text.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <map>
 #include <utility>
 #include <vector>
@@ -94,6 +96,14 @@ std::string without_pipeline(const Options& options, const Study& study) {
   return out + "\n";
 }
 
+std::string runners_up(const Study& study) {
+  std::string out = "runners-up, and what they lose:\n";
+  for (const sw::Plan& one : study.runners_up)
+    out += "  " + sw::percent_text(one.cost.step_seconds / study.best.cost.step_seconds - 1) + ": " +
+           sw::plan_text(one.configuration) + "\n";
+  return study.runners_up.empty() ? std::string() : out;
+}
+
 std::string where_it_ends(const Options& options, const Study& study) {
   std::string out = "where the pipeline ends:\n";
   if (study.best.configuration.pp == 1)
@@ -127,7 +137,9 @@ std::string plan_report(const Options& options, const Study& study) {
          " s for such a prediction\n";
   out += "time    " + listed(time_parts(cost), 1, 0.0005 * cost.step_seconds) + " (s)\n";
   out += "memory  " + short_text(cost.memory.total() / 1e9) + " of " + short_text(memory / 1e9) +
-         " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n";
+         " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n        " +
+         sw::percent_text(1 - cost.memory.total() / memory) + " are left free, of which a plan must leave " +
+         sw::percent_text(options.space.headroom) + "\n";
   out += "search  " + std::to_string(found.evaluations) + " configurations costed\n";
 
   out += "what binds (time per token that the fastest plan saves with twice as much):\n";
@@ -135,8 +147,12 @@ std::string plan_report(const Options& options, const Study& study) {
     out += "  " + std::string(sw::resource_names[i]) + ": " +
            (study.gains[i] < 0.005 ? "nothing, it has slack" : sw::percent_text(study.gains[i])) + "\n";
 
+  out += runners_up(study);
   const sw::Plan& usual = study.usual;
-  out += "the usual recipe (tensor parallel over the domain, stages until it fits, then data parallel):\n";
+  out +=
+      options.cluster.domains[0].torus_dimensions > 0
+          ? "the usual recipe (ZeRO-3, and tensor parallel as far as that helps):\n"
+          : "the usual recipe (tensor parallel over the domain, stages until it fits, then data parallel):\n";
   if (usual.found())
     out += "  " + sw::plan_text(usual.configuration) + "\n  " + rates(usual.cost) + "\n  " +
            (usual.cost.step_seconds > cost.step_seconds
@@ -158,7 +174,8 @@ std::string no_plan_report(const Options& options, const Study& study) {
                     " sequences of " + std::to_string(options.run.sequence_length) +
                     " tokens: " + std::string(sw::problem_text(least.problem));
   if (least.problem == sw::PlanProblem::out_of_memory)
-    out += " (" + short_text(options.cluster.chip.memory_bytes / 1e9) + " GB; the least is " +
+    out += " (" + short_text(options.cluster.chip.memory_bytes / 1e9) + " GB, of which " +
+           sw::percent_text(options.space.headroom) + " stay free; the least is " +
            short_text(least.cost.memory.total() / 1e9) + " GB, with " + sw::plan_text(least.configuration) +
            ")";
   if (study.divisible_sequences)
@@ -170,48 +187,119 @@ std::string no_plan_report(const Options& options, const Study& study) {
   return out;
 }
 
-std::string evaluation_report(const std::string& file) {
+namespace {
+
+std::vector<sw::RunOutcome> outcomes_of(const std::string& file) {
   const std::string text = sw::read_text(file, command_line::most_run_bytes);
-  std::vector<sw::PublishedRun> rows;
   try {
-    rows = sw::read_published_runs(text);
+    return sw::evaluate_runs(sw::read_published_runs(text));
   } catch (const sw::DataError& error) {
     throw sw::DataError(file + ": " + error.what());
   }
-  std::string out, left;
+}
+
+/// Of the chip's memory, that a run needs.
+double memory_share(const sw::RunOutcome& one) {
+  return one.cost.memory.total() / one.run.cluster.chip.memory_bytes;
+}
+
+std::string error_line(const std::string& name, const std::vector<double>& errors) {
+  const sw::ErrorSummary summary = sw::summary_of(errors);
+  return name + ": " + std::to_string(summary.rows) + " rows, median error " +
+         sw::percent_text(summary.median) + ", P90 " + sw::percent_text(summary.ninetieth) + ", bias " +
+         sw::percent_text(summary.bias) + "\n";
+}
+
+/// Why a run is not compared; empty where it is.
+std::string not_compared(const sw::RunOutcome& one) {
+  return !one.handled() ? one.run.not_handled
+         : !one.timed   ? "neither a step time nor tokens/s were published"
+                        : std::string();
+}
+
+} // namespace
+
+std::string evaluation_report(const std::string& file) {
+  std::string out, left, illegal, large, assumed;
   std::vector<double> all;
   std::map<std::string, std::vector<double>> by_source, by_chip;
-  std::size_t timed = 0;
-  for (const sw::RunOutcome& one : sw::evaluate_runs(rows)) {
+  std::size_t timed = 0, inside = 0;
+  const std::vector<sw::RunOutcome> outcomes = outcomes_of(file);
+  for (const sw::RunOutcome& one : outcomes) {
     timed += one.timed ? 1 : 0;
-    if (!one.handled() || !one.timed) {
-      left += "  " + one.id + ": " +
-              (one.handled() ? "neither a step time nor tokens/s were published" : one.run.not_handled) +
-              "\n";
+    if (const std::string reason = not_compared(one); !reason.empty()) {
+      left += "  " + one.id + ": " + reason + "\n";
       continue;
     }
-    out += one.id + ": predicted " + short_text(one.cost.step_seconds) + " s, measured " +
-           short_text(one.run.measured_seconds) + " s, " + (one.error() > 0 ? "+" : "") +
-           sw::percent_text(one.error()) + "\n";
+    const std::string line = one.id + ": predicted " + short_text(one.cost.step_seconds) + " s, measured " +
+                             short_text(one.run.measured_seconds) + " s, " + (one.error() > 0 ? "+" : "") +
+                             sw::percent_text(one.error()) + "\n";
+    if (!one.run.assumed.empty())
+      assumed += "  " + one.id + ": " + one.run.assumed + "\n";
+    if (!one.legal()) {
+      illegal += "  " + line + "    " + std::string(sw::problem_text(one.cost.problem)) + "\n";
+      continue;
+    }
+    if (memory_share(one) > 1)
+      large += "  " + one.id + ": " + sw::percent_text(memory_share(one)) + " of its chip's memory\n";
+    out += line;
     all.push_back(one.error());
     by_source[one.source].push_back(one.error());
     by_chip[std::string(one.run.cluster.chip.name)].push_back(one.error());
+    inside += one.run.measured_seconds >= one.cost.least_seconds &&
+                      one.run.measured_seconds <= one.cost.most_seconds
+                  ? 1
+                  : 0;
   }
-  const auto line = [](const std::string& name, const std::vector<double>& errors) {
-    const sw::ErrorSummary summary = sw::summary_of(errors);
-    return name + ": " + std::to_string(summary.rows) + " rows, median error " +
-           sw::percent_text(summary.median) + ", P90 " + sw::percent_text(summary.ninetieth) + ", bias " +
-           sw::percent_text(summary.bias) + "\n";
+  const auto section = [&out](const std::string& title, const std::string& lines) {
+    out += "\n" + title + ":\n" + (lines.empty() ? std::string("  none\n") : lines);
   };
-  out += "\nnot compared:\n" + (left.empty() ? std::string("  none\n") : left) + "\nby source:\n";
+  section("not compared", left);
+  section("told in a way that breaks a rule, and not counted", illegal);
+  section("would not fit, by the planner's estimate", large);
+  section("chips, where the name leaves open which", assumed);
+  out += "\nby source:\n";
   for (const auto& [name, errors] : by_source)
-    out += "  " + line(name, errors);
+    out += "  " + error_line(name, errors);
   out += "\nby chip:\n";
   for (const auto& [name, errors] : by_chip)
-    out += "  " + line(name, errors);
-  out += "\n" + std::to_string(rows.size()) + " rows, " + std::to_string(timed) + " of them timed, " +
-         std::to_string(all.size()) + " compared\n";
-  return all.empty() ? out : out + line("all", all);
+    out += "  " + error_line(name, errors);
+  out += "\n" + std::to_string(outcomes.size()) + " rows, " + std::to_string(timed) + " of them timed, " +
+         std::to_string(all.size()) + " compared, " + std::to_string(inside) + " within the interval\n";
+  return all.empty() ? out : out + error_line("all", all);
+}
+
+std::string evaluation_json(const std::string& file) {
+  nlohmann::ordered_json out;
+  std::vector<double> errors;
+  for (const sw::RunOutcome& one : outcomes_of(file)) {
+    nlohmann::ordered_json row{{"id", one.id}, {"source", one.source}};
+    if (const std::string reason = not_compared(one); !reason.empty())
+      row["not_compared"] = reason;
+    if (one.handled()) {
+      row["predicted_seconds"] = one.cost.step_seconds;
+      row["least_seconds"] = one.cost.least_seconds;
+      row["most_seconds"] = one.cost.most_seconds;
+      row["memory_share"] = memory_share(one);
+      if (!one.legal())
+        row["breaks"] = sw::problem_text(one.cost.problem);
+      if (!one.run.assumed.empty())
+        row["assumed_chip"] = one.run.assumed;
+    }
+    if (one.handled() && one.timed) {
+      row["measured_seconds"] = one.run.measured_seconds;
+      row["error"] = one.error();
+      if (one.legal())
+        errors.push_back(one.error());
+    }
+    out["runs"].push_back(std::move(row));
+  }
+  const sw::ErrorSummary summary = sw::summary_of(errors);
+  out["summary"] = {{"compared", summary.rows},
+                    {"bias", summary.bias},
+                    {"median", summary.median},
+                    {"ninetieth", summary.ninetieth}};
+  return out.dump(2) + "\n";
 }
 
 } // namespace plan_example

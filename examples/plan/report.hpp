@@ -33,4 +33,7 @@ namespace plan_example {
 /// @throws shardwright::DataError naming file, line and field.
 [[nodiscard]] std::string evaluation_report(const std::string& file);
 
+/// @brief The same as JSON.
+[[nodiscard]] std::string evaluation_json(const std::string& file);
+
 } // namespace plan_example

@@ -130,6 +130,10 @@ std::string simulation_report(const Options& options, const sw::Plan& plan, cons
        change_text(simulated.whole.step_seconds, simulated.assumed.step_seconds));
   line("and shared links", simulated.shared.step_seconds,
        change_text(simulated.shared.step_seconds, simulated.whole.step_seconds));
+  if (const double apart = simulated.whole.step_seconds / (cost.step_seconds - cost.straggler_seconds) - 1;
+      apart > 0.03 || apart < -0.03)
+    out += "  warning: alone, and without jitter, the simulated step and the cost differ by " +
+           sw::percent_text(apart) + "; trust the simulated one\n";
   const sw::SimulationOptions& how = options.simulation;
   if (!how.stragglers.empty() || how.jitter > 0 || how.oversubscription > 1)
     line("and what was asked for", asked.step_seconds,

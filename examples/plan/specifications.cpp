@@ -184,6 +184,7 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
   fields.flag("biases", model.biases);
   fields.number("window", model.window);
   fields.number("window_layers", model.window_layers);
+  fields.flag("parallel_block", model.parallel_block);
   if (const nlohmann::json* inner = fields.take("latent")) {
     Fields latent(*inner, text, name, "latent", text.find("\"latent\""));
     latent.number("query_rank", model.latent.query_rank);
@@ -201,6 +202,7 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
     experts.number("shared", model.experts.shared);
     experts.number("shared_width", model.experts.shared_width);
     experts.number("leading_dense_layers", model.experts.leading_dense_layers);
+    experts.number("groups", model.experts.groups);
     experts.end();
     if (model.experts.active < 1 || model.experts.active > model.experts.count || model.experts.width < 1)
       experts.fail("active", "must be from 1 to count, and width must be given");
@@ -283,12 +285,34 @@ sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name
   return cluster;
 }
 
+namespace {
+
+/// A named cluster whose chips do not fill its racks takes as many of each as do, a power of two and most of
+/// a rack, as published runs do: 64 of 72.
+sw::ClusterSpec even_domains(const sw::ClusterSpec& cluster) {
+  const std::int64_t each = cluster.domains[0].chips;
+  if (cluster.chips() % each == 0)
+    return cluster;
+  std::int64_t power = 1;
+  while (2 * power <= each)
+    power *= 2;
+  return 4 * power >= 3 * each && cluster.chips() % power == 0
+             ? sw::with_more(cluster, {}, sw::Resource::domain,
+                             static_cast<double>(power) / static_cast<double>(each))
+                   .cluster
+             : cluster;
+}
+
+} // namespace
+
 sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
   sw::ClusterSpec cluster = known_cluster(name);
   if (domain > 0)
     cluster = sw::with_more(cluster, {}, sw::Resource::domain,
                             static_cast<double>(domain) / static_cast<double>(cluster.domains[0].chips))
                   .cluster;
+  else if (!is_file(name) && cluster.domains[0].torus_dimensions == 0)
+    cluster = even_domains(cluster);
   constexpr std::int64_t most = 1 << 24;
   if (cluster.chips() > most)
     throw sw::DataError("--cluster " + name + ": there must be at most " + std::to_string(most) +

@@ -61,6 +61,7 @@ Study study_of(const Options& options, bool with_sweeps) {
         out.turns.push_back({resource, sw::plan_begins(model, cluster, run, resource, most_factor, space)});
   } else {
     out.gains = sw::gains(model, cluster, run, space);
+    out.runners_up = sw::runners_up(model, cluster, run, space);
   }
   if (out.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
     out.divisible_sequences = divisible(options, out.best.found() ? flat : space);

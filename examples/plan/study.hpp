@@ -29,8 +29,9 @@ inline constexpr double most_factor = 64;
 struct Study {
   shardwright::Plan best;
   std::array<double, shardwright::binding_resources> gains{};
-  shardwright::Plan usual;            ///< Of the usual recipe.
-  shardwright::Plan without_pipeline; ///< The best one with pp = 1.
+  std::vector<shardwright::Plan> runners_up; ///< Other plans, those that lose least first.
+  shardwright::Plan usual;                   ///< Of the usual recipe.
+  shardwright::Plan without_pipeline;        ///< The best one with pp = 1.
   /// Where the pipeline ends; where there is no plan, where one begins.
   std::vector<Counterfactual> turns;
   /// The same with 1F1B, where the best plan hides the traffic of experts in pairs of passes and may need its

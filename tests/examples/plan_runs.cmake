@@ -109,12 +109,12 @@ shardwright_plan_run(
   SAYS "there is no plan .* 7 sequences .* the sequences of a step must divide into dp")
 shardwright_plan_run(
   no_memory 1 OPTIONS --model deepseek-v3 --cluster h800x8 --sequences 8
-  SAYS "a chip has too little memory .80 GB. the least is [0-9.]+ GB, with ")
+  SAYS "a chip has too little memory .80 GB, of which 8 % stay free. the least is [0-9.]+ GB, with ")
 shardwright_plan_run(
   bad_fix 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix tq=2 SAYS "--fix has the unknown part 'tq=2'")
 shardwright_plan_run(
   evaluate 0 OPTIONS --evaluate "${PROJECT_SOURCE_DIR}/data/published_runs.csv"
-  SAYS "predicted [0-9.]+ s, measured [0-9.]+ s" "not compared:" "by source:" "by chip:" "all: [0-9]+ rows, median error")
+  SAYS "predicted [0-9.]+ s, measured [0-9.]+ s" "not compared:" "told in a way that breaks a rule, and not counted:" "would not fit" "by source:" "by chip:" "all: [0-9]+ rows, median error")
 file(WRITE "${plan_files}/short.csv" "id,source,model,chip,n_chips\na,b,c,d\n")
 shardwright_plan_run(
   short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "short.csv: Runs, line 2: there must be 5 cells")
@@ -139,8 +139,23 @@ shardwright_plan_run(
   sequences_that_divide 1 OPTIONS --model deepseek-v3 --cluster gb200x2016 --sequences 16384
   SAYS "there is no plan .* 16384 sequences .* must divide .* .16128 sequences do.")
 shardwright_plan_run(
-  part_of_a_domain 2 OPTIONS --model deepseek-v3 --cluster gb200x2048 --sequences 16384
-  SAYS "--cluster gb200x2048: its chips must fill domains of 72, but there are 2048 .take 2016 or 2088")
+  part_of_a_domain 2 OPTIONS --model deepseek-v3 --cluster gb200x1000 --sequences 16384
+  SAYS "--cluster gb200x1000: its chips must fill domains of 72, but there are 1000 .take 936 or 1008")
+shardwright_plan_run(
+  most_of_each_rack 0 OPTIONS --model llama-3.1-405b --cluster gb200x256 --sequences 256 --fix tp=64
+  SAYS "plan    tp=64 ")
+shardwright_plan_run(
+  fix_of_all_chips 2 OPTIONS --model llama-2-7b --cluster h100x16 --sequences 16 --fix tp=8,pp=4
+  SAYS "--fix: tp, cp, pp and dp take 32 chips together, which must divide the 16 chips of h100x16")
+shardwright_plan_run(
+  no_fp8 2 OPTIONS --model llama-2-7b --cluster a100x8 --sequences 8 --precision fp8
+  SAYS "--precision fp8: the chip must have it, but A100-80GB-SXM has none .take bf16.")
+shardwright_plan_run(
+  headroom 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --headroom 0.3 --optimizer-bytes 8 --stack plain
+  SAYS "are left free, of which a plan must leave 30" "runners-up, and what they lose:")
+shardwright_plan_run(
+  evaluate_json 0 OPTIONS --evaluate "${PROJECT_SOURCE_DIR}/data/further_runs.csv" --json
+  SAYS "\"predicted_seconds\": [0-9.]+" "\"summary\": {")
 shardwright_plan_run(
   own_domains 0 OPTIONS --model llama-2-7b --cluster gb200x256 --domain 64 --sequences 256 SAYS "plan    .*dp=")
 shardwright_plan_run(

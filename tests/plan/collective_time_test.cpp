@@ -27,12 +27,12 @@ TEST_CASE("a gather takes its slowest level", "[collective_time]") {
   CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 1}, whole), 8e9) == Approx(7e9 / 450e9));
   // One rank of each of eight nodes: all of it through one port of 50 GB/s.
   CHECK(gather_seconds(links_of(cluster, AxisGroup{8, 8}, whole), 8e9) == Approx(7e9 / 50e9));
-  // All 64: eight ports of a node share what leaves it, which is still slower than NVLink.
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 64e9) ==
-        Approx(64e9 * (7.0 / 8) / (8 * 50e9)));
+  // All 64: rings through the eight ports of every node, which are still slower than NVLink.
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 64e9) == Approx(63e9 / (8 * 50e9)));
   // Two ranks of each node, four ranks apart.
-  CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 4}, whole), 16e9) ==
-        Approx(16e9 * (7.0 / 8) / (2 * 50e9)));
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 4}, whole), 16e9) == Approx(15e9 / (2 * 50e9)));
+  // Two nodes: a ring passes almost all bytes over the ports, though half of them would do.
+  CHECK(gather_seconds(links_of(cluster, AxisGroup{16, 1}, whole), 16e9) == Approx(15e9 / (8 * 50e9)));
   CHECK(gather_seconds(links_of(cluster, AxisGroup{1, 1}, whole), 16e9) == 0);
 }
 
@@ -71,6 +71,9 @@ TEST_CASE("an all-to-all sends one copy of a token to a domain", "[collective_ti
     none *= 7.0 / 8;
   CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, 8) ==
         Approx(8e9 * (1 - none) * (7.0 / 8) / 50e9));
+  // Routing that is limited to four nodes sends no more copies than that.
+  CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, {8, 4}) ==
+        Approx(8e9 * 4.0 / 8 * (7.0 / 8) / 50e9));
   // One expert per token goes to one node.
   CHECK(all_to_all_seconds(links_of(cluster, AxisGroup{64, 1}, whole), 8e9, 1) ==
         Approx(8e9 * (7.0 / 8) / 50e9));

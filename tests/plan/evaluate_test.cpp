@@ -150,6 +150,29 @@ TEST_CASE("more bandwidth, memory speed or chips' rate never slows a step", "[ev
   }
 }
 
+TEST_CASE("a host that launches more slowly than a chip computes binds", "[evaluate]") {
+  const ModelSpec& small = *find_model("llama-3.1-8b");
+  const auto overhead = [&](std::int64_t length, const ChipSpec& on) {
+    const PlanConfiguration plan{.tp = 8, .dp = 8};
+    return evaluate(small, cluster_of(on, 64), {.sequences = 64, .sequence_length = length}, plan)
+        .overhead_seconds;
+  };
+  CHECK(overhead(512, chip::h100) > overhead(8192, chip::h100));
+  CHECK(overhead(512, chip::h100) > 1.5 * overhead(512, chip::gb200));   // coupled
+  CHECK(overhead(512, chip::tpu_v5p) < 0.2 * overhead(512, chip::h100)); // nothing to launch
+}
+
+TEST_CASE("all-to-alls that nothing hides cost more than those beside other microbatches", "[evaluate]") {
+  const ModelSpec& model = *find_model("qwen3-235b-a22b");
+  RunSpec run{.sequences = 2048, .sequence_length = 4096};
+  const PlanConfiguration plan{.pp = 8, .ep = 32, .dp = 32, .zero_stage = 1};
+  const StepCost launched = evaluate(model, cluster, run, plan);
+  run.overlapped_experts = true;
+  const StepCost overlapped = evaluate(model, cluster, run, plan);
+  CHECK(overlapped.of(Traffic::expert).exposed_seconds < 0.5 * launched.of(Traffic::expert).exposed_seconds);
+  CHECK(overlapped.step_seconds < launched.step_seconds);
+}
+
 TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   const auto cost = [](PlanConfiguration plan, std::int64_t sequences = 2048) {
     return evaluate(llama_70b, cluster, {.sequences = sequences, .sequence_length = 8192}, plan);
@@ -167,8 +190,15 @@ TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   full.recomputation = Recompute::full;
   CHECK(cost(full).memory.activations < 0.2 * cost(pipeline).memory.activations);
   CHECK(cost(full).matmul_seconds == Approx(cost(pipeline).matmul_seconds * 4 / 3));
-  // Tensor parallelism beyond a node of eight goes through the ports.
+  // ZeRO-2 reduces the gradients of every microbatch, ZeRO-1 once a step: (16 x 3 + 2) bytes over 3 + 2.
+  PlanConfiguration sharded{.dp = 256, .zero_stage = 1};
+  const double once = cost(sharded, 16 * 256).of(Traffic::data).bytes;
+  sharded.zero_stage = 2;
+  CHECK(cost(sharded, 16 * 256).of(Traffic::data).bytes == Approx(once * 50 / 5));
+  // Tensor parallelism beyond a node of eight goes through the ports, where nothing hides it.
   const double inside = cost({.tp = 8, .dp = 32}).of(Traffic::tensor).seconds;
   const double outside = cost({.tp = 16, .dp = 16}).of(Traffic::tensor).seconds;
   CHECK(outside > 2 * inside);
+  CHECK(cost({.tp = 16, .dp = 16}).of(Traffic::tensor).exposed_seconds == Approx(outside));
+  CHECK(cost({.tp = 8, .dp = 32}).of(Traffic::tensor).exposed_seconds < 0.8 * inside);
 }

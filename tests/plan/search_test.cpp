@@ -74,19 +74,20 @@ struct CostedPlan {
   double seconds = 0, bytes = 0;
 };
 
-/// The definition of what a search returns, over all plans.
+/// The definition of what a search returns, over all plans, with the headroom that it leaves unless asked.
 void compare_with(const std::vector<CostedPlan>& plans, const ModelSpec& model, const ClusterSpec& cluster,
                   const RunSpec& run, double tolerance) {
+  const double capacity = cluster.chip.memory_bytes * 0.92;
   double least = std::numeric_limits<double>::infinity(), smallest = least;
   for (const CostedPlan& one : plans) {
     smallest = std::min(smallest, one.bytes);
-    if (one.bytes <= cluster.chip.memory_bytes)
+    if (one.bytes <= capacity)
       least = std::min(least, one.seconds);
   }
   int simplest = most_complexity + 1;
   double seconds = least;
   for (const CostedPlan& one : plans) {
-    if (one.bytes > cluster.chip.memory_bytes || one.seconds > least * (1 + tolerance))
+    if (one.bytes > capacity || one.seconds > least * (1 + tolerance))
       continue;
     if (complexity(one.plan) < simplest || (complexity(one.plan) == simplest && one.seconds < seconds)) {
       simplest = complexity(one.plan);
@@ -178,23 +179,88 @@ TEST_CASE("what is settled stays as it is, and is searched for no better", "[sea
 }
 
 TEST_CASE("another order of the axes wins where its links are better", "[search]") {
-  // Batches of little more than the chips leave the gradients of a trillion parameters to bind: copies of an
-  // expert that are neighbours reduce them inside the node.
+  // With ports of 400 GB/s and without DualPipe, it pays to have something else inside a node.
   const ModelSpec kimi = *find_model("kimi-k2");
-  const ClusterSpec cluster = *cluster_of_name("h100x16384");
+  ClusterSpec cluster = *cluster_of_name("h800x2048");
+  cluster.domains[1].bandwidth *= 8;
   const RunSpec run{.sequences = 16384, .sequence_length = 4096};
-  const Plan best = search(kimi, cluster, run);
-  const Plan usual = search(kimi, cluster, run, usual_order);
+  SearchSpace unpaired, one_order = usual_order;
+  unpaired.schedule = one_order.schedule = PlanSchedule::one_f_one_b;
+  const Plan best = search(kimi, cluster, run, unpaired);
+  const Plan usual = search(kimi, cluster, run, one_order);
   REQUIRE((best.configuration.order != PlanOrder::usual || best.configuration.experts_outside));
   REQUIRE(usual.configuration.order == PlanOrder::usual);
   REQUIRE(best.cost.step_seconds < usual.cost.step_seconds * 0.99);
-  const PlanLinks links = plan_links(cluster, best.configuration, kimi.experts.active, {});
-  const PlanLinks of_usual = plan_links(cluster, usual.configuration, kimi.experts.active, {});
-  CHECK(links.expert_data.per_byte < of_usual.expert_data.per_byte);
+  PlanConfiguration inside = best.configuration;
+  inside.order = PlanOrder::usual;
+  inside.experts_outside = false;
+  CHECK(evaluate(kimi, cluster, run, inside).step_seconds > best.cost.step_seconds * 1.01);
 
   // In one domain behind a switch no order is better than the usual one.
   const ClusterSpec rack = cluster_of(chip::gb200, 64);
   CHECK(search(experts, rack, {64, 2048}, {.tolerance = 0}).configuration.order == PlanOrder::usual);
+}
+
+TEST_CASE("the plans of published runs are within 5% of the best", "[search]") {
+  const auto over_best = [](const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+                            const SearchSpace& published) {
+    const Plan best = search(model, cluster, run), told = search(model, cluster, run, published);
+    INFO(std::string(model.name) << " on " << cluster.chips() << " " << std::string(cluster.chip.name) << ": "
+                                 << plan_text(best.configuration));
+    REQUIRE(told.found());
+    CHECK(told.cost.step_seconds <= 1.05 * best.cost.step_seconds);
+    CHECK(best.cost.memory.total() <= 0.92 * cluster.chip.memory_bytes);
+    return best.configuration;
+  };
+  const ModelSpec& v3 = *find_model("deepseek-v3");
+  const RunSpec rack{.sequences = 4096, .sequence_length = 4096, .precision = Precision::fp8};
+  // NVIDIA's of a rack and more: data/further_runs.csv. A pipeline as deep as theirs.
+  CHECK(over_best(v3, cluster_of(chip::gb200, 256, 64), rack, {.tp = 1, .cp = 1, .pp = 4, .ep = 64}).pp == 4);
+  CHECK(over_best(v3, cluster_of(chip::gb300, 256, 64), rack, {.tp = 1, .cp = 1, .pp = 2, .ep = 32}).pp == 2);
+  // arXiv 2412.19437, section 3.
+  CHECK(over_best(v3, cluster_of(chip::h800, 2048),
+                  {.sequences = 15360, .sequence_length = 4096, .precision = Precision::fp8},
+                  {.tp = 1, .cp = 1, .pp = 16, .ep = 64, .zero_stage = 1})
+            .pp == 16);
+  // arXiv 2406.11704, table 2.
+  over_best(*find_model("nemotron-4-340b"), cluster_of(chip::h100, 6144),
+            {.sequences = 2304, .sequence_length = 4096}, {.tp = 8, .cp = 1, .pp = 12});
+  // arXiv 2204.02311, section 4: no pipeline, tensor parallel over 12 chips, in two pods.
+  const ModelSpec palm{.name = "palm-540b",
+                       .layers = 118,
+                       .hidden = 18432,
+                       .heads = 48,
+                       .key_value_heads = 1,
+                       .head_width = 256,
+                       .feed_forward = 73728,
+                       .vocabulary = 256000,
+                       .tied_embeddings = true,
+                       .parallel_block = true};
+  CHECK(over_best(palm, cluster_of(chip::tpu_v4, 6144, 3072), {.sequences = 2048, .sequence_length = 2048},
+                  {.tp = 12, .cp = 1, .pp = 1})
+            .pp == 1);
+}
+
+TEST_CASE("a plan leaves the headroom that is asked for", "[search]") {
+  for (const double headroom : {0.0, 0.08, 0.3}) {
+    const Plan plan = search(llama, thousand, large_batch, {.headroom = headroom});
+    REQUIRE(plan.found());
+    CHECK(plan.cost.memory.total() <= (1 - headroom) * thousand.chip.memory_bytes);
+  }
+  CHECK(search(llama, thousand, large_batch, {.headroom = 0.99}).problem == PlanProblem::out_of_memory);
+}
+
+TEST_CASE("runners-up are other plans, those that lose least first", "[search]") {
+  const Plan best = search(experts, sixteen, small_batch);
+  const std::vector<Plan> others = runners_up(experts, sixteen, small_batch, {}, 4);
+  REQUIRE(others.size() == 4);
+  double last = 0;
+  for (const Plan& one : others) {
+    CHECK(one.configuration != best.configuration);
+    CHECK(problem_of(experts, sixteen, small_batch, one.configuration) == PlanProblem::none);
+    CHECK(one.cost.step_seconds >= last);
+    last = one.cost.step_seconds;
+  }
 }
 
 TEST_CASE("the inner axes of an order are neighbours", "[search]") {
@@ -238,6 +304,9 @@ TEST_CASE("clusters are named by chip and number", "[search]") {
   STATIC_REQUIRE(chip_of_word("a100")->name == "A100-80GB-SXM");
   STATIC_REQUIRE(chip_of_word("A100-40GB-SXM")->peak_bf16 == 312 * chip::tera);
   STATIC_REQUIRE(!chip_of_word("a1000"));
+  STATIC_REQUIRE(chip_of_text("NVIDIA H800-80GB-SXM")->name == "H800");
+  STATIC_REQUIRE(chip_of_text("B200-192GB")->name == "B200");
+  STATIC_REQUIRE(!chip_of_text("H100-40GB") && !chip_of_text("A100 PCIe 80GB"));
   STATIC_REQUIRE(cluster_of_name("v5px64")->chip.name == "TPUv5p");
   STATIC_REQUIRE(cluster_of_name("h100-80gb-sxmx16")->chips() == 16);
   for (const char* wrong : {"h100x0", "h100x", "h100", "x8", "h900x8", "h100x-8", "h100x99999999999", ""})

@@ -13,6 +13,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,7 @@ int for_each_plan(const Function& function) {
     for (const ChipSpec& chip : {chip::h100, chip::gb200, chip::tpu_v5p})
       for (const int tp : {1, 4})
         for (const int pp : {1, 2, 8})
-          for (const int zero : {1, 3})
+          for (const int zero : {1, 2, 3})
             for (const PlanSchedule schedule : all_schedules) {
               const ModelSpec& model = *find_model(name);
               const PlanConfiguration plan{.tp = tp,
@@ -112,6 +113,44 @@ TEST_CASE("without contention and stragglers a step takes what its cost says", "
   CHECK(plans > 200);
   CHECK(exact > 150);
   CHECK(bounded > 150);
+}
+
+TEST_CASE("the cost of plans at random is that of their simulation, within 3% of nearly all",
+          "[simulate_step]") {
+  std::mt19937 random(1); // the same numbers everywhere
+  const auto below = [&](unsigned most) { return static_cast<int>(random() % most); };
+  constexpr std::array<int, 7> stages{1, 2, 3, 4, 6, 8, 12}, batches{4, 8, 12, 16, 20, 24, 32};
+  int plans = 0, near = 0;
+  while (plans < 800) {
+    const ModelSpec& model = model_catalogue[static_cast<std::size_t>(below(model_catalogue.size()))];
+    const ChipSpec& chip = chip_catalogue[static_cast<std::size_t>(below(chip_catalogue.size()))];
+    PlanConfiguration plan{.tp = 1 << below(4),
+                           .cp = 1 << below(2),
+                           .pp = stages[static_cast<std::size_t>(below(stages.size()))],
+                           .schedule = all_schedules[static_cast<std::size_t>(below(8))],
+                           .ep = model.experts.used() ? 1 << below(6) : 1,
+                           .dp = 1 << below(6),
+                           .zero_stage = below(4),
+                           .microbatch = 1 << below(2),
+                           .recomputation = static_cast<Recompute>(below(3)),
+                           .order = static_cast<PlanOrder>(below(plan_order_count))};
+    plan.chunks = plan.schedule == PlanSchedule::interleaved ? 2 + below(3) : 1;
+    const int microbatches = batches[static_cast<std::size_t>(below(batches.size()))];
+    const ClusterSpec cluster = cluster_of(chip, plan.chips(), 8);
+    const RunSpec run{.sequences = std::int64_t{microbatches} * plan.dp * plan.microbatch,
+                      .sequence_length = 4096};
+    if (problem_of(model, cluster, run, plan) != PlanProblem::none)
+      continue;
+    const StepCost cost = evaluate(model, cluster, run, plan);
+    const double seconds = simulate_step(model, cluster, run, plan, {.contention = false}).step_seconds;
+    const double off = (cost.step_seconds - cost.straggler_seconds) / seconds - 1;
+    INFO(std::string(model.name) << " on " << std::string(chip.name) << ", " << plan_text(plan) << ", "
+                                 << microbatches << " microbatches");
+    REQUIRE(std::fabs(off) < 0.25);
+    near += std::fabs(off) <= 0.03 ? 1 : 0;
+    ++plans;
+  }
+  CHECK(near >= 0.97 * plans);
 }
 
 TEST_CASE("the events of a pipeline are at the times of its proof", "[simulate_step]") {

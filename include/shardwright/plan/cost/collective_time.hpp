@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/model.hpp>
 
 #include <algorithm>
 #include <array>
@@ -51,12 +52,14 @@ struct LinkEfficiency {
 /// @brief The placement of a group in the domains, and the rate at which a rank sends in each: all that its
 /// collectives need.
 ///
-/// Members of a group in one domain are assumed to be as many as its size allows. Hierarchical collectives
-/// over D_i domains at level i, whose members below send together, take B max_i (D_i - 1) / (D_i W_i): each
-/// rank carries a part of the bytes that leave its domain (planner formulas of NCCL's rings).
+/// Members of a group in one domain are assumed to be as many as its size allows. Behind switches a gather of
+/// B bytes over N ranks is a set of rings: (N - 1) / N B pass every edge of theirs, also those between
+/// domains, whose M members below have a port each, so that it takes B max_i (N - 1) / (N M_i W_i). On a
+/// torus it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A
+/// ring of ranks in several domains takes N - 1 steps, each as late as the slowest edge.
 struct GroupLinks {
-  double per_byte = 0;                                           ///< max_i (D_i - 1) / (D_i W_i).
-  double latency_seconds = 0;                                    ///< Sum of (D_i - 1) latencies.
+  double per_byte = 0;                                           ///< Of a gather.
+  double latency_seconds = 0;                                    ///< Of the steps of a gather.
   std::array<double, ClusterSpec::most_domains> members{};       ///< D_i.
   std::array<double, ClusterSpec::most_domains> bandwidth{};     ///< Bytes/s of a rank at level i.
   std::array<double, ClusterSpec::most_domains> part{};          ///< Of a chip's links in the domain, used.
@@ -112,6 +115,17 @@ namespace detail {
 
 } // namespace detail
 
+namespace detail {
+
+/// The share of a gather's bytes that pass an edge between members of a level: of a ring of all `ranks`, or
+/// of a torus's own.
+[[nodiscard]] constexpr double passing(const GroupLinks& links, std::size_t level, double ranks) noexcept {
+  const double members = links.torus_dimensions[level] > 0 ? links.members[level] : ranks;
+  return (members - 1) / members;
+}
+
+} // namespace detail
+
 /// @brief Lays a group over the domains of a cluster.
 [[nodiscard]] constexpr GroupLinks links_of(const ClusterSpec& cluster, const AxisGroups& axes,
                                             const LinkEfficiency& efficiency) noexcept {
@@ -151,7 +165,7 @@ namespace detail {
     }
     links.members[at] = parts;
     links.bandwidth[at] = rate;
-    links.per_byte = std::max(links.per_byte, (parts - 1) / (parts * inside * rate));
+    links.per_byte = std::max(links.per_byte, detail::passing(links, at, all) / (inside * rate));
     links.latency_seconds += (parts - 1) * domain.latency_seconds;
     inside = held;
   }
@@ -171,14 +185,15 @@ namespace detail {
 
 /// Seconds per byte that an all-to-all keeps the links of one level busy.
 [[nodiscard]] constexpr double all_to_all_per_byte_at(const GroupLinks& links, std::size_t level,
-                                                      int copies) noexcept {
+                                                      const TokenCopies& copies) noexcept {
   const double parts = links.members[level];
   double sent = (parts - 1) / parts;
   if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
     double absent = 1;
-    for (int copy = 0; copy < copies; ++copy)
+    for (int copy = 0; copy < copies.experts; ++copy)
       absent *= 1 - 1 / parts;
-    sent *= parts * (1 - absent) / copies;
+    const double reached = parts * (1 - absent);
+    sent *= (copies.domains > 0 ? std::min<double>(reached, copies.domains) : reached) / copies.experts;
   }
   if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
     double side = 1;
@@ -204,11 +219,12 @@ template <class SecondsAt>
 
 /// Seconds per byte, latencies aside, of an all-to-all where each rank holds bytes for all ranks
 /// together.
-/// @param copies a rank's bytes go to at most so many domains of each level (tokens with so many experts).
+/// @param copies a rank's bytes go to at most so many domains of each level (tokens with so many experts)
 ///
 /// Behind a switch (D - 1) / D of the bytes leave each rank; on a torus each byte passes a quarter of every
 /// line that the group lies along ("How To Scale Your Model", section 3).
-[[nodiscard]] constexpr double all_to_all_per_byte(const GroupLinks& links, int copies) noexcept {
+[[nodiscard]] constexpr double all_to_all_per_byte(const GroupLinks& links,
+                                                   const TokenCopies& copies) noexcept {
   double seconds = 0;
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
     seconds = std::max(seconds, all_to_all_per_byte_at(links, level, copies));
@@ -219,7 +235,7 @@ template <class SecondsAt>
 
 /// @brief Seconds of an all-to-all of `bytes` per rank.
 [[nodiscard]] constexpr double all_to_all_seconds(const GroupLinks& links, double bytes,
-                                                  int copies) noexcept {
+                                                  const TokenCopies& copies) noexcept {
   return bytes * detail::all_to_all_per_byte(links, copies) + links.latency_seconds;
 }
 
@@ -227,18 +243,20 @@ namespace detail {
 
 /// Returns the shares of a chip's links that an all-gather or a reduce-scatter takes.
 [[nodiscard]] constexpr LinkShares gather_shares(const GroupLinks& links) noexcept {
-  double inside = 1;
+  double inside = 1, ranks = 1;
+  for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level)
+    ranks *= links.members[level];
   std::array<double, ClusterSpec::most_domains> seconds{};
   for (std::size_t level = 0; level < static_cast<std::size_t>(links.levels); ++level) {
-    const double parts = links.members[level];
-    seconds[level] = (parts - 1) / (parts * inside * links.bandwidth[level]);
-    inside *= parts;
+    seconds[level] = passing(links, level, ranks) / (inside * links.bandwidth[level]);
+    inside *= links.members[level];
   }
   return shares_of(links, [&](std::size_t level) { return seconds[level]; });
 }
 
 /// Returns the shares of a chip's links that an all-to-all takes.
-[[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links, int copies) noexcept {
+[[nodiscard]] constexpr LinkShares all_to_all_shares(const GroupLinks& links,
+                                                     const TokenCopies& copies) noexcept {
   return shares_of(links, [&](std::size_t level) { return all_to_all_per_byte_at(links, level, copies); });
 }
 

@@ -29,13 +29,15 @@ struct RankComputation {
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
   ForwardSeconds head{};         ///< Logits and loss.
   double expert_overhead = 0; ///< Seconds of both passes of a layer with experts in which nothing computes.
+  double host = 0;            ///< Seconds that a host takes to launch one pass of a layer.
 };
 
 /// Times of a rank.
 ///
 /// A product of T x K by K x N takes 2 (T + T0)(K + K0)(N + N0) / (e peak): its rate falls to the half where
 /// one extent is at its constant, which is what tiles and their edges cost. Attention counts the causal half
-/// of the scores where it is fused.
+/// of the scores where it is fused, and falls to half of its rate where a chip's part of a sequence, or of a
+/// window, is at its constant.
 [[nodiscard]] constexpr RankComputation rank_computation(const ModelSpec& model, const ClusterSpec& cluster,
                                                          const RunSpec& run, const PlanConfiguration& plan,
                                                          const Calibration& calibration) noexcept {
@@ -79,13 +81,15 @@ struct RankComputation {
   const double narrow_heads = std::min(1.0, (model.latent.used() ? 128.0 : d) / 128);
   common.attention = tokens * pairs * attention_flops_per_pair(model) / t /
                      (attention_reached * chip.peak_bf16 * (0.5 + 0.5 * narrow_heads));
+  if (run.fused_attention)
+    common.attention *= 1 + shared.attention_half * plan.cp / (2 * pairs);
   const double split = plan.sequence_parallel ? t : 1;
   common.elementwise = shared.element_bytes * tokens * h / split * traffic;
   if (!run.fused_attention)
     common.elementwise += shared.score_bytes * tokens * s * a / t / (3 * memory);
   common.matmul = rows * attention_sides / rate;
 
-  RankComputation out{common, common, {}, 0};
+  RankComputation out{common, common, {}, 0, 0};
   const double f = model.feed_forward;
   out.dense_layer.matmul += rows * (sides(h, columns * f / t) + sides(f / t, h)) / rate;
   out.dense_layer.elementwise += shared.branch_bytes * tokens * (columns + 1) * f / t / 2 * traffic;
@@ -105,11 +109,9 @@ struct RankComputation {
         traffic;
   }
   const HostKind host = chip.host();
-  out.expert_overhead = host == HostKind::compiled  ? 0
-                        : host == HostKind::coupled ? shared.expert_seconds * shared.coupled_host
-                                                    : shared.expert_seconds;
-  if (run.captured_experts)
-    out.expert_overhead *= shared.captured_share;
+  const double slow = host == HostKind::compiled ? 0 : host == HostKind::coupled ? shared.coupled_host : 1;
+  out.expert_overhead = shared.expert_seconds * slow * (run.captured_experts ? shared.captured_share : 1);
+  out.host = shared.host_seconds * slow;
   out.head.matmul = rows * sides(h, model.vocabulary / t) / full_rate;
   out.head.elementwise = shared.logit_bytes * tokens * model.vocabulary / t / (3 * memory);
   return out;

@@ -51,21 +51,23 @@ namespace detail {
     return cost;
   const SharedCalibration& shared = calibration.shared;
   const ModelSize size = size_of(model);
-  const PlanLinks links = plan_links(cluster, plan, model.experts.active, shared);
+  const PlanLinks links = plan_links(cluster, plan, model.copies(), shared);
   detail::add_times(
       cost, model, run, plan, shared, detail::rank_computation(model, cluster, run, plan, calibration),
       detail::layer_traffic(model, cluster, run, plan, links, shared),
       [&](const PassCosts& passes, const detail::StageSeconds& stages) {
         return detail::schedule_time(model, run, plan, links, shared, passes, stages);
       },
-      [&](double pass_seconds) {
+      [&](const detail::BesideSeconds& beside) {
         return detail::sharding_time(cluster, run, plan, detail::rank_parameters(model, size, plan), links,
-                                     shared, pass_seconds);
+                                     shared, beside);
       });
-  cost.least_seconds = cost.step_seconds * calibration.least_ratio;
-  cost.most_seconds = cost.step_seconds * calibration.most_ratio;
+  const RatioInterval& ratios = model.experts.used() ? calibration.experts : calibration.dense;
+  cost.least_seconds = cost.step_seconds * ratios.least;
+  cost.most_seconds = cost.step_seconds * ratios.most;
 
-  cost.memory = memory_cost(model, size, run, plan, detail::kept_microbatches(run, plan));
+  cost.memory =
+      memory_cost(model, size, run, plan, detail::kept_microbatches(run, plan), cluster.chip.host());
   if (cost.problem == PlanProblem::none && cost.memory.total() > cluster.chip.memory_bytes)
     cost.problem = PlanProblem::out_of_memory;
 

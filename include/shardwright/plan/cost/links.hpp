@@ -21,12 +21,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct MessageTime {
   double per_byte = 0; ///< Seconds.
   double latency_seconds = 0;
+  bool leaves = false; ///< The innermost domain.
 
   [[nodiscard]] constexpr double seconds(double bytes) const noexcept {
     return bytes * per_byte + latency_seconds;
   }
   [[nodiscard]] constexpr bool no_worse_than(const MessageTime& other) const noexcept {
-    return per_byte <= other.per_byte * (1 + 1e-12) && latency_seconds <= other.latency_seconds * (1 + 1e-12);
+    return per_byte <= other.per_byte * (1 + 1e-12) &&
+           latency_seconds <= other.latency_seconds * (1 + 1e-12) && (!leaves || other.leaves);
   }
 };
 
@@ -100,8 +102,9 @@ constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
 
 /// Makes something of every group of a plan: `gather` and `all_to_all` of ranks over axes, `hop` of an axis.
 template <class Out, class Gather, class AllToAll, class Hop>
-[[nodiscard]] constexpr Out of_plan_groups(const PlanConfiguration& plan, int copies, const Gather& gather,
-                                           const AllToAll& all_to_all, const Hop& hop) noexcept {
+[[nodiscard]] constexpr Out of_plan_groups(const PlanConfiguration& plan, const TokenCopies& copies,
+                                           const Gather& gather, const AllToAll& all_to_all,
+                                           const Hop& hop) noexcept {
   const auto along = [&plan](PlanAxis axis) {
     return AxisGroup{static_cast<double>(plan.extent(axis)), plan.stride(axis)};
   };
@@ -116,7 +119,7 @@ template <class Out, class Gather, class AllToAll, class Hop>
     out.data = plan.stride(PlanAxis::cp) < plan.stride(PlanAxis::dp)
                    ? gather({along(PlanAxis::cp), along(PlanAxis::dp)})
                    : gather({along(PlanAxis::dp), along(PlanAxis::cp)});
-  if (copies > 0) {
+  if (copies.experts > 0) {
     const auto copies_of_expert = static_cast<double>(plan.expert_dp());
     const SplitGroups split = split_stage(plan, plan.experts_outside ? copies_of_expert : plan.ep);
     if (plan.ep > 1)
@@ -132,17 +135,22 @@ template <class Out, class Gather, class AllToAll, class Hop>
 /// @brief The links of a plan.
 /// @param copies of a token that go to experts.
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                             int copies, const SharedCalibration& shared) noexcept {
+                                             const TokenCopies& copies,
+                                             const SharedCalibration& shared) noexcept {
   const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
+  const auto leaves_domain = [](const GroupLinks& links) {
+    return links.levels > 0 && links.domain[static_cast<std::size_t>(links.levels - 1)] > 0;
+  };
   return detail::of_plan_groups<PlanLinks>(
       plan, copies,
       [&](const AxisGroups& group) {
         const GroupLinks links = links_of(cluster, group, efficiency);
-        return MessageTime{links.per_byte, links.latency_seconds};
+        return MessageTime{links.per_byte, links.latency_seconds, leaves_domain(links)};
       },
       [&](const AxisGroups& group) {
         const GroupLinks links = links_of(cluster, group, efficiency);
-        return MessageTime{detail::all_to_all_per_byte(links, copies), links.latency_seconds};
+        return MessageTime{detail::all_to_all_per_byte(links, copies), links.latency_seconds,
+                           leaves_domain(links)};
       },
       [&](const AxisGroup& axis) { return detail::mean_hop(cluster, axis, efficiency); });
 }
@@ -155,7 +163,8 @@ struct PlanShares {
 };
 
 [[nodiscard]] constexpr PlanShares plan_shares(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                               int copies, const SharedCalibration& shared) noexcept {
+                                               const TokenCopies& copies,
+                                               const SharedCalibration& shared) noexcept {
   const LinkEfficiency efficiency{shared.scale_up, shared.scale_out};
   return of_plan_groups<PlanShares>(
       plan, copies,
@@ -184,19 +193,20 @@ struct PlanShares {
 /// the sum of all bandwidths. Of an all-to-all some level has N^(1 / levels) members or more, each of which
 /// sends at least one copy of a token away from itself.
 [[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                              int copies, const SharedCalibration& shared) noexcept {
+                                              const TokenCopies& copies,
+                                              const SharedCalibration& shared) noexcept {
   double sum = 0, fastest = 0;
   for (int level = 0; level < cluster.domain_count; ++level) {
     const double bandwidth = cluster.domains[static_cast<std::size_t>(level)].bandwidth *
                              (level == 0 ? shared.scale_up : shared.scale_out);
     sum += bandwidth;
-    fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies));
+    fastest = std::max(fastest, bandwidth * (level == 0 ? 1 : copies.experts));
   }
   const auto gather = [sum](double members) { // of a search's bound there may be fewer ranks than experts
-    return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0};
+    return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0, false};
   };
   PlanLinks out{gather(plan.tp), gather(plan.cp), {}, {}, gather(static_cast<double>(plan.dp) * plan.cp), {}};
-  if (copies > 0) {
+  if (copies.experts > 0) {
     const double ep = plan.ep; // more levels than two are left at nothing
     const double members = cluster.domain_count == 1   ? ep
                            : cluster.domain_count == 2 ? detail::root<2>(ep)

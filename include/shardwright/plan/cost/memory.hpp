@@ -149,19 +149,25 @@ struct StageShare {
 ///
 /// Beside what is kept: the layer that computes, with the whole sequence that tensor parallelism gathers and
 /// the partial results of context parallelism; logits in 8 bytes with the vendors' fused loss, in 14 with a
-/// framework's own (bf16 and fp32 copies, their gradients); ZeRO-3 gathers a layer ahead, and under a
-/// pipeline keeps all parameters and gradients of the step whole; 1.5 GB of runtime and communication
-/// buffers.
+/// framework's own (bf16 and fp32 copies, their gradients), unless the run says how many; ZeRO-3 gathers a
+/// layer ahead, and under a pipeline keeps all parameters and gradients of the step whole; 1.5 GB of runtime
+/// and communication buffers. Frameworks whose ZeRO-3 shards the fp32 parameters have no shards of others,
+/// unless there is a pipeline. A program that XLA compiled whole gathers the matrices of a layer in turn,
+/// keeps logits and the gradients that it reduces in bf16, and needs 0.3 GB itself.
+/// @param host that launches the kernels
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
                                                const RunSpec& run, const PlanConfiguration& plan, double kept,
-                                               const detail::StageShare& stage) noexcept {
+                                               const detail::StageShare& stage, HostKind host) noexcept {
+  const bool compiled = host == HostKind::compiled;
+  const bool own_shards =
+      plan.zero_stage < 3 || plan.pp > 1 || (run.stack == KernelStack::tuned && !compiled);
   const detail::RankParameters held = detail::rank_parameters(model, size, plan, stage);
   const StateBytes dense =
       state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.dp) * plan.cp);
   const StateBytes expert =
       state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.expert_dp()));
   MemoryCost memory;
-  memory.parameters = held.dense * dense.parameters + held.experts * expert.parameters;
+  memory.parameters = own_shards ? held.dense * dense.parameters + held.experts * expert.parameters : 0;
   memory.gradients = held.dense * dense.gradients + held.experts * expert.gradients;
   memory.optimizer = held.dense * dense.optimizer + held.experts * expert.optimizer;
   if (plan.zero_stage >= 1) // both ranks that hold a stage share its states
@@ -173,13 +179,16 @@ struct StageShare {
     memory.parameters += run.optimizer.parameter_bytes * (held.dense + held.experts);
     memory.gradients += run.optimizer.gradient_bytes * (held.dense + held.experts);
   } else if (plan.zero_stage >= 3) {
-    memory.parameters += 2 * run.optimizer.parameter_bytes * layer_parameters;
+    memory.parameters += (compiled ? 1 : 2) * run.optimizer.parameter_bytes * layer_parameters;
   }
   const int most_layers = (model.layers + plan.pp - 1) / plan.pp; // a stage beside the ends may keep them
-  memory.activations = kept * most_layers * activation_bytes_per_layer(model, run, plan);
+  const bool offloads = run.offloads_layers && plan.recomputation == Recompute::full;
+  memory.activations = (offloads ? std::min(2.0, kept * most_layers) : kept * most_layers) *
+                       activation_bytes_per_layer(model, run, plan);
   const double tokens = detail::rank_tokens(run, plan), h = model.hidden;
+  const double usual = compiled ? 2 : run.stack == KernelStack::plain ? 14 : 8;
   memory.logits =
-      !stage.ends ? 0 : (run.stack == KernelStack::plain ? 14 : 8) * tokens * model.vocabulary / plan.tp;
+      !stage.ends ? 0 : (run.logit_bytes > 0 ? run.logit_bytes : usual) * tokens * model.vocabulary / plan.tp;
   PlanConfiguration once = plan;
   once.recomputation = Recompute::none;
   double working = plan.recomputation == Recompute::full ? activation_bytes_per_layer(model, run, once) : 0;
@@ -187,19 +196,20 @@ struct StageShare {
     working += 12 * tokens * h;
   if (plan.cp > 1)
     working += 6 * plan.cp * tokens * h / plan.tp;
+  const double reduced = compiled ? run.optimizer.parameter_bytes : run.optimizer.gradient_bytes;
   memory.buffers =
-      1.5e9 + working + (plan.zero_stage >= 2 ? run.optimizer.gradient_bytes * layer_parameters : 0);
+      (compiled ? 0.3e9 : 1.5e9) + working + (plan.zero_stage >= 2 ? reduced * layer_parameters : 0);
   return memory;
 }
 /// @brief Of the rank that needs most.
 [[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
-                                               const RunSpec& run, const PlanConfiguration& plan,
-                                               double kept) noexcept {
+                                               const RunSpec& run, const PlanConfiguration& plan, double kept,
+                                               HostKind host = HostKind::separate) noexcept {
   const auto stages = detail::fullest_stages(model, plan);
-  const MemoryCost first = memory_cost(model, size, run, plan, kept, stages[0]);
+  const MemoryCost first = memory_cost(model, size, run, plan, kept, stages[0], host);
   if (stages[1].layers <= stages[0].layers)
     return first;
-  const MemoryCost other = memory_cost(model, size, run, plan, kept, stages[1]);
+  const MemoryCost other = memory_cost(model, size, run, plan, kept, stages[1], host);
   return other.total() > first.total() ? other : first;
 }
 

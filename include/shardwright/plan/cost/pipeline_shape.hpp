@@ -23,6 +23,19 @@ struct PipelineShape {
   double hops = 0;   ///< Sends that the makespan waits for; at least as many as the proof has.
 };
 
+namespace detail {
+
+/// Returns whether some weight gradients are passes of their own, which fill idle time.
+[[nodiscard]] constexpr bool fills_with_weights(PlanSchedule schedule) noexcept {
+  return schedule >= PlanSchedule::zb_h1;
+}
+/// Returns whether all weight gradients are passes of their own.
+[[nodiscard]] constexpr bool splits_backward(PlanSchedule schedule) noexcept {
+  return schedule == PlanSchedule::zb_h1 || schedule == PlanSchedule::zb_h2 || schedule == PlanSchedule::zb_v;
+}
+
+} // namespace detail
+
 /// @brief Stages per rank; the schedules in a V and those in both directions have two.
 [[nodiscard]] constexpr int chunks_of(PlanSchedule schedule, int chunks) noexcept {
   return schedule == PlanSchedule::interleaved                                     ? chunks

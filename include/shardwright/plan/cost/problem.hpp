@@ -56,7 +56,9 @@ namespace detail {
     return PlanProblem::batch_not_divisible;
   if (model.heads % plan.tp != 0)
     return PlanProblem::heads_not_divisible;
-  if (run.sequence_length % (static_cast<std::int64_t>(plan.cp) * (plan.sequence_parallel ? plan.tp : 1)) !=
+  const bool pads = cluster.chip.host() == HostKind::compiled; // XLA pads the parts of a sequence
+  if (run.sequence_length %
+          (static_cast<std::int64_t>(plan.cp) * (plan.sequence_parallel && !pads ? plan.tp : 1)) !=
       0)
     return PlanProblem::sequence_not_divisible;
   if (model.layers < std::int64_t{plan.pp} * chunks_of(plan.schedule, plan.chunks))

@@ -11,6 +11,8 @@
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 
+#include <algorithm>
+
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Layers of a rank; fractions where they are a mean over stages.
@@ -36,20 +38,44 @@ struct StagePass {
   double overhead = 0;    ///< Of all passes.
   LayerTraffic traffic{}; ///< Forward.
   PassCosts passes{};
+  PassCosts waiting{}; ///< Of the passes: for traffic that takes longer than what it runs beside.
 
   [[nodiscard]] constexpr double seconds() const noexcept {
     return passes.forward + passes.input_gradient + passes.weight_gradient;
   }
+  /// What the backward passes compute.
+  [[nodiscard]] constexpr double backward(const Repeats& repeats) const noexcept {
+    return passes.input_gradient + passes.weight_gradient - waiting.input_gradient -
+           traffic.exposed_seconds() * (1 + repeats.layer);
+  }
 };
+
+/// Forward and backward seconds.
+struct BothPasses {
+  double forward = 0;
+  double backward = 0;
+};
+
+/// Seconds that a chip waits for its host in a layer: launches run ahead, so that the slower of both counts.
+/// A backward pass takes a host as long as a forward one.
+[[nodiscard]] constexpr BothPasses host_waits(const ForwardSeconds& layer, double exposed, double host,
+                                              const Repeats& repeats) noexcept {
+  const double again = 1 + repeats.layer;
+  const double forward = layer.matmul + layer.attention + layer.elementwise + exposed;
+  const double backward = layer.matmul * (1 + again) + layer.attention * (2.5 + repeats.attention) +
+                          layer.elementwise * (1 + again) + exposed * again;
+  return {std::max(0.0, host - forward), std::max(0.0, host * again - backward)};
+}
 
 /// The passes of one microbatch through some layers.
 ///
 /// A backward pass takes two products for each forward one, half of them for weights; fused attention
 /// computes its scores again, five products for two; what is recomputed precedes the input gradient. Traffic
-/// that a pass hides slows it down.
+/// that a pass hides slows it down, and a pass lasts no less than the traffic beside it.
+/// @param splits_backward whether weight gradients, which hide nothing, are passes of their own
 [[nodiscard]] constexpr StagePass stage_pass(const StageLayers& layers, const RankComputation& computed,
                                              const LayerTraffic& traffic, const Repeats& repeats,
-                                             const SharedCalibration& shared) noexcept {
+                                             const SharedCalibration& shared, bool splits_backward) noexcept {
   StagePass stage;
   ForwardSeconds& f = stage.forward;
   const auto add = [&f](const ForwardSeconds& one, double times) {
@@ -60,16 +86,28 @@ struct StagePass {
   add(computed.dense_layer, layers.dense);
   add(computed.expert_layer, layers.expert);
   add(computed.head, layers.head);
-  const double all = layers.dense + layers.expert;
-  stage.overhead =
+  const double all = layers.dense + layers.expert, again = 1 + repeats.layer;
+  const double of_layer = traffic.tensor.exposed_seconds + traffic.context.exposed_seconds;
+  const BothPasses dense = host_waits(computed.dense_layer, of_layer, computed.host, repeats);
+  const BothPasses expert =
+      host_waits(computed.expert_layer, of_layer + traffic.expert.exposed_seconds, computed.host, repeats);
+  const double launches =
       (all * shared.layer_seconds + layers.expert * computed.expert_overhead) * (3 + repeats.layer) / 3;
+  const BothPasses overhead{launches / 3 + layers.dense * dense.forward + layers.expert * expert.forward,
+                            launches * 2 / 3 + layers.dense * dense.backward +
+                                layers.expert * expert.backward};
+  stage.overhead = overhead.forward + overhead.backward;
   stage.traffic = {all * traffic.tensor, all * traffic.context, layers.expert * traffic.expert};
-  const double sent = stage.traffic.exposed_seconds() + shared.contention * stage.traffic.hidden_seconds();
-  stage.passes.forward = f.matmul + f.attention + f.elementwise + sent + stage.overhead / 3;
+  const double exposed = stage.traffic.exposed_seconds(), hidden = stage.traffic.hidden_seconds();
+  const double slowed = shared.contention * hidden;
+  const double forward = f.matmul + f.attention + f.elementwise + slowed + overhead.forward;
+  const double input_gradient = f.matmul * again + f.attention * (2.5 + repeats.attention) +
+                                f.elementwise * (1 + again) + slowed * again + overhead.backward;
+  const double beside = input_gradient + (splits_backward ? 0 : f.matmul);
+  stage.waiting = {std::max(0.0, hidden - forward), std::max(0.0, hidden * again - beside), 0};
+  stage.passes.forward = forward + exposed + stage.waiting.forward;
+  stage.passes.input_gradient = input_gradient + exposed * again + stage.waiting.input_gradient;
   stage.passes.weight_gradient = f.matmul;
-  stage.passes.input_gradient = f.matmul * (1 + repeats.layer) + f.attention * (2.5 + repeats.attention) +
-                                f.elementwise * (2 + repeats.layer) + sent * (1 + repeats.layer) +
-                                stage.overhead * 2 / 3;
   return stage;
 }
 

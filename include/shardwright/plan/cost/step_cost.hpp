@@ -37,6 +37,12 @@ struct TrafficCost {
   double exposed_seconds = 0; ///< Of these, what computation does not hide.
 
   [[nodiscard]] constexpr double hidden_seconds() const noexcept { return seconds - exposed_seconds; }
+  constexpr TrafficCost& operator+=(const TrafficCost& other) noexcept {
+    bytes += other.bytes;
+    seconds += other.seconds;
+    exposed_seconds += other.exposed_seconds;
+    return *this;
+  }
   friend constexpr TrafficCost operator*(double times, const TrafficCost& one) noexcept {
     return {times * one.bytes, times * one.seconds, times * one.exposed_seconds};
   }
@@ -73,6 +79,7 @@ struct StepCost {
   PlanProblem problem = PlanProblem::none; ///< Times hold unless it `is_unusable`.
   MemoryCost memory{};
   std::array<TrafficCost, 5> traffic{}; ///< By Traffic.
+  TrafficCost reduction{};              ///< Of data's, what each microbatch's backward passes carry (ZeRO-2).
 
   double matmul_seconds = 0;      ///< Linear layers, forwards, backwards and recomputation.
   double attention_seconds = 0;   ///< Scores and what they weigh.

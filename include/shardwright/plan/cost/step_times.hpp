@@ -38,26 +38,56 @@ namespace detail {
       .kept;
 }
 
-/// Seconds of one microbatch on a stage: in the mean, on the fullest, on the last with the head.
+/// Seconds of one microbatch on a stage: in the mean, on the fullest, on the last with the head; and of the
+/// weight gradient of the heaviest.
 struct StageSeconds {
-  double mean = 0, fullest = 0, last = 0;
+  double mean = 0, fullest = 0, last = 0, weight = 0;
+  double beside_last = 0; ///< That stages of the rank with the head take less than the fullest ranks' do.
 };
 
-} // namespace detail
-
-/// @brief Time that the other stages wait for the heaviest. The first microbatch passes all stages, so that
-/// the others wait for it; DualPipe runs one half of the microbatches through the last stage of each rank,
-/// one through its first.
-[[nodiscard]] constexpr double imbalance_seconds(const RunSpec& run, const PlanConfiguration& plan,
-                                                 const detail::StageSeconds& stages) noexcept {
+/// Time that the heaviest stage works longer than the mean one. DualPipe runs one half of the
+/// microbatches through the last stage of each rank, one through its first; stages that a rank of the
+/// interleaved schedule has beside the one with the head wait for the fullest of theirs.
+[[nodiscard]] constexpr double heaviest_seconds(const RunSpec& run, const PlanConfiguration& plan,
+                                                const StageSeconds& stages) noexcept {
   if (plan.pp <= 1)
     return 0;
-  const double last =
-      plan.schedule == PlanSchedule::dual_pipe ? (stages.last + stages.fullest) / 2 : stages.last;
+  const double last = plan.schedule == PlanSchedule::dual_pipe     ? (stages.last + stages.fullest) / 2
+                      : plan.schedule == PlanSchedule::interleaved ? stages.last + stages.beside_last
+                                                                   : stages.last;
   return (microbatches_of(run, plan) - 1) * (std::max({stages.mean, stages.fullest, last}) - stages.mean);
 }
 
-namespace detail {
+/// Part of a bubble in which the heaviest stage works: where it is the first of a V as well as the last, or
+/// in the middle of a pipeline that fills its bubble with weight gradients. Read off simulations.
+[[nodiscard]] constexpr double filled_bubble(const PlanConfiguration& plan,
+                                             const StageSeconds& stages) noexcept {
+  const bool turns = plan.schedule == PlanSchedule::zb_v || plan.schedule == PlanSchedule::dual_pipe ||
+                     plan.schedule == PlanSchedule::dual_pipe_v;
+  const bool middle = plan.schedule == PlanSchedule::zb_h2 && stages.fullest >= stages.last;
+  return turns ? 0.2 + 1.1 / plan.pp : middle ? 0.28 : 0;
+}
+
+/// Time that a pipeline takes longer than one of even stages, whose heaviest works so much longer.
+/// @param passes of the mean stage, whose bubble it is
+[[nodiscard]] constexpr double imbalance_seconds(const PlanConfiguration& plan, int microbatches,
+                                                 const PassCosts& passes, const StageSeconds& stages,
+                                                 double heaviest, double bubble) noexcept {
+  if (heaviest <= 0)
+    return 0;
+  double waiting = heaviest;
+  // The heaviest stage waits for the passes of the others, and has more weight gradients to fill that with.
+  if (fills_with_weights(plan.schedule)) {
+    PassCosts filled = passes;
+    filled.weight_gradient = std::max(passes.weight_gradient, stages.weight);
+    const int chunks = chunks_of(plan.schedule, plan.chunks);
+    const double left =
+        std::max(0.0, pipeline_shape(plan.schedule, plan.pp, microbatches, chunks, filled).bubble);
+    waiting += left - bubble;
+    bubble = left;
+  }
+  return std::max(0.0, waiting - filled_bubble(plan, stages) * bubble);
+}
 
 /// The time that a schedule adds to the passes of its ranks.
 struct ScheduleTime {
@@ -72,27 +102,28 @@ struct ScheduleTime {
                                                    const StageSeconds& stages) {
   const double microbatches = microbatches_of(run, plan);
   const int chunks = chunks_of(plan.schedule, plan.chunks);
-  const PipelineShape shape =
-      pipeline_shape(plan.schedule, plan.pp, static_cast<int>(microbatches), chunks, passes);
-  return {shape.bubble, imbalance_seconds(run, plan, stages),
+  const auto each = static_cast<int>(microbatches);
+  const PipelineShape shape = pipeline_shape(plan.schedule, plan.pp, each, chunks, passes);
+  return {shape.bubble,
+          imbalance_seconds(plan, each, passes, stages, heaviest_seconds(run, plan, stages), shape.bubble),
           send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
 }
 
 /// The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters
 /// that a rank updates.
 struct ShardingTime {
-  TrafficCost data{};
+  DataTraffic data{};
   double optimizer_seconds = 0;
 };
 
 [[nodiscard]] constexpr ShardingTime sharding_time(const ClusterSpec& cluster, const RunSpec& run,
                                                    const PlanConfiguration& plan, const RankParameters& held,
                                                    const PlanLinks& links, const SharedCalibration& shared,
-                                                   double pass_seconds) noexcept {
+                                                   const BesideSeconds& beside) noexcept {
   const bool shards = plan.zero_stage >= 1;
   const double updated = held.dense / (shards ? static_cast<double>(plan.dp) * plan.cp : 1) +
                          held.experts / (shards ? static_cast<double>(plan.expert_dp()) : 1);
-  return {data_traffic(run, plan, held, links, shared, microbatches_of(run, plan), pass_seconds),
+  return {data_traffic(run, plan, held, links, shared, microbatches_of(run, plan), beside),
           updated * shared.optimizer_bytes / cluster.chip.memory_bandwidth};
 }
 
@@ -104,12 +135,26 @@ struct ShardingTime {
   return chips > 8 ? doublings + chips / 8 - 1 : doublings;
 }
 
+/// Exposes what takes longer than the pass beside it, of the kinds of traffic in proportion to what they
+/// hide.
+constexpr void expose_waiting(StepCost& cost, const StagePass& stage, double microbatches,
+                              const Repeats& repeats) noexcept {
+  const double waiting = microbatches * (stage.waiting.forward + stage.waiting.input_gradient);
+  if (waiting <= 0)
+    return;
+  const double hidden = microbatches * (2 + repeats.layer) * stage.traffic.hidden_seconds();
+  for (const Traffic kind : {Traffic::tensor, Traffic::context, Traffic::expert}) {
+    TrafficCost& one = cost.traffic[static_cast<std::size_t>(kind)];
+    one.exposed_seconds += waiting * one.hidden_seconds() / hidden;
+  }
+}
+
 /// Fills the times of a step: m microbatches of the heaviest stage, the bubble, what communication is
 /// exposed, the optimizer, and jitter.
 ///
 /// The time grows with each part, so that parts which are bounds make a bound of the time.
 /// @param of_schedule makes the ScheduleTime out of a stage's passes and the seconds of stages
-/// @param of_sharding makes the ShardingTime out of the seconds of one microbatch
+/// @param of_sharding makes the ShardingTime out of the BesideSeconds of one microbatch
 template <class OfSchedule, class OfSharding>
 constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& run,
                          const PlanConfiguration& plan, const SharedCalibration& shared,
@@ -120,35 +165,49 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   const double expert_share = static_cast<double>(model.expert_layers()) / model.layers;
   const auto stage_of = [&](double layers, double head) {
     return stage_pass({layers * (1 - expert_share), layers * expert_share, head}, computed, traffic, repeats,
-                      shared);
+                      shared, plan.pp > 1 && splits_backward(plan.schedule));
   };
   // One microbatch on the mean stage, and on the heaviest: the fullest one, or the last one with the head.
   const double layers = model.layers / p;
   const StagePass mean = stage_of(layers, 1 / p);
-  StageSeconds stages{mean.seconds(), 0, 0};
+  StageSeconds stages{.mean = mean.seconds()};
   if (plan.pp > 1) {
-    stages.fullest = stage_of((model.layers + plan.pp - 1) / plan.pp, 0).seconds();
-    stages.last = stage_of(model.layers / plan.pp, 1).seconds();
+    const StagePass fullest = stage_of((model.layers + plan.pp - 1) / plan.pp, 0);
+    const StagePass last = stage_of(model.layers / plan.pp, 1);
+    stages.fullest = fullest.seconds();
+    stages.last = last.seconds();
+    if (model.layers % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1)
+      stages.beside_last = stages.fullest / (model.layers / plan.pp + 1) * (1 - 1.0 / plan.chunks);
+    stages.weight = (stages.last > stages.fullest ? last : fullest).passes.weight_gradient;
   }
   cost.matmul_seconds = microbatches * mean.forward.matmul * (3 + repeats.layer);
   cost.attention_seconds = microbatches * mean.forward.attention * (3.5 + repeats.attention);
   cost.elementwise_seconds = microbatches * mean.forward.elementwise * (3 + repeats.layer);
   cost.overhead_seconds = microbatches * mean.overhead;
+  const ShardingTime sharded = of_sharding(BesideSeconds{mean.seconds(), mean.backward(repeats)});
+  const TrafficCost& each = sharded.data.each;
+  const double reducing = each.exposed_seconds + shared.contention * each.hidden_seconds();
   cost.passes = mean.passes;
+  cost.passes.input_gradient += reducing;
+  for (double* seconds : {&stages.mean, &stages.fullest, &stages.last})
+    *seconds += reducing;
 
   const double forwards = microbatches * (2 + repeats.layer); // a backward pass sends as much as one
   cost.traffic[static_cast<std::size_t>(Traffic::tensor)] = forwards * mean.traffic.tensor;
   cost.traffic[static_cast<std::size_t>(Traffic::context)] = forwards * mean.traffic.context;
   cost.traffic[static_cast<std::size_t>(Traffic::expert)] = forwards * mean.traffic.expert;
-  const ScheduleTime scheduled = of_schedule(mean.passes, stages);
-  const ShardingTime sharded = of_sharding(mean.seconds());
+  const ScheduleTime scheduled = of_schedule(cost.passes, stages);
   cost.bubble_seconds = scheduled.bubble_seconds;
   cost.imbalance_seconds = scheduled.imbalance_seconds;
   cost.traffic[static_cast<std::size_t>(Traffic::pipeline)] = scheduled.sends;
-  cost.traffic[static_cast<std::size_t>(Traffic::data)] = sharded.data;
+  cost.reduction = each;
+  TrafficCost& data = cost.traffic[static_cast<std::size_t>(Traffic::data)];
+  data = microbatches * each;
+  data += sharded.data.apart;
   cost.optimizer_seconds = sharded.optimizer_seconds;
   for (const TrafficCost& one : cost.traffic)
     cost.overhead_seconds += one.hidden_seconds() * shared.contention;
+  expose_waiting(cost, mean, microbatches, repeats);
 
   cost.chips = static_cast<double>(plan.chips());
   const double sum = cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds +

@@ -41,9 +41,9 @@ struct LayerTraffic {
 /// forward pass too.
 ///
 /// Tensor parallelism gathers and scatters the tokens around attention and around the feed-forward (4 (t-1)/t
-/// 2 b s h bytes, as many as two all-reduces); XLA splits products on a torus to overlap them. Context
-/// parallelism gathers keys and values. Experts receive and return each copy of a token, which DualPipe was
-/// made to hide (arXiv 2412.19437, section 3.2.1).
+/// 2 b s h bytes, as many as two all-reduces; half of that where both are one parallel block); XLA splits
+/// products on a torus to overlap them. Context parallelism gathers keys and values. Experts receive and
+/// return each copy of a token, which DualPipe was made to hide (arXiv 2412.19437, section 3.2.1).
 /// @param links of the plan in the cluster.
 [[nodiscard]] constexpr LayerTraffic layer_traffic(const ModelSpec& model, const ClusterSpec& cluster,
                                                    const RunSpec& run, const PlanConfiguration& plan,
@@ -52,15 +52,18 @@ struct LayerTraffic {
   const double t = plan.tp, residual = 2 * rank_tokens(run, plan) * model.hidden;
   LayerTraffic traffic;
   if (plan.tp > 1) {
-    traffic.tensor.bytes = 4 * residual * (t - 1) / t;
-    traffic.tensor.seconds = 4 * links.tensor.seconds(residual);
+    const double times = model.parallel_block ? 2 : 4;
+    traffic.tensor.bytes = times * residual * (t - 1) / t;
+    traffic.tensor.seconds = times * links.tensor.seconds(residual);
     const bool torus = cluster.domains[0].torus_dimensions > 0;
-    traffic.tensor.exposed_seconds =
-        traffic.tensor.seconds * (torus ? shared.torus_exposed : shared.tensor_exposed);
+    const double exposed = links.tensor.leaves ? 1 : torus ? shared.torus_exposed : shared.tensor_exposed;
+    traffic.tensor.exposed_seconds = traffic.tensor.seconds * exposed;
   }
   if (plan.cp > 1) {
-    const double width = model.latent.used() ? model.latent.key_value_rank + model.latent.rotary_width
-                                             : 2.0 * model.key_value_heads * model.width_per_head() / t;
+    const LatentAttention& latent = model.latent;
+    const double width =
+        latent.used() ? model.heads * (latent.plain_width + latent.rotary_width + latent.value_width) / t
+                      : 2.0 * model.key_value_heads * model.width_per_head() / t;
     const double gathered = 2 * rank_tokens(run, plan) * plan.cp * width;
     traffic.context.bytes = gathered * (plan.cp - 1) / plan.cp;
     traffic.context.seconds = links.context.seconds(gathered);
@@ -70,9 +73,10 @@ struct LayerTraffic {
     const double routed = residual / t * model.experts.active;
     traffic.expert.bytes = 2 * routed * (plan.ep - 1) / plan.ep;
     traffic.expert.seconds = 2 * links.expert.seconds(routed);
-    traffic.expert.exposed_seconds = traffic.expert.seconds *
-                                     (pairs_passes(plan) ? shared.paired_exposed : shared.expert_exposed) *
-                                     (run.captured_experts ? shared.captured_share : 1);
+    traffic.expert.exposed_seconds =
+        traffic.expert.seconds *
+        (pairs_passes(plan) || run.overlapped_experts ? shared.paired_exposed : shared.expert_exposed) *
+        (run.captured_experts ? shared.captured_share : 1);
   }
   return traffic;
 }
@@ -92,17 +96,24 @@ struct LayerTraffic {
 
 /// Bytes per parameter that data parallelism moves: a reduction and two gathers under ZeRO-3 (1 + 2),
 /// a reduction and a gather under ZeRO-1 and 2, an all-reduce otherwise: arXiv 1910.02054, section 7.
+///
+/// ZeRO-2 has no room for whole gradients, so it reduces those of every microbatch, within its backward
+/// passes.
 struct DataBytes {
   double reduced = 0;
   double gathered = 0;
+  double each = 0; ///< Reduced with every microbatch.
+
+  [[nodiscard]] constexpr double together() const noexcept { return reduced + gathered; }
 };
 
 [[nodiscard]] constexpr DataBytes data_bytes(const RunSpec& run, const PlanConfiguration& plan,
                                              const SharedCalibration& shared) noexcept {
   const double parameter = run.optimizer.parameter_bytes, gradient = shared.gradient_bytes;
-  return plan.zero_stage >= 3   ? DataBytes{gradient, 2 * parameter}
-         : plan.zero_stage >= 1 ? DataBytes{gradient, parameter}
-                                : DataBytes{2 * gradient, 0};
+  return plan.zero_stage >= 3   ? DataBytes{gradient, 2 * parameter, 0}
+         : plan.zero_stage == 2 ? DataBytes{0, parameter, gradient}
+         : plan.zero_stage == 1 ? DataBytes{gradient, parameter, 0}
+                                : DataBytes{2 * gradient, 0, 0};
 }
 
 /// Returns whether parameters are gathered and gradients reduced with every microbatch, as in ZeRO-3
@@ -131,22 +142,38 @@ struct DataSeconds {
           experts ? links.expert_data.seconds(per_parameter * held.experts) : 0};
 }
 
+/// Seconds of one microbatch that data-parallel traffic may run beside.
+struct BesideSeconds {
+  double pass = 0;     ///< All of its passes.
+  double backward = 0; ///< What its backward passes compute.
+};
+
+/// Traffic of data parallelism: apart from the passes, and within the backward passes of each microbatch.
+struct DataTraffic {
+  TrafficCost apart{}, each{};
+};
+
 /// Gradients reduced and parameters gathered.
-/// @param pass_seconds of one microbatch on a rank: it hides what runs beside it.
-[[nodiscard]] constexpr TrafficCost data_traffic(const RunSpec& run, const PlanConfiguration& plan,
+[[nodiscard]] constexpr DataTraffic data_traffic(const RunSpec& run, const PlanConfiguration& plan,
                                                  const RankParameters& held, const PlanLinks& links,
                                                  const SharedCalibration& shared, double microbatches,
-                                                 double pass_seconds) noexcept {
-  const DataBytes each = data_bytes(run, plan, shared);
-  const double per_parameter = each.reduced + each.gathered;
+                                                 const BesideSeconds& beside) noexcept {
+  const DataBytes bytes = data_bytes(run, plan, shared);
   const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 0; };
-  const double bytes = per_parameter * (held.dense * others(static_cast<double>(plan.dp) * plan.cp) +
-                                        held.experts * others(static_cast<double>(plan.expert_dp())));
-  const DataSeconds parts = data_seconds(plan, held, links, per_parameter);
-  const double seconds = parts.dense + parts.experts;
-  const double beside = data_beside(plan) * pass_seconds;
+  const double parameters = held.dense * others(static_cast<double>(plan.dp) * plan.cp) +
+                            held.experts * others(static_cast<double>(plan.expert_dp()));
+  const auto moved = [&](double per_parameter, double hides) {
+    if (per_parameter <= 0)
+      return TrafficCost{};
+    const DataSeconds parts = data_seconds(plan, held, links, per_parameter);
+    const double seconds = parts.dense + parts.experts;
+    return TrafficCost{per_parameter * parameters, seconds,
+                       std::max(seconds * shared.data_exposed, seconds - hides)};
+  };
   const double times = data_each_microbatch(plan) ? microbatches : 1;
-  return {times * bytes, times * seconds, times * std::max(seconds * shared.data_exposed, seconds - beside)};
+  const double copies = parameter_copies(plan); // a microbatch has gradients of one of them
+  return {times * moved(bytes.together(), data_beside(plan) * beside.pass),
+          moved(bytes.each / copies, beside.backward)};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -10,6 +10,7 @@
 #include <shardwright/plan/published/run.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
+#include <shardwright/plan/spec/cluster_name.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/model.hpp>
 #include <shardwright/plan/spec/run.hpp>
@@ -26,6 +27,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A published run, ready for `evaluate`, or why it is not.
 struct RunCase {
   std::string not_handled{}; ///< The reason why the row cannot be evaluated; empty where it can.
+  std::string assumed{};     ///< Of the chip, what its name leaves open; empty where nothing.
   ModelSpec model{};
   ClusterSpec cluster{};
   RunSpec run{};
@@ -97,10 +99,24 @@ namespace detail {
                                          : Precision::bf16;
 }
 
+/// Returns whether a text holds a word, after which more letters may follow ("norms", "Overlapped").
+[[nodiscard]] inline bool names_word(std::string_view text, std::string_view word) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto found = std::search(text.begin(), text.end(), word.begin(), word.end(),
+                                 [&](char left, char right) { return lower(left) == lower(right); });
+  return found != text.end();
+}
+
 [[nodiscard]] inline Recompute recomputation_of(std::string_view text) {
-  return text.empty() || text == "none"             ? Recompute::none
-         : text == "selective" || text == "minimal" ? Recompute::selective
-                                                    : Recompute::full;
+  if (text.empty() || text == "none")
+    return Recompute::none;
+  if (text == "selective" || text == "minimal")
+    return Recompute::selective;
+  // A list of operations of a layer ("norm, act"), rather than the layer.
+  for (const std::string_view operation : {"norm", "act", "attn", "mla_up_proj", "shared_experts"})
+    if (names_word(text, operation) && !names_word(text, "layer") && !names_word(text, "full"))
+      return Recompute::selective;
+  return Recompute::full;
 }
 
 /// NVIDIA's containers capture layers with experts on Blackwell since 26.06.
@@ -127,13 +143,95 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief Reads a row: columns as in data/published_runs.csv.
+namespace detail {
+
+/// The chip of a row, and its network where the row has columns for it: GB/s or Gbit/s, one way and per chip.
+[[nodiscard]] inline std::string read_cluster(const PublishedRun& row, int chips, RunCase& out) {
+  const std::string_view name = row.text("chip");
+  const std::optional<ChipSpec> chip = chip_of_text(name);
+  if (!chip)
+    return "chip " + quoted_text(name) + " is not in the catalogue";
+  if (find_chip(name) == nullptr)
+    out.assumed = std::string(chip->name);
+  double scale_out = row.number("scale_out_GBps").value_or(0) * 1e9;
+  if (const auto bits = row.number("network_Gbps"); bits && scale_out == 0)
+    scale_out = *bits * 1e9 / 8;
+  out.cluster = cluster_of(*chip, chips, row.integer("chips_per_node").value_or(0), scale_out);
+  if (const auto scale_up = row.number("scale_up_GBps"))
+    out.cluster.domains[0].bandwidth = *scale_up * 1e9;
+  return {};
+}
+
+/// The work of a step, as the row and its notes tell it.
+[[nodiscard]] inline std::string read_run(const PublishedRun& row, RunCase& out) {
+  const ChipSpec& chip = out.cluster.chip;
+  const std::string_view notes = row.text("notes");
+  RunSpec& run = out.run;
+  run.sequences = *row.integer("global_batch_seqs");
+  run.sequence_length = *row.integer("seq_len");
+  run.precision = precision_of(row.text("precision"));
+  if (run.precision == Precision::fp8 && chip.peak_fp8 <= 0)
+    return std::string(chip.name) + " has no fp8";
+  if (run.precision == Precision::fp4 && chip.peak_fp4 <= 0)
+    return std::string(chip.name) + " has no fp4";
+  run.captured_experts = captures_experts(row, chip);
+  run.overlapped_experts = out.model.experts.used() && names_word(notes, "overlap");
+  run.fused_attention = run.precision != Precision::fp16;
+  if (chip.generation == ChipGeneration::tpu) { // XLA's static shapes; policies that keep inputs on the host
+    run.expert_capacity = 1.25;
+    run.offloads_layers = row.text("recompute") == "custom" || names_word(row.text("recompute"), "offload");
+  }
+  if (row.text("source").find("mosaicml") != std::string_view::npos)
+    run.logit_bytes = 4; // its loss works in place, in bf16
+  if (const auto bytes = row.number("optimizer_bytes"))
+    run.optimizer.state_bytes = *bytes;
+  return {};
+}
+
+/// The schedule of a row's pipeline, by its columns and notes.
+inline void read_schedule(const PublishedRun& row, PlanConfiguration& plan) {
+  const std::string_view notes = row.text("notes");
+  plan.chunks = row.integer("vpp").value_or(1);
+  if (row.text("vpp").empty() && names_word(notes, "interleaved"))
+    plan.chunks = 2;
+  if (plan.pp > 1 && plan.chunks > 1)
+    plan.schedule = PlanSchedule::interleaved;
+  else
+    plan.chunks = 1;
+  if (plan.pp > 1 && names_word(notes, "dualpipe")) {
+    plan.schedule = names_word(notes, "dualpipev") ? PlanSchedule::dual_pipe_v : PlanSchedule::dual_pipe;
+    plan.chunks = 1;
+  }
+}
+
+/// The sequences of a microbatch that a row does not state: all of a rank's on a TPU, whose programs seldom
+/// accumulate, and with the pipelines of torch.distributed.pipelining as many as they take unless told
+/// otherwise.
+inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanConfiguration& plan,
+                             bool fsdp) {
+  const auto each = static_cast<int>(out.run.sequences / plan.dp);
+  if (out.cluster.chip.generation == ChipGeneration::tpu && plan.pp == 1)
+    plan.microbatch = std::max(1, each);
+  if (fsdp && plan.pp > 1) {
+    plan.microbatch = std::max(1, static_cast<int>(each / (std::int64_t{plan.pp} * plan.chunks)));
+    if (row.text("zero_stage").empty())
+      plan.zero_stage = 3;
+  }
+}
+
+} // namespace detail
+
+/// @brief Reads a row: columns as in data/published_runs.csv, and where it has them scale_up_GBps,
+/// scale_out_GBps or network_Gbps of its own machine (one way and per chip) and optimizer_bytes per
+/// parameter.
 ///
-/// Where a column is empty: ZeRO-1, one sequence per microbatch, nothing recomputed, 1F1B (interleaved with
-/// two chunks where the notes name it). TPU runs pad experts to 1.25 of the mean load (GShard's capacity).
-/// Runs in fp16 are taken to be from before fused attention. Policies of recomputation that keep some
-/// products count as full ones, except "minimal". ZeRO-2 and 3 on GPUs mean PyTorch FSDP, and so the plain
-/// stack, unless source or notes name MaxText, JAX, Megatron or NeMo.
+/// Where a column is empty: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
+/// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
+/// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
+/// (GShard's capacity). Runs in fp16 are taken to be from before fused attention. Policies of recomputation
+/// that list operations of a layer count as selective, and those that keep some products as full ones. ZeRO-2
+/// and 3 on GPUs mean PyTorch FSDP, and so the plain stack, unless source or notes name MaxText, JAX,
+/// Megatron or NeMo.
 /// @throws DataError naming line and field where a cell is not what it must be.
 [[nodiscard]] inline RunCase read_run_case(const PublishedRun& row) {
   RunCase out;
@@ -143,25 +241,18 @@ namespace detail {
   };
   if (std::string reason = detail::read_model(row, out.model); !reason.empty())
     return fail(std::move(reason));
-  const ChipSpec* chip = find_chip(row.text("chip"));
-  if (chip == nullptr)
+  if (!chip_of_text(row.text("chip")))
     return fail("chip " + detail::quoted_text(row.text("chip")) + " is not in the catalogue");
   for (const std::string_view field : {"n_chips", "seq_len", "global_batch_seqs"})
     if (std::string reason = detail::missing_field(row, field); !reason.empty())
       return fail(std::move(reason));
   if (row.text("tp").empty() && row.text("pp").empty() && row.text("dp").empty())
     return fail("tp, pp and dp were not published");
-
   const int chips = *row.integer("n_chips");
-  out.cluster = cluster_of(*chip, chips, row.integer("chips_per_node").value_or(0));
-  out.run.sequences = *row.integer("global_batch_seqs");
-  out.run.sequence_length = *row.integer("seq_len");
-  out.run.precision = detail::precision_of(row.text("precision"));
-  out.run.captured_experts = detail::captures_experts(row, *chip);
-  out.run.fused_attention = out.run.precision != Precision::fp16;
-
-  if (chip->generation == ChipGeneration::tpu) // XLA's static shapes
-    out.run.expert_capacity = 1.25;
+  if (std::string reason = detail::read_cluster(row, chips, out); !reason.empty())
+    return fail(std::move(reason));
+  if (std::string reason = detail::read_run(row, out); !reason.empty())
+    return fail(std::move(reason));
 
   PlanConfiguration& plan = out.plan;
   plan.tp = row.integer("tp").value_or(1);
@@ -175,24 +266,13 @@ namespace detail {
     return fail("tp * cp * pp does not divide n_chips");
   plan.dp = static_cast<int>(chips / ranks);
   plan.zero_stage = row.integer("zero_stage").value_or(1);
-  const bool fsdp = detail::uses_plain_stack(row, plan.zero_stage, *chip);
+  const bool fsdp = detail::uses_plain_stack(row, plan.zero_stage, out.cluster.chip);
   out.run.stack = fsdp ? KernelStack::plain : KernelStack::tuned;
-  plan.microbatch = row.integer("microbatch_size").value_or(1);
   plan.recomputation = detail::recomputation_of(row.text("recompute"));
-  plan.chunks = row.integer("vpp").value_or(1);
-  if (row.text("vpp").empty() && row.text("notes").find("nterleaved") != std::string_view::npos)
-    plan.chunks = 2;
-  if (plan.pp > 1 && plan.chunks > 1)
-    plan.schedule = PlanSchedule::interleaved;
-  else
-    plan.chunks = 1;
-  if (fsdp && plan.pp > 1) { // as torch.distributed.pipelining does unless told otherwise
-    const auto each = static_cast<int>(out.run.sequences / plan.dp);
-    if (row.text("microbatch_size").empty())
-      plan.microbatch = std::max(1, static_cast<int>(each / (std::int64_t{plan.pp} * plan.chunks)));
-    if (row.text("zero_stage").empty())
-      plan.zero_stage = 3;
-  }
+  detail::read_schedule(row, plan);
+  plan.microbatch = row.integer("microbatch_size").value_or(1);
+  if (row.text("microbatch_size").empty())
+    detail::guess_microbatch(row, out, plan, fsdp);
 
   const double tokens = static_cast<double>(out.run.tokens());
   if (const auto seconds = row.number("step_time_s"))

@@ -28,6 +28,10 @@ struct RunOutcome {
   bool timed = false; ///< Whether its source gives a step time or tokens/s.
 
   [[nodiscard]] bool handled() const noexcept { return run.not_handled.empty(); }
+  /// @brief Returns whether the plan keeps all rules, memory aside: what was run, as far as the row tells it.
+  [[nodiscard]] bool legal() const noexcept {
+    return handled() && (cost.problem == PlanProblem::none || cost.problem == PlanProblem::out_of_memory);
+  }
   /// @brief Predicted over measured time, less one; only where handled and timed.
   [[nodiscard]] double error() const noexcept { return cost.step_seconds / run.measured_seconds - 1; }
 };

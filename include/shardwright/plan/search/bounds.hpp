@@ -48,6 +48,11 @@ struct SearchInput {
       : model(of_model), cluster(on), run(of_run), space(within),
         size(model.heads > 0 ? size_of(model) : ModelSize{}),
         calibration(calibration_of(cluster.chip.generation)) {}
+
+  /// Bytes that a plan may fill.
+  [[nodiscard]] constexpr double capacity() const noexcept {
+    return cluster.chip.memory_bytes * (1 - space.headroom);
+  }
 };
 
 /// Values that plans with the same extents share, and those with the same microbatch.
@@ -72,7 +77,8 @@ struct PipelineFilling {
   return rank_computation(in.model, in.cluster, in.run, plan, in.calibration);
 }
 [[nodiscard]] constexpr double memory_of(const SearchInput& in, const PlanConfiguration& plan) {
-  return memory_cost(in.model, in.size, in.run, plan, kept_microbatches(in.run, plan)).total();
+  return memory_cost(in.model, in.size, in.run, plan, kept_microbatches(in.run, plan), in.cluster.chip.host())
+      .total();
 }
 
 /// Seconds of a step with an order's links.
@@ -86,9 +92,9 @@ struct PipelineFilling {
       [&](const PassCosts& passes, const StageSeconds& stages) {
         return schedule_time(in.model, in.run, plan, links, shared, passes, stages);
       },
-      [&](double pass_seconds) {
+      [&](const BesideSeconds& beside) {
         return sharding_time(in.cluster, in.run, plan, rank_parameters(in.model, in.size, plan), links,
-                             shared, pass_seconds);
+                             shared, beside);
       });
   return cost.step_seconds;
 }
@@ -107,13 +113,14 @@ struct PipelineFilling {
           std::min(left.imbalance_seconds, right.imbalance_seconds), least_of(left.sends, right.sends)};
 }
 [[nodiscard]] constexpr ShardingTime least_of(const ShardingTime& left, const ShardingTime& right) {
-  return {least_of(left.data, right.data), std::min(left.optimizer_seconds, right.optimizer_seconds)};
+  return {{least_of(left.data.apart, right.data.apart), least_of(left.data.each, right.data.each)},
+          std::min(left.optimizer_seconds, right.optimizer_seconds)};
 }
 
 /// The least traffic of a layer in any order and with any schedule.
 [[nodiscard]] constexpr LayerTraffic least_traffic(const SearchInput& in, PlanConfiguration plan) {
   const SharedCalibration& shared = in.calibration.shared;
-  const PlanLinks links = least_links(in.cluster, plan, in.model.experts.active, shared);
+  const PlanLinks links = least_links(in.cluster, plan, in.model.copies(), shared);
   LayerTraffic least = layer_traffic(in.model, in.cluster, in.run, plan, links, shared);
   plan.pp = 2; // stages enough for every schedule
   for (const PlanSchedule schedule : {PlanSchedule::dual_pipe, PlanSchedule::one_f_one_b}) {
@@ -134,7 +141,7 @@ struct PipelineFilling {
   const SharedCalibration& shared = in.calibration.shared;
   const double expert = in.model.expert_layers();
   const StagePass all = stage_pass({in.model.layers - expert, expert, 1}, computed, traffic,
-                                   repeats_of(Recompute::none), shared);
+                                   repeats_of(Recompute::none), shared, false);
   const auto chips = static_cast<double>(in.cluster.chips());
   const double passes = static_cast<double>(in.run.sequences) * plan.tp * plan.cp / (chips * plan.microbatch);
   return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(chips)));
@@ -145,7 +152,7 @@ struct PipelineFilling {
   const double expert = static_cast<double>(in.model.expert_layers()) / plan.pp;
   return stage_pass({static_cast<double>(in.model.layers) / plan.pp - expert, expert, 1.0 / plan.pp},
                     computation_of(in, plan), least_traffic(in, plan), repeats_of(plan.recomputation),
-                    in.calibration.shared);
+                    in.calibration.shared, false);
 }
 
 /// The least traffic of a layer with the branch's schedules of a kind; nothing where it has none.
@@ -176,12 +183,14 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   ScheduleTime least;
   bool first = true;
   branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
-    const double waiting = imbalance_seconds(in.run, one, stages);
+    const double heaviest = heaviest_seconds(in.run, one, stages);
     if (!filling.own)
       one.microbatch = filling.plan.microbatch;
     ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,
                                       filling.own ? passes : filling.passes, stages);
-    time.imbalance_seconds = waiting;
+    time.imbalance_seconds =
+        imbalance_seconds(one, static_cast<int>(microbatches_of(in.run, one)),
+                          filling.own ? passes : filling.passes, stages, heaviest, time.bubble_seconds);
     least = first ? time : least_of(least, time);
     first = false;
   });
@@ -190,7 +199,8 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
 
 /// The least time that a plan's stage of ZeRO, or a higher one, adds.
 [[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, PlanConfiguration plan,
-                                                         const PlanLinks& links, double pass_seconds) {
+                                                         const PlanLinks& links,
+                                                         const BesideSeconds& beside) {
   const RankParameters held = rank_parameters(in.model, in.size, plan);
   ShardingTime least;
   bool first = true;
@@ -198,7 +208,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
     if (!allows(in.space.zero_stage, plan.zero_stage))
       continue;
     const ShardingTime time =
-        sharding_time(in.cluster, in.run, plan, held, links, in.calibration.shared, pass_seconds);
+        sharding_time(in.cluster, in.run, plan, held, links, in.calibration.shared, beside);
     least = first ? time : least_of(least, time);
     first = false;
   }
@@ -224,7 +234,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
       [&](const PassCosts& passes, const StageSeconds& stages) {
         return least_schedule_time(in, branch, links, kind, filling, passes, stages);
       },
-      [&](double pass_seconds) { return least_sharding_time(in, plan, links, pass_seconds); });
+      [&](const BesideSeconds& beside) { return least_sharding_time(in, plan, links, beside); });
   return below(cost.step_seconds);
 }
 

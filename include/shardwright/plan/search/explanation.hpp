@@ -12,7 +12,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -39,19 +41,46 @@ gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, Se
   return out;
 }
 
-/// @brief The plan of the usual recipe: tensor parallel over the scale-up domain, as few 1F1B stages as fit
-/// with any sharding of states, data parallel over the rest, experts inside the domain.
+/// @brief Other plans that the search of the best one came to, the fastest of each complexity, those that
+/// lose least first.
+[[nodiscard]] inline std::vector<Plan> runners_up(const ModelSpec& model, const ClusterSpec& cluster,
+                                                  const RunSpec& run, const SearchSpace& space = {},
+                                                  std::size_t most = 3) {
+  const detail::PlanSearch all(model, cluster, run, space);
+  const detail::SearchTables tables = all.tables();
+  detail::SearchState state;
+  all.advance(tables, state, std::numeric_limits<std::int64_t>::max());
+  const PlanConfiguration best = all.result(tables, state).configuration;
+  std::vector<Plan> out;
+  for (const detail::SearchCandidate& one : state.fastest)
+    if (one.measure > 0 && one.plan != best)
+      out.push_back({PlanProblem::none, one.plan, evaluate(model, cluster, run, one.plan), 0});
+  std::sort(out.begin(), out.end(), [](const Plan& left, const Plan& right) {
+    return left.cost.step_seconds < right.cost.step_seconds;
+  });
+  if (out.size() > most)
+    out.resize(most);
+  return out;
+}
+
+/// @brief The plan of the usual recipe. On GPUs: tensor parallel over the scale-up domain, eight chips of a
+/// larger one, as few 1F1B stages as fit with any sharding of states, data parallel over the rest, experts
+/// inside the domain. On a torus: no stages, ZeRO-3, and tensor parallel as far as that helps.
 [[nodiscard]] inline Plan recipe(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run) {
-  const auto largest = [&](std::int64_t of) {
+  if (cluster.domains[0].torus_dimensions > 0)
+    return search(model, cluster, run, {.cp = 1, .pp = 1, .zero_stage = 3});
+  const auto largest = [&](std::int64_t of, std::int64_t most) {
     int out = 1;
     const Divisors extents = divisors_of(of);
-    for (int i = 0; i < extents.count && extents[i] <= cluster.domains[0].chips; ++i)
+    for (int i = 0; i < extents.count && extents[i] <= most; ++i)
       if (cluster.chips() % extents[i] == 0)
         out = static_cast<int>(extents[i]);
     return out;
   };
-  SearchSpace space{.tp = largest(model.heads), .cp = 1, .schedule = PlanSchedule::one_f_one_b};
-  space.ep = model.experts.used() ? largest(model.experts.count) : 1;
+  SearchSpace space{.tp = largest(model.heads, std::min<std::int64_t>(8, cluster.domains[0].chips)),
+                    .cp = 1,
+                    .schedule = PlanSchedule::one_f_one_b};
+  space.ep = model.experts.used() ? largest(model.experts.count, cluster.domains[0].chips) : 1;
   Plan last;
   last.problem = PlanProblem::out_of_memory;
   const Divisors stages = divisors_of(cluster.chips());

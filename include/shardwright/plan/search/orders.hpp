@@ -36,7 +36,7 @@ struct SearchOrders {
 
   /// Fills an empty list. What lies over one chip has no place, so that orders which differ only in it are
   /// one; of the others those stay that no order before them equals or betters in all of their links.
-  constexpr void find(const ClusterSpec& cluster, PlanConfiguration plan, int copies,
+  constexpr void find(const ClusterSpec& cluster, PlanConfiguration plan, const TokenCopies& copies,
                       const SharedCalibration& shared, const SearchSpace& space) {
     if (count > 0)
       return;
@@ -68,7 +68,8 @@ struct SearchOrders {
 
 private:
   [[nodiscard]] static constexpr MessageTime least_of(const MessageTime& left, const MessageTime& right) {
-    return {std::min(left.per_byte, right.per_byte), std::min(left.latency_seconds, right.latency_seconds)};
+    return {std::min(left.per_byte, right.per_byte), std::min(left.latency_seconds, right.latency_seconds),
+            left.leaves && right.leaves};
   }
   [[nodiscard]] static constexpr PlanLinks least_of(const PlanLinks& left, const PlanLinks& right) {
     return {least_of(left.tensor, right.tensor), least_of(left.context, right.context),

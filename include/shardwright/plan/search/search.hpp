@@ -147,7 +147,8 @@ private:
     plan.tp = group.tp;
     plan.cp = group.cp;
     plan.dp = static_cast<int>(in_.cluster.chips() / (static_cast<std::int64_t>(plan.tp) * plan.cp));
-    plan.sequence_parallel = in_.run.sequence_length % (static_cast<std::int64_t>(plan.tp) * plan.cp) == 0;
+    plan.sequence_parallel = in_.cluster.chip.host() == HostKind::compiled ||
+                             in_.run.sequence_length % (static_cast<std::int64_t>(plan.tp) * plan.cp) == 0;
     return plan;
   }
 
@@ -171,7 +172,7 @@ private:
     if (branch.batch_count == 0)
       return;
     branch.plan = plan;
-    branch.least = least_links(in_.cluster, plan, in_.model.experts.active, in_.calibration.shared);
+    branch.least = least_links(in_.cluster, plan, in_.model.copies(), in_.calibration.shared);
     if (rules_out(branch, 0, branch.batch_count, state))
       return;
     branch.plan.microbatch = branch.batches[0];
@@ -213,7 +214,7 @@ private:
   constexpr bool try_branch(SearchBranch& branch, SearchState& state) const {
     if (!settle_least(branch.plan, state))
       return false;
-    branch.orders.find(in_.cluster, branch.plan, in_.model.experts.active, in_.calibration.shared, in_.space);
+    branch.orders.find(in_.cluster, branch.plan, in_.model.copies(), in_.calibration.shared, in_.space);
     const auto limit_now = [&] { return limit(state, complexity(branch.plan)); };
     for (const ScheduleKind kind : {ScheduleKind::unpaired, ScheduleKind::paired}) {
       if (least_seconds(in_, branch, branch.orders.least, kind, {}, state.evaluations) > limit_now())
@@ -244,7 +245,7 @@ private:
           continue;
         if (!none && zero >= stage && recomputation <= kind)
           continue;
-        if (memory_of(in_, plan) <= in_.cluster.chip.memory_bytes) {
+        if (memory_of(in_, plan) <= in_.capacity()) {
           recomputation = std::min(recomputation, kind);
           stage = std::min(stage, zero);
         }
@@ -294,8 +295,7 @@ private:
   [[nodiscard]] constexpr bool settle_recomputation(PlanConfiguration& plan) const {
     for (int kind = static_cast<int>(plan.recomputation); kind < 3; ++kind) {
       plan.recomputation = static_cast<Recompute>(kind);
-      if (allows(in_.space.recomputation, plan.recomputation) &&
-          memory_of(in_, plan) <= in_.cluster.chip.memory_bytes)
+      if (allows(in_.space.recomputation, plan.recomputation) && memory_of(in_, plan) <= in_.capacity())
         return true;
     }
     return false;

@@ -93,8 +93,8 @@ public:
                    const PlanConfiguration& plan, const Calibration& calibration, bool even_stages)
       : plan_(plan), shared_(calibration.shared), repeats_(repeats_of(plan.recomputation)),
         cost_(evaluate(model, cluster, run, plan, calibration)), out_{simulated_schedule(plan, run)} {
-    const PlanLinks links = plan_links(cluster, plan, model.experts.active, shared_);
-    const PlanShares shares = plan_shares(cluster, plan, model.experts.active, shared_);
+    const PlanLinks links = plan_links(cluster, plan, model.copies(), shared_);
+    const PlanShares shares = plan_shares(cluster, plan, model.copies(), shared_);
     const LayerTraffic traffic = layer_traffic(model, cluster, run, plan, links, shared_);
     const RankComputation computed = rank_computation(model, cluster, run, plan, calibration);
     links_ = {shares.tensor, shares.context, shares.expert};
@@ -106,23 +106,22 @@ public:
                                          : layers_of(model.layers, placement.rank_of(stage, 0))) /
                             parts;
       const double head = even_stages ? 1.0 / placement.stages() : stage + 1 == placement.stages() ? 1 : 0;
-      stages_.push_back(
-          stage_pass({layers * (1 - experts), layers * experts, head}, computed, traffic, repeats_, shared_));
+      stages_.push_back(stage_pass({layers * (1 - experts), layers * experts, head}, computed, traffic,
+                                   repeats_, shared_, plan.pp > 1 && splits_backward(plan.schedule)));
     }
     const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;
     message_seconds_ = cost_.of(Traffic::pipeline).seconds / sends;
     out_.send_seconds = message_seconds_ * shared_.send_exposed;
     out_.send_link = link(shares.pipeline);
     const DataBytes bytes = data_bytes(run, plan, shared_);
-    reduced_ = bytes.reduced / (bytes.reduced + bytes.gathered);
-    const DataSeconds data = data_seconds(plan, rank_parameters(model, size_of(model), plan), links,
-                                          bytes.reduced + bytes.gathered);
+    reduced_ = bytes.reduced / bytes.together();
+    const DataSeconds data =
+        data_seconds(plan, rank_parameters(model, size_of(model), plan), links, bytes.together());
     data_seconds_ = data.dense + data.experts;
     if (data_seconds_ > 0) {
-      LinkShares data_links{};
-      add(data_links, shares.data, data.dense / data_seconds_);
-      add(data_links, shares.expert_data, data.experts / data_seconds_);
-      data_link_ = link(data_links);
+      add(data_links_, shares.data, data.dense / data_seconds_);
+      add(data_links_, shares.expert_data, data.experts / data_seconds_);
+      data_link_ = link(data_links_);
     }
     plan_collectives();
   }
@@ -175,7 +174,7 @@ private:
 
   /// Adds the time and the sends of a step's passes, one or two of them.
   void add_step(const Step& step, int number) {
-    double compute = 0, hidden = 0, sent_before = 0;
+    double compute = 0, hidden = 0, sent_before = 0, reduced = 0, reduced_last = 0;
     LinkShares hidden_links{};
     std::array<double, 3> exposed{};
     std::array<bool, 2> sends{};
@@ -185,7 +184,12 @@ private:
       const StagePass& stage = stages_[static_cast<std::size_t>(action.stage)];
       const bool forward = action.pass == Pass::forward;
       const double forwards = forward ? 1 : action.pass == Pass::weight_gradient ? 0 : 1 + repeats_.layer;
-      compute += stage.passes.of(action.pass) - forwards * stage.traffic.exposed_seconds();
+      compute += stage.passes.of(action.pass) - forwards * stage.traffic.exposed_seconds() -
+                 stage.waiting.of(action.pass);
+      const TrafficCost after = reduced_after(action.pass);
+      reduced += reduced_beside(stage, action.pass);
+      reduced_last += after.exposed_seconds;
+      compute += shared_.contention * after.hidden_seconds();
       const std::array<TrafficCost, 3> traffic{stage.traffic.tensor, stage.traffic.context,
                                                stage.traffic.expert};
       for (std::size_t kind = 0; kind < traffic.size(); ++kind) {
@@ -209,21 +213,19 @@ private:
         share /= hidden;
       add(Kind::hide, hiding(), number, hidden, link(hidden_links));
     }
+    if (reduced > 0)
+      add(Kind::hide, Activity::data, number, reduced, data_link_);
     // What a pass sends before its end, it sends last.
     add(Kind::compute, Activity::compute, number, std::max(0.0, compute - sent_before));
     if (sent_before > 0) {
       add(Kind::hide, Activity::pipeline, number, sent_before, out_.send_link);
       add(Kind::compute, Activity::compute, number, std::min(compute, sent_before));
     }
-    if (hidden > 0 || sent_before > 0)
-      add(Kind::settle, hidden > 0 ? hiding() : Activity::pipeline, number);
-    for (std::size_t kind = 0; kind < exposed.size(); ++kind)
-      if (exposed[kind] > 0)
-        add(Kind::move,
-            kind == 0   ? Activity::tensor
-            : kind == 1 ? Activity::context
-                        : Activity::expert,
-            number, exposed[kind], link(links_[kind]));
+    if (hidden > 0 || sent_before > 0 || reduced > 0)
+      add(Kind::settle, hidden > 0 ? hiding() : reduced > 0 ? Activity::data : Activity::pipeline, number);
+    if (reduced_last > 0)
+      add(Kind::move, Activity::data, number, reduced_last, data_link_);
+    add_moves(number, exposed);
     for (int i = 0; i < step.size(); ++i)
       if (sends[static_cast<std::size_t>(i)])
         add(Kind::send, Activity::wait_send, 2 * number + i);
@@ -231,6 +233,33 @@ private:
       add(Kind::await, Activity::data, 2 * step.first.microbatch);
       run_together(2 * step.first.microbatch + 1);
     }
+  }
+  [[nodiscard]] const TrafficCost& reduction() const { return cost_.reduction; }
+  /// Stages of a rank that a microbatch passes.
+  [[nodiscard]] double parts() const {
+    const StagePlacement& placement = out_.schedule.placement();
+    return static_cast<double>(placement.stages()) / placement.ranks;
+  }
+  /// Adds the traffic of layers that nothing hides.
+  void add_moves(int number, const std::array<double, 3>& exposed) {
+    for (std::size_t kind = 0; kind < exposed.size(); ++kind)
+      if (exposed[kind] > 0)
+        add(Kind::move,
+            kind == 0   ? Activity::tensor
+            : kind == 1 ? Activity::context
+                        : Activity::expert,
+            number, exposed[kind], link(links_[kind]));
+  }
+  /// Seconds of ZeRO-2's reductions that a pass hides: all backward passes do.
+  [[nodiscard]] double reduced_beside(const StagePass& stage, Pass pass) const {
+    const double backward = stage.passes.input_gradient + stage.passes.weight_gradient;
+    return pass == Pass::forward ? 0
+                                 : reduction().hidden_seconds() * stage.passes.of(pass) / backward / parts();
+  }
+  /// The reductions whose exposed part follows a pass, and which slow it down: with the input gradient.
+  [[nodiscard]] TrafficCost reduced_after(Pass pass) const {
+    const bool counted = pass != Pass::forward && pass != Pass::weight_gradient;
+    return (counted ? 1 / parts() : 0) * reduction();
   }
   [[nodiscard]] Activity hiding() const {
     return plan_.ep > 1 ? Activity::expert : plan_.tp > 1 ? Activity::tensor : Activity::context;
@@ -240,17 +269,20 @@ private:
   void plan_collectives() {
     if (data_seconds_ <= 0)
       return;
-    const auto add_pair = [this](double seconds) {
-      out_.collectives.push_back({(1 - shared_.data_exposed) * seconds, data_link_});
-      out_.collectives.push_back({shared_.data_exposed * seconds, data_link_});
+    const double microbatches = out_.schedule.microbatches();
+    const double exposed =
+        cost_.of(Traffic::data).exposed_seconds - microbatches * reduction().exposed_seconds;
+    const auto add_pair = [&](double seconds, double after) {
+      out_.collectives.push_back({seconds - after, data_link_});
+      out_.collectives.push_back({after, data_link_});
     };
     if (data_each_microbatch(plan_))
       for (int microbatch = 0; microbatch < out_.schedule.microbatches(); ++microbatch)
-        add_pair(data_seconds_);
+        add_pair(data_seconds_, exposed / microbatches);
     else
       for (const double part : {reduced_, 1 - reduced_})
         if (part > 0)
-          add_pair(part * data_seconds_);
+          add_pair(part * data_seconds_, part * exposed);
   }
   void run_together(int collective) {
     add(Kind::join, Activity::data, collective);
@@ -264,27 +296,29 @@ private:
     const PassCosts& passes = cost_.passes;
     const double beside =
         data_beside(plan_) * (passes.forward + passes.input_gradient + passes.weight_gradient);
-    const bool gathers = once && reduced_ < 1;
-    if (once) {
+    const bool gathers = once && reduced_ < 1, reduces = once && reduced_ > 0;
+    const int gather = reduces ? 2 : 0;
+    if (reduces) {
       double all = 0;
       for (const StepOperation& operation : operations_)
         all += lasts(operation);
       insert(std::max(0.0, all - reduced_ * beside), {Kind::join, Activity::data, 0});
     }
     if (gathers) {
-      insert((1 - reduced_) * beside, {Kind::await, Activity::data, 2});
-      insert(0, {Kind::join, Activity::data, 2});
+      insert((1 - reduced_) * beside, {Kind::await, Activity::data, gather});
+      insert(0, {Kind::join, Activity::data, gather});
     }
-    if (once)
+    if (reduces)
       add(Kind::await, Activity::data, 0);
     add(Kind::compute, Activity::optimizer, -1,
         shared_.contention *
-            (cost_.of(Traffic::data).hidden_seconds() + cost_.of(Traffic::pipeline).hidden_seconds()));
-    if (once)
+            (cost_.of(Traffic::data).hidden_seconds() + cost_.of(Traffic::pipeline).hidden_seconds() -
+             out_.schedule.microbatches() * reduction().hidden_seconds()));
+    if (reduces)
       run_together(1);
     add(Kind::compute, Activity::optimizer, -1, cost_.optimizer_seconds);
     if (gathers)
-      run_together(3);
+      run_together(gather + 1);
   }
 
   [[nodiscard]] static double lasts(const StepOperation& operation) {
@@ -318,6 +352,7 @@ private:
   double data_seconds_ = 0; // once, or with every microbatch
   double reduced_ = 1;      // part of it that reduces gradients
   std::size_t data_link_ = 0;
+  LinkShares data_links_{};
 };
 
 } // namespace detail

@@ -268,7 +268,8 @@ inline constexpr std::array<ModelSpec, 24> model_catalogue{{
      .feed_forward = 18432,
      .vocabulary = 129280,
      .latent = {1536, 512, 128, 64, 128},
-     .experts = {.count = 256, .active = 8, .width = 2048, .shared = 1, .leading_dense_layers = 3},
+     .experts =
+         {.count = 256, .active = 8, .width = 2048, .shared = 1, .leading_dense_layers = 3, .groups = 4},
      .published_parameters = 671.0e9,
      .published_active_parameters = 37.6e9,
      .source = "arXiv 2412.19437, section 4.2; its model card"},

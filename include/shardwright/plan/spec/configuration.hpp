@@ -61,9 +61,10 @@ struct PlanConfiguration {
   [[nodiscard]] constexpr std::int64_t chips() const noexcept {
     return static_cast<std::int64_t>(tp) * cp * pp * dp;
   }
-  /// @brief Ranks that hold copies of an expert.
+  /// @brief Ranks that hold copies of an expert; 1 where there are fewer ranks than parts of the experts.
   [[nodiscard]] constexpr std::int64_t expert_dp() const noexcept {
-    return static_cast<std::int64_t>(tp) * cp * dp / ep;
+    const std::int64_t copies = static_cast<std::int64_t>(tp) * cp * dp / ep;
+    return copies > 1 ? copies : 1;
   }
   friend constexpr bool operator==(const PlanConfiguration&, const PlanConfiguration&) = default;
 };

@@ -32,8 +32,18 @@ struct ExpertSpec {
   int shared = 0;               ///< Experts that every token passes.
   int shared_width = 0;         ///< Width of one shared expert; 0 takes `width`.
   int leading_dense_layers = 0; ///< First layers that have a dense feed-forward instead.
+  int groups = 0; ///< Groups (one per domain) that a token's experts lie in at most; 0 does not limit them.
 
   [[nodiscard]] constexpr bool used() const noexcept { return count > 0; }
+};
+
+/// @brief Copies of a token that go to experts, and the domains that they go to at most.
+struct TokenCopies {
+  int experts = 0;
+  int domains = 0; ///< 0 does not limit them.
+
+  constexpr TokenCopies(int to_experts, int to_domains = 0) noexcept // NOLINT: as many, wherever they go
+      : experts(to_experts), domains(to_domains) {}
 };
 
 /// @brief Dimensions of a decoder-only transformer; one value per published model.
@@ -52,6 +62,7 @@ struct ModelSpec {
   bool biases = false;          ///< Linear layers and norms have biases.
   int window = 0;               ///< Tokens that a layer with a sliding window attends to; 0 where none has.
   int window_layers = 0;        ///< Layers with a sliding window.
+  bool parallel_block = false;  ///< Attention and feed-forward read the same norm and are summed once.
   LatentAttention latent{};
   ExpertSpec experts{};
   double published_parameters = 0;        ///< As its source states them; 0 where it does not.
@@ -64,6 +75,8 @@ struct ModelSpec {
   [[nodiscard]] constexpr int expert_layers() const noexcept {
     return experts.used() ? layers - experts.leading_dense_layers : 0;
   }
+  /// @brief Copies of a token that go to routed experts.
+  [[nodiscard]] constexpr TokenCopies copies() const noexcept { return {experts.active, experts.groups}; }
   /// @brief Width of all shared experts of a layer together.
   [[nodiscard]] constexpr int shared_expert_width() const noexcept {
     return experts.shared * (experts.shared_width > 0 ? experts.shared_width : experts.width);

@@ -33,7 +33,13 @@ struct RunSpec {
   double expert_capacity = 1; ///< Rows per expert over the mean load: 1 without padding, 1.25 is usual with.
   KernelStack stack = KernelStack::tuned;
   bool captured_experts = false; ///< Layers with experts run from captured graphs, without the host.
-  bool fused_attention = true;   ///< Scores never leave the chip's registers; false for runs before 2022.
+  bool overlapped_experts =
+      false;                   ///< All-to-alls run beside another microbatch's passes, whatever the schedule.
+  bool fused_attention = true; ///< Scores never leave the chip's registers; false for runs before 2022.
+  double logit_bytes =
+      0; ///< Kept per logit of a microbatch; 0 takes what is usual, a chunked loss much less.
+  bool offloads_layers =
+      false; ///< Inputs of layers, which are recomputed in full, wait in the host's memory.
 
   [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return sequences * sequence_length; }
 };
