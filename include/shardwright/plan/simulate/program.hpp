@@ -208,11 +208,7 @@ private:
     add(Kind::receive, Activity::wait_input, number);
     if (data && first)
       add(Kind::join, Activity::data, 2 * step.first.microbatch);
-    if (hidden > 0) {
-      for (double& share : hidden_links)
-        share /= hidden;
-      add(Kind::hide, hiding(), number, hidden, link(hidden_links));
-    }
+    hide_layers(number, hidden, hidden_links);
     if (reduced > 0)
       add(Kind::hide, Activity::data, number, reduced, data_link_);
     // What a pass sends before its end, it sends last.
@@ -239,6 +235,14 @@ private:
   [[nodiscard]] double parts() const {
     const StagePlacement& placement = out_.schedule.placement();
     return static_cast<double>(placement.stages()) / placement.ranks;
+  }
+  /// Adds the traffic of layers that passes hide; `used` is in seconds of each link.
+  void hide_layers(int number, double seconds, LinkShares used) {
+    if (seconds <= 0)
+      return;
+    for (double& share : used)
+      share /= seconds;
+    add(Kind::hide, hiding(), number, seconds, link(used));
   }
   /// Adds the traffic of layers that nothing hides.
   void add_moves(int number, const std::array<double, 3>& exposed) {
