@@ -11,7 +11,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
@@ -98,6 +97,7 @@ public:
     HaloPlan made = make();
     made.layout = &layout;
     made.shape = shape;
+    plans_.reserve(most); // a plan stays in its place while it is in use
     if (plans_.size() < most)
       return plans_.emplace_back(std::move(made));
     oldest_ = (oldest_ + 1) % most;
@@ -106,7 +106,7 @@ public:
 
 private:
   static constexpr std::size_t most = 64;
-  std::deque<HaloPlan> plans_;
+  std::vector<HaloPlan> plans_;
   std::size_t oldest_ = 0;
 };
 

@@ -18,7 +18,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <span>
 #include <string>
@@ -132,7 +131,7 @@ public:
   [[nodiscard]] Pending start_background(unsigned mask, Background purpose, CollectiveCall call) {
     CommunicatorOf<Where>& ranks = background<Where>(mask, purpose);
     if (records_background_) {
-      BackgroundCall& note = background_calls_.emplace_back();
+      BackgroundCall& note = *background_calls_.emplace_back(std::make_unique<BackgroundCall>());
       note.purpose = purpose;
       note.bytes = call.count * size_of(call.element);
       if (call.operation != Operation::all_reduce)
@@ -141,7 +140,7 @@ public:
     }
     return ranks.start(call);
   }
-  [[nodiscard]] const std::list<BackgroundCall>& background_calls() const noexcept {
+  [[nodiscard]] const std::vector<std::unique_ptr<BackgroundCall>>& background_calls() const noexcept {
     return background_calls_;
   }
 
@@ -279,7 +278,7 @@ private:
   std::array<int, max_axes> coordinates_{};
   std::vector<HostCommunicator> communicators_;             // those of narrow axes have no group
   std::array<std::vector<HostCommunicator>, 2> background_; // by purpose
-  std::list<BackgroundCall> background_calls_;              // in their places until they are forgotten
+  std::vector<std::unique_ptr<BackgroundCall>> background_calls_;
   bool records_background_ = false;
   std::vector<TargetPool> pools_;
   std::vector<PlannedSteps> planned_;

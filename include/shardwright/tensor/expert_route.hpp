@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -42,9 +41,10 @@ struct ExpertRoute {
 
   [[nodiscard]] std::int64_t rows() const noexcept { return first_rows.back(); }
   [[nodiscard]] std::int64_t sent() const noexcept {
-    return std::accumulate(
-        sent_rows.begin(), sent_rows.end(), std::int64_t{0},
-        [](std::int64_t sum, const StridedBlock& b) { return sum + static_cast<std::int64_t>(b.count()); });
+    std::int64_t sum = 0;
+    for (const StridedBlock& block : sent_rows)
+      sum += static_cast<std::int64_t>(block.count());
+    return sum;
   }
   [[nodiscard]] bool exchanges() const noexcept { return ranks > 1; }
   [[nodiscard]] const std::int32_t* pair() const { return static_cast<const std::int32_t*>(pairs.data()); }

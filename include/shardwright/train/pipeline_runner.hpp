@@ -134,12 +134,12 @@ public:
     const auto seconds = [&](CallTimes::Clock::time_point at) {
       return std::chrono::duration<double>(at - recorder_.origin()).count();
     };
-    for (const detail::BackgroundCall& call : mesh.core().background_calls())
-      if (call.times.ended())
+    for (const auto& call : mesh.core().background_calls())
+      if (call->times.ended())
         out.push_back(
-            {call.purpose == detail::Background::gathers ? PipelineWork::gather : PipelineWork::reduction,
-             Action{}, seconds(call.times.begun_at()), seconds(call.times.ended_at()),
-             static_cast<std::int64_t>(call.bytes)});
+            {call->purpose == detail::Background::gathers ? PipelineWork::gather : PipelineWork::reduction,
+             Action{}, seconds(call->times.begun_at()), seconds(call->times.ended_at()),
+             static_cast<std::int64_t>(call->bytes)});
     return out;
   }
 
