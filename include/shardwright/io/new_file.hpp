@@ -7,9 +7,11 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
-#include <shardwright/io/write_text.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,6 +19,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -25,6 +28,24 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 [[noreturn, gnu::noinline]] inline void reject_unwritable(const std::filesystem::path& path, int code) {
   throw DataError(path.string() + " must be writable, but " + std::generic_category().message(code) +
                   " (give a path in a directory that exists, has space and may be written)");
+}
+
+/// Writes all bytes; the error number of the first call that fails, else 0.
+[[nodiscard]] inline int write_all(int file, std::string_view bytes) noexcept {
+  constexpr std::size_t chunk = std::size_t{1} << 30; // some systems take no more at a time
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(file, bytes.data(), std::min(bytes.size(), chunk));
+    if (wrote < 0 && errno != EINTR)
+      return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(wrote, 0)));
+  }
+  return 0;
+}
+
+/// A name in the same directory that no other writer has: unique in the process, and by its number outside.
+[[nodiscard]] inline std::string temporary_beside(const std::string& path) {
+  static std::atomic<unsigned> count{0};
+  return path + ".part-" + std::to_string(::getpid()) + "-" + std::to_string(count.fetch_add(1));
 }
 
 /// Waits until the names in a directory are on the disk; the error number, else 0.
@@ -41,23 +62,24 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// A file beside `path`, which takes that name in commit() and is removed without it.
 class NewFile {
 public:
+  /// @param mode of the file where it differs from that of new files; 0 leaves it
   /// @throws DataError where no file can be made there.
-  explicit NewFile(std::filesystem::path path) : path_(std::move(path)) {
+  explicit NewFile(std::filesystem::path path, mode_t mode = 0) : path_(std::move(path)) {
     do {
       temporary_ = temporary_beside(path_.string());
       file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     } while (file_ < 0 && errno == EEXIST); // left by a process of the same number that was killed
     if (file_ < 0)
       reject_unwritable(path_, errno);
+    if (mode != 0 && ::fchmod(file_, mode) != 0) {
+      const int failed = errno;
+      discard();
+      reject_unwritable(path_, failed);
+    }
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
-  ~NewFile() {
-    if (file_ >= 0)
-      ::close(file_);
-    if (!temporary_.empty())
-      ::unlink(temporary_.c_str());
-  }
+  ~NewFile() { discard(); }
 
   /// Appends bytes. @throws DataError where they do not all arrive, as on a full disk.
   void write(std::string_view bytes) {
@@ -83,6 +105,13 @@ public:
   }
 
 private:
+  void discard() noexcept {
+    if (file_ >= 0)
+      ::close(file_);
+    if (!temporary_.empty())
+      ::unlink(temporary_.c_str());
+  }
+
   std::filesystem::path path_;
   std::string temporary_;
   int file_ = -1;
