@@ -5,8 +5,8 @@
 /// @brief within_capacity: leaves out choices of experts that have too many tokens, alike on every mesh.
 
 #include <shardwright/layout/layout.hpp>
-#include <shardwright/tensor/expert_exchange.hpp>
 #include <shardwright/tensor/host_copy.hpp>
+#include <shardwright/tensor/make_expert_route.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <cmath>
@@ -51,7 +51,7 @@ struct KeptChoices {
 /// mesh. Padding counts nowhere. Collective over the axes that split the tokens: one all_gather of 8 bytes
 /// for each rank and expert. On a device the choices pass through the host, which waits.
 /// @param chosen int32 [tokens..., slots] as dispatch() takes them, split in their first dimension
-/// @throws InvalidArgument for an expert that there is not, and for a factor that is not above 0.
+/// @throws InvalidArgument for an expert that does not exist, and for a factor that is not above 0.
 template <LayoutType L, class Id, class Target>
 [[nodiscard]] KeptChoices<L, Target> within_capacity(const ShardedTensor<L, Id, Target>& chosen,
                                                      std::int64_t experts, double factor,
@@ -73,7 +73,7 @@ template <LayoutType L, class Id, class Target>
     if constexpr (counts_only<Target>)
       choices.assign(choices.size(), -1);
     const auto slots = chosen.shape()[static_cast<std::size_t>(L::tensor_rank - 1)];
-    const auto own = detail::count_experts("within_capacity", choices, slots, experts, core, where);
+    const auto own = detail::count_choices("within_capacity", choices, slots, experts, core, where);
 
     const detail::AxisBinding binding = detail::bind_axes(core, L::axes);
     std::vector<int> order;

@@ -8,8 +8,10 @@
 #include <shardwright/layout/ragged.hpp>
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/expert_exchange.hpp>
+#include <shardwright/tensor/make_expert_route.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
+#include <shardwright/tensor/vector_of.hpp>
 #include <shardwright/train/input_check.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/operation_node.hpp>
@@ -50,14 +52,6 @@ struct CombineGates {
       value,
       "combine: the gates must have the rows' element, or float for 16-bit ones, and their target (convert the gates)");
 };
-
-/// Of a token: the extents of the tokens, with `last` for the last one.
-template <std::size_t rank>
-[[nodiscard]] std::array<std::int64_t, rank> with_width(std::array<std::int64_t, rank> shape,
-                                                        std::int64_t last) {
-  shape[rank - 1] = last;
-  return shape;
-}
 
 /// The route of choices in the layout of the tokens.
 template <class Owners, class L, class Id, class Target>
@@ -157,7 +151,7 @@ struct Combine {
                                      std::to_string(route.slots) + " slots, but their shape is " +
                                      detail::text_of(gates.shape()) + " (take both from one router)",
                                  rows.core(), where);
-      return detail::summed_slots<L>(rows, detail::with_width(gates.shape(), rows.shape().columns()),
+      return detail::summed_slots<L>(rows, detail::with_last(gates.shape(), rows.shape().columns()),
                                      gates.data(), where);
     }
   }
@@ -167,43 +161,28 @@ struct Combine {
   static void gradients(const G& y_gradient, const Rows& rows, const Gates& gates, RowGradient& to_rows,
                         GateGradient* to_gates, bool scale) {
     using Number = typename Gates::value_type;
-    using Target = typename Rows::target;
     auto& resources = y_gradient.resources();
     const detail::ExpertRoute& route = rows.shape().route();
     const auto count = static_cast<std::size_t>(route.rows());
     const auto& execution = y_gradient.execution();
     const auto width = static_cast<std::size_t>(to_rows.local_shape()[1]);
     detail::send_rows(resources, route, y_gradient.data(), false, to_rows.mutable_data(), width, {});
-    BufferHandleFor<Number, Target> at_experts(resources, scale ? count : 0);
+    auto at_experts = detail::workspace_of<Number>(resources, scale ? count : 0);
     if (scale)
-      detail::send_rows(resources, route, gates.data(), true, at_experts.data(), 1, {});
-    BufferHandleFor<Number, Target> products(resources, to_gates != nullptr ? count : 0);
+      detail::send_rows(resources, route, gates.data(), true, at_experts.mutable_data(), 1, {});
+    auto products = detail::workspace_of<Number>(resources, to_gates != nullptr ? count : 0);
     kernels::detail::run_lanes("sw::gate_rows", execution, count,
                                kernels::detail::GateRows<typename Rows::value_type>{
                                    to_rows.mutable_data(), to_gates != nullptr ? rows.data() : nullptr,
                                    scale ? at_experts.data() : nullptr,
-                                   to_gates != nullptr ? products.data() : nullptr, width});
+                                   to_gates != nullptr ? products.mutable_data() : nullptr, width});
     if (to_gates != nullptr)
-      detail::return_rows(
-          resources, route, static_cast<const Number*>(products.data()), 1, {}, [&](const Number* sent) {
-            kernels::detail::run(
-                "sw::take_gates", execution, to_gates->local_size(),
-                kernels::detail::TakeNumbers<Number>{sent, route.place(), to_gates->mutable_data()});
-          });
+      detail::return_rows(resources, route, products.data(), 1, {}, [&](const Number* sent) {
+        kernels::detail::run(
+            "sw::take_gates", execution, to_gates->local_size(),
+            kernels::detail::TakeNumbers<Number>{sent, route.place(), to_gates->mutable_data()});
+      });
   }
-
-private:
-  /// Memory for a number of each row.
-  template <class Number, class Target>
-  class BufferHandleFor {
-  public:
-    BufferHandleFor(detail::TargetResources<Target>& resources, std::size_t count)
-        : memory_(count == 0 ? detail::BufferHandle() : detail::new_block<Number>(resources, count)) {}
-    [[nodiscard]] Number* data() const { return memory_ ? static_cast<Number*>(memory_.data()) : nullptr; }
-
-  private:
-    detail::BufferHandle memory_;
-  };
 };
 
 } // namespace operation
@@ -299,7 +278,7 @@ template <detail::TapeValue Rows, detail::TapeValue Gates>
 /// which waits.
 /// @param experts int32 [tokens..., slots] in the layout of the tokens: below set.experts and different for
 /// one token, or -1 for a slot without an expert, such as those of padding
-/// @throws InvalidArgument for an expert that there is not, and, on every rank of the owners, where one of
+/// @throws InvalidArgument for an expert that does not exist, and, on every rank of the owners, where one of
 /// them would receive more than set.most_rows rows.
 template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
 [[nodiscard]] auto dispatch(X&& x, const ShardedTensor<L, Id, Target>& experts, const ExpertSet& set,

@@ -48,7 +48,7 @@ using TokenLayout = ReductionLayout<Sum, Logits::tensor_rank - 1, RowwiseLayout<
 template <LayoutType Logits, class Target = DefaultTarget>
 using ExpertChoice = ShardedTensor<RowwiseLayout<operation::route, Logits>, const std::int32_t, Target>;
 
-/// @brief What a choice depends on beside the logits.
+/// @brief Inputs of route() beside the logits; both may be absent.
 template <LayoutType Logits, class Target = DefaultTarget>
 struct RouteWith {
   /// @brief [experts], added to the scores for the choice only; see ExpertLoad.
@@ -101,12 +101,6 @@ template <class Tensor>
 template <class Logits>
 using ChoiceOf = ShardedTensor<RowwiseLayout<operation::route, typename Logits::layout>, std::int32_t,
                                typename Logits::target>;
-/// [tokens..., last], of logits [tokens..., experts].
-template <class Shape>
-[[nodiscard]] Shape with_last(Shape shape, std::int64_t last) {
-  shape.back() = last;
-  return shape;
-}
 
 template <class Logits>
 [[nodiscard]] auto chosen_experts(const Logits& logits, const RouterOptions& options,

@@ -15,12 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The scores that a router makes of logits z, and the gates that follow from them.
-enum class RouterScores : std::uint8_t {
-  chosen_softmax, ///< Choice by z, gates softmax(z of the chosen ones) (Mixtral, arXiv 2401.04088).
-  softmax,        ///< Choice by s = softmax(z), gates s of the chosen ones.
-  sigmoid         ///< Choice by s = sigmoid(z), gates s / sum of s, for one expert s (arXiv 2412.19437).
-};
+/// @brief The scores that a router makes of logits, and the gates that follow from them.
+using RouterScores = kernels::RouterScores;
 
 /// @brief The score of a group of experts, from the biased scores of its members.
 enum class GroupScore : std::uint8_t {
@@ -73,7 +69,7 @@ namespace detail {
   kernels::RoutingRule out;
   out.experts = count(experts);
   out.chosen = count(options.chosen);
-  out.scores = static_cast<kernels::RoutingScores>(options.scores);
+  out.scores = options.scores;
   out.renormalise = options.renormalise;
   out.scale = options.scale;
   out.groups = count(options.groups);

@@ -55,6 +55,14 @@ template <std::size_t rank>
   return out;
 }
 
+/// The same extents with another last one.
+template <std::size_t rank>
+[[nodiscard]] constexpr std::array<std::int64_t, rank> with_last(std::array<std::int64_t, rank> extents,
+                                                                 std::int64_t last) noexcept {
+  extents.back() = last;
+  return extents;
+}
+
 inline void check_shape(std::span<const std::int64_t> shape, std::size_t element_bytes,
                         SourceLocation where) {
   CheckedInteger bytes{static_cast<std::int64_t>(element_bytes), true};

@@ -45,7 +45,7 @@ constexpr Accumulator neutral_element() {
     return 0;
 }
 
-/// A constant, because kernels on a device can not call the functions of std::numeric_limits.
+/// A constant, because kernels on a device cannot call the functions of std::numeric_limits.
 template <ReduceOp op, class Element>
 inline constexpr AccumulatorOf<Element> reduction_start = neutral_element<op, AccumulatorOf<Element>>();
 

@@ -13,14 +13,18 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The function of logits that makes scores of them.
-enum class RoutingScores : std::uint8_t { chosen_softmax, softmax, sigmoid };
+/// @brief The scores that a router makes of logits z, and the gates that follow from them.
+enum class RouterScores : std::uint8_t {
+  chosen_softmax, ///< Choice by z, gates softmax(z of the chosen ones) (Mixtral, arXiv 2401.04088).
+  softmax,        ///< Choice by s = softmax(z), gates s of the chosen ones.
+  sigmoid         ///< Choice by s = sigmoid(z), gates s / sum of s, for one expert s (arXiv 2412.19437).
+};
 
-/// @brief What kernels of a router know; see RouterOptions.
+/// @brief RouterOptions in the form that kernels take.
 struct RoutingRule {
   std::size_t experts = 1;
   std::size_t chosen = 1;
-  RoutingScores scores = RoutingScores::chosen_softmax;
+  RouterScores scores = RouterScores::chosen_softmax;
   bool renormalise = false;
   double scale = 1;
   std::size_t groups = 1;
@@ -157,12 +161,12 @@ private:
       if (!(z[e] < infinity) || (bias != nullptr && !(std::abs(bias[e]) < infinity)))
         return e;
     ExponentialSum<Number> all{0, 1};
-    if (rule.scores == RoutingScores::softmax)
+    if (rule.scores == RouterScores::softmax)
       all = ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
     for (std::size_t e = 0; e < rule.experts; ++e) {
-      const Number plain = rule.scores == RoutingScores::softmax   ? all.share(z[e])
-                           : rule.scores == RoutingScores::sigmoid ? sigmoid_of_number(z[e])
-                                                                   : z[e];
+      const Number plain = rule.scores == RouterScores::softmax   ? all.share(z[e])
+                           : rule.scores == RouterScores::sigmoid ? sigmoid_of_number(z[e])
+                                                                  : z[e];
       own[e] = z[e] == -infinity ? -infinity : plain + (bias == nullptr ? Number(0) : Number(bias[e]));
     }
     return rule.experts;
@@ -224,14 +228,14 @@ struct GatesOfExperts {
       return;
     }
     const Number factor = static_cast<Number>(rule.scale);
-    if (rule.scores == RoutingScores::sigmoid && rule.chosen == 1) {
+    if (rule.scores == RouterScores::sigmoid && rule.chosen == 1) {
       out[0] = factor * sigmoid_of_number(z[chosen[0]]);
-    } else if (rule.scores == RoutingScores::softmax && !rule.renormalise) {
+    } else if (rule.scores == RouterScores::softmax && !rule.renormalise) {
       const auto all = ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
       for (std::size_t k = 0; k < rule.chosen; ++k)
         out[k] = factor * all.share(z[chosen[k]]);
     } else {
-      const LogScore<Number> log{rule.scores == RoutingScores::sigmoid};
+      const LogScore<Number> log{rule.scores == RouterScores::sigmoid};
       const auto of_slot = [z, chosen, log](std::size_t k) { return log(z[chosen[k]]); };
       const auto own = ExponentialSum<Number>::of(rule.chosen, of_slot);
       for (std::size_t k = 0; k < rule.chosen; ++k)
@@ -260,7 +264,7 @@ struct GatesBackward {
       to[e] = 0;
     if (chosen[0] < 0)
       return;
-    if (rule.scores == RoutingScores::sigmoid && rule.chosen == 1) {
+    if (rule.scores == RouterScores::sigmoid && rule.chosen == 1) {
       to[chosen[0]] = slope[0] * gate[0] * sigmoid_of_number(-z[chosen[0]]);
       return;
     }
@@ -268,14 +272,14 @@ struct GatesBackward {
     Number mean = 0;
     for (std::size_t k = 0; k < rule.chosen; ++k)
       mean += gate[k] * slope[k];
-    if (rule.scores == RoutingScores::softmax && !rule.renormalise) {
+    if (rule.scores == RouterScores::softmax && !rule.renormalise) {
       const auto all = ExponentialSum<Number>::of(rule.experts, [z](std::size_t e) { return z[e]; });
       for (std::size_t e = 0; e < rule.experts; ++e)
         to[e] = -all.share(z[e]) * mean;
       for (std::size_t k = 0; k < rule.chosen; ++k)
         to[chosen[k]] += gate[k] * slope[k];
     } else {
-      const LogScore<Number> log{rule.scores == RoutingScores::sigmoid};
+      const LogScore<Number> log{rule.scores == RouterScores::sigmoid};
       for (std::size_t k = 0; k < rule.chosen; ++k)
         to[chosen[k]] = gate[k] * (slope[k] - mean / factor) * log.slope(z[chosen[k]]);
     }

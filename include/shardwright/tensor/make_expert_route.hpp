@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Makes the route of a dispatch: the owners of the experts, the counts of all ranks, the place of
+/// every row.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/layout/block.hpp>
+#include <shardwright/mesh/mesh_core.hpp>
+#include <shardwright/tensor/expert_route.hpp>
+#include <shardwright/tensor/host_copy.hpp>
+#include <shardwright/tensor/operation_checks.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The experts of a layer, and how many rows a rank has room for.
+struct ExpertSet {
+  std::int64_t experts = 0; ///< Of the whole layer.
+  /// Most rows that a rank may receive in one dispatch. Without imbalance it is tokens times slots of a rank;
+  /// with all tokens at the experts of one rank, that times the ranks that own experts.
+  std::int64_t most_rows = 0;
+};
+
+namespace detail {
+
+/// The experts of each rank of the group of the owners, ranked in mesh order.
+struct ExpertOwners {
+  unsigned mask = 0;
+  std::vector<DimensionBlock> blocks;
+  std::size_t own = 0;
+};
+
+/// @param order mesh axes, major to minor as they split the experts
+[[nodiscard]] inline ExpertOwners owners_of(const MeshCore& core, std::span<const int> order,
+                                            std::int64_t experts) {
+  ExpertOwners out;
+  std::int64_t ranks = 1;
+  for (const int axis : order) {
+    out.mask |= 1u << static_cast<unsigned>(axis);
+    ranks *= core.extent(axis);
+  }
+  std::array<int, MeshCore::max_axes> place{};
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    auto below = static_cast<int>(rank);
+    bool own = true;
+    for (int axis = core.axis_count() - 1; axis >= 0; --axis)
+      if ((out.mask >> static_cast<unsigned>(axis) & 1u) != 0) {
+        place[static_cast<std::size_t>(axis)] = below % core.extent(axis);
+        below /= core.extent(axis);
+        own = own && place[static_cast<std::size_t>(axis)] == core.coordinate(axis);
+      }
+    DimensionBlock block{0, experts};
+    for (const int axis : order)
+      block = chunk_of(block, core.extent(axis), place[static_cast<std::size_t>(axis)]);
+    if (own)
+      out.own = out.blocks.size();
+    out.blocks.push_back(block);
+  }
+  return out;
+}
+
+/// How many pairs chose each expert. @throws InvalidArgument for an expert that does not exist.
+[[nodiscard]] inline std::vector<std::int64_t> count_choices(const char* operation,
+                                                             std::span<const std::int32_t> choices,
+                                                             std::int64_t slots, std::int64_t experts,
+                                                             const MeshCore& core, SourceLocation where) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(experts));
+  for (std::size_t pair = 0; pair < choices.size(); ++pair) {
+    const std::int32_t expert = choices[pair];
+    if (expert < -1 || expert >= experts)
+      reject_operation(operation,
+                       "every choice must be an expert below " + std::to_string(experts) +
+                           ", or -1 for none, but token " +
+                           std::to_string(static_cast<std::int64_t>(pair) / slots) + " of this rank has " +
+                           std::to_string(expert) + " (take them from the router of these experts)",
+                       core, where);
+    if (expert >= 0)
+      ++counts[static_cast<std::size_t>(expert)];
+  }
+  return counts;
+}
+
+/// What a dry run assumes: pairs spread evenly, and as many rows here as there may be.
+[[nodiscard]] inline std::vector<std::int64_t> spread_evenly(std::int64_t rows, std::size_t parts) {
+  std::vector<std::int64_t> out(parts);
+  for (std::size_t i = 0; i < parts; ++i)
+    out[i] = chunk_of({0, rows}, static_cast<std::int64_t>(parts), static_cast<std::int64_t>(i)).size;
+  return out;
+}
+
+/// @param all counts of every rank of the group, [ranks, experts]
+inline void require_room(const MeshCore& core, const ExpertOwners& owners, const ExpertSet& set,
+                         std::span<const std::int64_t> all, SourceLocation where) {
+  for (std::size_t rank = 0; rank < owners.blocks.size(); ++rank) {
+    std::int64_t rows = 0;
+    for (std::size_t from = 0; from < owners.blocks.size(); ++from)
+      for (std::int64_t e = 0; e < owners.blocks[rank].size; ++e)
+        rows += all[from * static_cast<std::size_t>(set.experts) +
+                    static_cast<std::size_t>(owners.blocks[rank].offset + e)];
+    if (rows > set.most_rows)
+      reject_operation(
+          "dispatch",
+          "a rank may receive at most " + std::to_string(set.most_rows) + " rows, but the owner of experts " +
+              std::to_string(owners.blocks[rank].offset) + " to " +
+              std::to_string(owners.blocks[rank].offset + owners.blocks[rank].size - 1) + " would receive " +
+              std::to_string(rows) +
+              " (raise most_rows if there is memory, balance the router, or use smaller microbatches)",
+          core, where);
+  }
+}
+
+/// Places of sent rows, and of received ones, from the counts.
+inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span<const std::int64_t> counts,
+                       std::span<const std::int64_t> all, std::vector<std::int32_t>& groups) {
+  const std::size_t ranks = owners.blocks.size();
+  const std::size_t experts = counts.size();
+  std::vector<std::size_t> first(experts + 1);
+  for (std::size_t e = 0; e < experts; ++e)
+    first[e + 1] = first[e] + static_cast<std::size_t>(counts[e]);
+  const DimensionBlock own = owners.blocks[owners.own];
+  std::size_t received = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const DimensionBlock& block = owners.blocks[rank];
+    const std::size_t begin = first[static_cast<std::size_t>(block.offset)];
+    route.sent_rows.push_back(
+        contiguous_block(begin, first[static_cast<std::size_t>(block.offset + block.size)] - begin));
+    std::size_t rows = 0;
+    for (std::int64_t e = 0; e < own.size; ++e)
+      rows += static_cast<std::size_t>(all[rank * experts + static_cast<std::size_t>(own.offset + e)]);
+    route.gained_rows.push_back(contiguous_block(received, rows));
+    received += rows;
+  }
+  std::vector<std::size_t> next; // grouped row of the next received one, by expert
+  route.first_rows.push_back(0);
+  for (std::int64_t e = 0; e < own.size; ++e) {
+    next.push_back(static_cast<std::size_t>(route.first_rows.back()));
+    std::int64_t rows = 0;
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      rows += all[rank * experts + static_cast<std::size_t>(own.offset + e)];
+    route.first_rows.push_back(route.first_rows.back() + rows);
+  }
+  if (ranks == 1)
+    return;
+  groups.reserve(received);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (std::int64_t e = 0; e < own.size; ++e)
+      for (std::int64_t i = all[rank * experts + static_cast<std::size_t>(own.offset + e)]; i > 0; --i)
+        groups.push_back(static_cast<std::int32_t>(next[static_cast<std::size_t>(e)]++));
+}
+
+template <class Target>
+[[nodiscard]] BufferHandle on_target(TargetResources<Target>& resources,
+                                     const std::vector<std::int32_t>& numbers, SourceLocation where) {
+  BufferHandle out(resources.take(numbers.size() * sizeof(std::int32_t), where));
+  copy_to_target<Target>(resources.execution(), numbers.data(), static_cast<std::int32_t*>(out.data()),
+                         numbers.size());
+  return out;
+}
+
+/// The counts of all ranks of the group, and this rank's own.
+struct ChoiceCounts {
+  std::vector<std::int64_t> own;
+  std::vector<std::int64_t> all; // [ranks, experts]
+};
+
+template <class Target>
+[[nodiscard]] ChoiceCounts exchange_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set,
+                                           std::span<const std::int32_t> choices, std::int64_t slots,
+                                           SourceLocation where) {
+  const std::size_t ranks = owners.blocks.size();
+  const auto experts = static_cast<std::size_t>(set.experts);
+  ChoiceCounts out;
+  if constexpr (counts_only<Target>)
+    out.own = spread_evenly(static_cast<std::int64_t>(choices.size()), experts);
+  else
+    out.own = count_choices("dispatch", choices, slots, set.experts, core, where);
+  if (ranks == 1) {
+    out.all = out.own;
+  } else {
+    out.all.resize(ranks * experts);
+    core.communicator(owners.mask).all_gather(out.own, out.all, where);
+  }
+  if constexpr (counts_only<Target>) {
+    const DimensionBlock own = owners.blocks[owners.own];
+    const auto rows = spread_evenly(set.most_rows, ranks * static_cast<std::size_t>(own.size));
+    for (std::size_t i = 0; ranks > 1 && i < rows.size(); ++i)
+      out.all[i % ranks * experts + static_cast<std::size_t>(own.offset) + i / ranks] = rows[i];
+  } else {
+    require_room(core, owners, set, out.all, where);
+  }
+  return out;
+}
+
+/// The route of tokens whose choices are `choices`, [tokens, slots] on the host. Collective over the
+/// owners: all ranks learn the counts of all, so that all of them see it where one lacks room.
+/// @throws InvalidArgument for an expert that does not exist, and where a rank would receive too many rows.
+template <class Target>
+[[nodiscard]] std::shared_ptr<const ExpertRoute>
+make_expert_route(TargetResources<Target>& resources, std::span<const std::int32_t> choices,
+                  std::int64_t slots, std::span<const int> order, std::int64_t spread, const ExpertSet& set,
+                  SourceLocation where) {
+  MeshCore& core = resources.core();
+  if (set.experts < 1 || choices.size() > std::size_t(std::numeric_limits<std::int32_t>::max()) ||
+      set.most_rows > std::numeric_limits<std::int32_t>::max())
+    reject_operation(
+        "dispatch",
+        "there must be at least one expert, and rows must be counted by 32-bit integers, but there are " +
+            std::to_string(set.experts) + " experts, " + std::to_string(choices.size()) +
+            " choices of this rank and room for " + std::to_string(set.most_rows) +
+            " rows (use smaller microbatches)",
+        core, where);
+  const ExpertOwners owners = owners_of(core, order, set.experts);
+  const auto [counts, all] = exchange_counts<Target>(core, owners, set, choices, slots, where);
+  auto route = std::make_shared<ExpertRoute>();
+  route->experts = set.experts;
+  route->slots = slots;
+  route->tokens = slots == 0 ? 0 : static_cast<std::int64_t>(choices.size()) / slots;
+  route->owners = owners.mask;
+  route->ranks = static_cast<std::int64_t>(owners.blocks.size());
+  route->spread = spread;
+  std::vector<std::int32_t> groups;
+  place_rows(*route, owners, counts, all, groups);
+
+  std::vector<std::int32_t> pairs(static_cast<std::size_t>(route->sent()));
+  std::vector<std::int32_t> places(choices.size(), -1);
+  if constexpr (!counts_only<Target>) {
+    std::vector<std::size_t> next(counts.size());
+    for (std::size_t e = 1; e < counts.size(); ++e)
+      next[e] = next[e - 1] + static_cast<std::size_t>(counts[e - 1]);
+    for (std::size_t pair = 0; pair < choices.size(); ++pair)
+      if (choices[pair] >= 0) {
+        const std::size_t row = next[static_cast<std::size_t>(choices[pair])]++;
+        pairs[row] = static_cast<std::int32_t>(pair);
+        places[pair] = static_cast<std::int32_t>(row);
+      }
+  }
+  route->pairs = on_target(resources, pairs, where);
+  route->places = on_target(resources, places, where);
+  if (route->exchanges())
+    route->groups = on_target(resources, groups, where);
+  return route;
+}
+
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI
