@@ -113,6 +113,15 @@ template <class Tokens, class Element>
   return {width, hidden, {problem.experts, problem.sequences * sequence * problem.slots}};
 }
 
+/// The backward pass of what the tape was seeded with, as one token.
+void finish_gradients(const Mesh& mesh, sw::Tape<>& tape, auto& accumulator) {
+  tape.backward();
+  using Sums = sw::Layout<0, sw::Partial<sw::Sum, dp, ep>>;
+  const bool first = mesh.coordinate<dp>() == 0 && mesh.coordinate<ep>() == 0;
+  accumulator.add(sw::LossSum<Sums>{0}, sw::TokenCount<Sums>{first ? 1 : 0});
+  static_cast<void>(accumulator.finish());
+}
+
 /// Value and gradients: of x, of the gates, of the three matrices.
 template <class K>
 [[nodiscard]] std::vector<Vector> run(const Mesh& mesh, const Problem& problem, sw::Recompute recompute) {
@@ -132,11 +141,7 @@ template <class K>
     out.push_back(whole_of(y.value()));
     tape.seed(y, random_of<Tokens, Element>(mesh, problem, width, 3));
   }
-  tape.backward();
-  using Sums = sw::Layout<0, sw::Partial<sw::Sum, dp, ep>>;
-  const bool first = mesh.coordinate<dp>() == 0 && mesh.coordinate<ep>() == 0;
-  accumulator.add(sw::LossSum<Sums>{0}, sw::TokenCount<Sums>{first ? 1 : 0});
-  static_cast<void>(accumulator.finish());
+  finish_gradients(mesh, tape, accumulator);
   out.push_back(whole_of(tape.gradient(x)));
   out.push_back(whole_of(tape.gradient(gates)));
   layer.members().each(
@@ -240,11 +245,7 @@ private:
     out.push_back(whole_of(y.value()));
     tape.seed(y, random_of<Stream, double>(mesh, problem, width, 3));
   }
-  tape.backward();
-  using Sums = sw::Layout<0, sw::Partial<sw::Sum, dp, ep>>;
-  const bool first = mesh.coordinate<dp>() == 0 && mesh.coordinate<ep>() == 0;
-  accumulator.add(sw::LossSum<Sums>{0}, sw::TokenCount<Sums>{first ? 1 : 0});
-  static_cast<void>(accumulator.finish());
+  finish_gradients(mesh, tape, accumulator);
   out.push_back(whole_of(tape.gradient(x)));
   out.push_back(whole_of(layer.router().weight().gradient()));
   layer.experts().members().each(

@@ -41,13 +41,8 @@ template <class LayoutType>
 struct Savable {
   static_assert(!LayoutType::value.has_halos(),
                 "checkpoint: a tensor must have no halos (redistribute it to the layout without them)");
-  static constexpr bool whole = [] {
-    for (int axis = 0; axis < static_cast<int>(LayoutType::axes.size()); ++axis)
-      if (LayoutType::value.is_partial(axis))
-        return false;
-    return true;
-  }();
-  static_assert(whole, "checkpoint: a tensor must not be Partial, an unfinished sum (redistribute it first)");
+  static_assert(!LayoutType::value.has_partial(),
+                "checkpoint: a tensor must not be Partial, an unfinished sum (redistribute it first)");
 };
 
 /// Which of its replicas a rank holds, and how many there are: ranks that differ along axes that shard
