@@ -67,7 +67,7 @@ try:
     import torch.nn.functional as F
     from torch import nn
 except Exception as error:  # a damaged installation raises more than ImportError
-    print(f"error: PyTorch can not be imported ({error})", flush=True)
+    print(f"error: PyTorch cannot be imported ({error})", flush=True)
     sys.exit(3)
 if OPTIONS.device == "cuda" and not torch.cuda.is_available():
     print(f"error: this PyTorch ({torch.__version__}) finds no CUDA device", flush=True)

@@ -29,7 +29,7 @@ public:
   [[nodiscard]] const std::vector<Figure>& figures() const noexcept { return figures_; }
   /// @brief {"notes": {...}, "figures": [{"part", "name", "value", "unit", "least"}]}.
   [[nodiscard]] std::string json() const;
-  /// @throws std::runtime_error where the file can not be written.
+  /// @throws std::runtime_error where the file cannot be written.
   void write(const std::string& path) const;
 
 private:

@@ -15,7 +15,7 @@ namespace train_step {
 class PyTorchPeer {
 public:
   /// @brief Starts `python script arguments...` and waits until it is ready.
-  /// @throws std::runtime_error with the peer's own sentence where it can not start.
+  /// @throws std::runtime_error with the peer's own sentence where it cannot start.
   PyTorchPeer(const std::string& python, const std::string& script,
               const std::vector<std::string>& arguments);
   ~PyTorchPeer();

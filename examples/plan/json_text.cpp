@@ -42,7 +42,7 @@ public:
     if (open_.back().insert(name).second)
       return true;
     return fail("an object must name a field once, but " + shardwright::detail::quoted_text(name) +
-                " stands twice");
+                " appears twice");
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {

@@ -35,7 +35,7 @@ struct SimulatedPlan {
 [[nodiscard]] std::string with_simulation(const std::string& plan_json, const SimulatedPlan& simulated);
 
 /// @brief Writes the trace and the drawing that the options ask for; the names of the files.
-/// @throws shardwright::DataError where one can not be written.
+/// @throws shardwright::DataError where one cannot be written.
 std::vector<std::string> write_timelines(const Options& options, const shardwright::Plan& plan,
                                          const SimulatedPlan& simulated);
 

@@ -52,7 +52,7 @@ TEST_CASE("a launcher shows itself by a full set of its variables", "[comm]") {
   }
 }
 
-TEST_CASE("a variable that is no number is named with its value", "[comm]") {
+TEST_CASE("a variable that is not a number is named with its value", "[comm]") {
   const Variable rank("PMI_RANK", "two\x1b[2J");
   CHECK_THROWS_WITH(
       sw::detail::launch_variable("PMI_RANK", 0),

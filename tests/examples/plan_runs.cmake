@@ -52,7 +52,7 @@ shardwright_plan_run(
 file(WRITE "${plan_files}/twice.json" "{\"layers\": 8, \"layers\": 9}\n")
 shardwright_plan_run(
   field_twice 2 OPTIONS --model "${plan_files}/twice.json" --cluster h100x8 --sequences 8
-  SAYS "twice.json: an object must name a field once, but 'layers' stands twice")
+  SAYS "twice.json: an object must name a field once, but 'layers' appears twice")
 file(WRITE "${plan_files}/endless.json"
      "{\"layers\": 2000000000, \"hidden\": 1024, \"heads\": 8, \"feed_forward\": 9, \"vocabulary\": 9}\n")
 shardwright_plan_run(
@@ -63,7 +63,7 @@ file(WRITE "${plan_files}/tall.json"
 shardwright_plan_run(
   tall 1 OPTIONS --model "${plan_files}/tall.json" --cluster h100x8 --sequences 8 SAYS "a chip has too little memory")
 shardwright_plan_run(
-  missing_model 2 OPTIONS --model /dev/zero.json --cluster h100x8 --sequences 8 SAYS "/dev/zero.json at offset 0: can not be opened")
+  missing_model 2 OPTIONS --model /dev/zero.json --cluster h100x8 --sequences 8 SAYS "/dev/zero.json at offset 0: cannot be opened")
 shardwright_plan_run(evaluate_device 1 OPTIONS --evaluate /dev/zero SAYS "/dev/zero at offset 0: it must be a regular file")
 shardwright_plan_run(
   too_many_sequences 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 1099511627776 --simulate

@@ -101,11 +101,11 @@ shardwright_train_gpt_run(
   FILE "${metrics}" HOLDS "\"step\":1[,}].*\"step\":2[,}].*\"step\":3[,}]" "\"validation_loss\":" "\"gradient_norm\":")
 shardwright_train_gpt_run(
   metrics_unwritable 0 OPTIONS ${tiny} --steps 1 --metrics "${CMAKE_CURRENT_LIST_FILE}/run.jsonl"
-  SAYS "metrics: .*can not be opened.*the training goes on without metrics" "step 1/1")
+  SAYS "metrics: .*cannot be opened.*the training goes on without metrics" "step 1/1")
 if(EXISTS /dev/full)
   shardwright_train_gpt_run(
     metrics_full 0 OPTIONS ${tiny} --steps 2 --metrics /dev/full
-    SAYS "metrics: /dev/full can not be written, No space left on device; the training goes on without metrics" "step 2/2")
+    SAYS "metrics: /dev/full cannot be written, No space left on device; the training goes on without metrics" "step 2/2")
   shardwright_train_gpt_run(
     timeline_full 0 OPTIONS ${tiny} --steps 1 --mesh pp=2 --timeline /dev/full
     SAYS "timeline: /dev/full must be writable, but No space left on device.*the training goes on without it" "validation loss")

@@ -539,7 +539,7 @@ TEST_CASE("checkpoint: a save whose blocks do not make whole tensors is refused"
   cp::Manifest first, second;
   first.parts["part-0.safetensors"] = {};
   CHECK_THAT(sentence_of([&] { cp::join(first, first); }),
-             ContainsSubstring("part-0.safetensors stands twice"));
+             ContainsSubstring("part-0.safetensors appears twice"));
   first.tensors["a"].shape = {1};
   second.tensors["a"].shape = {2};
   CHECK_THAT(sentence_of([&] { cp::join(first, second); }),

@@ -56,14 +56,14 @@ TEST_CASE("metrics: every record is one line of JSON, appended, in a directory m
   CHECK(collected.warnings.empty());
 }
 
-TEST_CASE("metrics: a file that can not be opened is warned of once, and writing goes on without it") {
+TEST_CASE("metrics: a file that cannot be opened is warned of once, and writing goes on without it") {
   Collected collected;
   MetricsWriter metrics("/proc/absent/metrics.jsonl", {}, collected.take());
   for (int step = 0; step < 3; ++step)
     metrics.write({{"step", step}});
   CHECK_FALSE(metrics.active());
   REQUIRE(collected.warnings.size() == 1);
-  CHECK_THAT(collected.warnings[0], ContainsSubstring("/proc/absent/metrics.jsonl can not be opened") &&
+  CHECK_THAT(collected.warnings[0], ContainsSubstring("/proc/absent/metrics.jsonl cannot be opened") &&
                                         ContainsSubstring("training goes on"));
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("metrics: a pipe that nobody reads is warned of instead of waited for"
   MetricsWriter metrics(pipe, {}, collected.take());
   CHECK_FALSE(metrics.active());
   REQUIRE(collected.warnings.size() == 1);
-  CHECK_THAT(collected.warnings[0], ContainsSubstring("pipe can not be opened"));
+  CHECK_THAT(collected.warnings[0], ContainsSubstring("pipe cannot be opened"));
 }
 
 #ifdef __linux__
@@ -88,7 +88,7 @@ TEST_CASE("metrics: a full disk is warned of once, and writing goes on without i
   CHECK_FALSE(metrics.active());
   REQUIRE(collected.warnings.size() == 1);
   CHECK_THAT(collected.warnings[0],
-             ContainsSubstring("/dev/full can not be written") && ContainsSubstring("No space left"));
+             ContainsSubstring("/dev/full cannot be written") && ContainsSubstring("No space left"));
 }
 #endif
 

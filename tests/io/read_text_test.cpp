@@ -40,7 +40,7 @@ TEST_CASE("read_text: a file is read whole, up to the limit and no further") {
   CHECK_THAT(sentence_of("/proc/self/status", 10), ContainsSubstring("at most 10 bytes"));
 }
 
-TEST_CASE("read_text: what is no regular file is refused without waiting") {
+TEST_CASE("read_text: what is not a regular file is refused without waiting") {
   const Scratch scratch;
   const std::filesystem::path pipe = scratch.root() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -48,5 +48,5 @@ TEST_CASE("read_text: what is no regular file is refused without waiting") {
   CHECK_THAT(sentence_of("/dev/zero", 9), ContainsSubstring("it must be a regular file"));
   CHECK_THAT(sentence_of(scratch.root(), 9), ContainsSubstring("it is a directory (name a file in it)"));
   CHECK_THAT(sentence_of(scratch.root() / "absent", 9),
-             ContainsSubstring("absent at offset 0: can not be opened, No such file"));
+             ContainsSubstring("absent at offset 0: cannot be opened, No such file"));
 }

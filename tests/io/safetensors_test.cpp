@@ -160,7 +160,7 @@ TEST_CASE("safetensors: a header that breaks a rule is refused with its tensor a
   check(two + tensor("U8", "[3]", "[2,5]") + "}", "12345", "tensor 'b': its bytes must follow");
   check(two + tensor("U8", "[1]", "[3,2]") + "}", "123", "data_offsets are [3, 2]");
   check(R"({"a":)" + tensor("U8", "[3]", "[0,3]") + R"(,"a":)" + tensor("U8", "[1]", "[3,4]") + "}", "1234",
-        "must name each tensor once, but 'a' stands twice");
+        "must name each tensor once, but 'a' appears twice");
   check(R"({"a":)" + tensor("F32", "[3]", "[0,3]") + "}", "123",
         "must span the 12 bytes of F32 [3], but they span 3");
   check(R"({"a":)" + tensor("F64", "[4294967296,4294967296]", "[0,0]") + "}", "", "that 64 bits count");
@@ -180,7 +180,7 @@ TEST_CASE("safetensors: a header that breaks a rule is refused with its tensor a
   check(R"({"a":{"dtype":"U8","dtype":"U8"}})", "1", "must name dtype once");
   check(R"({"a":{"scale":2}})", "1", "dtype, shape and data_offsets alone, but names 'scale'");
   check(R"({"a":null})", "", "must hold an object, but there is null");
-  check(R"({"__metadata__":{"a":1}})", "", "__metadata__ must hold texts alone, but there is a number");
+  check(R"({"__metadata__":{"a":1}})", "", "__metadata__ must hold only strings, but there is a number");
   check(R"({"__metadata__":null})", "", "must hold an object");
   check(R"({"__metadata__":{"a":"","a":""}})", "", "must name 'a' once");
   check(R"({"__metadata__":{},"__metadata__":{}})", "", "must hold __metadata__ once");
@@ -209,7 +209,7 @@ TEST_CASE("safetensors: the length of a header is checked before anything is rea
   CHECK_THAT(sentence_of([&] { const st::File file(scratch.root() / "pipe"); }),
              ContainsSubstring("must be a regular file"));
   CHECK_THAT(sentence_of([&] { const st::File file(scratch.root() / "none"); }),
-             ContainsSubstring("none: can not be opened, No such file"));
+             ContainsSubstring("none: cannot be opened, No such file"));
 }
 
 TEST_CASE("safetensors: any block of a tensor is read without the rest") {
@@ -270,7 +270,7 @@ TEST_CASE("safetensors: a block of elements that share bytes ends at whole bytes
              ContainsSubstring("a block of F4 must begin and end at whole bytes in every row"));
 }
 
-TEST_CASE("safetensors: what can not be written is refused, and the path keeps what it held") {
+TEST_CASE("safetensors: what cannot be written is refused, and the path keeps what it held") {
   const Scratch scratch;
   const fs::path path = scratch.write("m.safetensors", "before");
   const std::string bytes(4, 'x');
@@ -344,12 +344,12 @@ TEST_CASE("safetensors: a model in several files is read through its index, and 
   CHECK_THAT(refused("{\n    \"a\"", "{\"d\": \"" + second + "\", \"a\""),
              ContainsSubstring("must hold the tensor 'd'"));
   CHECK_THAT(refused(second, "absent.safetensors"),
-             ContainsSubstring("absent.safetensors: can not be opened"));
+             ContainsSubstring("absent.safetensors: cannot be opened"));
   CHECK_THAT(refused(second, "../many/" + second),
              ContainsSubstring("the file of tensor 'b' must be a name in the same directory"));
   CHECK_THAT(refused(second, ".."), ContainsSubstring("must be a name in the same directory"));
   CHECK_THAT(refused("\"b\"", "\"a\""),
-             ContainsSubstring("must name each tensor once, but 'a' stands twice"));
+             ContainsSubstring("must name each tensor once, but 'a' appears twice"));
   CHECK_THAT(refused("weight_map", "weights"), ContainsSubstring("must have a weight_map"));
   CHECK_THAT(refused("\"" + second + "\"", "[1]"),
              ContainsSubstring("weight_map must name a file for each tensor"));
@@ -373,7 +373,7 @@ TEST_CASE("safetensors: a model in several files is read through its index, and 
   CHECK_THAT(sentence_of([&] { const st::Files files(many); }),
              ContainsSubstring("must hold at most 100000000 bytes"));
   CHECK_THAT(sentence_of([&] { const st::Files files(scratch.root()); }),
-             ContainsSubstring("model.safetensors: can not be opened"));
+             ContainsSubstring("model.safetensors: cannot be opened"));
 }
 
 // For tests/io/safetensors_python.py, which names the directory.

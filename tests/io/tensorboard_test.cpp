@@ -109,7 +109,7 @@ std::vector<Field> fields_of(std::string_view message) {
       size = 4;
       break;
     default:
-      throw std::runtime_error("a wire type that there is not");
+      throw std::runtime_error("a wire type that does not exist");
     }
     field.bytes = message.substr(0, size);
     if (field.bytes.size() != size)
@@ -235,7 +235,7 @@ TEST_CASE("tensorboard: flushes at intervals lose nothing in the end") {
 }
 
 TEST_CASE(
-    "tensorboard: a directory that can not be written is warned of once, and writing goes on without it") {
+    "tensorboard: a directory that cannot be written is warned of once, and writing goes on without it") {
   const Directory directory;
   const fs::path blocked = directory.path() / "file";
   std::ofstream(blocked) << "in the way";
@@ -246,12 +246,12 @@ TEST_CASE(
   CHECK_FALSE(writer.active());
   REQUIRE(collected.warnings.size() == 1);
   CHECK_THAT(collected.warnings[0], ContainsSubstring("TensorBoard: " + blocked.string()) &&
-                                        ContainsSubstring("can not be opened") &&
+                                        ContainsSubstring("cannot be opened") &&
                                         ContainsSubstring("the training goes on without TensorBoard"));
 }
 
 TEST_CASE(
-    "tensorboard: a file that can not grow is warned of once, keeps its events, and writing goes on without it") {
+    "tensorboard: a file that cannot grow is warned of once, keeps its events, and writing goes on without it") {
   const Directory directory;
   Collected collected;
   TensorBoardWriter writer(directory.path(), {}, collected.take());
@@ -268,7 +268,7 @@ TEST_CASE(
   CHECK_FALSE(writer.active());
   REQUIRE(collected.warnings.size() == 1);
   CHECK_THAT(collected.warnings[0],
-             ContainsSubstring("can not be written") && ContainsSubstring("the training goes on"));
+             ContainsSubstring("cannot be written") && ContainsSubstring("the training goes on"));
 }
 
 TEST_CASE("metrics: a record is a line and an event with every number in it") {

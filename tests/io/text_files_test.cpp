@@ -91,7 +91,7 @@ TEST_CASE("text_files: missing, empty, binary and unreadable files are named wit
 #ifdef __linux__
   // Reading address 0 of this process fails for every user, root included.
   CHECK_THAT(sentence_of({"/proc/self/mem"}),
-             ContainsSubstring("/proc/self/mem at offset 0: can not be read"));
+             ContainsSubstring("/proc/self/mem at offset 0: cannot be read"));
 #endif
 }
 

@@ -107,7 +107,7 @@ struct Way {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// The larger one; a difference that is no number is infinite.
+/// The larger one; a difference that is not a number is infinite.
 [[nodiscard]] double larger(double a, double difference) {
   return std::isnan(difference) ? infinite : std::max(a, difference);
 }

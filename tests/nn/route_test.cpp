@@ -214,7 +214,7 @@ TEST_CASE("sigmoid gates stay right where every score is too small for a number"
   CHECK(std::abs(routed.gates[1] - (2 - first)) < 1e-6);
 }
 
-TEST_CASE("a logit that is no number is an error with its token and expert, but not in padding") {
+TEST_CASE("a logit that is not a number is an error with its token and expert, but not in padding") {
   CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {1, 2});
           const auto sentence = [&](double odd, bool padded) -> std::string {

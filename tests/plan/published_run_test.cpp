@@ -63,7 +63,7 @@ TEST_CASE("errors name the line and the field", "[published_run]") {
   };
   CHECK_THROWS_WITH(message("id,source,model,chip\n"),
                     ContainsSubstring("line 1: the columns must include 'n_chips'"));
-  CHECK_THROWS_WITH(message("id,source,model,chip,n_chips,id\n"), ContainsSubstring("'id' stands twice"));
+  CHECK_THROWS_WITH(message("id,source,model,chip,n_chips,id\n"), ContainsSubstring("'id' appears twice"));
   CHECK_THROWS_WITH(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192\n"),
                     ContainsSubstring("line 2: there must be 10 cells, one per column, but there are 6"));
   CHECK_THROWS_WITH(message(head + "a,\"b\n"), ContainsSubstring("line 2: a quote is not closed"));
@@ -81,7 +81,7 @@ TEST_CASE("a table of more columns than the limit is refused", "[published_run]"
   CHECK_THROWS_WITH(read_published_runs(std::string(most_run_columns, ',')),
                     ContainsSubstring("line 1: there must be at most 256 cells"));
   CHECK_THROWS_WITH(read_published_runs(std::string(most_run_columns - 1, ',')),
-                    ContainsSubstring("stands twice"));
+                    ContainsSubstring("appears twice"));
 }
 
 TEST_CASE("a row that lacks something says what", "[published_run]") {

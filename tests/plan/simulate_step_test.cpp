@@ -327,7 +327,7 @@ TEST_CASE("timelines become a trace and a drawing", "[simulate_step]") {
   CHECK_THROWS_WITH(draw_step(simulated(plan, {}), {}), ContainsSubstring("must have kept its timelines"));
 }
 
-TEST_CASE("what can not be simulated is said", "[simulate_step]") {
+TEST_CASE("what cannot be simulated is said", "[simulate_step]") {
   CHECK_THROWS_WITH(simulated({.dp = 16}, {}), ContainsSubstring("must be the number of chips"));
   CHECK_THROWS_WITH(simulated({.dp = 32}, {.stragglers = {{32, 2, 1}}}),
                     ContainsSubstring("the rank must be from 0 to 31, but it is 32"));

@@ -131,7 +131,7 @@ TEST_CASE("The words of a legend stand beside their boxes") {
   }
 }
 
-TEST_CASE("Words are escaped, and what can not be drawn is said") {
+TEST_CASE("Words are escaped, and what cannot be drawn is said") {
   const sw::Timetable table = sw::planned_timetable(sw::make_schedule("gpipe", 1, 1));
   CHECK(drawn(table, {"a < b & c", "s", "1"}).find("a &lt; b &amp; c") != std::string::npos);
   CHECK_THROWS_WITH(sw::draw_svg({}, {}), "Drawing: there must be a timetable to draw");

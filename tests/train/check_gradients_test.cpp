@@ -176,7 +176,7 @@ TEST_CASE("check_gradients fails where one element among thousands is wrong, wha
         }) == "");
 }
 
-TEST_CASE("check_gradients takes a gradient that is no number for the worst, whatever comes after it") {
+TEST_CASE("check_gradients takes a gradient that is not a number for the worst, whatever comes after it") {
   CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
           const sw::DeviceMesh mesh{world, sw::extent<dp>(2)};
           sw::ShardedTensor<sw::Layout<2>, double> x(mesh, {5, 6}), y(mesh, {5, 6});

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A file beside a training run; one that can not be written costs a warning, never the training.
+/// @brief A file beside a training run; one that cannot be written costs a warning, never the training.
 
 #include <shardwright/core/config.hpp>
 
@@ -48,7 +48,7 @@ public:
       std::filesystem::create_directories(path_.parent_path(), ignored);
     file_.reset(open_without_waiting(path_.c_str(), mode));
     if (!file_)
-      give_up("can not be opened, " + std::generic_category().message(errno));
+      give_up("cannot be opened, " + std::generic_category().message(errno));
   }
 
   /// Returns whether bytes still reach the file.
@@ -59,13 +59,13 @@ public:
   void write(std::string_view bytes) {
     errno = 0;
     if (file_ && std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size())
-      give_up("can not be written, " + std::generic_category().message(errno));
+      give_up("cannot be written, " + std::generic_category().message(errno));
   }
   /// Hands what was written to the operating system.
   void flush() {
     errno = 0;
     if (file_ && std::fflush(file_.get()) != 0)
-      give_up("can not be written, " + std::generic_category().message(errno));
+      give_up("cannot be written, " + std::generic_category().message(errno));
   }
 
   /// Closes the file and warns, unless that has happened before.

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Reads a file whole, up to a stated size; what is no regular file is refused before a byte is read.
+/// @brief Reads a file whole, up to a stated size; what is not a regular file is refused before a byte is
+/// read.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -66,10 +67,10 @@ template <class Stop = ReadAll>
   // Without O_NONBLOCK a FIFO would wait here for a writer.
   const OpenFile file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0)
-    return fault("can not be opened, " + system_says());
+    return fault("cannot be opened, " + system_says());
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
-    return fault("can not be read, " + system_says());
+    return fault("cannot be read, " + system_says());
   if (!S_ISREG(status.st_mode))
     return fault(S_ISDIR(status.st_mode) ? "it is a directory (name a file in it)"
                                          : "it must be a regular file, not a pipe, socket or device (copy it "
@@ -91,7 +92,7 @@ template <class Stop = ReadAll>
     while (got < 0 && errno == EINTR);
     out.bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0)
-      return fault("can not be read, " + system_says());
+      return fault("cannot be read, " + system_says());
     if (out.bytes.size() > most_bytes)
       return too_long();
     if (got == 0 || stop(out.bytes, before))
@@ -102,7 +103,7 @@ template <class Stop = ReadAll>
 } // namespace detail
 
 /// @brief The bytes of a regular file, at most `most_bytes` of them.
-/// @throws DataError naming the file: it can not be opened or read, is a pipe, device or directory, or is
+/// @throws DataError naming the file: it cannot be opened or read, is a pipe, device or directory, or is
 /// longer.
 [[nodiscard]] inline std::string read_text(const std::filesystem::path& path, std::size_t most_bytes) {
   detail::FileText text = detail::read_regular_file(path, most_bytes);

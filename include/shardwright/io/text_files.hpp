@@ -116,7 +116,7 @@ struct TextLimits {
 ///
 /// A walk leaves out hidden names, symbolic links, build trees, and files that are empty, unreadable or
 /// binary (a zero byte). A file named directly must be readable text in a regular file: a pipe without a
-/// writer would wait for ever. The same bytes are taken only once, so that a copy of a training file can not
+/// writer would wait for ever. The same bytes are taken only once, so that a copy of a training file cannot
 /// end up in the held-out part. The result depends on names and contents only.
 ///
 /// @throws DataError with file and offset, where a path is missing, a named file is empty, unreadable, binary

@@ -258,7 +258,7 @@ using ChoiceFor =
 ///
 /// A loss in token mode: `loss += balance_loss<EachSequence>(...)` joins the sum of token losses, and both
 /// are divided once, by the tokens of the global batch. Where all sets are balanced, a set adds coefficient x
-/// T. Gradients, times the tape's loss scale, go through p alone. Padding tokens, whose choice is -1, take no
+/// T. Gradients, times the tape's loss scale, go through p only. Padding tokens, whose choice is -1, take no
 /// part. Counts are int64 and summed over the axes that split the tokens of a set: one all_reduce of (experts
 /// + 1) integers for each set, and none where no axis does. Never over an axis of experts or layers, since
 /// tokens are counted where they are, before any dispatch.

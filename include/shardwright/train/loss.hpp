@@ -36,7 +36,7 @@ template <class Loss, class Other>
 struct JoinedLoss {
   static_assert(
       sizeof(Other) == 0,
-      "CountedLoss: a sum may be joined by one over the same axes alone, never by a mean, a plain number or a sum over other axes (add the sum that a loss gives, and leave the division to GradAccumulator)");
+      "CountedLoss: a sum may be joined only by one over the same axes, never by a mean, a plain number or a sum over other axes (add the sum that a loss gives, and leave the division to GradAccumulator)");
 };
 template <class Loss, class Factor>
 struct ScaledLoss {

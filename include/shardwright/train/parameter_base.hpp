@@ -54,7 +54,7 @@ struct ParameterType {
 
 } // namespace detail
 
-/// @brief What became of a step: whether the optimizer took it.
+/// @brief Whether the optimizer took a step.
 struct StepVerdict {
   bool taken = true;                         ///< On a device, where only that knows: always.
   const std::int32_t* device_take = nullptr; ///< The answer of a device, 0 for no, where kernels read it.

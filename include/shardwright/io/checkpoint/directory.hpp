@@ -93,7 +93,7 @@ public:
     char host[128] = "";
     (void)::gethostname(host, sizeof host - 1);
     const std::string text = " process " + std::to_string(::getpid()) + " on " + host + "\n";
-    // For the message alone: a full disk must not keep a program from saving over there.
+    // Only for the message: a full disk must not keep a program from saving over there.
     if (::ftruncate(file_.get(), 0) == 0)
       (void)!::pwrite(file_.get(), text.data(), text.size(), 0);
   }
@@ -113,7 +113,7 @@ private:
 } // namespace detail
 
 /// @brief Steps of the checkpoints of a directory, ascending: those whose names say that they are whole.
-/// @throws DataError where the directory can not be read.
+/// @throws DataError where the directory cannot be read.
 [[nodiscard]] inline std::vector<std::uint64_t> saved_steps(const std::filesystem::path& directory) {
   std::vector<std::uint64_t> out;
   detail::for_each_entry(directory, [&](const auto&, const std::string& name) {
@@ -142,7 +142,7 @@ public:
 
   /// @brief Writes the manifest, waits until it is on the disk, and gives the checkpoint its name.
   /// @param contents tensors and parts, as write_part() returned them, joined
-  /// @throws InvalidArgument where blocks do not cover a tensor once. @throws DataError where it can not be
+  /// @throws InvalidArgument where blocks do not cover a tensor once. @throws DataError where it cannot be
   /// written.
   void commit(const Manifest& contents) {
     for (const auto& [name, tensor] : contents.tensors)
@@ -180,7 +180,7 @@ private:
 class Writer {
 public:
   /// @brief Makes the directory where it is missing, and locks it.
-  /// @throws DataError where another writer holds it, or it can not be written.
+  /// @throws DataError where another writer holds it, or it cannot be written.
   explicit Writer(std::filesystem::path directory)
       : directory_(made(std::move(directory))), lock_(directory_) {
     detail::for_each_entry(directory_, [this](const auto& path, const std::string& name) {
@@ -190,14 +190,13 @@ public:
   }
 
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; } ///< Absolute.
-  /// @brief What a run that was ended left behind: saves that never got their names. The next begin() removes
-  /// them.
+  /// @brief Saves that never got their names, because their run was ended. The next begin() removes them.
   [[nodiscard]] const std::vector<std::filesystem::path>& stale() const noexcept { return stale_; }
 
   /// @brief Begins a checkpoint: nothing of it is seen under `step-N` until its commit().
   /// @throws LifecycleError while another save of this writer is unfinished.
   /// @throws InvalidArgument where this step or a later one is saved already. @throws DataError where the
-  /// directory can not be written.
+  /// directory cannot be written.
   [[nodiscard]] UnfinishedSave begin(std::uint64_t step) {
     if (saving_)
       throw LifecycleError("checkpoint: one save must end before the next begins (wait for it)");
@@ -216,7 +215,7 @@ public:
     return UnfinishedSave(path, step, saving_);
   }
 
-  /// @brief Renames a checkpoint that can not be used, so that a run which goes on from an older one may save
+  /// @brief Renames a checkpoint that cannot be used, so that a run which goes on from an older one may save
   /// again: `step-N` becomes `step-N.aside-0`, or the next number that is free.
   /// @returns the new path @throws DataError where that fails.
   std::filesystem::path set_aside(std::uint64_t step) {
@@ -231,7 +230,7 @@ public:
   }
 
   /// @brief Removes all checkpoints but the newest `keep`; call it after a commit().
-  /// @throws InvalidArgument for 0. @throws DataError where one can not be removed.
+  /// @throws InvalidArgument for 0. @throws DataError where one cannot be removed.
   void retain(std::size_t keep) {
     if (keep == 0)
       throw InvalidArgument("checkpoint: at least one must be kept, but 0 are asked for (give 1 or more)");

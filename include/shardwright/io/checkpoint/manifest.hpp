@@ -49,7 +49,7 @@ struct SavedPart {
   friend bool operator==(const SavedPart&, const SavedPart&) = default;
 };
 
-/// @brief What a checkpoint says of itself.
+/// @brief A checkpoint's step, mesh, configuration and further text.
 struct Description {
   std::uint64_t step = 0;
   std::string mesh;                        ///< As text, such as "dp=2, tp=4".

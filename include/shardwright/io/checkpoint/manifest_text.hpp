@@ -140,7 +140,7 @@ private:
 } // namespace detail
 
 /// @brief A manifest as JSON, which ends with the hash of what stands before it.
-/// @throws InvalidArgument for a text that is no UTF-8.
+/// @throws InvalidArgument for a text that is not UTF-8.
 [[nodiscard]] inline std::string manifest_text(const Manifest& manifest) {
   const Description& about = manifest.description;
   nlohmann::json parts = nlohmann::json::object(), tensors = nlohmann::json::object();

@@ -36,8 +36,8 @@ struct Block {
 /// @brief Writes one part of a checkpoint: a safetensors file of blocks, which is on the disk when this
 /// returns.
 /// @returns what the manifest says of the part, and of the blocks by tensor
-/// @throws InvalidArgument where a block stands twice, or its bytes and extent disagree.
-/// @throws DataError where the file can not be written.
+/// @throws InvalidArgument where a block appears twice, or its bytes and extent disagree.
+/// @throws DataError where the file cannot be written.
 /// @param unfinished directory of the checkpoint, as UnfinishedSave::path()
 [[nodiscard]] inline Manifest write_part(const std::filesystem::path& unfinished, std::uint64_t number,
                                          const std::vector<Block>& blocks) {
@@ -92,7 +92,7 @@ inline void join(Manifest& into, const Manifest& part) {
   for (const auto& [name, file] : part.parts)
     if (!into.parts.emplace(name, file).second)
       throw InvalidArgument("checkpoint: each writer must have a part of its own, but " + name +
-                            " stands twice (number them)");
+                            " appears twice (number them)");
   for (const auto& [name, tensor] : part.tensors) {
     const auto [at, is_new] = into.tensors.emplace(name, tensor);
     if (is_new)

@@ -69,8 +69,8 @@ public:
   }
 
   /// @brief Reads block `number` of a tensor into `out`, which has its bytes.
-  /// @throws DataError where they can not be read, or are not those that were saved.
-  /// @throws InvalidArgument for memory of another size, or a block that there is not.
+  /// @throws DataError where they cannot be read, or are not those that were saved.
+  /// @throws InvalidArgument for memory of another size, or a block that does not exist.
   void read(const std::string& name, std::size_t number, std::span<std::byte> out) const {
     const SavedTensor& from = tensor(name);
     if (number >= from.blocks.size())
@@ -90,7 +90,7 @@ public:
   /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that it meets:
   /// of each no more than that part, which is why hashes are not compared.
   /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
-  /// than a byte. @throws DataError where the tensor is absent or can not be read.
+  /// than a byte. @throws DataError where the tensor is absent or cannot be read.
   void read(const std::string& name, const safetensors::BlockOf& wanted, std::span<std::byte> out) const {
     const SavedTensor& from = tensor(name);
     const std::uint64_t size = safetensors::bits_of(from.dtype) / 8;
@@ -202,7 +202,7 @@ struct Newest {
 };
 
 /// @brief Looks through a directory from the newest step on. Saves without a name are no checkpoints.
-/// @throws DataError where the directory can not be read.
+/// @throws DataError where the directory cannot be read.
 [[nodiscard]] inline Newest newest(const std::filesystem::path& directory, Check check = Check::all) {
   Newest out;
   const std::vector<std::uint64_t> steps = saved_steps(directory);

@@ -78,7 +78,7 @@ inline void agree(const HostCommunicator& world, const std::string& own, SourceL
 class Saver {
 public:
   /// @brief Makes the directory where it is missing, and locks it. Collective.
-  /// @throws DataError on every rank where another job holds it, or it can not be written.
+  /// @throws DataError on every rank where another job holds it, or it cannot be written.
   Saver(HostCommunicator world, std::filesystem::path directory,
         SourceLocation where = SourceLocation::current())
       : world_(std::move(world)), directory_(std::move(directory)) {
@@ -94,7 +94,7 @@ public:
   ///
   /// Every rank writes one part; the manifest travels to rank 0, some 100 bytes for each block.
   /// @param about equal on all ranks @param blocks of this rank, from stage()
-  /// @throws ConfigurationMismatch where `about` differs. @throws DataError on every rank where one can not
+  /// @throws ConfigurationMismatch where `about` differs. @throws DataError on every rank where one cannot
   /// write, or the blocks do not cover each tensor once: the older checkpoints are then as they were.
   void save(const Description& about, const std::vector<StagedBlock>& blocks, std::size_t keep,
             SourceLocation where = SourceLocation::current()) {
@@ -152,7 +152,7 @@ private:
 /// @brief The newest checkpoint of a directory that passes every check, on every rank; null where there is
 /// none. Collective; each rank compares the hashes of its share of the blocks.
 /// @param refused receives a sentence for each newer one that does not pass
-/// @throws DataError on every rank where the directory can not be read.
+/// @throws DataError on every rank where the directory cannot be read.
 [[nodiscard]] inline std::unique_ptr<const Reader>
 open_newest(const HostCommunicator& world, const std::filesystem::path& directory,
             std::vector<std::string>& refused, SourceLocation where = SourceLocation::current()) {

@@ -49,13 +49,13 @@ struct BlockOf {
 class File {
 public:
   /// @brief Opens a file and reads its header.
-  /// @throws DataError naming the file: it can not be opened, is no regular file, or breaks a rule of the
+  /// @throws DataError naming the file: it cannot be opened, is not a regular file, or breaks a rule of the
   /// format.
   explicit File(std::filesystem::path path)
       : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     struct stat status {};
     if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0)
-      detail::refuse(path_.string(), "can not be opened, " + std::generic_category().message(errno));
+      detail::refuse(path_.string(), "cannot be opened, " + std::generic_category().message(errno));
     if (!S_ISREG(status.st_mode))
       detail::refuse(path_.string(),
                      "it must be a regular file, not a directory, pipe, socket or device (name the "
@@ -73,7 +73,7 @@ public:
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }   ///< Of the whole file.
 
   /// @brief The bytes before the data, as they are in the file now.
-  /// @throws DataError where they can not be read.
+  /// @throws DataError where they cannot be read.
   [[nodiscard]] std::string head() const {
     std::string out(static_cast<std::size_t>(header_.data_begin), '\0');
     read_at(0, std::as_writable_bytes(std::span(out)));
@@ -92,7 +92,7 @@ public:
   }
 
   /// @brief Reads a whole tensor into `out`, which has its bytes.
-  /// @throws InvalidArgument for another size. @throws DataError where the tensor is absent or can not be
+  /// @throws InvalidArgument for another size. @throws DataError where the tensor is absent or cannot be
   /// read.
   void read(std::string_view name, std::span<std::byte> out) const {
     const Entry& tensor = entry(name);
@@ -103,7 +103,7 @@ public:
   /// @brief Reads a block of a tensor into `out`, row-major and dense, and nothing else of the file but what
   /// lies in gaps of less than a page.
   /// @throws InvalidArgument for a block outside of the tensor, one that does not begin and end at whole
-  /// bytes (F4, F6), or another size. @throws DataError where the tensor is absent or can not be read.
+  /// bytes (F4, F6), or another size. @throws DataError where the tensor is absent or cannot be read.
   void read(std::string_view name, const BlockOf& block, std::span<std::byte> out) const {
     const Entry& tensor = entry(name);
     check_inside(tensor, block);
@@ -120,7 +120,7 @@ public:
   }
 
   /// @brief The elements of a whole tensor.
-  /// @throws DataError where it is absent, can not be read, or holds another element type.
+  /// @throws DataError where it is absent, cannot be read, or holds another element type.
   template <StoredElement Element>
   [[nodiscard]] std::vector<Element> read_as(std::string_view name) const
       requires(!std::same_as<Element, bool>) {
@@ -192,7 +192,7 @@ private:
         continue;
       if (got <= 0)
         detail::refuse(path_.string(),
-                       got < 0 ? "can not be read, " + std::generic_category().message(errno)
+                       got < 0 ? "cannot be read, " + std::generic_category().message(errno)
                                : "it must keep its bytes while it is open, but has been cut short "
                                  "(fetch it again)");
       out = out.subspan(static_cast<std::size_t>(got));

@@ -81,7 +81,7 @@ public:
     name_ = std::move(name);
     return !file_of_.contains(name_) ||
            fail("an index must name each tensor once, but " + shardwright::detail::quoted_text(name_) +
-                " stands twice (write it again)");
+                " appears twice (write it again)");
   }
 
 private:

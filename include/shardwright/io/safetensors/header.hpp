@@ -26,7 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
 /// @brief The most bytes of a header's text.
 inline constexpr std::uint64_t most_header_bytes = 100'000'000;
 
-/// @brief What a file says of its tensors, sorted by their place in it, without gaps.
+/// @brief The tensors of a file and its metadata, sorted by their place in it, without gaps.
 struct Header {
   std::vector<Entry> tensors;
   Metadata metadata;
@@ -88,7 +88,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
     if (const std::string& name = tensors[header.by_name[i]].name;
         tensors[header.by_name[i - 1]].name == name)
       refuse(subject, "a header must name each tensor once, but " + quoted(name) +
-                          " stands twice (write the file again)");
+                          " appears twice (write the file again)");
   std::uint64_t end = 0;
   for (const Entry& entry : tensors) {
     const std::optional<std::uint64_t> bytes = bytes_of(entry.dtype, entry.shape);
@@ -170,7 +170,7 @@ inline void check_entries(Header& header, std::uint64_t data_bytes, const std::s
 /// to a multiple of 8.
 ///
 /// Places are counted from 0 in the order given; `begin` and `end` of the entries are set.
-/// @throws InvalidArgument for a name that is used twice, is no UTF-8 or is "__metadata__", a shape without
+/// @throws InvalidArgument for a name that is used twice, is not UTF-8 or is "__metadata__", a shape without
 /// whole bytes, or a text beyond `most_header_bytes`.
 [[nodiscard]] inline std::string header_text(std::vector<Entry>& tensors, const Metadata& metadata = {}) {
   detail::HeaderText text(metadata);

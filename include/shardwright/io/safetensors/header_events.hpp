@@ -33,7 +33,7 @@ struct Entry {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return end - begin; }
 };
 
-/// @brief What a file says of itself: text by name, such as {"format", "pt"}.
+/// @brief A file's notes about itself: text by name, such as {"format", "pt"}.
 using Metadata = std::map<std::string, std::string>;
 
 namespace detail {
@@ -182,7 +182,7 @@ private:
   bool field(const std::string& name) {
     const unsigned bit = name == "dtype" ? 1U : name == "shape" ? 2U : name == "data_offsets" ? 4U : 0U;
     if (bit == 0)
-      return fail(place() + " must have the fields dtype, shape and data_offsets alone, but names " +
+      return fail(place() + " must have only the fields dtype, shape and data_offsets, but names " +
                   shardwright::detail::quoted_text(name) + " (use a newer version, or convert the file)");
     if ((seen_ & bit) != 0)
       return fail(place() + " must name " + name + " once (write the file again)");
@@ -201,7 +201,7 @@ private:
                                : at_ == At::shape                        ? "a list as shape"
                                : at_ == At::extents                      ? "whole numbers as shape"
                                : at_ == At::offsets || at_ == At::places ? "two whole numbers as data_offsets"
-                               : at_ == At::metadata_text                ? "texts alone"
+                               : at_ == At::metadata_text                ? "only strings"
                                                                          : "an object";
     return fail(place() + " must hold " + wanted + ", but there is " + what + " (write the file again)");
   }

@@ -90,7 +90,7 @@ inline void remove_index(const std::filesystem::path& path) {
 /// @brief Writes a file that holds these tensors, byte for byte as the reference does. It appears under its
 /// name when all of it is on the disk; a file that the path held before is then gone, and not earlier.
 /// @throws InvalidArgument where a name is used twice or bytes and shape disagree.
-/// @throws DataError where the file can not be written; the path then holds what it held before.
+/// @throws DataError where the file cannot be written; the path then holds what it held before.
 inline void write(const std::filesystem::path& path, std::vector<Source> tensors,
                   const Metadata& metadata = {}) {
   detail::put_in_order(tensors);

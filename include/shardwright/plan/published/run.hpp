@@ -107,7 +107,7 @@ namespace detail {
 } // namespace detail
 
 /// @brief Reads the rows of CSV text whose first line names the columns; columns may stand in any order.
-/// @throws DataError naming line and column where a column that a run needs is missing, a name stands twice,
+/// @throws DataError naming line and column where a column that a run needs is missing, a name appears twice,
 /// a row has more or fewer cells than there are names,
 /// or there are more than `most_run_columns`.
 [[nodiscard]] inline std::vector<PublishedRun> read_published_runs(std::string_view text) {
@@ -119,7 +119,7 @@ namespace detail {
     for (std::size_t j = 0; j < i; ++j)
       if (names[i] == names[j])
         throw DataError("Runs, line 1: a column may stand only once, but " + detail::quoted_text(names[i]) +
-                        " stands twice");
+                        " appears twice");
   for (const std::string_view needed : {"id", "source", "model", "chip", "n_chips"}) {
     bool found = false;
     for (const std::string& name : names)
