@@ -178,7 +178,7 @@ TEST_CASE("safetensors: a header that breaks a rule is refused with its tensor a
   check(R"({"a":{"dtype":7}})", "", "a text as dtype, but there is a number");
   check(R"({"a":{"dtype":"U8","shape":[1]}})", "1", "must name dtype, shape and data_offsets");
   check(R"({"a":{"dtype":"U8","dtype":"U8"}})", "1", "must name dtype once");
-  check(R"({"a":{"scale":2}})", "1", "dtype, shape and data_offsets alone, but names 'scale'");
+  check(R"({"a":{"scale":2}})", "1", "only the fields dtype, shape and data_offsets, but names 'scale'");
   check(R"({"a":null})", "", "must hold an object, but there is null");
   check(R"({"__metadata__":{"a":1}})", "", "__metadata__ must hold only strings, but there is a number");
   check(R"({"__metadata__":null})", "", "must hold an object");

@@ -18,7 +18,7 @@ using shardwright_test::ContainsSubstring;
 namespace {
 
 std::vector<PublishedRun> rows_of(const char* file) {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../data" / file;
+  const auto path = std::filesystem::path(SHARDWRIGHT_DATA) / file;
   std::ifstream in(path);
   REQUIRE(in);
   return read_published_runs(std::string(std::istreambuf_iterator<char>(in), {}));
