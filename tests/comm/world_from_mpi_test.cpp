@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -93,6 +94,26 @@ TEST_CASE("two disjoint worlds in one job stand side by side", "[comm]") {
   // MPI, and the program's communicators, are as they were.
   CHECK(sum_of(half, 1) == world.size());
   CHECK(sum_of(MPI_COMM_WORLD, 1) == job_size());
+}
+
+TEST_CASE("a message to a rank that has left its world reaches no later world", "[comm]") {
+  const int half = job_size() / 2;
+  const bool leaves = job_rank() < half;
+  const OwnComm part(leaves ? 0 : 1, job_rank());
+  std::optional<sw::HostCommunicator> all = sw::world_from(MPI_COMM_WORLD, options);
+  all->barrier();
+  if (leaves)
+    all.reset();
+  MPI_Barrier(MPI_COMM_WORLD);
+  std::vector<int> numbers(3, 1);
+  if (!leaves && half > 0)
+    CHECK_THROWS_AS(all->all_reduce_in_place(numbers), sw::Error); // it sends before it finds out
+  all.reset();
+  MPI_Barrier(MPI_COMM_WORLD);
+  sw::HostCommunicator world = sw::world_from(part, options);
+  numbers.assign(3, 1);
+  world.all_reduce_in_place(numbers);
+  CHECK(numbers == std::vector<int>(3, world.size()));
 }
 
 TEST_CASE("a wait in one world moves the started calls of another", "[comm]") {

@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/mpi/agreement.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
+#include <shardwright/comm/mpi/retired.hpp>
 #include <shardwright/comm/mpi/transfer.hpp>
 #include <shardwright/comm/mpi/world.hpp>
 #include <shardwright/comm/report.hpp>
@@ -28,7 +29,7 @@ public:
   MpiGroup& operator=(const MpiGroup&) = delete;
   ~MpiGroup() {
     if (may_free())
-      MPI_Comm_free(&channel_.comm);
+      MpiRetired::leave(channel_.comm);
   }
 
   /// Whether MPI communicators can be freed: after a failure messages may still be under way, and freeing is

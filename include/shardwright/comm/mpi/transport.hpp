@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/mpi/operation.hpp>
+#include <shardwright/comm/mpi/retired.hpp>
 #include <shardwright/comm/validate.hpp>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ public:
   ~MpiTransport() override {
     group_.world().detach(this);
     if (exported_ != MPI_COMM_NULL && group_.may_free())
-      MPI_Comm_free(&exported_);
+      MpiRetired::leave(exported_);
   }
 
   [[nodiscard]] int rank() const noexcept override { return group_.rank(); }
@@ -196,7 +197,7 @@ private:
         members.emplace_back(all[2 * static_cast<std::size_t>(rank) + 1], rank);
     std::stable_sort(members.begin(), members.end());
     if (colour < 0) {
-      MPI_Comm_free(&channel.comm);
+      MpiRetired::leave(channel.comm);
       return nullptr;
     }
     int own = 0;

@@ -15,6 +15,7 @@
 #include <shardwright/comm/mpi/launcher.hpp>
 #include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
+#include <shardwright/comm/mpi/retired.hpp>
 #include <shardwright/comm/report.hpp>
 #include <shardwright/comm/say.hpp>
 #include <shardwright/comm/waiting.hpp>
@@ -82,7 +83,7 @@ public:
       fail(Failure::Kind::left, "an exception ended its use of the world");
     node_->finish();
     if (MpiEnvironment::active() && ended_by() < 0 && news_.empty())
-      MPI_Comm_free(&control_);
+      MpiRetired::leave(control_);
   }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -222,6 +223,7 @@ public:
 
   /// A duplicate of an MPI communicator, made within the deadline.
   MPI_Comm duplicate(MPI_Comm comm) {
+    MpiRetired::free_some();
     Lent<MPI_Comm> copy(MPI_COMM_NULL);
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Comm_idup(comm, &*copy, &request), "MPI_Comm_idup");
