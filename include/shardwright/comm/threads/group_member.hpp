@@ -62,13 +62,7 @@ public:
   void require_alive(const CollectiveCall& call) {
     if (sends_or_receives(call.operation) ? !group_->ended_for(call.root) : !group_->ended())
       return;
-    const bool told = told_.load(std::memory_order_relaxed);
-    try {
-      raise(call, 0);
-    } catch (const Error&) {
-      told_.store(told, std::memory_order_relaxed);
-      throw;
-    }
+    raise(call, 0, false);
   }
 
   /// Posts a message; `finish` waits for it, now or, where it was started, later.
@@ -220,9 +214,11 @@ public:
   };
 
   /// Throws what the end of the group means to this call.
-  [[noreturn]] void raise(const CollectiveCall& call, std::uint64_t sequence) {
+  /// @param tells whether that is the rank's one answer; its worker may ask at the same time
+  [[noreturn]] void raise(const CollectiveCall& call, std::uint64_t sequence, bool tells = true) {
     note_given_up(call);
-    const bool told = told_.exchange(true, std::memory_order_relaxed);
+    const bool told =
+        tells ? told_.exchange(true, std::memory_order_relaxed) : told_.load(std::memory_order_relaxed);
     if (world().finished())
       throw LifecycleError(used_after_launch(call.operation), context(call, sequence));
     const FailurePointer failure = first_cause(call);
