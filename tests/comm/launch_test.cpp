@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/heap_count.hpp"
 #include "support/matchers.hpp"
 #include "support/standard_error.hpp"
 
+#include <shardwright/core/blas_threads.hpp>
 #include <shardwright/launch.hpp>
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +69,32 @@ TEST_CASE("launch refuses options out of range", "[comm]") {
                     ContainsSubstring("ranks must be between 1 and"));
   CHECK_THROWS_WITH(sw::launch({.ranks = 1, .deadline = std::chrono::seconds(0)}, program),
                     ContainsSubstring("the deadline must be positive"));
+}
+
+TEST_CASE("thread ranks without room for the BLAS are refused, and one that does not use it is let on",
+          "[comm]") {
+  if (sw::detail::linked_blas() == nullptr ||
+      !shardwright_test::counts_heap) // sanitizers want room of their own
+    return;
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  rlimit before{};
+  ::getrlimit(RLIMIT_AS, &before);
+  const rlimit tight{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{300} << 20U),
+                     before.rlim_max};
+  ::setrlimit(RLIMIT_AS, &tight);
+  std::string refused;
+  std::atomic<int> ran{0};
+  try {
+    sw::launch({.ranks = 2, .blas_threads = 1}, [&](sw::HostCommunicator) { ran += 10; });
+  } catch (const sw::InvalidArgument& error) {
+    refused = error.what();
+  }
+  sw::launch({.ranks = 2, .blas_threads = 0}, [&](sw::HostCommunicator) { ++ran; });
+  ::setrlimit(RLIMIT_AS, &before);
+  CHECK_THAT(refused, ContainsSubstring("2 thread ranks must find 400 MiB of address space for the BLAS"));
+  CHECK(ran.load() == 2);
 }
 
 TEST_CASE("a program may take longer than the grace as long as nothing fails", "[comm]") {

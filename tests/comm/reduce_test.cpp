@@ -147,6 +147,7 @@ TEST_CASE("an average over more ranks than the element counts is divided by all 
       for (const bool in_place : {false, true}) {
         kernels_agree<std::uint8_t>(sw::ReduceOp::average, inputs, count, 0, false, in_place);
         kernels_agree<std::int32_t>(sw::ReduceOp::average, inputs, count, 0, false, in_place);
+        kernels_agree<float>(sw::ReduceOp::average, inputs, count, 0, false, in_place);
       }
 }
 

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -92,4 +93,21 @@ TEST_CASE("thread_world gives a handle to each rank, for threads of the program'
   for (std::thread& thread : threads)
     thread.join();
   CHECK(sums == std::vector<float>(3, 6));
+}
+
+TEST_CASE("a gather of more than the caches hold leaves what lies between the rows of its blocks", "[comm]") {
+  constexpr std::size_t stride = 1000, length = 100;
+  const std::size_t rows = sw::detail::last_level_cache_bytes() / (4 * stride * sizeof(float)) + 2;
+  const std::vector<sw::StridedBlock> blocks{{0, rows, length, stride}, {length, rows, length, stride}};
+  CHECK_NOTHROW(
+      launch_ranks({.ranks = 2, .deadline = std::chrono::seconds(60)}, [&](sw::HostCommunicator on) {
+        const std::vector<float> in(rows * length, static_cast<float>(on.rank() + 1));
+        std::vector<float> out(rows * stride, -1), wanted = out;
+        for (std::size_t row = 0; row < rows; ++row)
+          for (std::size_t i = 0; i < 2 * length; ++i)
+            wanted[row * stride + i] = i < length ? 1 : 2;
+        on.all_gather(in, out, blocks);
+        if (out != wanted)
+          throw std::runtime_error("the blocks are not where they belong");
+      }));
 }

@@ -147,6 +147,13 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
                                           sw::members("value", value), {.elements = 3});
   findings.expect(errors.error < 1e-7, "mse is off by ", errors.error, where);
   using OverDp = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+  for (const std::int64_t counted : {5, 7}) {
+    sw::Tape<> tape;
+    const auto loss = sw::sum_loss(sw::sum(sw::exp(tape.input(value))).template as<OverDp>(),
+                                   sw::TokenCount<OverDp>{counted});
+    findings.expect(totals_of(mesh, loss).second == static_cast<double>(counted * extents.data), "of ",
+                    counted, " tokens", where);
+  }
   const auto own = sw::check_gradients(
       [&](auto v) {
         return sw::sum_loss(sw::sum(sw::exp(v)).template as<OverDp>(), sw::TokenCount<OverDp>{5});

@@ -18,7 +18,7 @@ using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
 constexpr std::int64_t sequence = 8;
-constexpr std::int64_t width = 6;
+constexpr std::int64_t width = 22;     // several registers of elements, and a rest
 constexpr std::int64_t positions = 10; // more than a sequence has
 
 /// Batches over dp, sequences over cp and once more over tp, or the width over tp.

@@ -260,6 +260,17 @@ TEST_CASE("A workspace that is too small is refused", "[kernels]") {
   REQUIRE_THROWS_AS(problem.backward(), sw::InvalidArgument);
 }
 
+TEST_CASE("A workspace of the size that is asked for is not left", "[kernels]") {
+  Problem<float> problem({1, 64, 1, 1, 8}); // whole blocks of queries
+  const std::size_t own = kernels::attention_forward_workspace<float>(execution(), problem.shape);
+  const Vector<float> larger("work", own + 64);
+  kernels::fill(execution(), larger, 7.0f);
+  problem.work = Vector<float>(larger.data(), own);
+  problem.forward();
+  for (std::size_t i = own; i < larger.size(); ++i)
+    REQUIRE(larger(i) == 7.0f);
+}
+
 // Thread ranks run kernels at the same time; on old Kokkos the host backend's scratch belongs to the whole
 // process.
 TEST_CASE("Many threads with data of their own get the bits of one", "[kernels]") {

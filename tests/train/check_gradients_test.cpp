@@ -11,8 +11,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iomanip>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -135,21 +137,25 @@ TEST_CASE("check_gradients names the worst element of a wrong gradient on every 
         std::optional<sw::GradientDifference> found;
         std::string message;
         try {
-          static_cast<void>(
-              sw::check_gradients([](auto a, auto b) { return a * a + apply(WrongTwice{4}, {}, b); },
-                                  sw::members("right", right, "wrong", wrong)));
+          static_cast<void>(sw::check_gradients(
+              [](auto a, auto b) { return a * a + apply(WrongTwice{4}, {}, sw::scale(b, 1.0 / 3)); },
+              sw::members("right", right, "wrong", wrong)));
         } catch (const sw::GradientMismatch& error) {
           found = error.difference();
           message = error.what();
         }
         // Columns 0 to 3 lie on one rank, 4 to 6 on the other.
         findings.expect(found && found->input == "wrong[4, 3]", message);
-        findings.expect(found && std::abs(found->gradient - found->quotient - 2.0) < 1e-6, message);
+        findings.expect(found && std::abs(found->gradient - found->quotient - 2.0 / 3) < 1e-6, message);
         findings.expect(
             message.find(
                 "check_gradients: a gradient must be the slope of its function, but that of wrong[4, 3] is") ==
                 0,
             message);
+        std::ostringstream slopes; // in ten digits
+        slopes << std::setprecision(10) << " is " << (found ? found->gradient : 0)
+               << ", and the difference quotient " << (found ? found->quotient : 0) << " (look";
+        findings.expect(message.find(slopes.str()) != std::string::npos, message);
         findings.expect(message.find("check_gradients_test.cpp:") != std::string::npos, message);
       }) == "");
 }

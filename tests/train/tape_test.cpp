@@ -14,6 +14,7 @@
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/reduce.hpp>
+#include <shardwright/tensor/reshape.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/lazy_sum.hpp>
 #include <shardwright/train/members.hpp>
@@ -254,6 +255,16 @@ TEST_CASE("a value lives until its last reader has it, a named one until its sco
             holds(1, "whose scope has ended");
           }
           holds(0, "nothing stays behind an evaluation");
+          {
+            sw::Tape<> tape;
+            const auto product = sw::multiply(sw::square(tape.input(x)), sw::square(tape.input(x)));
+            holds(1, "a product of data keeps no operand for a gradient");
+          }
+          {
+            sw::Tape<> tape;
+            const auto y = sw::scale(sw::reshape(sw::square(tape.variable(x)), {13 * 6}), 2.0);
+            holds(1, "another shape keeps nothing for its gradient");
+          }
           sw::Tape<> tape;
           const auto in = tape.variable(x);
           auto y = sw::square(in);
@@ -649,6 +660,8 @@ TEST_CASE(
             }
             tape.seed(z, random_stream(mesh, 2));
           }
+          accumulator.set_bucket_bytes(1);
+          accumulator.expect_last_pass();
           log->clear();
           if (passes == Passes::together) {
             tape.backward();
@@ -656,6 +669,8 @@ TEST_CASE(
             tape.backward_inputs();
             tape.backward_weights();
           }
+          findings.expect(calls_of(*log, sw::Operation::all_reduce) == 3,
+                          "the sums of three weights begin inside the last pass");
           // The gradient of the result is gathered, too.
           findings.expect(calls_of(*log, sw::Operation::all_gather) == (kind == sw::Recompute::full ? 2 : 1),
                           "gathers");

@@ -574,11 +574,13 @@ TEST_CASE("a captured step has blocks of its own, which nothing else gets betwee
 
 TEST_CASE("a dry run of a device's steps needs no device, reports, and counts its memory") {
   constexpr int steps = 3;
-  const auto train = [](auto& run, auto& batches) {
+  const auto train = [](auto& run, auto& batches, double& norm) {
     std::vector<std::int64_t> reported;
     const auto note = [&](const std::optional<sw::StepReport>& report) {
-      if (report)
+      if (report) {
         reported.push_back(report->step);
+        norm = report->gradient_norm;
+      }
       return report.has_value();
     };
     for (int step = 0; step < steps; ++step)
@@ -590,18 +592,21 @@ TEST_CASE("a dry run of a device's steps needs no device, reports, and counts it
   CHECK(on_ranks(4, [&](const sw::HostCommunicator& world, Findings& findings) {
           using Counted = train_test::SmallModel<float, sw::Zero2, sw::Counting<DeviceTarget>>;
           std::vector<std::int64_t> counted;
+          double norm = 0, counted_norm = 0;
           const sw::DryRun dry =
               sw::dry_run(world.size(), world.rank(), [&](const sw::HostCommunicator& pretended) {
                 const Mesh mesh = mesh_of(pretended);
                 Run<Counted> run(mesh);
                 Batches<Counted> batches(mesh);
-                counted = train(run, batches);
+                counted = train(run, batches, counted_norm);
               });
           const Mesh mesh = mesh_of(world);
           Run<Device> run(mesh);
           Batches<Device> batches(mesh);
-          findings.expect(train(run, batches) == counted && counted == std::vector<std::int64_t>{1, 2, 3},
+          findings.expect(train(run, batches, norm) == counted &&
+                              counted == std::vector<std::int64_t>{1, 2, 3},
                           "reports");
+          findings.expect(counted_norm == 1 && norm != 1, "norms of ", counted_norm, " and ", norm);
           const auto peak = static_cast<std::int64_t>(mesh.pool_statistics<DeviceTarget>().peak_bytes);
           findings.expect(dry.memory.total() == peak, dry.memory.total(), " bytes counted, ", peak,
                           " measured");
