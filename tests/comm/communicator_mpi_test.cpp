@@ -254,11 +254,26 @@ TEST_CASE("without fingerprints a message that ends where another has a part is 
   CHECK((noticed || world.rank() == 0));
 }
 
+TEST_CASE("data that travel with fingerprints arrive whole, whatever the parts of their message", "[comm]") {
+  sw::HostCommunicator world = breakable_world();
+  for (std::size_t count = 50; count <= 130; ++count) {
+    std::vector<float> data(count), wanted(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      data[i] = static_cast<float>((static_cast<std::size_t>(world.rank()) + 1) * (i + 1));
+      wanted[i] =
+          static_cast<float>(static_cast<std::size_t>(world.size() * (world.size() + 1) / 2) * (i + 1));
+    }
+    world.all_reduce_in_place(data);
+    CHECK(data == wanted);
+  }
+}
+
 TEST_CASE("a call whose data travel with its fingerprint is compared with one whose data do not", "[comm]") {
   sw::HostCommunicator world = breakable_world();
   if (world.size() == 1)
     return;
-  const std::vector<float> before(world.rank() == 0 ? 3 : 5000, 1.5F);
+  const std::size_t others = GENERATE(5000, 60); // the latter in a message of two parts
+  const std::vector<float> before(world.rank() == 0 ? 3 : others, 1.5F);
   std::vector<float> data = before;
   const std::string told =
       message_of<sw::CollectiveMismatch>([&] { world.all_reduce_in_place(data, sw::ReduceOp::average); });

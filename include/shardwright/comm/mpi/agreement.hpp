@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -40,6 +41,7 @@ public:
     ranks_ = static_cast<std::size_t>(ranks);
     have_ = 0;
     coming_ = 1;
+    may_go_on_ = false;
     if (entries_.size() < most_ * ranks_)
       entries_.resize(most_ * ranks_);
     ends_.resize(ranks_ + 1);
@@ -55,17 +57,17 @@ public:
     for (;;) {
       if (!requests_.test(site))
         return false;
+      if (std::exchange(may_go_on_, false) && in_two_parts(length_at(ends_[have_]))) {
+        const std::size_t part = ends_[have_] + first_part;
+        requests_.receive(channel, entries_.data() + part, length_at(ends_[have_]) - first_part, ahead(rank),
+                          tag, site, MpiRequests::Mode::ragged);
+        continue;
+      }
       for (; coming_ > 0; --coming_, ++have_)
         ends_[have_ + 1] = ends_[have_] + length_at(ends_[have_]);
       if (have_ >= ranks_)
         return true;
-      coming_ = std::min(have_, ranks_ - have_);
-      const auto own = static_cast<std::size_t>(rank);
-      const auto to = static_cast<int>((own + ranks_ - have_) % ranks_);
-      const auto from = static_cast<int>((own + have_) % ranks_);
-      requests_.receive(channel, entries_.data() + ends_[have_], coming_ * most_, from, tag, site,
-                        MpiRequests::Mode::ragged);
-      requests_.send(channel, entries_.data(), ends_[coming_], to, tag, site, MpiRequests::Mode::ragged);
+      post_round(channel, rank, tag, site);
     }
   }
 
@@ -89,6 +91,33 @@ public:
 private:
   using Length = std::uint64_t; ///< Of the whole entry, ahead of its head.
   static constexpr std::size_t alignment = 8;
+  /// Open MPI sends up to so many bytes within the call, and takes twice as long for more: two short messages
+  /// are faster than one of up to twice the length.
+  static constexpr std::size_t first_part = 256;
+
+  /// Of an entry that travels alone; its length, in front, tells the receiver.
+  [[nodiscard]] static constexpr bool in_two_parts(std::size_t length) noexcept {
+    return length > first_part && length <= 2 * first_part;
+  }
+
+  /// The rank that the next entries come from.
+  [[nodiscard]] int ahead(int rank) const noexcept {
+    return static_cast<int>((static_cast<std::size_t>(rank) + have_) % ranks_);
+  }
+  /// Sends what is here to the rank that lacks it, and receives as much.
+  void post_round(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
+    constexpr auto ragged = MpiRequests::Mode::ragged;
+    const auto to = static_cast<int>((static_cast<std::size_t>(rank) + ranks_ - have_) % ranks_);
+    coming_ = std::min(have_, ranks_ - have_);
+    may_go_on_ = coming_ == 1;
+    requests_.receive(channel, entries_.data() + ends_[have_], coming_ * most_, ahead(rank), tag, site,
+                      ragged);
+    const std::size_t bytes = ends_[coming_];
+    const std::size_t at_once = coming_ == 1 && in_two_parts(bytes) ? first_part : bytes;
+    requests_.send(channel, entries_.data(), at_once, to, tag, site, ragged);
+    if (at_once < bytes)
+      requests_.send(channel, entries_.data() + at_once, bytes - at_once, to, tag, site, ragged);
+  }
 
   [[nodiscard]] std::size_t data_begin() const noexcept {
     return sizeof(Length) + (head_bytes_ + alignment - 1) / alignment * alignment;
@@ -111,6 +140,7 @@ private:
   std::size_t ranks_ = 0;
   std::size_t have_ = 0;
   std::size_t coming_ = 0;
+  bool may_go_on_ = false; ///< A single entry is coming, whose second part may follow.
   MpiRequests requests_;
 };
 
