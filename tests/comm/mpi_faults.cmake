@@ -112,5 +112,5 @@ shardwright_mpi_fault(starts_late nonzero 1 "${starts} .look for a rank that has
 add_test(NAME comm.mpi_fault.two_jobs
          COMMAND "${CMAKE_COMMAND}" "-DMPIEXEC=${MPIEXEC_EXECUTABLE}" -DPROGRAM=$<TARGET_FILE:comm_mpi_fault_program>
                  -P "${CMAKE_CURRENT_LIST_DIR}/two_jobs_check.cmake")
-set_tests_properties(comm.mpi_fault.two_jobs PROPERTIES TIMEOUT 200 ENVIRONMENT "${shardwright_mpi_environment}"
+set_tests_properties(comm.mpi_fault.two_jobs PROPERTIES TIMEOUT 480 ENVIRONMENT "${shardwright_mpi_environment}"
                                                         PROCESSORS 2 LABELS mpi)
