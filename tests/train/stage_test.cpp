@@ -372,6 +372,22 @@ TEST_CASE(
           }) == "");
 }
 
+TEST_CASE("a tied parameter is complete with the step where two stages of a rank hold it, and only there") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = small_mesh(world.split(world.rank(), 0), 1);
+          for (const char* const name : {"zbv", "1f1b"}) {
+            const sw::Schedule schedule = sw::make_schedule(name, 2, microbatches);
+            sw::PipelineModel<CrossedTies> model(mesh, world, schedule.placement(),
+                                                 sw::LayerPartition(3, schedule.stages()), {}, 1);
+            int late = 0;
+            model.for_each_parameter(
+                [&](auto& parameter) { late += parameter.completes_with_step() ? 1 : 0; });
+            const bool both_ends = schedule.stages() == 4 && world.rank() == 0;
+            findings.expect(late == (both_ends ? 2 : 0), name, ": ", late, " parameters");
+          }
+        }) == "");
+}
+
 TEST_CASE("a model whose GradAccumulator has ended wants another one, and has it") {
   CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = small_mesh(world, 1);
