@@ -11,5 +11,5 @@ endif()
 shardwright_add_check(
   chaos PROCESSORS 2
   COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/chaos" --program $<TARGET_FILE:shardwright_chaos>
-          --transport ${shardwright_chaos_transport} --seed 1 --cases 12
+          --transport ${shardwright_chaos_transport} --seed 1 --cases 12 --slower 1
           --faults none late throw mismatch abort return freeze kill stop leave)
