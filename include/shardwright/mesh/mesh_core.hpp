@@ -7,6 +7,7 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/kept_memory.hpp>
 #include <shardwright/core/mix.hpp>
 #include <shardwright/layout/transition_step.hpp>
 #include <shardwright/mesh/bound_call.hpp>
@@ -170,6 +171,8 @@ public:
 
   /// Collectives of transitions that ran before.
   [[nodiscard]] BoundCalls& bound_calls() noexcept { return bound_calls_; }
+  /// Of vectors of a step.
+  [[nodiscard]] const KeptMemory& kept_memory() const noexcept { return kept_memory_; }
   /// Exchanges of halos that ran before.
   [[nodiscard]] HaloPlans& halo_plans() noexcept { return halo_plans_; }
 
@@ -284,6 +287,7 @@ private:
   std::vector<PlannedSteps> planned_;
   BoundCalls bound_calls_;
   HaloPlans halo_plans_;
+  const KeptMemory kept_memory_ = make_kept_memory();
   CallSubject::Made made_tensors_;
   long references_ = 1; // the mesh handles and every buffer that is in use
 };

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -68,7 +67,7 @@ template <LayoutType L, class Id, class Target>
                                    std::to_string(experts) + " and " + std::to_string(factor) +
                                    " (1.25 is a usual factor)",
                                core, where);
-    std::vector<std::int32_t> choices(chosen.local_size());
+    detail::KeptVector<std::int32_t> choices(chosen.local_size(), core.kept_memory());
     detail::copy_to_host<Target>(chosen.execution(), chosen.data(), choices.data(), choices.size());
     if constexpr (counts_only<Target>)
       choices.assign(choices.size(), -1);
@@ -76,16 +75,16 @@ template <LayoutType L, class Id, class Target>
     const auto own = detail::count_choices("within_capacity", choices, slots, experts, core, where);
 
     const detail::AxisBinding binding = detail::bind_axes(core, L::axes);
-    std::vector<int> order;
+    detail::KeptVector<int> order(core.kept_memory());
     for (const int axis : L::value.shard(0))
       order.push_back(binding.mesh_axis[static_cast<std::size_t>(axis)]);
     const detail::ExpertOwners ranks = detail::owners_of(core, order, chosen.shape()[0]);
-    std::vector<std::int64_t> all = own;
+    auto all = own;
     if (ranks.blocks.size() > 1) {
       all.resize(ranks.blocks.size() * own.size());
       core.communicator(ranks.mask).all_gather(own, all, where);
     }
-    std::vector<std::int64_t> taken(own.size());
+    detail::KeptVector<std::int64_t> taken(own.size(), core.kept_memory());
     std::int64_t pairs = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
       pairs += all[i];

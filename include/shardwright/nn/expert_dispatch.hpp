@@ -71,7 +71,7 @@ template <class Owners, class L, class Id, class Target>
     return make_expert_route(resources, std::span(choices.data(), choices.local_size()), slots, order, spread,
                              set, where);
   } else {
-    std::vector<std::int32_t> here(choices.local_size());
+    KeptVector<std::int32_t> here(choices.local_size(), core.kept_memory());
     copy_to_host<Target>(choices.execution(), choices.data(), here.data(), here.size());
     return make_expert_route(resources, std::span<const std::int32_t>(here), slots, order, spread, set,
                              where);

@@ -13,14 +13,13 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Blocks of rows as blocks of elements.
-[[nodiscard]] inline std::vector<StridedBlock> widened(const std::vector<StridedBlock>& rows,
-                                                       std::size_t width) {
-  std::vector<StridedBlock> out;
+[[nodiscard]] inline KeptVector<StridedBlock> widened(const KeptVector<StridedBlock>& rows,
+                                                      std::size_t width) {
+  KeptVector<StridedBlock> out(rows.get_allocator());
   out.reserve(rows.size());
   for (const StridedBlock& block : rows)
     out.push_back(contiguous_block(block.offset * width, block.count() * width));
@@ -79,7 +78,7 @@ void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, c
   BufferHandle leaving = new_block<Element>(resources, gained * width, where);
   const BufferHandle arrived =
       new_block<Element>(resources, static_cast<std::size_t>(route.sent()) * width, where);
-  kernels::detail::run_lanes("sw::ungroup_rows", resources.execution(), gained,
+  kernels::detail::run_lanes("sw::pack_rows", resources.execution(), gained,
                              kernels::detail::GatherRows<Element>{
                                  rows, route.group(), 1, static_cast<Element*>(leaving.data()), width});
   exchange_rows(resources, route, true, static_cast<const Element*>(leaving.data()),

@@ -4,6 +4,7 @@
 /// @file
 /// @brief The way of tokens to their experts and back, which rows grouped by expert carry as their shape.
 
+#include <shardwright/core/kept_memory.hpp>
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/ragged.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
@@ -14,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -24,6 +24,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// A pair of a token and one of its slots is numbered token * slots + slot. Sent rows are ordered by expert,
 /// then by that number; received ones by rank; grouped ones by expert, rank, and number.
 struct ExpertRoute {
+  explicit ExpertRoute(const KeptMemory& memory)
+      : first_rows(memory), sent_rows(memory), gained_rows(memory) {}
+
   std::int64_t experts = 0; ///< Of the whole layer.
   std::int64_t tokens = 0;  ///< Of this rank.
   std::int64_t slots = 0;   ///< Experts of a token, at most.
@@ -31,9 +34,9 @@ struct ExpertRoute {
   std::int64_t ranks = 1;   ///< That this rank exchanges rows with, itself included.
   std::int64_t spread = 1;  ///< Ranks over which the tokens are split.
 
-  std::vector<std::int64_t> first_rows;  ///< Of each of this rank's experts, and the end.
-  std::vector<StridedBlock> sent_rows;   ///< By rank of the group; rows of length 1.
-  std::vector<StridedBlock> gained_rows; ///< The same of received ones.
+  KeptVector<std::int64_t> first_rows;  ///< Of each of this rank's experts, and the end.
+  KeptVector<StridedBlock> sent_rows;   ///< By rank of the group; rows of length 1.
+  KeptVector<StridedBlock> gained_rows; ///< The same of received ones.
 
   BufferHandle pairs;  ///< int32: the pair of each sent row.
   BufferHandle places; ///< int32: the sent row of each pair, or -1.

@@ -6,6 +6,7 @@
 /// every row.
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/core/kept_memory.hpp>
 #include <shardwright/layout/block.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/expert_route.hpp>
@@ -20,7 +21,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -37,14 +37,14 @@ namespace detail {
 /// The experts of each rank of the group of the owners, ranked in mesh order.
 struct ExpertOwners {
   unsigned mask = 0;
-  std::vector<DimensionBlock> blocks;
+  KeptVector<DimensionBlock> blocks;
   std::size_t own = 0;
 };
 
 /// @param order mesh axes, major to minor as they split the experts
 [[nodiscard]] inline ExpertOwners owners_of(const MeshCore& core, std::span<const int> order,
                                             std::int64_t experts) {
-  ExpertOwners out;
+  ExpertOwners out{.blocks = KeptVector<DimensionBlock>(core.kept_memory())};
   std::int64_t ranks = 1;
   for (const int axis : order) {
     out.mask |= 1u << static_cast<unsigned>(axis);
@@ -71,11 +71,11 @@ struct ExpertOwners {
 }
 
 /// How many pairs chose each expert. @throws InvalidArgument for an expert that does not exist.
-[[nodiscard]] inline std::vector<std::int64_t> count_choices(const char* operation,
-                                                             std::span<const std::int32_t> choices,
-                                                             std::int64_t slots, std::int64_t experts,
-                                                             const MeshCore& core, SourceLocation where) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(experts));
+[[nodiscard]] inline KeptVector<std::int64_t> count_choices(const char* operation,
+                                                            std::span<const std::int32_t> choices,
+                                                            std::int64_t slots, std::int64_t experts,
+                                                            const MeshCore& core, SourceLocation where) {
+  KeptVector<std::int64_t> counts(static_cast<std::size_t>(experts), core.kept_memory());
   for (std::size_t pair = 0; pair < choices.size(); ++pair) {
     const std::int32_t expert = choices[pair];
     if (expert < -1 || expert >= experts)
@@ -92,8 +92,9 @@ struct ExpertOwners {
 }
 
 /// What a dry run assumes: pairs spread evenly, and as many rows here as there may be.
-[[nodiscard]] inline std::vector<std::int64_t> spread_evenly(std::int64_t rows, std::size_t parts) {
-  std::vector<std::int64_t> out(parts);
+[[nodiscard]] inline KeptVector<std::int64_t> spread_evenly(std::int64_t rows, std::size_t parts,
+                                                            const KeptMemory& memory) {
+  KeptVector<std::int64_t> out(parts, memory);
   for (std::size_t i = 0; i < parts; ++i)
     out[i] = chunk_of({0, rows}, static_cast<std::int64_t>(parts), static_cast<std::int64_t>(i)).size;
   return out;
@@ -122,10 +123,10 @@ inline void require_room(const MeshCore& core, const ExpertOwners& owners, const
 
 /// Places of sent rows, and of received ones, from the counts.
 inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span<const std::int64_t> counts,
-                       std::span<const std::int64_t> all, std::vector<std::int32_t>& groups) {
+                       std::span<const std::int64_t> all, KeptVector<std::int32_t>& groups) {
   const std::size_t ranks = owners.blocks.size();
   const std::size_t experts = counts.size();
-  std::vector<std::size_t> first(experts + 1);
+  KeptVector<std::size_t> first(experts + 1, groups.get_allocator());
   for (std::size_t e = 0; e < experts; ++e)
     first[e + 1] = first[e] + static_cast<std::size_t>(counts[e]);
   const DimensionBlock own = owners.blocks[owners.own];
@@ -141,7 +142,7 @@ inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span
     route.gained_rows.push_back(contiguous_block(received, rows));
     received += rows;
   }
-  std::vector<std::size_t> next; // grouped row of the next received one, by expert
+  KeptVector<std::size_t> next(groups.get_allocator()); // grouped row of the next received one, by expert
   route.first_rows.push_back(0);
   for (std::int64_t e = 0; e < own.size; ++e) {
     next.push_back(static_cast<std::size_t>(route.first_rows.back()));
@@ -161,7 +162,7 @@ inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span
 
 template <class Target>
 [[nodiscard]] BufferHandle on_target(TargetResources<Target>& resources,
-                                     const std::vector<std::int32_t>& numbers, SourceLocation where) {
+                                     const KeptVector<std::int32_t>& numbers, SourceLocation where) {
   BufferHandle out(resources.take(numbers.size() * sizeof(std::int32_t), where));
   copy_to_target<Target>(resources.execution(), numbers.data(), static_cast<std::int32_t*>(out.data()),
                          numbers.size());
@@ -170,8 +171,8 @@ template <class Target>
 
 /// The counts of all ranks of the group, and this rank's own.
 struct ChoiceCounts {
-  std::vector<std::int64_t> own;
-  std::vector<std::int64_t> all; // [ranks, experts]
+  KeptVector<std::int64_t> own;
+  KeptVector<std::int64_t> all; // [ranks, experts]
 };
 
 template <class Target>
@@ -180,9 +181,10 @@ template <class Target>
                                            SourceLocation where) {
   const std::size_t ranks = owners.blocks.size();
   const auto experts = static_cast<std::size_t>(set.experts);
-  ChoiceCounts out;
+  const KeptMemory& memory = core.kept_memory();
+  ChoiceCounts out{KeptVector<std::int64_t>(memory), KeptVector<std::int64_t>(memory)};
   if constexpr (counts_only<Target>)
-    out.own = spread_evenly(static_cast<std::int64_t>(choices.size()), experts);
+    out.own = spread_evenly(static_cast<std::int64_t>(choices.size()), experts, memory);
   else
     out.own = count_choices("dispatch", choices, slots, set.experts, core, where);
   if (ranks == 1) {
@@ -193,7 +195,7 @@ template <class Target>
   }
   if constexpr (counts_only<Target>) {
     const DimensionBlock own = owners.blocks[owners.own];
-    const auto rows = spread_evenly(set.most_rows, ranks * static_cast<std::size_t>(own.size));
+    const auto rows = spread_evenly(set.most_rows, ranks * static_cast<std::size_t>(own.size), memory);
     for (std::size_t i = 0; ranks > 1 && i < rows.size(); ++i)
       out.all[i % ranks * experts + static_cast<std::size_t>(own.offset) + i / ranks] = rows[i];
   } else {
@@ -222,20 +224,21 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
         core, where);
   const ExpertOwners owners = owners_of(core, order, set.experts);
   const auto [counts, all] = exchange_counts<Target>(core, owners, set, choices, slots, where);
-  auto route = std::make_shared<ExpertRoute>();
+  const KeptMemory& memory = core.kept_memory();
+  auto route = std::allocate_shared<ExpertRoute>(KeptAllocator<ExpertRoute>(memory), memory);
   route->experts = set.experts;
   route->slots = slots;
   route->tokens = slots == 0 ? 0 : static_cast<std::int64_t>(choices.size()) / slots;
   route->owners = owners.mask;
   route->ranks = static_cast<std::int64_t>(owners.blocks.size());
   route->spread = spread;
-  std::vector<std::int32_t> groups;
+  KeptVector<std::int32_t> groups(memory);
   place_rows(*route, owners, counts, all, groups);
 
-  std::vector<std::int32_t> pairs(static_cast<std::size_t>(route->sent()));
-  std::vector<std::int32_t> places(choices.size(), -1);
+  KeptVector<std::int32_t> pairs(static_cast<std::size_t>(route->sent()), memory);
+  KeptVector<std::int32_t> places(choices.size(), -1, memory);
   if constexpr (!counts_only<Target>) {
-    std::vector<std::size_t> next(counts.size());
+    KeptVector<std::size_t> next(counts.size(), memory);
     for (std::size_t e = 1; e < counts.size(); ++e)
       next[e] = next[e - 1] + static_cast<std::size_t>(counts[e - 1]);
     for (std::size_t pair = 0; pair < choices.size(); ++pair)
