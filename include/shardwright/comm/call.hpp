@@ -91,6 +91,22 @@ private:
   std::atomic<bool> ended_{false};
 };
 
+namespace detail {
+
+/// What a rank does in an all_to_all instead of copying blocks, where ranks read one another's memory. A call
+/// that has one has it on every rank of the group, and moves there what its blocks would.
+class DirectExchange {
+public:
+  /// Called once, on any thread, while the memory of all ranks is open; does not communicate or allocate.
+  /// @param ranks what each rank of the group has given
+  virtual void run(std::span<DirectExchange* const> ranks) noexcept = 0;
+
+protected:
+  ~DirectExchange() = default;
+};
+
+} // namespace detail
+
 /// @brief A communication call on one rank; buffers are untyped, counts are elements.
 ///
 /// | operation | in | out | blocks |
@@ -128,6 +144,7 @@ struct CollectiveCall {
   detail::CallSubject subject{}; ///< What ranks compare besides, where they compare calls.
   SourceLocation where{};
   CallTimes* times = nullptr; ///< Where the transport notes the times of the work; null: it reads no clock.
+  detail::DirectExchange* direct = nullptr; ///< Of an all_to_all of thread ranks; it outlives the call.
 
   /// @brief Block of `in` that goes to a rank.
   [[nodiscard]] constexpr StridedBlock in_block(int rank) const noexcept { return block(in_blocks, rank); }

@@ -86,12 +86,15 @@ template <LayoutType L, class Rows, std::size_t rank, class Number>
   const ExpertRoute& route = rows.shape().route();
   ShardedTensor<L, Element, typename Rows::target> out(rows.resources(), shape, where);
   const auto width = static_cast<std::size_t>(rows.local_shape()[1]);
-  return_rows(rows.resources(), route, rows.data(), width, where, [&](const Element* sent) {
-    kernels::detail::run_lanes("sw::sum_slots", rows.execution(), static_cast<std::size_t>(route.tokens),
-                               kernels::detail::SumSlots<Element>{sent, route.place(), gates,
-                                                                  static_cast<std::size_t>(route.slots),
-                                                                  out.mutable_data(), width});
-  });
+  const auto tokens = static_cast<std::size_t>(route.tokens);
+  const auto slots = static_cast<std::size_t>(route.slots);
+  Element* const to = out.mutable_data();
+  return_rows(rows.resources(), route, rows.data(), width, where,
+              [&]<class Sent>(const Sent& sent, const auto& loop) {
+                loop.lanes(
+                    "sw::sum_slots", tokens,
+                    kernels::detail::SumSlots<Element, Sent>{sent, route.place(), gates, slots, to, width});
+              });
   return out;
 }
 
@@ -177,11 +180,12 @@ struct Combine {
                                    scale ? at_experts.data() : nullptr,
                                    to_gates != nullptr ? products.mutable_data() : nullptr, width});
     if (to_gates != nullptr)
-      detail::return_rows(resources, route, products.data(), 1, {}, [&](const Number* sent) {
-        kernels::detail::run(
-            "sw::take_gates", execution, to_gates->local_size(),
-            kernels::detail::TakeNumbers<Number>{sent, route.place(), to_gates->mutable_data()});
-      });
+      detail::return_rows(resources, route, products.data(), 1, {},
+                          [&]<class Sent>(const Sent& sent, const auto& loop) {
+                            loop.each("sw::take_gates", to_gates->local_size(),
+                                      kernels::detail::TakeNumbers<Number, Sent>{sent, route.place(),
+                                                                                 to_gates->mutable_data()});
+                          });
   }
 };
 

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Moves rows along the route of a dispatch: to the experts and back.
 
+#include <shardwright/comm/typed_calls.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/block_copy.hpp>
@@ -12,6 +13,7 @@
 #include <shardwright/tensor/operation_checks.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -26,20 +28,125 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return out;
 }
 
+/// Kernels on a target.
+template <class Target>
+struct KernelLoop {
+  const typename Target::execution_space& execution;
+  template <class Functor>
+  void lanes(const char* label, std::size_t count, const Functor& functor) const {
+    kernels::detail::run_lanes(label, execution, count, functor);
+  }
+  template <class Functor>
+  void each(const char* label, std::size_t count, const Functor& functor) const {
+    kernels::detail::run(label, execution, count, functor);
+  }
+};
+/// The same on whichever thread calls.
+struct PlainLoop {
+  template <class Functor>
+  void lanes(const char*, std::size_t count, const Functor& functor) const {
+    const Functor here = functor; // which no element aliases
+    for (std::size_t i = 0; i < count; ++i)
+      here(i);
+  }
+  template <class Functor>
+  void each(const char* label, std::size_t count, const Functor& functor) const {
+    lanes(label, count, functor);
+  }
+};
+
+/// What a rank shows the others, where they read its rows in place of a copy in the order in which they are
+/// sent.
+struct ShownRows {
+  const void* rows = nullptr; ///< Row i to be sent is row index[i] / divisor of these.
+  const std::int32_t* index = nullptr;
+  std::size_t divisor = 1;
+  const KeptVector<StridedBlock>* sent = nullptr; ///< By rank.
+};
+
+/// One rank's side of an exchange of rows, as the others see it.
+struct OpenRows : DirectExchange {
+  explicit OpenRows(const ShownRows& rows) : shown(rows) {}
+  const ShownRows shown;
+};
+
+/// Finds the rows that come to this rank where they lie, and calls use(rows) with a list of them, in the
+/// order in which they would be received.
+template <class Element, class Use>
+class DirectRows final : public OpenRows {
+public:
+  /// @param list memory for as many pointers as rows are received
+  DirectRows(const ShownRows& shown, const KeptVector<StridedBlock>& received, std::size_t rank, void* list,
+             std::size_t width, const Use& use)
+      : OpenRows(shown), received_(received), rank_(rank), list_(static_cast<const Element**>(list)),
+        width_(width), use_(use) {}
+
+  void run(std::span<DirectExchange* const> ranks) noexcept override {
+    for (std::size_t from = 0; from < ranks.size(); ++from) {
+      const ShownRows& other = static_cast<const OpenRows&>(*ranks[from]).shown;
+      const std::int32_t* const index = other.index + (*other.sent)[rank_].offset;
+      const auto* const rows = static_cast<const Element*>(other.rows);
+      const Element** const list = list_ + received_[from].offset;
+      for (std::size_t i = 0; i < received_[from].count(); ++i)
+        list[i] = rows + static_cast<std::size_t>(index[i]) / other.divisor * width_;
+    }
+    use_(kernels::detail::ListedRows<Element>{list_});
+  }
+
+private:
+  const KeptVector<StridedBlock>& received_;
+  const std::size_t rank_;
+  const Element** const list_;
+  const std::size_t width_;
+  const Use& use_;
+};
+
 /// One all_to_all over the owners.
 template <class Target, class Element>
 void exchange_rows(TargetResources<Target>& resources, const ExpertRoute& route, bool back, const Element* in,
-                   Element* out, std::size_t width, SourceLocation where) {
-  const auto sent = widened(route.sent_rows, width);
-  const auto gained = widened(route.gained_rows, width);
+                   Element* out, std::size_t width, DirectExchange* direct, SourceLocation where) {
+  const auto sent = widened(back ? route.gained_rows : route.sent_rows, width);
+  const auto gained = widened(back ? route.sent_rows : route.gained_rows, width);
   const std::size_t here = static_cast<std::size_t>(route.sent()) * width;
   const std::size_t there = static_cast<std::size_t>(route.rows()) * width;
+  const std::span<const Element> from(in, back ? there : here);
+  const std::span<Element> to(out, back ? here : there);
+  auto& ranks = resources.core().template communicator<Target>(route.owners);
+  CollectiveCall call = all_to_all_call(ranks, Elements::of(from), Elements::of(to), sent, gained, where);
+  call.direct = direct;
   order_call_after<Target>(resources.execution());
-  resources.core()
-      .template communicator<Target>(route.owners)
-      .all_to_all(std::span<const Element>(in, back ? there : here),
-                  std::span<Element>(out, back ? here : there), back ? gained : sent, back ? sent : gained,
-                  where);
+  ranks.run(call);
+}
+
+/// Rows on their way to other ranks. Buffers are taken in every case, so that a dry run knows what they need.
+///
+/// Ranks that are threads of one process read one another's rows where they lie: `shown` is what this rank's
+/// are, and use(list) takes those of all in place of received ones, in a plain loop, since it may run on the
+/// thread of any rank. Elsewhere `pack(memory)` puts the rows in the order in which they are sent, and
+/// use(rows) takes what arrives.
+template <class Target, class Element, class Pack, class Use>
+void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, bool back, ShownRows shown,
+               std::size_t width, SourceLocation where, const Pack& pack, const Use& use) {
+  const auto here = static_cast<std::size_t>(route.sent());
+  const auto there = static_cast<std::size_t>(route.rows());
+  BufferHandle leaving = new_block<Element>(resources, (back ? there : here) * width, where);
+  const BufferHandle arrived = new_block<Element>(resources, (back ? here : there) * width, where);
+  auto* const out = static_cast<Element*>(leaving.data());
+  auto* const in = static_cast<Element*>(arrived.data());
+  if constexpr (Target::host_accessible) {
+    auto& ranks = resources.core().communicator(route.owners);
+    if (width > 1 && width * sizeof(Element) >= sizeof(void*) && ranks.thread_world()) { // room for the list
+      shown.sent = back ? &route.gained_rows : &route.sent_rows;
+      const auto take = [&](const auto& rows) { use(rows, PlainLoop()); };
+      DirectRows<Element, decltype(take)> direct(shown, back ? route.sent_rows : route.gained_rows,
+                                                 static_cast<std::size_t>(ranks.rank()), in, width, take);
+      return exchange_rows<Target, Element>(resources, route, back, out, in, width, &direct, where);
+    }
+  }
+  pack(out);
+  exchange_rows<Target, Element>(resources, route, back, out, in, width, nullptr, where);
+  leaving = BufferHandle();
+  use(kernels::detail::PackedRows<Element>{in, width}, KernelLoop<Target>{resources.execution()});
 }
 
 /// Rows of this rank's tokens at their experts: `rows` [route.rows(), width] from `tokens` [tokens, width],
@@ -47,44 +154,40 @@ void exchange_rows(TargetResources<Target>& resources, const ExpertRoute& route,
 template <class Target, class Element>
 void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, const Element* tokens,
                bool per_pair, Element* rows, std::size_t width, SourceLocation where) {
-  const auto& execution = resources.execution();
-  const auto sent = static_cast<std::size_t>(route.sent());
-  const auto gained = static_cast<std::size_t>(route.rows());
   const std::size_t divisor = per_pair ? 1 : static_cast<std::size_t>(route.slots);
   const auto gather = [&](Element* to) {
     kernels::detail::run_lanes(
-        "sw::gather_rows", execution, sent,
+        "sw::gather_rows", resources.execution(), static_cast<std::size_t>(route.sent()),
         kernels::detail::GatherRows<Element>{tokens, route.pair(), divisor, to, width});
   };
   if (!route.exchanges())
     return gather(rows);
-  const BufferHandle leaving = new_block<Element>(resources, sent * width, where);
-  const BufferHandle arrived = new_block<Element>(resources, gained * width, where);
-  gather(static_cast<Element*>(leaving.data()));
-  exchange_rows(resources, route, false, static_cast<const Element*>(leaving.data()),
-                static_cast<Element*>(arrived.data()), width, where);
-  kernels::detail::run_lanes("sw::group_rows", execution, gained,
-                             kernels::detail::ScatterRows<Element>{
-                                 static_cast<const Element*>(arrived.data()), route.group(), rows, width});
+  ShownRows shown;
+  shown.rows = tokens;
+  shown.index = route.pair();
+  shown.divisor = divisor;
+  move_rows<Target, Element>(
+      resources, route, false, shown, width, where, gather,
+      [&]<class Rows>(const Rows& received, const auto& loop) {
+        loop.lanes("sw::group_rows", static_cast<std::size_t>(route.rows()),
+                   kernels::detail::ScatterRows<Element, Rows>{received, route.group(), rows, width});
+      });
 }
 
-/// Calls use(rows) with the experts' rows where they were sent from, [route.sent(), width] in that order.
+/// Calls use(rows, loop) with the experts' rows as they were sent, to be read in a loop over tokens.
 template <class Target, class Element, class Use>
 void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, const Element* rows,
                  std::size_t width, SourceLocation where, const Use& use) {
   if (!route.exchanges())
-    return use(rows);
-  const auto gained = static_cast<std::size_t>(route.rows());
-  BufferHandle leaving = new_block<Element>(resources, gained * width, where);
-  const BufferHandle arrived =
-      new_block<Element>(resources, static_cast<std::size_t>(route.sent()) * width, where);
-  kernels::detail::run_lanes("sw::pack_rows", resources.execution(), gained,
-                             kernels::detail::GatherRows<Element>{
-                                 rows, route.group(), 1, static_cast<Element*>(leaving.data()), width});
-  exchange_rows(resources, route, true, static_cast<const Element*>(leaving.data()),
-                static_cast<Element*>(arrived.data()), width, where);
-  leaving = BufferHandle();
-  use(static_cast<const Element*>(arrived.data()));
+    return use(kernels::detail::PackedRows<Element>{rows, width}, KernelLoop<Target>{resources.execution()});
+  ShownRows shown;
+  shown.rows = rows;
+  shown.index = route.group();
+  const auto ungroup = [&](Element* to) {
+    kernels::detail::run_lanes("sw::pack_rows", resources.execution(), static_cast<std::size_t>(route.rows()),
+                               kernels::detail::GatherRows<Element>{rows, route.group(), 1, to, width});
+  };
+  move_rows<Target, Element>(resources, route, true, shown, width, where, ungroup, use);
 }
 
 /// Two tensors of rows of one dispatch; arrays have an overload of this name.

@@ -25,7 +25,8 @@ class ThreadExchange {
 public:
   explicit ThreadExchange(int ranks)
       : ranks_(ranks), reduction_(ranks), ins_(static_cast<std::size_t>(ranks)),
-        outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)) {}
+        outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)),
+        direct_(static_cast<std::size_t>(ranks)) {}
 
   /// Takes the memory that a part of this call needs, so that a steady sequence of calls allocates nothing on
   /// whichever thread does the parts.
@@ -167,6 +168,11 @@ private:
   }
 
   void all_to_all() noexcept {
+    if (own().direct != nullptr) {
+      for (int s = 0; s < ranks_; ++s)
+        direct_[index(s)] = slots_[s].call->direct;
+      return own().direct->run(direct_);
+    }
     for (int step = 0; step < ranks_; ++step) {
       const int peer = after(step);
       const StridedBlock block = own().out_block(peer);
@@ -183,6 +189,7 @@ private:
   std::vector<const void*> ins_;
   std::vector<void*> outs_;
   std::vector<StridedCursor> cursors_;
+  std::vector<DirectExchange*> direct_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

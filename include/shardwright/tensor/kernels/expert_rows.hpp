@@ -35,23 +35,38 @@ struct GatherRows {
   }
 };
 
-/// Row index[i] of `out` is row i of `in`; each row of `out` is written once.
+/// Rows one after the other.
 template <class Element>
+struct PackedRows {
+  const Element* rows;
+  std::size_t width;
+  SHARDWRIGHT_FUNCTION const Element* operator()(std::size_t i) const { return rows + i * width; }
+};
+
+/// Rows that lie anywhere.
+template <class Element>
+struct ListedRows {
+  const Element* const* rows;
+  SHARDWRIGHT_FUNCTION const Element* operator()(std::size_t i) const { return rows[i]; }
+};
+
+/// Row index[i] of `out` is row i of `in`; each row of `out` is written once.
+template <class Element, class Rows>
 struct ScatterRows {
-  const Element* in;
+  Rows in;
   const std::int32_t* index;
   Element* out;
   std::size_t width;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    copy_row(in + i * width, out + static_cast<std::size_t>(index[i]) * width, width);
+    copy_row(in(i), out + static_cast<std::size_t>(index[i]) * width, width);
   }
 };
 
 /// Row t of `out` is the sum of the rows of its slots, in their order, each times its gate if there are any.
-template <class Element>
+template <class Element, class Rows>
 struct SumSlots {
   using Number = MainElement<Element>;
-  const Element* rows;
+  Rows rows;
   const std::int32_t* places; // [tokens, slots], -1 for none
   const Number* gates;        // [tokens, slots], or null
   std::size_t slots;
@@ -61,10 +76,9 @@ struct SumSlots {
   SHARDWRIGHT_FUNCTION void operator()(std::size_t t) const {
     const std::int32_t* place = places + t * slots;
     const Number* gate = gates == nullptr ? nullptr : gates + t * slots;
-    const Element* from = rows;
+    const Rows from = rows;
     Element* to = out + t * width;
     const std::size_t count = slots;
-    const std::size_t columns = width;
     for_chunks<Number>(
         0, width,
         [=](auto chunk, std::size_t c) {
@@ -72,7 +86,7 @@ struct SumSlots {
           for (std::size_t k = 0; k < count; ++k) {
             if (place[k] < 0)
               continue;
-            const Lanes<Number> row = chunk.load(from + static_cast<std::size_t>(place[k]) * columns + c);
+            const Lanes<Number> row = chunk.load(from(static_cast<std::size_t>(place[k])) + c);
             sum += gate == nullptr ? row : gate[k] * row;
           }
           chunk.store(to + c, sum);
@@ -114,14 +128,14 @@ struct GateRows {
   }
 };
 
-/// out[i] = rows[places[i]], or 0 for a place of -1.
-template <class Number>
+/// out[i] is the number of row places[i], or 0 for a place of -1.
+template <class Number, class Rows>
 struct TakeNumbers {
-  const Number* rows;
+  Rows rows;
   const std::int32_t* places;
   Number* out;
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    out[i] = places[i] < 0 ? Number(0) : rows[places[i]];
+    out[i] = places[i] < 0 ? Number(0) : *rows(static_cast<std::size_t>(places[i]));
   }
 };
 
