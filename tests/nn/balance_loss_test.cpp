@@ -7,6 +7,7 @@
 #include <shardwright/nn/expert_counts.hpp>
 #include <shardwright/nn/global_balance.hpp>
 #include <shardwright/tensor/operators.hpp>
+#include <shardwright/train/global_sum.hpp>
 #include <shardwright/train/recompute.hpp>
 
 #include <array>
@@ -405,6 +406,27 @@ TEST_CASE("each token counts once: in first passes, once where ranks have copies
               std::is_same_v<std::remove_cvref_t<decltype(counts.part())>::value_type, std::int64_t>);
           findings.expect(counts.finish().tokens() == 0, "the next step begins at 0");
         }) == "");
+}
+
+TEST_CASE("losses of a router whose tokens are split further join those of the tokens, each counted once") {
+  for (const Extents3& extents : meshes)
+    CHECK(on_ranks(extents.ranks(), [&extents](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh mesh = mesh_of(world, extents);
+            sw::Tape<> tape;
+            const auto logits = logits_on(mesh);
+            const auto balance = sw::router_z_loss(tape.variable(logits), choice_of(mesh, logits));
+            using Split = sw::Layout<0, sw::Partial<sw::Sum, dp, cp, tp>>;
+            static_assert(std::is_same_v<decltype(balance)::layout, Split>);
+            // Ranks of dp have 3 tokens each, of loss 1 and 2 and so on; those of cp and tp have copies.
+            const int rows = mesh.coordinate<dp>() + 1;
+            const sw::CountedLoss<sw::Layout<0, sw::Partial<sw::Sum, dp>>> losses{{3.0 * rows}, {3}};
+            auto all = sw::as_sum_over<Split>(mesh, losses);
+            all += balance;
+            const double tokens = 3.0 * extents.dp;
+            const double wanted = 3.0 * extents.dp * (extents.dp + 1) / 2 + total_of(mesh, balance, findings);
+            const double mean = sw::mean_over_mesh(mesh, all.loss, all.tokens).value;
+            findings.expect(std::abs(mean - wanted / tokens) < 1e-13, mean, " for ", wanted / tokens);
+          }) == "");
 }
 
 TEST_CASE("ranks without tokens, sets without tokens and one expert for all take part in balance losses") {

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -37,6 +38,15 @@ void sum_over_ranks(HostCommunicator ranks, std::array<double, count>& numbers) 
     numbers.fill(1);
 }
 
+/// Whether `To` names every axis of `From`.
+template <LayoutType To, LayoutType From>
+inline constexpr bool names_axes_of = [] {
+  for (const std::string_view name : From::axes)
+    if (axis_index(To::axes, name) < 0)
+      return false;
+  return true;
+}();
+
 template <LayoutType L>
 [[nodiscard]] MeanLoss mean_over(const MeshCore& core, LossSum<L> loss, TokenCount<L> tokens,
                                  const HostCommunicator& ranks) {
@@ -47,6 +57,21 @@ template <LayoutType L>
 }
 
 } // namespace detail
+
+/// @brief The same sum as one over the axes of `To`: all of its own, and more over which ranks have copies of
+/// it, of which the first one keeps it.
+///
+/// So the losses of tokens join those of tokens that are split further, such as the balance of a router that
+/// reads a stream split over tp: `as_sum_over<L>(mesh, losses) += balance`. No communication.
+template <LayoutType To, class Mesh, LayoutType From>
+requires(detail::names_axes_of<To, From>)
+    [[nodiscard]] CountedLoss<To> as_sum_over(const Mesh& mesh, const CountedLoss<From>& sum) {
+  for (std::size_t i = 0; i < To::axes.size(); ++i)
+    if (axis_index(From::axes, To::axes[i]) < 0 &&
+        mesh.core().coordinate(mesh.core().axis_index(To::axes[i])) != 0)
+      return {};
+  return {{sum.loss.value}, {sum.tokens.value}};
+}
 
 /// @brief The mean loss per token over all ranks of the mesh; for evaluation, where no gradients are at hand.
 ///
