@@ -2,10 +2,12 @@
 #include "nn/block_check.hpp"
 #include "support/catch.hpp"
 #include "support/failures.hpp"
+#include "support/heap_count.hpp"
 #include "support/predicted_run.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/comm/observe/call_log.hpp>
+#include <shardwright/comm/turns.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/nn/expert_capacity.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
@@ -113,16 +115,15 @@ template <class Tokens, class Element>
   return {width, hidden, {problem.experts, problem.sequences * sequence * problem.slots}};
 }
 
-/// The backward pass of what the tape was seeded with, as one token.
-void finish_gradients(const Mesh& mesh, sw::Tape<>& tape, auto& accumulator) {
-  tape.backward();
+/// Ends a step of one token: the norm of its gradients.
+[[nodiscard]] double end_step(const Mesh& mesh, auto& accumulator) {
   using Sums = sw::Layout<0, sw::Partial<sw::Sum, dp, ep>>;
   const bool first = mesh.coordinate<dp>() == 0 && mesh.coordinate<ep>() == 0;
   accumulator.add(sw::LossSum<Sums>{0}, sw::TokenCount<Sums>{first ? 1 : 0});
-  static_cast<void>(accumulator.finish());
+  return accumulator.finish().gradient_norm;
 }
 
-/// Value and gradients: of x, of the gates, of the three matrices.
+/// Value, gradients of x, of the gates and of the three matrices, and the norm of those of the matrices.
 template <class K>
 [[nodiscard]] std::vector<Vector> run(const Mesh& mesh, const Problem& problem, sw::Recompute recompute) {
   using Element = typename K::Element;
@@ -141,15 +142,18 @@ template <class K>
     out.push_back(whole_of(y.value()));
     tape.seed(y, random_of<Tokens, Element>(mesh, problem, width, 3));
   }
-  finish_gradients(mesh, tape, accumulator);
+  tape.backward();
+  const double norm = end_step(mesh, accumulator);
   out.push_back(whole_of(tape.gradient(x)));
   out.push_back(whole_of(tape.gradient(gates)));
   layer.members().each(
       [&](std::string_view, auto& part) { out.push_back(whole_of(part.weight().gradient())); });
+  out.push_back({norm});
   return out;
 }
 
-constexpr std::array<const char*, 6> names{"value", "of x", "of gates", "of gate", "of up", "of down"};
+constexpr std::array<const char*, 7> names{"value", "of x",    "of gates", "of gate",
+                                           "of up", "of down", "norm"};
 
 /// Compares a mesh with this rank alone, which owns all experts then.
 template <class K>
@@ -224,7 +228,8 @@ private:
   sw::Linear<Rows, sw::Layout<2>, sw::ModelPlan<double>> weight_;
 };
 
-/// Value and gradients of x, of the router and of an expert's matrices, with an MLP beside the experts.
+/// Value, gradients of x, of the router and of the experts' matrices, and the norm of all weights' gradients,
+/// with an MLP beside the experts.
 [[nodiscard]] std::vector<Vector> run_layer(const Mesh& mesh) {
   using Plan = sw::ModelPlan<double>;
   using Experts = sw::ExpertMlp<Rows, sw::AxisList<ep>, sw::AxisList<tp>, Plan>;
@@ -245,11 +250,13 @@ private:
     out.push_back(whole_of(y.value()));
     tape.seed(y, random_of<Stream, double>(mesh, problem, width, 3));
   }
-  finish_gradients(mesh, tape, accumulator);
+  tape.backward();
+  const double norm = end_step(mesh, accumulator);
   out.push_back(whole_of(tape.gradient(x)));
   out.push_back(whole_of(layer.router().weight().gradient()));
   layer.experts().members().each(
       [&](std::string_view, auto& part) { out.push_back(whole_of(part.weight().gradient())); });
+  out.push_back({norm});
   return out;
 }
 
@@ -278,6 +285,55 @@ void balanced_step(const sw::HostCommunicator& world, const AtStep& at_step) {
   at_step(0, mesh.core().resources<Target>().statistics());
 }
 
+/// Ranks that do not read one another's memory, as if they were processes.
+class Apart final : public sw::detail::DecoratedTransport<sw::HostCommunicator, sw::HostTransport> {
+public:
+  using DecoratedTransport::DecoratedTransport;
+  [[nodiscard]] std::shared_ptr<sw::detail::ThreadWorld> thread_world() const override { return nullptr; }
+
+private:
+  [[nodiscard]] std::shared_ptr<sw::HostTransport> around(sw::HostCommunicator part) const override {
+    return std::make_shared<Apart>(std::move(part));
+  }
+};
+
+const Problem fewer_rows{4, 1, 4, [](std::int64_t t, std::int64_t) { return t % 4; }};
+
+/// Values and gradients of two microbatches that go through one layer, the first with more rows: in turns, or
+/// one after the other.
+[[nodiscard]] std::vector<Vector> run_two(const Mesh& mesh, sw::Turns* turns) {
+  const std::array<const Problem*, 2> microbatches{&problems[0], &fewer_rows};
+  OverEp::Layer layer(mesh, {width, hidden, {4, 64}}, sw::Initial::normal(0.6), sw::Initial::normal(0.6));
+  sw::initialize(layer, 5);
+  sw::GradAccumulator accumulator(layer);
+  std::array<sw::Tape<>, 2> tapes;
+  std::vector<Vector> out(4);
+  const auto pass = [&](std::size_t i) {
+    const Problem& problem = *microbatches[i];
+    auto x = tapes[i].variable(random_of<Rows, double>(mesh, problem, width, 1 + i));
+    auto gates = tapes[i].variable(random_of<Rows, double>(mesh, problem, problem.slots, 3 + i));
+    {
+      const auto y = layer(x, choices_of<Rows>(mesh, problem), gates);
+      out[i] = whole_of(y.value());
+      tapes[i].seed(y, random_of<Rows, double>(mesh, problem, width, 5 + i));
+    }
+    tapes[i].backward();
+    out[2 + i] = whole_of(tapes[i].gradient(x));
+  };
+  //! [turns]
+  if (turns != nullptr) {
+    turns->run([&] { pass(0); }, [&] { pass(1); });
+  } else {
+    pass(0);
+    pass(1);
+  }
+  //! [turns]
+  out.push_back({end_step(mesh, accumulator)});
+  layer.members().each(
+      [&](std::string_view, auto& part) { out.push_back(whole_of(part.weight().gradient())); });
+  return out;
+}
+
 [[nodiscard]] int calls_of(const sw::CallLog& log, sw::Operation operation) {
   return static_cast<int>(
       std::count_if(log.calls().begin(), log.calls().end(),
@@ -286,7 +342,8 @@ void balanced_step(const sw::HostCommunicator& world, const AtStep& at_step) {
 
 } // namespace
 
-TEST_CASE("experts on ranks give what one rank with all experts gives: value and all gradients") {
+TEST_CASE("experts on ranks give what one rank with all experts gives: value, all gradients and their norm",
+          "[moe_09][moe_10][moe_12]") {
   compare_on<OverEp>({{1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {3, 1, 1}}, 1e-13);
   compare_on<OverTwo>({{2, 2, 1}, {4, 1, 1}}, 1e-13);
   compare_on<OverTensor>({{1, 2, 2}, {2, 1, 2}}, 1e-13);
@@ -295,7 +352,7 @@ TEST_CASE("experts on ranks give what one rank with all experts gives: value and
   compare_on<InFloat>({{1, 2, 1}, {2, 2, 1}}, 2e-6);
 }
 
-TEST_CASE("a layer adds experts and what is beside them in the stream's layout, on every mesh") {
+TEST_CASE("a layer adds experts and what is beside them in the stream's layout, on every mesh", "[moe_08]") {
   for (const Extents extents : {Extents{1, 2, 2}, {2, 1, 2}, {2, 2, 1}})
     CHECK(on_ranks(4, [extents](sw::HostCommunicator world, Findings& findings) {
             const auto values = run_layer(mesh_of(world, extents));
@@ -445,6 +502,77 @@ TEST_CASE("tokens go by one exchange each way, and a replay counts nothing again
                                 log->calls().size() == static_cast<std::size_t>(rows),
                             "backward: ", log->calls().size());
           }) == "");
+}
+
+TEST_CASE("rows that thread ranks read where they lie give the bits of rows that are sent") {
+  for (const Extents extents : {Extents{1, 2, 1}, {2, 2, 1}, {1, 3, 1}})
+    CHECK(on_ranks(extents[0] * extents[1], [extents](const sw::HostCommunicator& world, Findings& findings) {
+            const Mesh near = mesh_of(world, extents);
+            const Mesh apart = mesh_of(sw::HostCommunicator(std::make_shared<Apart>(world)), extents);
+            for (const Problem& problem : problems)
+              findings.expect(run<OverEp>(near, problem, sw::Recompute::none) ==
+                                  run<OverEp>(apart, problem, sw::Recompute::none),
+                              "problem ", &problem - problems.data());
+          }) == "");
+}
+
+TEST_CASE("microbatches in turns have the bits of one after the other, with one exchange under way in each") {
+  CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
+          const auto turns = std::make_shared<sw::Turns>();
+          const auto log = std::make_shared<sw::CallLog>();
+          const Mesh mesh = mesh_of(sw::in_turns(sw::logged(world, log), turns), {2, 2, 1});
+          const auto exchanges = [&log] {
+            std::vector<std::size_t> bytes;
+            for (const sw::RecordedCall& call : log->calls())
+              if (call.operation == sw::Operation::all_to_all)
+                bytes.push_back(call.started ? call.bytes : 0);
+            log->clear();
+            return bytes;
+          };
+          const auto wanted = run_two(mesh, nullptr);
+          findings.expect(exchanges() == std::vector<std::size_t>(12), "none is started");
+          findings.expect(run_two(mesh, turns.get()) == wanted, "the bits");
+          const auto bytes = exchanges();
+          for (std::size_t i = 1; i < bytes.size(); i += 2)
+            findings.expect(bytes[i - 1] > bytes[i] && bytes[i] > 0, "exchange ", i, " of ", bytes[i],
+                            " bytes");
+        }) == "");
+}
+
+TEST_CASE(
+    "a layer of experts takes nothing from the heap and nothing from the system from the third step on") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {1, 2, 1});
+          const Problem& problem = problems[1];
+          OverEp::Layer layer(mesh, sizes_of(problem), sw::Initial::normal(0.6), sw::Initial::normal(0.6));
+          sw::initialize(layer, 5);
+          sw::GradAccumulator accumulator(layer);
+          const auto x = random_of<Rows, double>(mesh, problem, width, 1);
+          const auto gates = random_of<Rows, double>(mesh, problem, problem.slots, 2);
+          const auto upstream = random_of<Rows, double>(mesh, problem, width, 3);
+          const auto choices = choices_of<Rows>(mesh, problem);
+          sw::Tape<> tape;
+          std::size_t heap = 0, pool = 0;
+          for (int step = 1; step <= 5; ++step) {
+            tape.restart();
+            {
+              const auto kept = sw::within_capacity(choices, problem.experts, 1.5);
+              const auto y = layer(tape.variable(x), kept.experts, tape.variable(gates));
+              tape.seed(y, upstream.share());
+            }
+            tape.backward();
+            static_cast<void>(end_step(mesh, accumulator));
+            accumulator.restart();
+            if (step == 2) {
+              heap = shardwright_test::heap_allocations();
+              pool = x.resources().statistics().allocations;
+            }
+          }
+          const std::size_t taken = x.resources().statistics().allocations - pool;
+          findings.expect(taken == 0, "the pool took ", taken, " blocks");
+          const std::size_t allocations = shardwright_test::heap_allocations() - heap;
+          findings.expect(!shardwright_test::counts_heap || allocations == 0, allocations, " allocations");
+        }) == "");
 }
 
 TEST_CASE("a dispatch that has no room, or no such expert, says so on every rank") {

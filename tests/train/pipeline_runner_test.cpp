@@ -5,17 +5,21 @@
 #include "support/ranks.hpp"
 #include "train/toy_stage.hpp"
 
+#include <shardwright/comm/turns.hpp>
 #include <shardwright/schedule/csv.hpp>
+#include <shardwright/schedule/dual_pipe.hpp>
 #include <shardwright/schedule/gpipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
 #include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/zb_h1.hpp>
 #include <shardwright/schedule/zb_v.hpp>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -130,6 +134,31 @@ TEST_CASE("a runner gives every stage what the stages before and behind it made,
                 }
               }) == "");
       }
+}
+
+TEST_CASE(
+    "overlapped passes take turns where they are told to, and give what they give one after the other") {
+  const sw::Schedule schedule = sw::make_schedule<sw::DualPipe>(2, 8);
+  CHECK(on_ranks(4, [&](sw::HostCommunicator world, Findings& findings) {
+          const auto turns = std::make_shared<sw::Turns>();
+          sw::HostCommunicator copies = sw::in_turns(world, turns).split(world.rank() / 2, 0);
+          const sw::HostCommunicator ranks = world.split(world.rank() % 2, 0);
+          ToyPipeline pipeline(ranks, schedule.placement());
+          Runner runner(ranks, schedule, pipeline.chunks(), {.turns = turns});
+          int under_way = 0, both = 0;
+          for (ToyStage& stage : pipeline.stages)
+            stage.before = [&](sw::Pass) {
+              both += ++under_way == 2 ? 1 : 0;
+              std::array<int, 2> in{1, 2}, out{};
+              copies.all_to_all(in, out);
+              --under_way;
+            };
+          const double loss = runner.run(batches_of(8)).sum;
+          const double expected = product_without(schedule.stages(), -1) *
+                                  input_of(schedule.placement(), 8, ranks.rank(), schedule.stages() - 1);
+          findings.expect(near(loss, expected), "the loss is ", loss, ", not ", expected);
+          findings.expect(both > 0, "no pass began while an exchange of another was under way");
+        }) == "");
 }
 
 TEST_CASE("the reduction of a stage starts before the rank's other stages are done") {

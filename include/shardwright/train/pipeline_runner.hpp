@@ -5,6 +5,7 @@
 /// @brief Carries out a schedule on the ranks of a pipeline, over any stages.
 
 #include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/schedule/explain.hpp>
@@ -23,6 +24,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,6 +36,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The options of a pipeline runner.
 struct PipelineOptions {
   bool record = false; ///< Keep a timeline: two readings of a clock for each action and wait.
+  /// Those of the stages' mesh (in_turns): the passes of an overlapped step hide each other's all_to_alls.
+  std::shared_ptr<Turns> turns{};
 };
 
 /// @brief The ranks of a pipeline carrying out one schedule, step after step.
@@ -65,7 +69,7 @@ public:
       : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),
         plan_(checked_plan()), recorder_(options.record, 8 * plan_.steps.size() + 64),
         messages_(plan_, schedule_.window().sends_in_flight, recorder_),
-        saved_(plan_.chunks, plan_.microbatches) {
+        saved_(plan_.chunks, plan_.microbatches), turns_(std::move(options.turns)) {
     static_cast<void>(carries_loss<Loss, S>);
     if constexpr (WholeBatchLoss<Loss> && detail::counts_first<S>)
       count_first_ = &PipelineRunner::count;
@@ -244,10 +248,16 @@ private:
     for (const PlannedAction& planned : actions)
       if (planned.action.pass == Pass::forward)
         saved_.take(planned.chunk, planned.action.microbatch);
-    for (std::size_t i = 0; i < actions.size(); ++i) {
+    const auto work = [&](std::size_t i) {
       if (actions[i].ends_gradients)
         stage_of(actions[i]).begin_last_gradients();
       handed[i] = perform(actions[i], std::move(handed[i]), batch_of(actions[i], batches), loss);
+    };
+    if (actions.size() == 2 && turns_) {
+      turns_->run([&] { work(0); }, [&] { work(1); });
+    } else {
+      for (std::size_t i = 0; i < actions.size(); ++i)
+        work(i);
     }
     for (const PlannedAction& planned : actions)
       if constexpr (WholeBatchLoss<Loss>)
@@ -289,6 +299,7 @@ private:
   detail::TimelineRecorder recorder_;
   detail::PipelineMessages<Boundary> messages_;
   detail::SavedStates<Saved> saved_;
+  std::shared_ptr<Turns> turns_;
   bool running_ = false;
   void (PipelineRunner::*count_first_)(std::span<const Batch>, SourceLocation) = nullptr;
 };

@@ -5,6 +5,7 @@
 /// @brief Steps of training, one after the other: gradients, guard, optimizer and report, on hosts and on
 /// devices.
 
+#include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/step_capture.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
@@ -22,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,6 +41,7 @@ struct TrainingOptions {
   bool record = false;                          ///< Keep timelines of pipelines and of reductions.
   bool check_inputs = true; ///< Compare data between ranks in the first step: see require_equal_inputs().
   bool capture = false;     ///< Capture steps on a device, and replay them, where that is possible.
+  std::shared_ptr<Turns> turns{}; ///< Of the mesh, where it is made in_turns: see PipelineOptions.
 };
 
 namespace detail {
@@ -163,7 +166,8 @@ public:
                const HostCommunicator& pipeline, AnySchedule schedule, Optimizer optimizer = Optimizer(),
                const TrainingOptions& options = {})
       : Training(mesh, model, world, std::move(optimizer), options, detail::MakeRunner{}, pipeline,
-                 std::move(schedule), model.chunks(), typename Runner::Options{.record = options.record}) {}
+                 std::move(schedule), model.chunks(),
+                 typename Runner::Options{.record = options.record, .turns = options.turns}) {}
 
   /// @brief Carries out the next step.
   ///
