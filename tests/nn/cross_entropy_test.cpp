@@ -56,6 +56,10 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
   const double mean = sw::mean_over_mesh(mesh, alone.loss, alone.tokens).value;
   findings.expect(std::abs(mean / reference - 1) < 1e-12, "loss ", mean, " instead of ", reference);
   findings.expect(whole_of(scores) == values, "cross_entropy leaves the scores as they are");
+  // The layout says whether a rank has all scores of a token: gathered ones are not taken for a part of them.
+  const auto gathered = sw::cross_entropy(sw::redistribute<sw::Layout<3, sw::Shard<0, dp>>>(scores), targets);
+  const double whole = sw::mean_over_mesh(mesh, gathered.loss, gathered.tokens).value;
+  findings.expect(std::abs(whole / reference - 1) < 1e-12, "loss of gathered scores ", whole);
   const auto with_gradient = sw::cross_entropy_with_gradient(scores, targets);
   findings.expect(with_gradient.loss.value == alone.loss.value &&
                       with_gradient.tokens.value == alone.tokens.value,
@@ -67,7 +71,7 @@ void check(const sw::HostCommunicator& world, Findings& findings, Extents extent
 
 } // namespace
 
-TEST_CASE("cross entropy, its tokens and its gradient are those of whole rows on every mesh") {
+TEST_CASE("cross entropy, its tokens and its gradient are those of whole rows on every mesh", "[moe_02]") {
   for (const Extents extents : block_meshes)
     CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
             check(world, findings, extents, 0.0);

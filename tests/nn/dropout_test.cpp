@@ -64,7 +64,8 @@ TEST_CASE("dropout drops the share that it is told, scales the rest, and is new 
         }) == "");
 }
 
-TEST_CASE("a mask depends neither on the layout nor on how the sequences are divided into microbatches") {
+TEST_CASE("a mask depends neither on the layout nor on how the sequences are divided into microbatches",
+          "[moe_13]") {
   for (const auto& [data, tensor] : {std::array{1, 1}, std::array{2, 1}, std::array{3, 2}, std::array{1, 4}})
     CHECK(on_ranks(data * tensor, [&](sw::HostCommunicator world, Findings& findings) {
             const sw::DeviceMesh mesh{world, sw::extent<dp>(data), sw::extent<tp>(tensor)};

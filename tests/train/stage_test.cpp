@@ -259,7 +259,8 @@ struct Failing : Small {
 
 } // namespace
 
-TEST_CASE("the parts of a model are named by their place, and a stage has the values of the whole model") {
+TEST_CASE("the parts of a model are named by their place, and a stage has the values of the whole model",
+          "[moe_04]") {
   for (const int tensor : {1, 2})
     CHECK(
         on_ranks(2 * tensor, [tensor](const sw::HostCommunicator& world, Findings& findings) {
