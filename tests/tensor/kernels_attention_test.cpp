@@ -70,7 +70,7 @@ struct Problem : AttentionProblem<Element> {
   /// Outputs by the definition, in double.
   Matrix<double> expected() const {
     Matrix<double> result("expected", shape.tokens(), shape.output_width());
-    const std::size_t d = shape.head_dim;
+    const std::size_t d = shape.head_dim, values = shape.value_width();
     for (std::size_t b = 0; b < shape.batch; ++b) {
       for (std::size_t h = 0; h < shape.heads(); ++h) {
         const std::size_t group = h / shape.q_per_kv * shape.group_width();
@@ -86,11 +86,11 @@ struct Problem : AttentionProblem<Element> {
             }
             sum += weight[j] = std::exp(scale * dot);
           }
-          for (std::size_t c = 0; c < d; ++c) {
+          for (std::size_t c = 0; c < values; ++c) {
             double value = 0;
             for (std::size_t j = 0; j <= i; ++j)
               value += weight[j] / sum * static_cast<double>(qkv(row + j, v + c));
-            result(row + i, h * d + c) = value;
+            result(row + i, h * values + c) = value;
           }
         }
       }
@@ -114,8 +114,11 @@ private:
 };
 
 std::vector<kernels::AttentionShape> shapes() {
-  return {{1, 1, 1, 1, 1},   {2, 5, 1, 1, 7},   {1, 32, 2, 1, 16}, {2, 33, 2, 2, 20},
-          {1, 70, 1, 3, 24}, {3, 37, 2, 1, 64}, {1, 96, 1, 2, 80}};
+  return {
+      {1, 1, 1, 1, 1},   {2, 5, 1, 1, 7},   {1, 32, 2, 1, 16},    {2, 33, 2, 2, 20},   {1, 70, 1, 3, 24},
+      {3, 37, 2, 1, 64}, {1, 96, 1, 2, 80}, {2, 33, 2, 2, 20, 9}, {1, 37, 2, 1, 9, 20}}; // values narrower
+                                                                                         // and wider than
+                                                                                         // keys
 }
 
 } // namespace
@@ -186,8 +189,8 @@ void check_parts(const kernels::AttentionShape& shape, int parts, bool rows) {
     part.emplace_back(local);
     move_rows(whole.qkv, shape.sequence, runs.back(), part.back().qkv, false);
     move_rows(whole.d_out, shape.sequence, runs.back(), part.back().d_out, false);
-    keys.emplace_back("keys", local.tokens(), local.kv_heads * 2 * local.head_dim);
-    d_keys.emplace_back("d_keys", local.tokens(), local.kv_heads * 2 * local.head_dim);
+    keys.emplace_back("keys", local.tokens(), local.kv_heads * local.key_value_width());
+    d_keys.emplace_back("d_keys", local.tokens(), local.kv_heads * local.key_value_width());
     kernels::pack_key_values(execution(), part.back().qkv, keys.back(), local);
   }
   const auto other = [&](std::size_t p, std::size_t step) { return (p + part.size() - step) % part.size(); };
@@ -221,6 +224,7 @@ TEMPLATE_TEST_CASE("Attention by blocks of keys is that of the whole sequence, i
     check_parts<sw::ZigZagOrder, TestType>({1, 280, 1, 1, 8}, 2, rows); // chunks of more than one row block
     check_parts<sw::NaturalOrder, TestType>({1, 22, 1, 3, 16}, 2, rows);
     check_parts<sw::NaturalOrder, TestType>({1, 21, 2, 1, 7}, 3, rows);
+    check_parts<sw::ZigZagOrder, TestType>({1, 24, 2, 2, 20, 9}, 3, rows);
   }
 }
 

@@ -177,13 +177,13 @@ TEST_CASE("Blocks of warps give the norm's gradients") {
 }
 
 TEST_CASE("Groups of pairs turn like whole rows") {
-  for (const std::size_t head_dim :
-       {std::size_t{10}, std::size_t{32}}) { // groups that are not full, and whole ones
-    const kernels::AttentionShape shape{
-        .batch = 2, .sequence = 5, .kv_heads = 2, .q_per_kv = 3, .head_dim = head_dim};
+  for (const kernels::AttentionShape& shape : {kernels::AttentionShape{2, 5, 2, 3, 10},
+                                               {2, 5, 2, 3, 32}, // groups that are not full, and whole ones
+                                               {2, 5, 2, 3, 48, 24, 16},
+                                               {2, 5, 2, 3, 26, 12, 16}}) { // which turn the end of a head
     const auto qkv = random_matrix<sw::bfloat16>(shape.tokens(), shape.qkv_width(), 1);
     const auto expected = copy_of(qkv);
-    Matrix<float> cosines("c", 9, head_dim / 2), sines("s", 9, head_dim / 2);
+    Matrix<float> cosines("c", 9, shape.rotary_width() / 2), sines("s", 9, shape.rotary_width() / 2);
     const auto e = execution();
     kernels::fill_rotary_tables(e, cosines, sines);
     const sw::TokenRuns positions{.rows = 5, .split = 3, .first = 1, .second = 6};

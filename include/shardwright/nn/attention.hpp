@@ -36,6 +36,17 @@ using AttentionLayout = ReductionLayout<Sum, 3, ElementwiseNonlinearLayout<opera
 struct HeadShape {
   std::int64_t queries = 1;
   std::int64_t width = 0;
+  std::int64_t value_width = 0;  ///< Elements of a value; 0: as many as of a query or key.
+  std::int64_t rotary_width = 0; ///< Elements at the end of a query or key that rotary turns; 0: all of them.
+
+  /// @brief Elements of a value.
+  [[nodiscard]] constexpr std::int64_t of_value() const noexcept {
+    return value_width == 0 ? width : value_width;
+  }
+  /// @brief Elements of a group: its queries, its key and its value.
+  [[nodiscard]] constexpr std::int64_t of_group() const noexcept {
+    return (queries + 1) * width + of_value();
+  }
 };
 
 /// @brief Cosines and sines of the rotary angles, replicated, in the MainElement (Su et al., arXiv
@@ -105,11 +116,13 @@ template <class Tensor>
                                                             SourceLocation where) {
   (void)AttentionCheck<typename Tensor::layout>{};
   const auto& local = qkv.local_shape();
-  const std::int64_t fused = (heads.queries + 2) * heads.width;
+  const std::int64_t fused = heads.of_group();
   if (qkv.shape()[3] != fused) {
     reject_operation("attention",
-                     "the last extent must be (queries + 2) * head width = " + std::to_string(fused) +
-                         ", but it is " + std::to_string(qkv.shape()[3]) +
+                     "the last extent must be " +
+                         std::string(heads.value_width == 0 ? "(queries + 2) * head width"
+                                                            : "(queries + 1) * head width + value width") +
+                         " = " + std::to_string(fused) + ", but it is " + std::to_string(qkv.shape()[3]) +
                          " (lay the queries, the key and the value of a group side by side)",
                      qkv.core(), where);
   }
@@ -124,7 +137,8 @@ template <class Tensor>
         qkv.core(), where);
   }
   const auto size = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
-  return {size(local[0]), size(local[1]), size(local[2]), size(heads.queries), size(heads.width)};
+  return {size(local[0]),    size(local[1]),          size(local[2]),          size(heads.queries),
+          size(heads.width), size(heads.value_width), size(heads.rotary_width)};
 }
 
 /// The local block as [tokens, everything else].
@@ -143,8 +157,8 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Turns queries and keys by their positions, in place.
-/// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]
+/// @brief Turns queries and keys, or the ends of them, by their positions, in place.
+/// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
 /// @param positions where the tokens of this rank's block stand in their sequences
 /// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class Element, class Target, class Order>
@@ -210,7 +224,7 @@ template <LayoutType L, class E, class Target>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
 attention_output(const ShardedTensor<L, E, Target>& qkv, HeadShape heads) {
   const std::int64_t all_heads = qkv.shape()[2] * heads.queries;
-  return {{qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads * heads.width}},
+  return {{qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads * heads.of_value()}},
           {qkv.resources(), {qkv.shape()[0], qkv.shape()[1], all_heads}}};
 }
 
@@ -252,7 +266,8 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
 
 /// @brief Attention, softmax(Q K' / sqrt(head width)) V under a mask, for each query head, over whole
 /// sequences in their natural order.
-/// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]; batch and kv_heads may be sharded
+/// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]; batch and kv_heads may
+/// be sharded
 /// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
 /// device has the first two
 /// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
@@ -265,7 +280,7 @@ attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const Mask& m
 }
 
 /// @brief The gradient of qkv from that of attention's value; computes the scores again, keeps none.
-/// @param gradient [batch, sequence, heads * head width] @param saved what attention returned
+/// @param gradient [batch, sequence, heads * value width] @param saved what attention returned
 template <LayoutType L, class G, class E, class Target, class Saved, AttentionMask Mask = CausalMask>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
 attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,

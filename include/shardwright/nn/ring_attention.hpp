@@ -143,7 +143,7 @@ private:
   [[nodiscard]] ShardedTensor<Layout<2>, Kept, Target> buffer() const {
     return {*resources_,
             {static_cast<std::int64_t>(shape_.tokens()),
-             static_cast<std::int64_t>(shape_.kv_heads * 2 * shape_.head_dim)}};
+             static_cast<std::int64_t>(shape_.kv_heads * shape_.key_value_width())}};
   }
   [[nodiscard]] Buffer packed_keys(const ConstRows& qkv) const {
     Buffer keys = buffer();

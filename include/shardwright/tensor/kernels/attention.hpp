@@ -40,9 +40,9 @@ void require_attention(const char* operation, const AttentionShape& shape, const
   require(shape.q_per_kv >= 1 && shape.head_dim >= 1, operation,
           "the shape must have heads of at least one element.");
   require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-          "the buffer must be [batch * sequence, kv_heads * (q_per_kv + 2) * head_dim].");
+          "the buffer must be [batch * sequence, kv_heads * group_width].");
   require(out.extent(0) == shape.tokens() && out.extent(1) == shape.output_width(), operation,
-          "the output must be [batch * sequence, heads * head_dim].");
+          "the output must be [batch * sequence, heads * value_width].");
   require(log_sum_exp.extent(0) == shape.tokens() * shape.heads(), operation,
           "log_sum_exp must be [batch * heads * sequence].");
 }
@@ -54,8 +54,8 @@ void require_block(const char* operation, const AttentionShape& shape, const Att
   require(block.queries.rows == shape.sequence && block.keys.rows <= shape.sequence, operation,
           "the block must have one query for each token of a sequence, and no more keys.");
   require(key_values.extent(0) == shape.batch * block.keys.rows &&
-              key_values.extent(1) == shape.kv_heads * 2 * shape.head_dim,
-          operation, "keys and values must be [batch * keys, kv_heads * 2 * head_dim].");
+              key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
+          operation, "keys and values must be [batch * keys, kv_heads * key_value_width].");
 }
 
 /// The same where the keys are those of the queries' own tokens.
@@ -118,10 +118,12 @@ template <class Execution>
   return block.causal_form();
 }
 
-/// Notes operations of a dry run, which knows no lengths: so many for each element of a head and pair that is
-/// seen.
-inline void count_attention(double operations, const AttentionShape& shape, const AttentionBlock& block) {
-  shardwright::detail::count_flops(operations * static_cast<double>(shape.batch * shape.output_width()) *
+/// Notes operations of a dry run, which knows no lengths: for each head and pair that is seen, two for each
+/// element of a key in so many products, and of a value in others.
+inline void count_attention(std::size_t key_products, std::size_t value_products, const AttentionShape& shape,
+                            const AttentionBlock& block) {
+  const std::size_t of_a_pair = 2 * (key_products * shape.head_dim + value_products * shape.value_width());
+  shardwright::detail::count_flops(static_cast<double>(of_a_pair * shape.batch * shape.heads()) *
                                    static_cast<double>(block.pairs()));
 }
 
@@ -135,7 +137,7 @@ void run_attention_forward(const char* operation, const Execution& execution,
   if (shape.tokens() == 0 || shape.kv_heads == 0 || (row.merge && block.hides_all_keys()))
     return;
   if constexpr (counts_only<Execution>) {
-    count_attention(4, shape, block); // two products
+    count_attention(1, 1, shape, block);
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::forward_size(shape));
@@ -189,7 +191,7 @@ void run_attention_backward(const char* operation, const Execution& execution,
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
     return;
   if constexpr (counts_only<Execution>) {
-    count_attention(10, shape, block); // five products, as probabilities are computed again
+    count_attention(3, 2, shape, block); // probabilities are computed again
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::backward_size(shape));
@@ -256,10 +258,10 @@ template <class Element, class Execution>
 /// @brief out = softmax(scale Q K' under a mask) V for every head of every sequence; zeros, with a
 /// log_sum_exp of -infinity, for a query that sees no key.
 ///
-/// Cost: about 4 head_dim operations for each pair of query and key that the mask shows, by blocks of 32
-/// queries.
+/// Cost: about 2 (head_dim + value_width) operations for each pair of query and key that the mask shows, by
+/// blocks of 32 queries.
 /// @param qkv          fused buffer of `shape`
-/// @param out          [batch * sequence, heads * head_dim], of the element of `qkv` or its MainElement
+/// @param out          [batch * sequence, heads * value_width], of the element of `qkv` or its MainElement
 /// @param log_sum_exp  MainElement [batch * heads * sequence], sequence fastest; written for the backward
 /// pass
 /// @param block        the positions of the tokens, which are queries and keys, and the mask
@@ -297,7 +299,7 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
 ///
 /// Blocks may be met in any order, each once, attention_forward over the queries' own tokens first. `out` is
 /// of the MainElement.
-/// @param key_values  [batch * keys, kv_heads * 2 * head_dim], as pack_key_values makes it
+/// @param key_values  [batch * keys, kv_heads * key_value_width], as pack_key_values makes it
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelVector Work>
 void attention_forward_block(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
@@ -321,12 +323,12 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
 
 /// @brief d_qkv from the forward pass's buffers and d_out; probabilities are computed again, not stored.
 ///
-/// Cost: about 10 head_dim operations for each pair of query and key that the mask shows. Sums run in a fixed
-/// order.
+/// Cost: about 6 head_dim + 4 value_width operations for each pair of query and key that the mask shows. Sums
+/// run in a fixed order.
 /// @param qkv          fused buffer, as in the forward pass
 /// @param out          output of the forward pass
 /// @param log_sum_exp  from the forward pass
-/// @param d_out        [batch * sequence, heads * head_dim]
+/// @param d_out        [batch * sequence, heads * value_width]
 /// @param d_qkv        as qkv, or of its MainElement; all of it is written
 /// @param block        as in the forward pass
 /// @param workspace    [attention_backward_workspace] elements

@@ -157,9 +157,9 @@ struct KeyValueSpan {
   [[nodiscard]] static KeyValueSpan fused(MatrixSpan<Element> qkv, const AttentionShape& shape) {
     return {qkv, shape.q_per_kv * shape.head_dim, shape.group_width()};
   }
-  /// In a buffer of their own, [tokens, kv_heads * 2 * head_dim].
+  /// In a buffer of their own, [tokens, kv_heads * key_value_width].
   [[nodiscard]] static KeyValueSpan packed(MatrixSpan<Element> key_values, const AttentionShape& shape) {
-    return {key_values, 0, 2 * shape.head_dim};
+    return {key_values, 0, shape.key_value_width()};
   }
 };
 

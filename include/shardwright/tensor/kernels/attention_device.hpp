@@ -35,7 +35,7 @@ struct AttentionHead {
                                      std::size_t head_index)
       : batch(batch_index), head(head_index), kv_head(head / shape.q_per_kv),
         q_column(kv_head * shape.group_width() + head % shape.q_per_kv * shape.head_dim),
-        out_column(head * shape.head_dim) {}
+        out_column(head * shape.value_width()) {}
   /// Heads counted over the batch.
   SHARDWRIGHT_FUNCTION AttentionHead(const AttentionShape& shape, std::size_t index)
       : AttentionHead(shape, index / shape.heads(), index % shape.heads()) {}
@@ -63,7 +63,7 @@ struct AttentionForwardRow {
       return;
     const std::size_t token = head.batch * shape.sequence + i;
     const std::size_t key_token = head.batch * block.keys.rows;
-    const std::size_t d = shape.head_dim;
+    const std::size_t d = shape.head_dim, values = shape.value_width();
     const Element* q = qkv.row(token) + head.q_column;
     Number best = merge ? log_sum_exp[index] : scale * row_dot(q, key_values.key(key_token, head.kv_head), d);
     for (std::size_t j = 0; j < seen; ++j) {
@@ -73,16 +73,16 @@ struct AttentionForwardRow {
     }
     Number* to = out.row(token) + head.out_column;
     Number sum = merge ? std::exp(log_sum_exp[index] - best) : Number(0);
-    for (std::size_t c = 0; c < d; ++c)
+    for (std::size_t c = 0; c < values; ++c)
       to[c] = merge ? to[c] * sum : Number(0);
     for (std::size_t j = 0; j < seen; ++j) {
       const Element* k = key_values.key(key_token + j, head.kv_head);
       const Number weight = std::exp(scale * row_dot(q, k, d) - best);
       sum += weight;
-      for (std::size_t c = 0; c < d; ++c)
+      for (std::size_t c = 0; c < values; ++c)
         to[c] += weight * k[d + c];
     }
-    for (std::size_t c = 0; c < d; ++c)
+    for (std::size_t c = 0; c < values; ++c)
       to[c] /= sum;
     log_sum_exp[index] = best + std::log(sum);
   }
@@ -109,10 +109,10 @@ struct AttentionBackwardQuery {
     const AttentionHead head(shape, index / shape.sequence);
     const std::size_t token = head.batch * shape.sequence + i;
     const std::size_t key_token = head.batch * block.keys.rows;
-    const std::size_t d = shape.head_dim;
+    const std::size_t d = shape.head_dim, values = shape.value_width();
     const Element* q = qkv.row(token) + head.q_column;
     const Element* d_row = d_out.row(token) + head.out_column;
-    const Number dots = row_dot(d_row, out.row(token) + head.out_column, d);
+    const Number dots = row_dot(d_row, out.row(token) + head.out_column, values);
     Number* to = d_qkv.row(token) + head.q_column;
     for (std::size_t c = 0; c < d && !merge; ++c)
       to[c] = Number(0);
@@ -120,7 +120,7 @@ struct AttentionBackwardQuery {
     for (std::size_t j = 0; j < seen; ++j) {
       const Element* k = key_values.key(key_token + j, head.kv_head);
       const Number p = std::exp(scale * row_dot(q, k, d) - log_sum_exp[index]);
-      const Number d_score = scale * p * (row_dot(d_row, k + d, d) - dots);
+      const Number d_score = scale * p * (row_dot(d_row, k + d, values) - dots);
       for (std::size_t c = 0; c < d; ++c)
         to[c] += d_score * k[c];
     }
@@ -140,10 +140,10 @@ struct AttentionBackwardKey {
     const std::size_t batch = group / shape.kv_heads;
     const std::size_t kv_head = group % shape.kv_heads;
     const std::size_t token = batch * shape.sequence;
-    const std::size_t d = shape.head_dim;
+    const std::size_t d = shape.head_dim, values = shape.value_width();
     const Element* k = a.key_values.key(batch * a.block.keys.rows + j, kv_head);
     Number* d_key = a.d_key_values.key(batch * a.block.keys.rows + j, kv_head);
-    for (std::size_t c = 0; c < 2 * d; ++c)
+    for (std::size_t c = 0; c < d + values; ++c)
       d_key[c] = Number(0);
     for (std::size_t h = kv_head * shape.q_per_kv; h < (kv_head + 1) * shape.q_per_kv; ++h) {
       const AttentionHead head(shape, batch, h);
@@ -152,12 +152,12 @@ struct AttentionBackwardKey {
         const Element* d_row = a.d_out.row(token + i) + head.out_column;
         const Number lse = a.log_sum_exp[(batch * shape.heads() + h) * shape.sequence + i];
         const Number p = std::exp(a.scale * row_dot(q, k, d) - lse);
-        const Number dots = row_dot(d_row, a.out.row(token + i) + head.out_column, d);
-        const Number d_score = a.scale * p * (row_dot(d_row, k + d, d) - dots);
-        for (std::size_t c = 0; c < d; ++c) {
+        const Number dots = row_dot(d_row, a.out.row(token + i) + head.out_column, values);
+        const Number d_score = a.scale * p * (row_dot(d_row, k + d, values) - dots);
+        for (std::size_t c = 0; c < d; ++c)
           d_key[c] += d_score * q[c];
+        for (std::size_t c = 0; c < values; ++c)
           d_key[d + c] += p * d_row[c];
-        }
       }
     }
   }

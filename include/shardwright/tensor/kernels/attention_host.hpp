@@ -34,30 +34,33 @@ SHARDWRIGHT_FUNCTION constexpr std::size_t rounded_up(std::size_t count, std::si
 template <class Number>
 struct AttentionBuffers {
   static constexpr std::size_t rows = attention_rows;
-  std::size_t width;      // head_dim rounded up to whole registers; the padding holds zeros
-  Number* keys;           // [sequence, width]
-  Number* values;         // [sequence, width]
-  Number* queries_across; // [head_dim, rows], scaled
-  Number* scores;         // [sequence, rows], then probabilities
-  Number* result;         // [rows, width]: outputs, or query gradients
-  Number* d_keys;         // [sequence, width]; from here on for the backward pass
-  Number* d_values;       // [sequence, width]
-  Number* queries;        // [rows, width], scaled
-  Number* d_out;          // [rows, width]
-  Number* d_out_across;   // [head_dim, rows]
-  Number* d_scores;       // [sequence, rows]
+  std::size_t width;       // head_dim rounded up to whole registers; the padding holds zeros
+  std::size_t value_width; // the same of a value
+  Number* keys;            // [sequence, width]
+  Number* values;          // [sequence, value_width]
+  Number* queries_across;  // [head_dim, rows], scaled
+  Number* scores;          // [sequence, rows], then probabilities
+  Number* result;          // [rows, the larger width]: outputs, or query gradients
+  Number* d_keys;          // [sequence, width]; from here on for the backward pass
+  Number* d_values;        // [sequence, value_width]
+  Number* queries;         // [rows, width], scaled
+  Number* d_out;           // [rows, value_width]
+  Number* d_out_across;    // [value_width, rows]
+  Number* d_scores;        // [sequence, rows]
 
-  SHARDWRIGHT_FUNCTION static std::size_t width_of(const AttentionShape& shape) {
-    return rounded_up(shape.head_dim, lane_count<Number>);
+  SHARDWRIGHT_FUNCTION static std::size_t whole_registers(std::size_t elements) {
+    return rounded_up(elements, lane_count<Number>);
   }
 
   SHARDWRIGHT_FUNCTION static std::size_t forward_size(const AttentionShape& shape) {
-    const std::size_t width = width_of(shape);
-    return 2 * shape.sequence * width + 2 * width * rows + shape.sequence * rows;
+    const std::size_t width = whole_registers(shape.head_dim), values = whole_registers(shape.value_width());
+    return (shape.sequence + rows) * width + shape.sequence * values +
+           (width > values ? width : values) * rows + shape.sequence * rows;
   }
   SHARDWRIGHT_FUNCTION static std::size_t backward_size(const AttentionShape& shape) {
-    const std::size_t width = width_of(shape);
-    return forward_size(shape) + 2 * shape.sequence * width + 3 * width * rows + shape.sequence * rows;
+    const std::size_t width = whole_registers(shape.head_dim), values = whole_registers(shape.value_width());
+    return forward_size(shape) + (shape.sequence + rows) * width + (shape.sequence + 2 * rows) * values +
+           shape.sequence * rows;
   }
 
   SHARDWRIGHT_FUNCTION static AttentionBuffers carve(Number* from, const AttentionShape& shape,
@@ -68,19 +71,20 @@ struct AttentionBuffers {
       from += count;
       return block;
     };
-    const std::size_t width = buffers.width = width_of(shape);
+    const std::size_t width = buffers.width = whole_registers(shape.head_dim);
+    const std::size_t values = buffers.value_width = whole_registers(shape.value_width());
     buffers.keys = take(shape.sequence * width);
-    buffers.values = take(shape.sequence * width);
+    buffers.values = take(shape.sequence * values);
     buffers.queries_across = take(width * rows);
     buffers.scores = take(shape.sequence * rows);
-    buffers.result = take(width * rows);
+    buffers.result = take((width > values ? width : values) * rows);
     if (!backward)
       return buffers;
     buffers.d_keys = take(shape.sequence * width);
-    buffers.d_values = take(shape.sequence * width);
+    buffers.d_values = take(shape.sequence * values);
     buffers.queries = take(width * rows);
-    buffers.d_out = take(width * rows);
-    buffers.d_out_across = take(width * rows);
+    buffers.d_out = take(values * rows);
+    buffers.d_out_across = take(values * rows);
     buffers.d_scores = take(shape.sequence * rows);
     return buffers;
   }
@@ -133,12 +137,13 @@ SHARDWRIGHT_FUNCTION inline void unpack_rows(const Number* packed, std::size_t w
 /// The keys and values of a head that some query sees, each at its row.
 template <class Element, class Number>
 SHARDWRIGHT_FUNCTION inline void pack_head(const KeyValueSpan<const Element>& from, std::size_t token,
-                                           std::size_t kv_head, const RowRange& rows, std::size_t head_dim,
-                                           const AttentionBuffers<Number>& to) {
+                                           std::size_t kv_head, const RowRange& rows,
+                                           const AttentionShape& shape, const AttentionBuffers<Number>& to) {
   const Element* keys = from.key(token + rows.begin, kv_head);
-  const std::size_t first = rows.begin * to.width, stride = from.tokens.stride, count = rows.size();
-  pack_rows(keys, stride, count, head_dim, Number(1), to.keys + first, count, to.width);
-  pack_rows(keys + head_dim, stride, count, head_dim, Number(1), to.values + first, count, to.width);
+  const std::size_t stride = from.tokens.stride, count = rows.size();
+  pack_rows(keys, stride, count, shape.head_dim, Number(1), to.keys + rows.begin * to.width, count, to.width);
+  pack_rows(keys + shape.head_dim, stride, count, shape.value_width(), Number(1),
+            to.values + rows.begin * to.value_width, count, to.value_width);
 }
 
 /// Scores of the keys `seen` that one of the queries of a block must not see become -infinity there.
@@ -197,14 +202,14 @@ private:
     const std::size_t batch = unit / shape.kv_heads;
     const std::size_t kv_head = unit % shape.kv_heads;
     const Element* queries = qkv.row(batch * shape.sequence) + kv_head * shape.group_width();
-    pack_head(key_values, batch * block.keys.rows, kv_head, block.seen(batch), shape.head_dim, buffers);
+    pack_head(key_values, batch * block.keys.rows, kv_head, block.seen(batch), shape, buffers);
     for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
       const std::size_t head = kv_head * shape.q_per_kv + h;
       std::size_t count = 0;
       for (std::size_t first = merge ? block.first_query(0) : 0; first < shape.sequence; first += count) {
         count = block.rows_at_once(first, rows);
         row_block(queries + h * shape.head_dim + first * qkv.stride, batch, first, count,
-                  out.row(batch * shape.sequence + first) + head * shape.head_dim,
+                  out.row(batch * shape.sequence + first) + head * shape.value_width(),
                   log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first, buffers);
       }
     }
@@ -220,7 +225,7 @@ private:
       return;
     }
     const Number* keys = b.keys + seen.begin * b.width;
-    const Number* values = b.values + seen.begin * b.width;
+    const Number* values = b.values + seen.begin * b.value_width;
     pack_rows(queries, qkv.stride, count, shape.head_dim, scale, b.result, rows, b.width);
     transpose_rows(b.result, b.width, shape.head_dim, b.queries_across);
     product_in_tiles<TileStore::assign, Number>(seen.size(), rows, shape.head_dim, {keys, b.width, 1},
@@ -229,20 +234,20 @@ private:
     Number sums[rows];
     Number maxima[rows];
     softmax(b.scores, seen.size(), maxima, sums);
-    product_in_tiles<TileStore::assign, Number>(rows, b.width, seen.size(), {b.scores, 1, rows}, values,
-                                                b.width, b.result, b.width);
+    product_in_tiles<TileStore::assign, Number>(rows, b.value_width, seen.size(), {b.scores, 1, rows}, values,
+                                                b.value_width, b.result, b.value_width);
     const auto sees = [&](std::size_t i) { return sums[i] != 0 || !block.seen(batch, first + i, 1).empty(); };
     if (merge)
       return merge_rows(b, count, sees, maxima, sums, to, lse);
     const auto share = [&](std::size_t i) { return sees(i) ? Number(1) / sums[i] : Number(0); };
-    unpack_rows(b.result, b.width, count, shape.head_dim, share, to, out.stride);
+    unpack_rows(b.result, b.value_width, count, shape.value_width(), share, to, out.stride);
     for (std::size_t i = 0; i < count; ++i)
       lse[i] = maxima[i] + std::log(sums[i]);
   }
 
   /// The result of queries that see no key.
   SHARDWRIGHT_FUNCTION void set_unseeing(std::size_t count, Out* to, Number* lse) const {
-    clear_rows(to, out.stride, count, shape.head_dim);
+    clear_rows(to, out.stride, count, shape.value_width());
     for (std::size_t i = 0; i < count; ++i)
       lse[i] = -infinite<Number>;
   }
@@ -261,8 +266,8 @@ private:
       const Number old_share = std::exp(lse[i] - joint);
       const Number fresh_share = std::exp(maxima[i] - joint);
       Out* row = to + i * out.stride;
-      const Number* result = b.result + i * b.width;
-      for_chunks<Number>(0, shape.head_dim, [=](auto chunk, std::size_t c) {
+      const Number* result = b.result + i * b.value_width;
+      for_chunks<Number>(0, shape.value_width(), [=](auto chunk, std::size_t c) {
         chunk.store(row + c, chunk.load(row + c) * old_share + chunk.load(result + c) * fresh_share);
       });
       lse[i] = joint;

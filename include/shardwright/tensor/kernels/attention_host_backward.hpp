@@ -46,9 +46,11 @@ private:
     const std::size_t batch = unit / shape.kv_heads;
     const std::size_t kv_head = unit % shape.kv_heads;
     const std::size_t token = batch * block.keys.rows;
-    pack_head(key_values, token, kv_head, block.seen(batch), shape.head_dim, b);
+    pack_head(key_values, token, kv_head, block.seen(batch), shape, b);
     for (std::size_t i = 0; i < block.keys.rows * b.width; ++i)
-      b.d_keys[i] = b.d_values[i] = Number(0);
+      b.d_keys[i] = Number(0);
+    for (std::size_t i = 0; i < block.keys.rows * b.value_width; ++i)
+      b.d_values[i] = Number(0);
     for (std::size_t h = 0; h < shape.q_per_kv; ++h) {
       std::size_t count = 0;
       for (std::size_t first = merge ? block.first_query(0) : 0; first < shape.sequence; first += count) {
@@ -60,7 +62,8 @@ private:
     Out* d_keys = d_key_values.key(token, kv_head);
     const std::size_t stride = d_key_values.tokens.stride;
     unpack_rows(b.d_keys, b.width, block.keys.rows, shape.head_dim, one, d_keys, stride);
-    unpack_rows(b.d_values, b.width, block.keys.rows, shape.head_dim, one, d_keys + shape.head_dim, stride);
+    unpack_rows(b.d_values, b.value_width, block.keys.rows, shape.value_width(), one, d_keys + shape.head_dim,
+                stride);
   }
 
   SHARDWRIGHT_FUNCTION void row_block(std::size_t batch, std::size_t kv_head, std::size_t h,
@@ -76,25 +79,27 @@ private:
         clear_rows(d_queries, d_qkv.stride, count, shape.head_dim);
       return;
     }
-    const Element* gradients = d_out.row(token) + head * shape.head_dim;
+    const Element* gradients = d_out.row(token) + head * shape.value_width();
     pack_rows(qkv.row(token) + q_column, qkv.stride, count, shape.head_dim, scale, b.queries, rows, b.width);
-    pack_rows(gradients, d_out.stride, count, shape.head_dim, Number(1), b.d_out, rows, b.width);
+    pack_rows(gradients, d_out.stride, count, shape.value_width(), Number(1), b.d_out, rows, b.value_width);
     transpose_rows(b.queries, b.width, shape.head_dim, b.queries_across);
-    transpose_rows(b.d_out, b.width, shape.head_dim, b.d_out_across);
+    transpose_rows(b.d_out, b.value_width, shape.value_width(), b.d_out_across);
     Number lse[rows];
     Number dots[rows];
     row_numbers(log_sum_exp + (batch * shape.heads() + head) * shape.sequence + first,
-                out.row(token) + head * shape.head_dim, gradients, count, lse, dots);
+                out.row(token) + head * shape.value_width(), gradients, count, lse, dots);
 
     const std::size_t keys = seen.size(), at = seen.begin * b.width;
+    const std::size_t values = seen.begin * b.value_width;
     product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.keys + at, b.width, 1},
                                                 b.queries_across, rows, b.scores, rows);
     mask_unseen(b.scores, block, seen, first, count);
-    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.head_dim, {b.values + at, b.width, 1},
-                                                b.d_out_across, rows, b.d_scores, rows);
+    product_in_tiles<TileStore::assign, Number>(keys, rows, shape.value_width(),
+                                                {b.values + values, b.value_width, 1}, b.d_out_across, rows,
+                                                b.d_scores, rows);
     score_gradients(b.scores, b.d_scores, keys, lse, dots);
-    product_in_tiles<TileStore::accumulate, Number>(keys, b.width, rows, {b.scores, rows, 1}, b.d_out,
-                                                    b.width, b.d_values + at, b.width);
+    product_in_tiles<TileStore::accumulate, Number>(keys, b.value_width, rows, {b.scores, rows, 1}, b.d_out,
+                                                    b.value_width, b.d_values + values, b.value_width);
     product_in_tiles<TileStore::accumulate, Number>(keys, b.width, rows, {b.d_scores, rows, 1}, b.queries,
                                                     b.width, b.d_keys + at, b.width);
     product_in_tiles<TileStore::assign, Number>(rows, b.width, keys, {b.d_scores, 1, rows}, b.keys + at,
@@ -140,7 +145,7 @@ private:
 
   SHARDWRIGHT_FUNCTION Number dot(const Element* x, const Element* y) const {
     Lanes<Number> sum{};
-    for_chunks<Number>(0, shape.head_dim, [x, y, &sum](auto chunk, std::size_t c) {
+    for_chunks<Number>(0, shape.value_width(), [x, y, &sum](auto chunk, std::size_t c) {
       sum += chunk.load(x + c) * chunk.load(y + c);
     });
     return sum_of<Number>(sum);

@@ -13,10 +13,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// Whether a head fits into one register of a warp.
+/// Whether a head fits into one register of a warp, and keys and values alike.
 template <class Element>
 [[nodiscard]] constexpr bool has_lanes(const AttentionShape& shape) {
-  return shape.head_dim <= ThreadLanes<MainElement<Element>>::register_width;
+  return shape.value_width() == shape.head_dim &&
+         shape.head_dim <= ThreadLanes<MainElement<Element>>::register_width;
 }
 
 /// As AttentionForwardRow, with the values' sum in a register, rescaled where a larger score comes

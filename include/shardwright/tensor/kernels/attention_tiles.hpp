@@ -27,7 +27,7 @@ inline constexpr std::size_t widest_tile = 128;
 
 /// Whether heads can be copied by 16 bytes, and fit.
 [[nodiscard]] constexpr bool has_tiles(const AttentionShape& shape) {
-  return shape.head_dim % 8 == 0 && shape.head_dim <= widest_tile;
+  return shape.head_dim % 8 == 0 && shape.head_dim <= widest_tile && shape.value_width() == shape.head_dim;
 }
 
 inline constexpr float tiles_infinity = std::numeric_limits<float>::infinity();

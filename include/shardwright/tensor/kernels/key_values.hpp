@@ -25,7 +25,7 @@ struct CopyKeyValues {
       const Element* source = from.key(token, head);
       Element* target = to.key(token, head);
       for_chunks<MainElement<Element>>(
-          0, 2 * shape.head_dim,
+          0, shape.key_value_width(),
           [=](auto chunk, std::size_t i) {
             if constexpr (accumulate)
               chunk.store(target + i, chunk.load(target + i) + chunk.load(source + i));
@@ -41,15 +41,15 @@ template <class Qkv, class KeyValues>
 void require_key_values(const char* operation, const AttentionShape& shape, const Qkv& qkv,
                         const KeyValues& key_values) {
   require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-          "the buffer must be [batch * sequence, kv_heads * (q_per_kv + 2) * head_dim].");
+          "the buffer must be [batch * sequence, kv_heads * group_width].");
   require(key_values.extent(0) == shape.tokens() &&
-              key_values.extent(1) == shape.kv_heads * 2 * shape.head_dim,
-          operation, "keys and values must be [batch * sequence, kv_heads * 2 * head_dim].");
+              key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
+          operation, "keys and values must be [batch * sequence, kv_heads * key_value_width].");
 }
 
 } // namespace detail
 
-/// @brief Copies the keys and values of a fused buffer of `shape` into [tokens, kv_heads * 2 * head_dim].
+/// @brief Copies the keys and values of a fused buffer of `shape` into [tokens, kv_heads * key_value_width].
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues>
 void pack_key_values(const Execution& execution, const Qkv& qkv, const KeyValues& key_values,
                      const AttentionShape& shape) {

@@ -42,7 +42,7 @@ struct RotaryRows {
   Number direction; // -1 turns back
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
-    const std::size_t half = shape.head_dim / 2;
+    const std::size_t half = shape.rotary_width() / 2, first = shape.head_dim - shape.rotary_width();
     const std::size_t position = positions.position(token % shape.sequence);
     const Number* cosine = cosines.row(position);
     const Number* sine = sines.row(position);
@@ -51,8 +51,8 @@ struct RotaryRows {
       // The key follows the queries of its group and turns like them; the value after it does not.
       Element* head = qkv.row(token) + group * shape.group_width();
       for (std::size_t h = 0; h <= shape.q_per_kv; ++h, head += shape.head_dim) {
-        Element* low = head;
-        Element* high = head + half;
+        Element* low = head + first;
+        Element* high = low + half;
         for_chunks<Number>(0, half, [=](auto chunk, std::size_t i) {
           const Lanes<Number> a = chunk.load(low + i);
           const Lanes<Number> b = chunk.load(high + i);
@@ -82,7 +82,8 @@ struct RotaryTokens {
     const Number* const cosine = rows.cosines.row(position);
     const Number* const sine = rows.sines.row(position);
     // One look for all loads, so that no branch stands between them.
-    if (shape.head_dim % (2 * group) == 0 && Numbers::is_aligned(row) && Numbers::is_aligned(cosine) &&
+    if (shape.rotary_width() % (2 * group) == 0 && shape.head_dim % group == 0 &&
+        shape.value_width() % group == 0 && Numbers::is_aligned(row) && Numbers::is_aligned(cosine) &&
         Numbers::is_aligned(sine))
       turn<true>(row, cosine, sine);
     else
@@ -93,9 +94,11 @@ private:
   template <bool whole>
   SHARDWRIGHT_FUNCTION void turn(Element* row, const Number* cosine, const Number* sine) const {
     const auto head_dim = static_cast<unsigned>(rows.shape.head_dim);
+    const auto value_width = static_cast<unsigned>(rows.shape.value_width());
+    const auto rotary_width = static_cast<unsigned>(rows.shape.rotary_width());
     const auto turned = static_cast<unsigned>(rows.shape.q_per_kv) + 1; // of each group, before its value
     const auto heads = static_cast<unsigned>(rows.shape.kv_heads) * turned;
-    const unsigned half = head_dim / 2;
+    const unsigned half = rotary_width / 2;
     const unsigned groups = (half + group - 1) / group;
     constexpr auto threads = static_cast<unsigned>(lane_threads);
     const unsigned at_once = groups < threads ? threads / groups : 1;
@@ -107,7 +110,8 @@ private:
       const Numbers c = load<whole>(cosine + first, count);
       const Numbers s = load<whole>(sine + first, count);
       for (unsigned head = lane / groups; head < heads; head += at_once) {
-        Element* const low = row + (head + head / turned) * head_dim + first;
+        Element* const low =
+            row + head * head_dim + head / turned * value_width + head_dim - rotary_width + first;
         const Numbers a = load<whole>(low, count);
         const Numbers b = load<whole>(low + half, count);
         Numbers turned_low;
@@ -142,11 +146,12 @@ template <class Execution, class Qkv, class Table>
 void run_rotary(const char* operation, const Execution& execution, const Qkv& qkv, const Table& cosines,
                 const Table& sines, const AttentionShape& shape, const TokenRuns& positions, int direction) {
   using Element = typename Qkv::value_type;
-  require(shape.head_dim % 2 == 0, operation, "the head dimension must be even.");
+  require(shape.rotary_width() % 2 == 0 && shape.rotary_width() <= shape.head_dim, operation,
+          "the elements of a head that turn must be even in number.");
   require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
-          "the buffer must be [batch * sequence, kv_heads * (q_per_kv + 2) * head_dim].");
-  require(cosines.extent(1) == shape.head_dim / 2 && sines.extent(1) == shape.head_dim / 2, operation,
-          "the tables must be [positions, head_dim / 2].");
+          "the buffer must be [batch * sequence, kv_heads * group_width].");
+  require(cosines.extent(1) == shape.rotary_width() / 2 && sines.extent(1) == shape.rotary_width() / 2,
+          operation, "the tables must be [positions, rotary_width / 2].");
   require(positions.rows == shape.sequence, operation, "every token of a sequence must have a position.");
   require(cosines.extent(0) >= positions.end() && sines.extent(0) >= positions.end(), operation,
           "the tables must reach the last position (make them longer).");
@@ -174,10 +179,10 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
               detail::RotaryTable<Element>{detail::span_of(cosines), detail::span_of(sines), base});
 }
 
-/// @brief Turns queries and keys by their positions (Su et al. 2021, arXiv 2104.09864); element i pairs with
-/// element i + head_dim / 2.
+/// @brief Turns the last rotary_width elements of queries and keys by their positions (Su et al. 2021, arXiv
+/// 2104.09864); of these, element i pairs with element i + rotary_width / 2.
 /// @param qkv             fused buffer of `shape`, in place
-/// @param cosines, sines  MainElement [positions, head_dim / 2], from fill_rotary_tables
+/// @param cosines, sines  MainElement [positions, rotary_width / 2], from fill_rotary_tables
 /// @param positions       of the rows of every sequence
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cosines, const Table& sines,
