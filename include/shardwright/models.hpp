@@ -29,6 +29,7 @@
 #include <shardwright/nn/expert_load.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/nn/global_balance.hpp>
+#include <shardwright/nn/latent_attention.hpp>
 #include <shardwright/nn/layer_norm.hpp>
 #include <shardwright/nn/linear.hpp>
 #include <shardwright/nn/linear_cross_entropy.hpp>

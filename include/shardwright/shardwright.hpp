@@ -39,6 +39,7 @@
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/halos.hpp>
+#include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/mdspan.hpp>
 #include <shardwright/tensor/norms.hpp>

@@ -12,6 +12,7 @@
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/insert_columns.hpp>
 #include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/kernels/lion.hpp>
@@ -219,6 +220,13 @@ private:
     keep(repeated);
     kernels::repeat(execution_, 0.5, x, 3, 1, repeated);
     keep(repeated);
+    const auto joined = matrix(rows, 2 * columns);
+    kernels::insert_columns(execution_, x, dy, joined, columns / 2, 1);
+    keep(joined);
+    kernels::remove_columns(execution_, joined, y, columns / 3);
+    keep(y);
+    kernels::inserted_columns(execution_, joined, y, columns / 3, 1);
+    keep(y);
     const auto column_work = vector(kernels::column_sums_workspace(rows, columns)), column = vector(columns);
     kernels::column_sums(execution_, x, column, column_work);
     keep(column);

@@ -24,6 +24,7 @@
 #include <shardwright/tensor/dot.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/grouped_product.hpp>
+#include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/operators.hpp>
 #include <shardwright/tensor/reduce.hpp>
@@ -464,6 +465,22 @@ struct MatmulTransposed : OfTwo<MatmulTransposed> {
       accepts<sw::detail::MatmulRule<sw::MatmulForm::right_transposed>, Left, Right>;
   static auto call(auto x, auto y) { return sw::matmul_transposed(x, y); }
 };
+struct InsertColumns : OfTwo<InsertColumns> {
+  static constexpr std::string_view name = "insert_columns";
+  static constexpr Shape2 left_shape{5, 4};
+  static constexpr Shape2 right_shape{5, 3};
+  template <class Left, class Right>
+  static constexpr bool legal = sw::detail::columns_fit<Left, Right>;
+  static auto call(auto x, auto y) { return sw::insert_columns(x, y, 1); }
+};
+struct InsertShared : OfTwo<InsertShared> {
+  static constexpr std::string_view name = "insert_columns";
+  static constexpr Shape3 left_shape{3, 5, 4};
+  static constexpr Shape2 right_shape{3, 2};
+  template <class Left, class Right>
+  static constexpr bool legal = sw::detail::columns_fit<Left, Right>;
+  static auto call(auto x, auto y) { return sw::insert_columns(x, y, 4); }
+};
 
 /// @brief The list. Operations of one operand, and of parameters beside it, are checked on three ranks of one
 /// axis, those of two operands on two axes.
@@ -473,6 +490,6 @@ using OnOneAxis =
                Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed,
                CrossEntropy, LinearCrossEntropy, Mse, Route, Balance, SumLoss, Rotary, Attention, Experts>;
 using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
-                             Dot, Matmul, MatmulTransposed>;
+                             Dot, Matmul, MatmulTransposed, InsertColumns, InsertShared>;
 
 } // namespace operations_test

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Columns put between the columns of a matrix, and taken out again.
+
+#include <shardwright/tensor/kernels/lanes.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <cstddef>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
+namespace detail {
+
+/// Rows to read, of a view of const elements or others.
+template <KernelMatrix View>
+MatrixSpan<const typename View::non_const_value_type> read_rows(const View& view) {
+  const auto span = span_of(view);
+  return {span.data, span.rows, span.columns, span.stride};
+}
+
+template <class Element>
+SHARDWRIGHT_FUNCTION inline void copy_run(const Element* from, Element* to, std::size_t count) {
+  for_chunks<MainElement<Element>>(
+      0, count, [=](auto chunk, std::size_t i) { chunk.store(to + i, chunk.load(from + i)); }, from, to);
+}
+
+/// One row of `out` per call.
+template <class Element>
+struct InsertColumns {
+  MatrixSpan<const Element> x;
+  MatrixSpan<const Element> columns;
+  MatrixSpan<Element> out;
+  std::size_t at;
+  std::size_t groups; // rows of x that share a row of columns
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    const Element* from = x.row(row);
+    Element* to = out.row(row);
+    copy_run(from, to, at);
+    copy_run(columns.row(row / groups), to + at, columns.columns);
+    copy_run(from + at, to + at + columns.columns, x.columns - at);
+  }
+};
+
+/// The columns that were there before: one row per call.
+template <class Element>
+struct RemoveColumns {
+  MatrixSpan<const Element> from;
+  MatrixSpan<Element> out;
+  std::size_t at;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    const Element* source = from.row(row);
+    Element* to = out.row(row);
+    copy_run(source, to, at);
+    copy_run(source + at + from.columns - out.columns, to + at, out.columns - at);
+  }
+};
+
+/// The columns that were put there, summed in order over the rows that share them: one row of `out` per call.
+template <class Element>
+struct InsertedColumns {
+  MatrixSpan<const Element> from;
+  MatrixSpan<Element> out;
+  std::size_t at;
+  std::size_t groups;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t row) const {
+    using Number = MainElement<Element>;
+    for_chunks<Number>(0, out.columns, [&](auto chunk, std::size_t i) {
+      Lanes<Number> sum{};
+      for (std::size_t group = row * groups; group < (row + 1) * groups; ++group)
+        sum += chunk.load(from.row(group) + at + i);
+      chunk.store(out.row(row) + i, sum);
+    });
+  }
+};
+
+} // namespace detail
+
+/// @brief out[r, :] = x[r, 0..at), columns[r / groups, :], x[r, at..).
+/// @param x [rows, n] @param columns [rows / groups, m] @param out [rows, n + m]
+template <class Execution, KernelMatrix X, KernelMatrix Columns, KernelMatrix Out>
+void insert_columns(const Execution& execution, const X& x, const Columns& columns, const Out& out,
+                    std::size_t at, std::size_t groups) {
+  using Element = typename Out::value_type;
+  detail::require(at <= x.extent(1) && x.extent(1) + columns.extent(1) == out.extent(1), "insert_columns",
+                  "the result must have the columns of both, and the place must be in x.");
+  detail::require(columns.extent(0) * groups == x.extent(0) && x.extent(0) == out.extent(0), "insert_columns",
+                  "a row of columns must be there for each group of rows.");
+  detail::run_lanes("sw::insert", execution, out.extent(0),
+                    detail::InsertColumns<Element>{detail::read_rows(x), detail::read_rows(columns),
+                                                   detail::span_of(out), at, groups});
+}
+
+/// @brief `out` = `from` without those columns: the gradient of x of insert_columns.
+/// @param from [rows, n + m] @param out [rows, n]
+template <class Execution, KernelMatrix From, KernelMatrix Out>
+void remove_columns(const Execution& execution, const From& from, const Out& out, std::size_t at) {
+  using Element = typename Out::value_type;
+  detail::require(from.extent(1) >= out.extent(1) && at <= out.extent(1) && from.extent(0) == out.extent(0),
+                  "remove_columns", "the result must have fewer columns of the same rows.");
+  detail::run_lanes("sw::remove", execution, out.extent(0),
+                    detail::RemoveColumns<Element>{detail::read_rows(from), detail::span_of(out), at});
+}
+
+/// @brief `out` = those columns of `from`, summed over the rows that share them: the gradient of columns.
+/// @param from [rows, n + m] @param out [rows / groups, m]
+template <class Execution, KernelMatrix From, KernelMatrix Out>
+void inserted_columns(const Execution& execution, const From& from, const Out& out, std::size_t at,
+                      std::size_t groups) {
+  using Element = typename Out::value_type;
+  detail::require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0),
+                  "inserted_columns", "a row must be there for each group of rows.");
+  detail::run_lanes(
+      "sw::inserted", execution, out.extent(0),
+      detail::InsertedColumns<Element>{detail::read_rows(from), detail::span_of(out), at, groups});
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
