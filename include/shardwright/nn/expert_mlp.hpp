@@ -13,6 +13,7 @@
 #include <shardwright/tensor/grouped_product.hpp>
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/operation_node.hpp>
+#include <shardwright/train/recompute.hpp>
 
 #include <cstdint>
 #include <type_traits>
@@ -107,7 +108,9 @@ public:
                                 SourceLocation where = SourceLocation::current()) {
     static_cast<void>(detail::ModuleInput<typename std::remove_cvref_t<X>::layout, Tokens>::value);
     auto rows = dispatch<Owners...>(std::forward<X>(x), experts, set_, where);
-    auto gated = silu(gate_(rows, where), where);
+    // Its result is as large as both products, and cheaper to compute again than to keep.
+    auto activate = recompute([&](auto gate) { return silu(std::move(gate), where); }, Recompute::selective);
+    auto gated = activate(gate_(rows, where));
     auto hidden = multiply(std::move(gated), up_(std::move(rows), where), where);
     return combine(down_(std::move(hidden), where), std::forward<Gates>(gates), where);
   }

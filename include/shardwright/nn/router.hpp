@@ -11,6 +11,7 @@
 #include <shardwright/nn/route.hpp>
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/train/members.hpp>
+#include <shardwright/train/recompute.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -79,8 +80,10 @@ private:
   [[nodiscard]] auto product(X&& x, SourceLocation where) {
     if constexpr (std::is_same_v<typename std::remove_cvref_t<X>::element, Element>)
       return weight_(std::forward<X>(x), where);
-    else
-      return weight_(convert<Element>(std::forward<X>(x), where), where);
+    else // a copy of twice the bytes, which the weights' gradient reads: made again rather than kept
+      return weight_(recompute([&](auto&& narrow) { return convert<Element>(narrow, where); },
+                               Recompute::selective)(std::forward<X>(x)),
+                     where);
   }
 
   RouterOptions options_;
