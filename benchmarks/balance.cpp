@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Step time and peak memory of a pipeline under each way to balance experts.
+///
+/// The exact loss of the global batch needs all forwards first, or a pass that counts; losses of sequences,
+/// counts of the last step and a bias run under 1F1B as it is. All train in one process, a step of each in
+/// turn, so that what else the machine does falls on all of them; times are medians. Give no more ranks than
+/// there are idle cores.
+
+#include "timing.hpp"
+
+#include <shardwright/launch.hpp>
+#include <shardwright/models.hpp>
+#include <shardwright/schedule/gpipe.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
+#include <shardwright/train/pipeline_model.hpp>
+
+#include <CLI/CLI.hpp>
+#include <Kokkos_Core.hpp>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+namespace sw = shardwright;
+using benchmark::Clock;
+using benchmark::median;
+using benchmark::seconds_since;
+using sw::axis::dp;
+using StageMesh = sw::DeviceMesh<dp>;
+using Tokens = sw::Layout<3, sw::Shard<0, dp>>; // [sequences, positions, width]
+using Stream = sw::Var<Tokens, float>;
+using Plan = sw::ModelPlan<float>;
+
+struct Options {
+  int ranks = 2;
+  int microbatches = 8;
+  int turns = 15;
+  int layers = 4;
+  std::int64_t width = 128;
+  std::int64_t hidden = 256;
+  std::int64_t positions = 256; // of the one sequence of a microbatch
+  std::int64_t experts = 8;
+  std::int64_t chosen = 2;
+  std::string json;
+};
+
+enum class Balance { exact, sequence, stale, bias };
+
+struct Config {
+  std::int64_t layers = 0;
+  Options sizes;
+  Balance balance = Balance::exact;
+};
+struct Batch {
+  sw::ShardedTensor<Tokens> x, target;
+};
+
+struct NoBalance {
+  NoBalance(const auto&...) {}
+  static auto members() { return sw::members(); }
+};
+
+/// x + experts(norm(x)). Whether a loss needs the whole batch is a type, the other ways are a choice.
+template <bool exact>
+class Layer {
+public:
+  Layer(const auto& place, const Config& config)
+      : config_(config), norm_(place.mesh, config.sizes.width, 1e-5),
+        router_(place.mesh, config.sizes.width, config.sizes.experts, choice(),
+                sw::Initial::normal(0.1).keyed(4 * place.number),
+                {.rate = config.balance == Balance::bias ? 0.001 : 0}),
+        experts_(place.mesh,
+                 {config.sizes.width,
+                  config.sizes.hidden,
+                  {config.sizes.experts, config.sizes.positions * config.sizes.chosen}},
+                 sw::Initial::normal(0.05), sw::Initial::normal(0.05)),
+        balance_(place.mesh, config.sizes.experts, losses_) {}
+
+  Stream operator()(Stream x) {
+    const Stream normed = norm_(x);
+    auto routed = router_(normed);
+    if (exact || config_.balance != Balance::bias)
+      balance(routed.logits);
+    return x + experts_(normed, routed.experts, std::move(routed.gates));
+  }
+  auto members() {
+    return sw::members("norm", norm_, "router", router_, "experts", experts_, "balance", balance_);
+  }
+
+private:
+  [[nodiscard]] sw::RouterOptions choice() const {
+    return {.chosen = config_.sizes.chosen, .scores = sw::RouterScores::sigmoid};
+  }
+  template <class Logits>
+  void balance(const Logits& logits) {
+    const auto counted = sw::choose_experts(logits.value(), {.chosen = config_.sizes.chosen});
+    if constexpr (exact)
+      balance_(logits, counted);
+    else if (config_.balance == Balance::sequence)
+      static_cast<void>(sw::balance_loss<sw::EachSequence>(logits, counted, losses_));
+    else
+      static_cast<void>(sw::stale_balance_loss(logits, counted, router_.load().last_step(), losses_));
+  }
+
+  static constexpr sw::BalanceOptions losses_{0.01, sw::RouterScores::sigmoid};
+  Config config_;
+  sw::RmsNorm<Tokens, Plan> norm_;
+  sw::Router<Tokens, Plan> router_;
+  sw::ExpertMlp<Tokens, sw::AxisList<dp>, sw::AxisList<>, Plan> experts_;
+  std::conditional_t<exact, sw::GlobalBalance<Tokens>, NoBalance> balance_;
+};
+
+struct First {
+  First(const auto&, const Config&) {}
+  static constexpr std::string_view name = "first";
+  static constexpr bool gradient_reads_weights = false;
+  auto operator()(sw::Tape<>& tape, const Batch& batch) { return tape.input(batch.x); }
+  auto members() { return sw::members(); }
+};
+struct Last {
+  Last(const auto&, const Config&) {}
+  static constexpr std::string_view name = "last";
+  auto operator()(Stream x, const Batch& batch) { return sw::mse(std::move(x), batch.target); }
+  auto members() { return sw::members(); }
+};
+template <bool exact>
+struct Model {
+  using Config = ::Config;
+  using Batch = ::Batch;
+  using target = sw::DefaultTarget;
+  using element = float;
+  using Parts = sw::Parts<First, sw::Repeat<Layer<exact>, &Config::layers>, Last>;
+  static std::array<std::int64_t, 3> boundary(const Config&, const Batch& batch) { return batch.x.shape(); }
+};
+
+/// One way, on one rank: a model that trains.
+class Way {
+public:
+  virtual ~Way() = default;
+  virtual void step() = 0;
+  [[nodiscard]] virtual std::size_t peak_bytes() const = 0;
+};
+template <bool exact>
+class TrainingOf final : public Way {
+public:
+  template <class Schedule>
+  TrainingOf(sw::HostCommunicator world, const Options& options, Balance balance, const Schedule& schedule)
+      : mesh_(world.split(world.rank(), 0), sw::extent<dp>(1)),
+        model_(mesh_, world, schedule.placement(), sw::LayerPartition(options.layers, options.ranks),
+               {options.layers, options, balance}, 5),
+        training_(mesh_, model_, world, world, schedule) {
+    for (int i = 0; i < options.microbatches; ++i) {
+      const std::array<std::int64_t, 3> shape{1, options.positions, options.width};
+      batches_.push_back({{mesh_, shape}, {mesh_, shape}});
+      sw::fill_normal(batches_.back().x, {7, static_cast<std::uint64_t>(2 * i)});
+      sw::fill_normal(batches_.back().target, {7, static_cast<std::uint64_t>(2 * i + 1)});
+    }
+  }
+  void step() override {
+    static_cast<void>(training_.step([&](std::int64_t) { return std::span<const Batch>(batches_); }, 1e-3));
+  }
+  [[nodiscard]] std::size_t peak_bytes() const override {
+    return mesh_.core().template resources<sw::DefaultTarget>().statistics().peak_bytes;
+  }
+
+private:
+  StageMesh mesh_;
+  std::vector<Batch> batches_;
+  sw::PipelineModel<Model<exact>> model_;
+  sw::Training<sw::PipelineModel<Model<exact>>> training_;
+};
+
+struct Line {
+  std::string name;
+  double makespan = 0; // in forwards of a rank
+  std::vector<double> seconds{};
+  std::vector<double> megabytes{}; // of each rank
+};
+
+std::vector<Line> measure(const Options& options) {
+  const int m = options.microbatches;
+  const auto all_first = sw::make_schedule<sw::GPipe>(options.ranks, m);
+  const auto usual = sw::make_schedule<sw::OneFOneB>(options.ranks, m);
+  const double makespan = sw::prove(usual, {}).makespan, counted = makespan + m + options.ranks - 1;
+  std::vector<Line> lines{{"exact, all forwards first", sw::prove(all_first, {}).makespan},
+                          {"exact, 1F1B, counting first", counted},
+                          {"each sequence, 1F1B", makespan},
+                          {"counts of the last step, 1F1B", makespan},
+                          {"bias, 1F1B", makespan}};
+  sw::launch({.ranks = options.ranks}, [&](sw::HostCommunicator world) {
+    TrainingOf<true> gpipe(world, options, Balance::exact, all_first);
+    TrainingOf<true> counting(world, options, Balance::exact, sw::CountingFirst(usual));
+    TrainingOf<false> sequence(world, options, Balance::sequence, usual);
+    TrainingOf<false> stale(world, options, Balance::stale, usual);
+    TrainingOf<false> bias(world, options, Balance::bias, usual);
+    const std::array<Way*, 5> ways{&gpipe, &counting, &sequence, &stale, &bias};
+    for (int turn = -2; turn < options.turns; ++turn) // the first two warm up
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        world.barrier();
+        const Clock::time_point begin = Clock::now();
+        ways[i]->step();
+        world.barrier();
+        if (world.rank() == 0 && turn >= 0)
+          lines[i].seconds.push_back(seconds_since(begin));
+      }
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      const double own = static_cast<double>(ways[i]->peak_bytes()) / (1 << 20);
+      const auto all = sw::gather_vectors(world, std::vector<double>{own});
+      for (std::size_t rank = 0; rank < all.size() && world.rank() == 0; ++rank)
+        lines[i].megabytes.push_back(all[rank].front());
+    }
+  });
+  return lines;
+}
+
+void print(const Options& options, const std::vector<Line>& lines) {
+  std::printf("%d ranks, %d microbatches of %lld tokens, %d layers of %lld experts; medians of %d turns\n\n",
+              options.ranks, options.microbatches, static_cast<long long>(options.positions), options.layers,
+              static_cast<long long>(options.experts), options.turns);
+  std::printf("%-30s %9s %9s %9s %9s  %s\n", "way", "makespan", "of bias", "step, ms", "of bias",
+              "peak of each rank, MiB");
+  const Line& last = lines.back();
+  for (const Line& line : lines) {
+    std::printf("%-30s %9.0f %9.2f %9.1f %9.2f ", line.name.c_str(), line.makespan,
+                line.makespan / last.makespan, 1e3 * median(line.seconds),
+                median(line.seconds) / median(last.seconds));
+    for (const double each : line.megabytes)
+      std::printf(" %.1f", each);
+    std::printf("\n");
+  }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"Step time and memory of the ways to balance experts in a pipeline.", "balance"};
+  app.add_option("--ranks", options.ranks, "Thread ranks of the pipeline.")->check(CLI::Range(1, 64));
+  app.add_option("--microbatches", options.microbatches, "Microbatches of a step.")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--turns", options.turns, "Steps of which the median counts.")->check(CLI::Range(1, 1001));
+  app.add_option("--layers", options.layers, "Layers in all.")->check(CLI::Range(1, 1024));
+  app.add_option("--width", options.width, "Of a token.")->check(CLI::Range(8, 8192));
+  app.add_option("--hidden", options.hidden, "Of an expert.")->check(CLI::Range(8, 8192));
+  app.add_option("--positions", options.positions, "Tokens of a microbatch.")->check(CLI::Range(1, 1 << 16));
+  app.add_option("--json", options.json, "File for the figures.");
+  CLI11_PARSE(app, argc, argv);
+  const Kokkos::ScopeGuard kokkos;
+  try {
+    const std::vector<Line> lines = measure(options);
+    print(options, lines);
+    nlohmann::json table = nlohmann::json::array();
+    for (const Line& line : lines)
+      table.push_back({{"way", line.name},
+                       {"makespan", line.makespan},
+                       {"seconds", median(line.seconds)},
+                       {"peak_megabytes", line.megabytes}});
+    if (!options.json.empty())
+      std::ofstream(options.json)
+          << nlohmann::json{{"benchmark", "balance"}, {"ranks", options.ranks}, {"ways", table}}.dump(2);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "balance: %s\n", error.what());
+    return 1;
+  }
+}
