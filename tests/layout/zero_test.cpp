@@ -51,6 +51,21 @@ TEST_CASE("ZeRO stages are three layouts: replicated, partial or sharded") {
       std::is_same_v<Zero3::Stored<Layout<2, Shard<1, dp>>>, Layout<2, Shard<0, cp>, Shard<1, dp>>>);
 }
 
+TEST_CASE("ZeRO over the axes of a model with experts shards an expert where it has copies") {
+  using Axes = AxisList<dp, ep, cp>;
+  using Expert = Layout<3, Shard<0, ep>, Shard<2, tp>>;
+  using Raw3 = Layout<3, Shard<0, ep>, Shard<2, tp>, Partial<Sum, dpr, dp, cp>>;
+  using Shared = Layout<3, Shard<0, ep, dp, cp>, Shard<2, tp>>;
+  using Reduced = Layout<3, Shard<0, ep, dp, cp>, Shard<2, tp>, Partial<Sum, dpr>>;
+  STATIC_REQUIRE(std::is_same_v<DataParallelOver<Axes>::State<Expert>, Expert>);
+  STATIC_REQUIRE(std::is_same_v<Zero1Over<Axes>::State<Expert>, Shared>);
+  STATIC_REQUIRE(std::is_same_v<Zero1Over<Axes>::Accumulator<Expert, Raw3>, Raw3>);
+  STATIC_REQUIRE(std::is_same_v<Zero2Over<Axes>::Accumulator<Expert, Raw3>, Reduced>);
+  STATIC_REQUIRE(std::is_same_v<Zero2Over<Axes>::Stored<Expert>, Expert>);
+  STATIC_REQUIRE(std::is_same_v<Zero3Over<Axes>::Stored<Expert>, Shared>);
+  STATIC_REQUIRE(std::is_same_v<Zero3Over<Axes>::Stored<Gain>, Layout<1, Shard<0, dp, ep, cp>>>);
+}
+
 TEST_CASE("the collectives of a ZeRO stage follow from its layouts") {
   using Plain = StepOf<DataParallel>;
   STATIC_REQUIRE((Plain::First::count<AllReduce> == 1 && Plain::First::collectives == 1));

@@ -69,17 +69,22 @@ template <LayoutType Raw, LayoutType State, class Axes>
 using ReducedGradient = detail::LayoutOf<typename detail::ReducedHolder<Raw, State, Axes>::table,
                                          detail::ReducedHolder<Raw, State, Axes>>;
 
+/// @name Choices of sharding over the axes of a list
+///
+/// A choice has four members: `axes`, over which it shards and which are reduced first, major to minor; and
+/// what it makes of a parameter's compute layout, which products read, and of the layout that propagation
+/// gives its raw gradient: `Stored`, `State` (of optimizer and finished gradient) and `Accumulator`, which is
+/// the raw gradient's layout (one reduction in a step) or ReducedGradient (one for each microbatch). The
+/// collectives follow (Rajbhandari et al., arXiv 1910.02054). Axes that shard a parameter already, as those
+/// that own experts, leave it as it is. Ranks along an axis that the parameter's gradient is Partial over and
+/// that is not in `axes` hold replicas of a shard group (HSDP).
+/// @{
+
 /// @brief Plain data parallelism: parameters and optimizer state replicated, gradients summed once in a step
 /// (R, P, R).
-///
-/// A choice of sharding has four members: `axes`, over which it shards and which are reduced first, major to
-/// minor; and what it makes of a parameter's compute layout, which products read, and of the layout that
-/// propagation gives its raw gradient: `Stored`, `State` (of optimizer and finished gradient) and
-/// `Accumulator`, which is the raw gradient's layout (one reduction in a step) or ReducedGradient (one for
-/// each microbatch). The collectives follow (Rajbhandari et al., arXiv 1910.02054). Ranks along an axis that
-/// the parameter's gradient is Partial over and that is not in `axes` hold replicas of a shard group (HSDP).
-struct DataParallel {
-  using axes = AxisList<axis::dp, axis::cp>;
+template <class Axes>
+struct DataParallelOver {
+  using axes = Axes;
   template <LayoutType Compute>
   using Stored = Compute;
   template <LayoutType, LayoutType Raw>
@@ -90,23 +95,35 @@ struct DataParallel {
 
 /// @brief The optimizer state is sharded (R, P, S): gradients are reduce-scattered once in a step, updated
 /// parameters gathered.
-struct Zero1 : DataParallel {
+template <class Axes>
+struct Zero1Over : DataParallelOver<Axes> {
   template <LayoutType Compute>
-  using State = ShardedOver<Compute, axes>;
+  using State = ShardedOver<Compute, Axes>;
 };
 
 /// @brief Gradients and optimizer state are sharded (R, S, S): gradients are reduce-scattered for each
 /// microbatch.
-struct Zero2 : Zero1 {
+template <class Axes>
+struct Zero2Over : Zero1Over<Axes> {
   template <LayoutType Compute, LayoutType Raw>
-  using Accumulator = ReducedGradient<Raw, State<Compute>, axes>;
+  using Accumulator = ReducedGradient<Raw, ShardedOver<Compute, Axes>, Axes>;
 };
 
 /// @brief Parameters too (S, S, S): they are gathered for each use.
-struct Zero3 : Zero2 {
+template <class Axes>
+struct Zero3Over : Zero2Over<Axes> {
   template <LayoutType Compute>
-  using Stored = ShardedOver<Compute, axes>;
+  using Stored = ShardedOver<Compute, Axes>;
 };
+/// @}
+
+/// @name The same over dp and cp, which split the tokens of a dense model
+/// @{
+struct DataParallel : DataParallelOver<AxisList<axis::dp, axis::cp>> {};
+struct Zero1 : Zero1Over<AxisList<axis::dp, axis::cp>> {};
+struct Zero2 : Zero2Over<AxisList<axis::dp, axis::cp>> {};
+struct Zero3 : Zero3Over<AxisList<axis::dp, axis::cp>> {};
+/// @}
 
 /// @brief Another choice with whole accumulators: one reduction in a step instead of one for each microbatch.
 template <class Zero>
