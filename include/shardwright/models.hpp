@@ -28,6 +28,7 @@
 #include <shardwright/nn/expert_dispatch.hpp>
 #include <shardwright/nn/expert_load.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
+#include <shardwright/nn/expert_report.hpp>
 #include <shardwright/nn/global_balance.hpp>
 #include <shardwright/nn/latent_attention.hpp>
 #include <shardwright/nn/layer_norm.hpp>

@@ -4,6 +4,7 @@
 #include "support/matchers.hpp"
 
 #include <shardwright/io/run_summary.hpp>
+#include <shardwright/nn/expert_report.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -69,6 +70,26 @@ TEST_CASE("the record of a summary holds what the text does") {
   CHECK(record["pool_peak_bytes"] == 61'440'000);
   // A run that has not begun divides by nothing.
   CHECK(RunSummary{}.record()["tokens_per_second"] == 0.0);
+}
+
+TEST_CASE("loads of experts are in text and record, each layer by itself") {
+  const std::vector<ExpertLoadReport> layers{{"layers.1.load", {6, 2}, {-0.5f, 0.25f}, 0},
+                                             {"layers.2.load", {3, 5}, {0, 0}, 4}};
+  RunSummary experts = summary();
+  experts.experts = summary_of(layers);
+  CHECK_THAT(
+      experts.text(),
+      ContainsSubstring("  experts        busiest expert 75.0% of a layer's choices, bias -0.5 to 0.25, "
+                        "25.00% dropped\n"));
+  CHECK(experts.record()["experts"]["dropped_share"] == 0.25);
+  CHECK_FALSE(summary().record().contains("experts"));
+  const nlohmann::json record = expert_record(layers);
+  CHECK(record["busiest_share"] == 0.75);
+  CHECK(record["least_bias"] == -0.5);
+  CHECK(record["load"]["layers.1.load"]["1"] == 0.25);
+  CHECK(record["load"]["layers.2.load"]["0"] == 0.375);
+  // Before the first step nothing is known.
+  CHECK(summary_of(std::vector<ExpertLoadReport>{{"layers.1.load", {0, 0}, {0, 0}, 0}}).busiest_share == 0);
 }
 
 TEST_CASE("times are read in seconds, milliseconds and microseconds") {

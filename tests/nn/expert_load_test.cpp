@@ -4,6 +4,7 @@
 
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/expert_load.hpp>
+#include <shardwright/nn/expert_loads.hpp>
 #include <shardwright/train/tape.hpp>
 
 #include <array>
@@ -24,6 +25,27 @@ using Counts = std::vector<std::int64_t>;
 struct Extents3 {
   int dp, cp, tp;
   [[nodiscard]] int ranks() const { return dp * cp * tp; }
+};
+struct LoadPart {
+  sw::NamedPart* part;
+};
+/// A rank's stage of a model whose only part is a load of experts.
+class LoadStage {
+public:
+  LoadStage(int first_unit, sw::NamedPart& load) : first_unit_(first_unit), parts_{{LoadPart{&load}}} {}
+  [[nodiscard]] int first_unit() const { return first_unit_; }
+  [[nodiscard]] const auto& parts() const { return parts_; }
+
+private:
+  int first_unit_;
+  std::vector<std::vector<LoadPart>> parts_;
+};
+struct LoadModel {
+  std::vector<LoadStage> stages;
+  void for_each_stage(const auto& visit) {
+    for (LoadStage& stage : stages)
+      visit(stage);
+  }
 };
 constexpr std::array<Extents3, 6> meshes{{{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 2, 1}, {1, 2, 2}}};
 
@@ -75,4 +97,38 @@ TEST_CASE("the bias of experts follows the vectors, moves only with a step, and 
             findings.expect(biased({0, 4}, false, 0) == Bias{0, 0}, "a rate of 0");
           }) == "");
   }
+}
+
+TEST_CASE("copies of a layer on other meshes, each of which sees other microbatches, move one bias") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh(world.split(world.rank(), 0), sw::extent<dp>(1), sw::extent<cp>(1),
+                          sw::extent<tp>(1));
+          using Flat = sw::Layout<2, sw::Shard<0, dp, cp, tp>>;
+          sw::ShardedTensor<Flat, std::int32_t> choice(mesh, {3, 1});
+          for (std::size_t i = 0; i < 3; ++i)
+            choice.mutable_data()[i] = i < 2 ? world.rank() : 2; // (2, 0, 1) here and (0, 2, 1) there
+          sw::ExpertLoad<Flat> load(mesh, 3, {.rate = 0.5});
+          load.initialize("layer.load", 1);
+          load.set_copies(world);
+          load.count(sw::Tape<>().first_pass(), choice.share());
+          load.count_dropped(sw::Tape<>().first_pass(), 4);
+          load.count_dropped(sw::Tape<>(sw::Recording::evaluation).first_pass(), 8);
+          load.end_step({});
+          const sw::ExpertLoadReport report = load.report();
+          findings.expect(report.name == "layer.load" && report.chosen == Counts{2, 2, 2}, "counts");
+          findings.expect(report.bias == std::vector<float>{0, 0, 0}, "an even load moves the bias");
+          findings.expect(report.dropped == 8, "dropped ", report.dropped);
+
+          // Rank 0 holds the later layer, and both ranks a copy of the earlier one.
+          sw::ExpertLoad<Flat> later(mesh, 2);
+          later.initialize("layers.4.load", 1);
+          LoadModel model{{LoadStage(1, load)}};
+          if (world.rank() == 0)
+            model.stages.emplace_back(4, later);
+          const auto all = sw::expert_loads(model, world);
+          findings.expect(all.size() == 2 && all[0].name == "layer.load" && all[1].name == "layers.4.load" &&
+                              all[0].chosen == Counts{2, 2, 2} && all[1].bias.size() == 2 &&
+                              all[0].dropped == 8,
+                          "loads of a pipeline");
+        }) == "");
 }

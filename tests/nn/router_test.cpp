@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/block_check.hpp"
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/balance_loss.hpp>
@@ -226,6 +227,16 @@ TEST_CASE(
             //! [schedules]
           }) == "");
   }
+}
+
+TEST_CASE("a global balance is not for schedules that hold each stage twice") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh(world, sw::extent<dp>(1), sw::extent<tp>(1));
+          sw::GlobalBalance<Tokens> balance(mesh, experts);
+          const std::string said =
+              shardwright_test::failure_of<sw::InvalidArgument>([&] { balance.set_copies(world); });
+          findings.expect(said.find("but this schedule holds each stage twice") != std::string::npos, said);
+        }) == "");
 }
 
 TEST_CASE("a router of a model of 16 bits multiplies, chooses and keeps its weights in float") {

@@ -7,6 +7,7 @@
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/progress.hpp>
+#include <shardwright/nn/expert_report.hpp>
 #include <shardwright/train/memory_text.hpp>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +47,25 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
                               : detail::printed("%.3g us", seconds * 1e6);
 }
 
+/// @brief The loads of experts as an object for metrics: the numbers of ExpertSummary, and in "load", by
+/// layer and expert, the share of the layer's choices.
+[[nodiscard]] inline nlohmann::json expert_record(std::span<const ExpertLoadReport> layers) {
+  const ExpertSummary summary = summary_of(layers);
+  nlohmann::json load = nlohmann::json::object();
+  for (const ExpertLoadReport& layer : layers) {
+    double all = 0;
+    for (const std::int64_t tokens : layer.chosen)
+      all += static_cast<double>(tokens);
+    for (std::size_t e = 0; e < layer.chosen.size(); ++e)
+      load[layer.name][std::to_string(e)] = all > 0 ? static_cast<double>(layer.chosen[e]) / all : 0;
+  }
+  return {{"busiest_share", summary.busiest_share},
+          {"least_bias", summary.least_bias},
+          {"largest_bias", summary.largest_bias},
+          {"dropped_share", summary.dropped_share},
+          {"load", std::move(load)}};
+}
+
 /// @brief A run in numbers. Times are those of the steps, without validation and set-up.
 struct RunSummary {
   std::int64_t steps = 0;
@@ -60,6 +82,7 @@ struct RunSummary {
   std::vector<CommunicationKind> communication{}; ///< Means over the ranks, as of mean_communication.
   std::size_t pool_peak_bytes = 0;                ///< Of tensors, on the rank with most.
   std::size_t process_peak_bytes = 0;             ///< Of the process with most.
+  std::optional<ExpertSummary> experts{};         ///< Of the last step, of a model with experts.
 
   [[nodiscard]] double tokens_per_second() const noexcept { return seconds > 0 ? tokens / seconds : 0; }
   /// @brief Share of the machine's matrix rate.
@@ -110,6 +133,8 @@ inline std::string RunSummary::text() const {
     out += "    " + name + " " + detail::printed("%7.0f", kind.totals.calls) + " calls, " +
            bytes_text(kind.totals.bytes) + ": " + times(kind.totals) + "\n";
   }
+  if (experts)
+    out += "  experts        " + experts->text() + "\n";
   return out + "  memory         tensors " + bytes_text(static_cast<double>(pool_peak_bytes)) +
          " on the rank with most, process " + bytes_text(static_cast<double>(process_peak_bytes)) +
          " at most\n";
@@ -127,20 +152,26 @@ inline nlohmann::json RunSummary::record() const {
   nlohmann::json kinds{{"total", of(communication_total())}};
   for (const CommunicationKind& kind : communication)
     kinds[kind.name()] = of(kind.totals);
-  return {{"steps", steps},
-          {"skipped_steps", skipped_steps},
-          {"spikes", spikes},
-          {"seconds", seconds},
-          {"tokens", tokens},
-          {"tokens_per_second", tokens_per_second()},
-          {"matrix_rate_share", matrix_rate_share()},
-          {"first_loss", first_loss},
-          {"last_loss", last_loss},
-          {"validation_loss", validation_loss},
-          {"ranks", ranks},
-          {"pool_peak_bytes", pool_peak_bytes},
-          {"process_peak_bytes", process_peak_bytes},
-          {"communication", kinds}};
+  nlohmann::json out{{"steps", steps},
+                     {"skipped_steps", skipped_steps},
+                     {"spikes", spikes},
+                     {"seconds", seconds},
+                     {"tokens", tokens},
+                     {"tokens_per_second", tokens_per_second()},
+                     {"matrix_rate_share", matrix_rate_share()},
+                     {"first_loss", first_loss},
+                     {"last_loss", last_loss},
+                     {"validation_loss", validation_loss},
+                     {"ranks", ranks},
+                     {"pool_peak_bytes", pool_peak_bytes},
+                     {"process_peak_bytes", process_peak_bytes},
+                     {"communication", kinds}};
+  if (experts)
+    out["experts"] = {{"busiest_share", experts->busiest_share},
+                      {"least_bias", experts->least_bias},
+                      {"largest_bias", experts->largest_bias},
+                      {"dropped_share", experts->dropped_share}};
+  return out;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

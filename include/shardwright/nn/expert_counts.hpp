@@ -136,8 +136,17 @@ public:
   [[nodiscard]] const detail::CountTensor<layout, Target>& part() const noexcept { return counts_; }
   /// @brief Ends the step: the sums over all ranks that hold other tokens, and counts of 0 for the next step.
   /// Collective: one all_reduce of experts + 1 integers over the axes that split tokens.
-  [[nodiscard]] StaleCounts<Target> finish(SourceLocation where = SourceLocation::current()) {
+  /// @param copies ranks of other meshes that counted other microbatches in the same layer: another
+  /// all_reduce, for which a device is waited for
+  [[nodiscard]] StaleCounts<Target> finish(const HostCommunicator& copies = {},
+                                           SourceLocation where = SourceLocation::current()) {
     auto sums = redistribute<Layout<1>>(counts_.clone(), where);
+    if (copies.valid()) {
+      std::vector<std::int64_t> numbers(sums.size());
+      detail::copy_to_host<Target>(sums.execution(), sums.data(), numbers.data(), numbers.size());
+      HostCommunicator(copies).all_reduce(numbers, numbers);
+      detail::copy_to_target<Target>(sums.execution(), numbers.data(), sums.mutable_data(), numbers.size());
+    }
     restart();
     return StaleCounts<Target>(sums.share());
   }

@@ -5,21 +5,20 @@
 /// @brief The load of experts from step to step, and the bias that balances it without a loss.
 
 #include <shardwright/nn/expert_counts.hpp>
+#include <shardwright/nn/expert_report.hpp>
+#include <shardwright/nn/router_options.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/train/parameter_base.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
-
-/// @brief The rule by which the bias of experts moves.
-struct ExpertBiasOptions {
-  double rate = 0;       ///< What a step adds or takes; 0 leaves the bias as it is. DeepSeek-V3 takes 0.001.
-  bool recentre = false; ///< Take the mean of a step's changes from each of them, so that their sum is 0.
-};
 
 namespace kernels::detail {
 
@@ -56,6 +55,16 @@ private:
 
 } // namespace kernels::detail
 
+/// @brief The part of an ExpertLoad that does not depend on its type.
+class ExpertLoadBase : public NamedPart {
+public:
+  /// @brief The last step's numbers; waits for a device.
+  [[nodiscard]] virtual ExpertLoadReport report() const = 0;
+
+protected:
+  ~ExpertLoadBase() = default;
+};
+
 /// @brief Counts of experts of the step that runs and of the last one, and the bias of the choice that
 /// follows from them: an expert with fewer tokens than the mean gains `rate`, one with more loses it
 /// (auxiliary-loss-free load balancing, Wang et al., arXiv 2408.15664).
@@ -65,7 +74,7 @@ private:
 /// whatever the element of the weights. A checkpoint of a run saves bias(), not the counts.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
 template <LayoutType Logits, class Target = DefaultTarget>
-class ExpertLoad : public NamedPart {
+class ExpertLoad final : public ExpertLoadBase {
 public:
   using Bias = ShardedTensor<Layout<1>, const float, Target>;
 
@@ -76,6 +85,7 @@ public:
   }
 
   void initialize(const std::string& path, std::uint64_t) override { name_ = path; }
+  void set_copies(HostCommunicator ranks) override { copies_ = std::move(ranks); }
   /// @brief Its path in the model, such as "layers.3.router.load".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -83,6 +93,11 @@ public:
   template <class Pass, class Choice>
   void count(const Pass& pass, const Choice& experts) {
     counts_.add(pass, experts);
+  }
+  /// @brief Adds choices that within_capacity() left out, of all ranks that split the tokens; nothing where
+  /// there is no first pass.
+  void count_dropped(const std::optional<FirstPass>& pass, std::int64_t choices) {
+    dropped_ += pass ? choices : 0;
   }
   /// @brief float [experts], for RouteWith::bias: a handle that must be gone when the step ends.
   [[nodiscard]] Bias bias() const { return bias_.share(); }
@@ -94,14 +109,24 @@ public:
   /// @brief The counts of the last step that was taken; on a device, of the last one.
   [[nodiscard]] const StaleCounts<Target>& last_step() const noexcept { return last_; }
 
+  [[nodiscard]] ExpertLoadReport report() const override {
+    std::vector<float> bias(bias_.size());
+    detail::copy_to_host<Target>(bias_.execution(), bias_.data(), bias.data(), bias.size());
+    return {name_, last_.experts(), std::move(bias), last_dropped_};
+  }
+
   /// @brief Ends a step: moves the bias, and forgets the counts. Collective where the step is taken: one
-  /// all_reduce of experts + 1 integers.
+  /// all_reduce of experts + 1 integers, and two more where the layer has copies.
   void end_step(const StepVerdict& verdict) override {
+    const std::int64_t dropped = std::exchange(dropped_, 0);
     if (!verdict.taken) {
       counts_.restart();
       return;
     }
-    last_ = counts_.finish();
+    last_ = counts_.finish(copies_);
+    last_dropped_ = dropped;
+    if (copies_.valid())
+      copies_.all_reduce_in_place(std::span(&last_dropped_, 1));
     if (options_.rate != 0)
       detail::run_once("sw::expert_bias", bias_.execution(),
                        kernels::detail::MoveExpertBias{last_.tensor().data(), verdict.device_take,
@@ -114,6 +139,9 @@ private:
   ExpertCounts<Logits, Target> counts_;
   ShardedTensor<Layout<1>, float, Target> bias_;
   StaleCounts<Target> last_;
+  HostCommunicator copies_;
+  std::int64_t dropped_ = 0;
+  std::int64_t last_dropped_ = 0;
   std::string name_;
 };
 

@@ -45,6 +45,11 @@ public:
   }
 
   void initialize(const std::string& path, std::uint64_t) override { name_ = path; }
+  /// @throws InvalidArgument: a copy would not see the batch.
+  void set_copies(HostCommunicator) override {
+    throw InvalidArgument(
+        "GlobalBalance: all microbatches must pass the rank that counts them, but this schedule holds each stage twice (take one that does not, such as 1F1B with CountingFirst)");
+  }
 
   /// @brief Puts the loss of a microbatch on the tape of its logits: its choice is counted now, its gradient
   /// and its value come with the backward pass. Nothing in an evaluation. No communication.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The rule by which a router chooses experts and weights them.
+/// @brief The rules by which a router chooses experts and weights them, and by which their bias moves.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/routing.hpp>
@@ -34,6 +34,12 @@ struct RouterOptions {
   std::int64_t groups = 1;      ///< Groups of neighbouring experts, at most 64.
   std::int64_t kept_groups = 1; ///< Groups of which a token chooses its experts.
   GroupScore group_score = GroupScore::share;
+};
+
+/// @brief The rule by which the bias of experts moves.
+struct ExpertBiasOptions {
+  double rate = 0;       ///< What a step adds or takes; 0 leaves the bias as it is. DeepSeek-V3 takes 0.001.
+  bool recentre = false; ///< Take the mean of a step's changes from each of them, so that their sum is 0.
 };
 
 namespace detail {

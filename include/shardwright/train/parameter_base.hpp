@@ -71,6 +71,9 @@ public:
   /// @brief Says that all forward passes of a step have been; for parts that need the whole batch.
   /// Collective.
   virtual void end_forwards() {}
+  /// @brief Names the ranks of other meshes that hold a copy of this part, this rank among them: those of
+  /// DualPipe, each of which sees half of the microbatches.
+  virtual void set_copies(HostCommunicator) {}
 
 protected:
   NamedPart() = default;
@@ -121,9 +124,8 @@ public:
   /// passes completes it.
   void complete_with_step() noexcept { completes_with_step_ = true; }
   [[nodiscard]] bool completes_with_step() const noexcept { return completes_with_step_; }
-  /// @brief The ranks of other meshes that hold a copy of this rank's block, this rank among them.
-  void set_copies(HostCommunicator ranks) { copies_ = std::move(ranks); }
-  /// @brief Those ranks; without a group where there are none.
+  void set_copies(HostCommunicator ranks) override { copies_ = std::move(ranks); }
+  /// @brief The ranks that set_copies() named; without a group where there are none.
   [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
   /// @brief Returns whether this rank's copy stands for all copies.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }

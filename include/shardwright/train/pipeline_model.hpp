@@ -180,8 +180,7 @@ private:
       for (const auto& stage : stages_)
         for (const auto& unit : stage->parts())
           for (const detail::ListedPart& each : unit)
-            if (each.parameter != nullptr)
-              each.parameter->set_copies(copies);
+            each.part->set_copies(copies);
       return;
     }
     for (const Holders& holders : tied_holders(placement, layers)) {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The load of experts in a step, as people read it.
+
+#include <shardwright/core/config.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief The load of a layer's experts in the last step that was taken.
+struct ExpertLoadReport {
+  std::string name;                 ///< Path of the ExpertLoad in its model.
+  std::vector<std::int64_t> chosen; ///< Tokens that chose each expert; empty before the first step.
+  std::vector<float> bias;          ///< Of each expert, for the next step.
+  std::int64_t dropped = 0;         ///< Choices that found no room at their expert.
+};
+
+/// @brief The loads of all layers of a model in a few numbers.
+struct ExpertSummary {
+  double busiest_share = 0; ///< The most that one expert got of its layer's choices; 1 / experts is even.
+  double least_bias = 0;
+  double largest_bias = 0;
+  double dropped_share = 0; ///< Of all choices.
+
+  /// @brief "busiest expert 14.1% of a layer's choices, bias -0.002 to 0.003, 0.00% dropped".
+  [[nodiscard]] std::string text() const {
+    char line[128];
+    std::snprintf(line, sizeof line,
+                  "busiest expert %.1f%% of a layer's choices, bias %.3g to %.3g, %.2f%% dropped",
+                  100 * busiest_share, least_bias, largest_bias, 100 * dropped_share);
+    return line;
+  }
+};
+
+[[nodiscard]] inline ExpertSummary summary_of(std::span<const ExpertLoadReport> layers) {
+  ExpertSummary out;
+  std::int64_t choices = 0, dropped = 0;
+  for (const ExpertLoadReport& layer : layers) {
+    std::int64_t own = 0, most = 0;
+    for (const std::int64_t tokens : layer.chosen) {
+      own += tokens;
+      most = std::max(most, tokens);
+    }
+    if (own > 0)
+      out.busiest_share = std::max(out.busiest_share, static_cast<double>(most) / static_cast<double>(own));
+    for (const float bias : layer.bias) {
+      out.least_bias = std::min(out.least_bias, static_cast<double>(bias));
+      out.largest_bias = std::max(out.largest_bias, static_cast<double>(bias));
+    }
+    choices += own;
+    dropped += layer.dropped;
+  }
+  if (choices > 0)
+    out.dropped_share = static_cast<double>(dropped) / static_cast<double>(choices);
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
