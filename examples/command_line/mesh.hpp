@@ -30,7 +30,7 @@ struct MeshAxis {
 /// ranks than there are numbers.
 inline std::vector<MeshAxis> parse_mesh(const std::string& word) {
   const std::string help = " (write axes and extents such as --mesh dp=2,tp=2)";
-  static const std::vector<std::string> known{"pp", "dpr", "dp", "cp", "tp"};
+  static const std::vector<std::string> known{"pp", "dpr", "dp", "ep", "cp", "tp"};
   std::vector<MeshAxis> mesh;
   std::int64_t product = 1;
   std::istringstream parts(word);
@@ -48,7 +48,7 @@ inline std::vector<MeshAxis> parse_mesh(const std::string& word) {
       throw UsageError(
           "--mesh has the unknown axis '" + name + "'" +
           (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?") +
-          " (this program has pp for pipeline stages, dp for data, dpr for its replicas, cp for sequences and tp for tensors)");
+          " (this program has pp for pipeline stages, dp for data, dpr for its replicas, ep for experts, cp for sequences and tp for tensors)");
     }
     if (std::any_of(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == name; }))
       throw UsageError("--mesh names the axis " + name + " twice (give each axis once)");

@@ -43,6 +43,7 @@ void dump(const std::filesystem::path& directory, const Options& options, const 
                                  " (give --dump another one)");
   const nlohmann::json index{{"model", options.model},
                              {"heads", result.heads},
+                             {"experts", nlohmann::json(result.rule)},
                              {"steps", options.steps},
                              {"batch", options.batch},
                              {"learning_rate", options.learning_rate},

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <span>
 
 namespace {
 
@@ -28,6 +29,10 @@ void run(const sw::HostCommunicator& world, const models::Options& options) {
     if (reports)
       std::printf("step %lld loss %.15e gradient norm %.6e\n", static_cast<long long>(report.step),
                   report.loss, report.gradient_norm);
+  };
+  watch.on_loads = [&](std::span<const sw::ExpertLoadReport> layers) {
+    if (reports)
+      std::printf("  %s\n", sw::summary_of(layers).text().c_str());
   };
   const models::RunResult result = models::train(world, options, watch);
   if (!reports)

@@ -51,16 +51,24 @@ std::string Options::text() const {
 
 namespace {
 
+[[nodiscard]] bool has_experts(const Options& options) {
+  return options.model.starts_with("moe") || options.model.starts_with("mixtral");
+}
+
 void check(const Options& options) {
+  if (!has_experts(options) && options.extent("ep") > 1)
+    throw UsageError("--mesh has ep=" + text(options.extent("ep")) + " ranks for experts, but --model " +
+                     options.model + " has none (give --model moe, or dp in place of ep)");
   if (options.batch % options.microbatches != 0)
     throw UsageError(
         "--batch " + text(options.batch) + " must be divisible by --microbatches " +
         text(options.microbatches) + " (give --batch " +
         text(options.batch / options.microbatches * options.microbatches + options.microbatches) + ")");
-  if (options.batch / options.microbatches < options.extent("dpr") * options.extent("dp"))
+  const int data_ranks = options.extent("dpr") * options.extent("dp") * options.extent("ep");
+  if (options.batch / options.microbatches < data_ranks)
     throw UsageError("--batch " + text(options.batch) + " in --microbatches " + text(options.microbatches) +
-                     " has fewer rows than there are data ranks, " +
-                     text(options.extent("dpr") * options.extent("dp")) + " (give a larger batch)");
+                     " has fewer rows than there are data ranks, " + text(data_ranks) +
+                     " (give a larger batch)");
   try {
     static_cast<void>(shardwright::make_schedule(options.schedule, options.extent("pp"), options.microbatches,
                                                  options.chunks));
@@ -75,8 +83,9 @@ ParseResult parse(int argc, const char* const* argv) {
   Options options;
   std::string mesh = "dp=1", recompute = "none", dump;
   CLI::App app{
-      "Trains one of several models, an MLP, GPT-2, an encoder or a Llama-style decoder, on samples by a formula, split "
-      "over pipeline (pp), data (dp), context (cp) and tensor (tp) ranks. The losses do not depend on the mesh.",
+      "Trains one of several models, an MLP, GPT-2, an encoder or Llama-style decoders without and with experts, on "
+      "samples by a formula, split over pipeline (pp), data (dp), expert (ep), context (cp) and tensor (tp) ranks. The "
+      "losses do not depend on the mesh.",
       "train_models"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
@@ -85,8 +94,11 @@ ParseResult parse(int argc, const char* const* argv) {
     out << help << " Default: " << value << ".";
     return out.str();
   };
-  app.add_option("--model", options.model,
-                 with_default("What to train: mlp, gpt2, encoder or decoder.", options.model))
+  app.add_option(
+         "--model", options.model,
+         with_default("What to train: mlp, gpt2, encoder, decoder, moe (experts in the style of DeepSeek-V3) "
+                      "or mixtral; with -folded, dp, ep and tp own the experts together, else ep alone.",
+                      options.model))
       ->check(one_of(compiled_models()))
       ->type_name("NAME");
   app.add_option("--mesh", mesh, with_default("Ranks along each axis, such as dp=2,tp=2.", mesh))
@@ -146,6 +158,7 @@ ParseResult parse(int argc, const char* const* argv) {
       "  train_models --model gpt2 --mesh dp=2,tp=2\n"
       "  train_models --model encoder --mesh cp=2 --precision fp64\n"
       "  train_models --model decoder --mesh pp=2,dp=2 --schedule zbv --microbatches 4 --precision bf16\n"
+      "  train_models --model moe --mesh dp=2,ep=2,tp=2\n"
       "  mpirun -n 4 train_models --model mlp --mesh dp=4 --zero 3 --precision fp64");
   try {
     if (auto help = help_or_parse(app, argc, argv, "models are named by --model"))

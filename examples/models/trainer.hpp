@@ -12,6 +12,7 @@
 #include <shardwright/mesh/counting_target.hpp>
 #include <shardwright/models.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/expert_loads.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/tensor/load_rows.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
@@ -29,6 +30,12 @@
 namespace models {
 
 namespace sw = shardwright;
+
+/// @brief True for tasks whose models have experts, and whose meshes have ep.
+template <class Task>
+inline constexpr bool has_experts = requires {
+  typename Task::Owners;
+};
 
 /// @brief The rows of the run's samples that a microbatch has.
 struct Rows {
@@ -131,6 +138,20 @@ template <class MakeSample>
   return out;
 }
 
+/// @brief The mesh of a task: with an axis that owns experts where the task has some. Collective.
+template <class Task>
+[[nodiscard]] auto pipeline_mesh(const sw::HostCommunicator& world, const Options& options) {
+  const sw::DecoderExtents extents{.dpr = options.extent("dpr"),
+                                   .dp = options.extent("dp"),
+                                   .cp = options.extent("cp"),
+                                   .tp = options.extent("tp"),
+                                   .ep = options.extent("ep")};
+  if constexpr (has_experts<Task>)
+    return sw::moe_pipeline_mesh(world, options.extent("pp"), extents);
+  else
+    return sw::decoder_pipeline_mesh(world, options.extent("pp"), extents);
+}
+
 /// @brief Trains. Collective.
 ///
 /// `Task` has `Model<Plan>`, `config<Model>(options)`, `sample(config, seed)`, which gives a function of a
@@ -145,11 +166,7 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
   const auto config = Task::template config<Description>(options);
   const auto sample = Task::sample(config, options.seed);
   //! [training]
-  const auto whole = sw::decoder_pipeline_mesh(world, options.extent("pp"),
-                                               {.dpr = options.extent("dpr"),
-                                                .dp = options.extent("dp"),
-                                                .cp = options.extent("cp"),
-                                                .tp = options.extent("tp")});
+  const auto whole = pipeline_mesh<Task>(world, options);
   const auto mesh = sw::stage_mesh(whole);
   const sw::HostCommunicator pipeline = whole.template communicator<sw::axis::pp>();
   const sw::Schedule schedule =
@@ -183,15 +200,28 @@ RunResult train_as(const sw::HostCommunicator& world, const Options& options, co
       watch.on_step(report);
     result.losses.push_back(report.loss);
     result.gradient_norms.push_back(report.gradient_norm);
+    if constexpr (has_experts<Task>) {
+      result.loads.push_back(sw::expert_loads(model, pipeline));
+      if (watch.on_loads)
+        watch.on_loads(result.loads.back());
+    }
   }
   //! [loop]
   if (watch.on_end)
     watch.on_end(mesh.template pool_statistics<Target>());
   if constexpr (!sw::counts_only<Target>) {
     result.parameters = gather_parameters(model, mesh, pipeline);
+    if constexpr (has_experts<Task>)
+      if (config.bias.rate != 0)
+        for (const sw::ExpertLoadReport& load : result.loads.back())
+          result.parameters.push_back({load.name,
+                                       {static_cast<std::int64_t>(load.bias.size())},
+                                       {load.bias.begin(), load.bias.end()}});
     if (!options.dump.empty() && world.rank() == 0)
       result.data = all_samples(options, sample);
   }
+  if constexpr (has_experts<Task>)
+    result.rule = Task::rule(config);
   if constexpr (requires { config.heads; })
     result.heads = config.heads;
   return result;
@@ -212,6 +242,8 @@ sw::DryRun dry_run_as(const Options& options, int rank) {
 using Fp32 = sw::ModelPlan<float, sw::DataParallel>;
 using Fp64 = sw::ModelPlan<double, sw::Zero3>;
 using Bf16 = sw::ModelPlan<sw::bfloat16, sw::Zero3>;
+using MoeFp32 = sw::ModelPlan<float, sw::DataParallelOver<sw::MoeZeroAxes>>;
+using MoeFp64 = sw::ModelPlan<double, sw::Zero3Over<sw::MoeZeroAxes>>;
 /// @}
 
 /// @brief Makes the trainings of a task known; one object in training_<model>.cpp.

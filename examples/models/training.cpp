@@ -34,8 +34,7 @@ Function find(const Options& options) {
   throw shardwright::InvalidArgument(
       "train_models: this build must hold the training that the options name, but --model " + kind.model +
       " with --precision " + kind.precision + " and --zero " + std::to_string(kind.zero) +
-      " was left out (give " + others + ", or add a line to examples/models/training_" + kind.model +
-      ".cpp)");
+      " was left out (give " + others + ", or add a line to its file examples/models/training_*.cpp)");
 }
 
 } // namespace

@@ -8,11 +8,14 @@
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
+#include <shardwright/nn/expert_report.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/step_report.hpp>
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,15 +31,20 @@ struct NamedTensor {
 /// @brief The results of a run, with tensors on the first rank only.
 struct RunResult {
   std::vector<double> losses, gradient_norms;
+  /// Of each step and layer with experts, on every rank; empty for models without.
+  std::vector<std::vector<shardwright::ExpertLoadReport>> loads;
   std::vector<NamedTensor> initial; ///< Parameters before the first step, where the options ask for a dump.
   std::vector<NamedTensor> data;    ///< Samples of all steps, in their order, likewise.
-  std::vector<NamedTensor> parameters;
-  std::int64_t heads = 0; ///< Of attention, which no shape tells.
+  std::vector<NamedTensor> parameters; ///< And the biases of experts.
+  std::map<std::string, double> rule;  ///< Of routers and their losses, by name; empty without experts.
+  std::int64_t heads = 0;              ///< Of attention, which no shape tells.
 };
 
 /// @brief The callbacks of a run, called on every rank.
 struct Watch {
   std::function<void(const shardwright::StepReport&)> on_step;
+  /// After on_step, for models with experts.
+  std::function<void(std::span<const shardwright::ExpertLoadReport>)> on_loads;
   /// After the last step, before anything else is done.
   std::function<void(const shardwright::PoolStatistics&)> on_end;
 };

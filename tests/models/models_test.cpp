@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "models/spread_run.hpp"
 #include "support/catch.hpp"
 #include "support/failures.hpp"
 #include "support/matchers.hpp"
@@ -9,14 +10,9 @@
 #include <models/options.hpp>
 #include <models/training.hpp>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <initializer_list>
-#include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 // Models of a user, 20 steps each: what every way to spread them out gives is what one rank gives.
@@ -26,38 +22,21 @@ namespace {
 namespace sw = shardwright;
 using models::Options;
 using models::RunResult;
+using models_test::difference;
+using models_test::options_of;
+using models_test::parameter_difference;
+using models_test::run;
+using models_test::Way;
 using shardwright_test::ContainsSubstring;
 using shardwright_test::failure_of;
 using shardwright_test::Findings;
 using shardwright_test::on_ranks;
 
-/// A way to spread a training out.
-struct Way {
-  std::vector<command_line::MeshAxis> mesh;
-  std::string schedule = "1f1b";
-  int microbatches = 1;
-  sw::Recompute recompute = sw::Recompute::none;
-
-  [[nodiscard]] std::string text() const {
-    std::string out =
-        schedule + " " + std::to_string(microbatches) + " " + std::string(sw::name_of(recompute));
-    for (const auto& axis : mesh)
-      out += " " + axis.name + "=" + std::to_string(axis.extent);
-    return out;
-  }
-};
-
-[[nodiscard]] Options options_of(const std::string& model, const std::string& precision, const Way& way) {
-  Options out;
-  out.model = model;
-  out.precision = precision;
-  out.zero = models::compiled_zero(precision);
-  out.mesh = way.mesh;
-  out.schedule = way.schedule;
-  out.microbatches = way.microbatches;
-  out.recompute = way.recompute;
-  out.steps = 20;
-  out.learning_rate = 0.001;
+/// Those without experts, which have a test of their own.
+[[nodiscard]] std::vector<std::string> dense_models() {
+  std::vector<std::string> out = models::compiled_models();
+  std::erase_if(
+      out, [](const std::string& model) { return model.starts_with("moe") || model.starts_with("mixtral"); });
   return out;
 }
 
@@ -89,63 +68,11 @@ struct Way {
   return out;
 }
 
-/// The result of the first rank; losses are the same on all.
-[[nodiscard]] RunResult run(const Options& options) {
-  std::vector<RunResult> all(static_cast<std::size_t>(options.ranks()));
-  sw::LaunchOptions launch;
-  launch.ranks = options.ranks();
-  launch.deadline = std::chrono::minutes(1);
-  shardwright_test::launch_thread_ranks(launch, [&](const sw::HostCommunicator& world) {
-    all[static_cast<std::size_t>(world.rank())] = models::train(world, options);
-  });
-  for (const RunResult& each : all) {
-    CHECK(each.losses == all.front().losses);
-    CHECK(each.gradient_norms == all.front().gradient_norms);
-  }
-  return std::move(all.front());
-}
-
-constexpr double infinite = std::numeric_limits<double>::infinity();
-
-/// The larger one; a difference that is not a number is infinite.
-[[nodiscard]] double larger(double a, double difference) {
-  return std::isnan(difference) ? infinite : std::max(a, difference);
-}
-
-/// The largest relative difference of two series.
-[[nodiscard]] double difference(const std::vector<double>& values, const std::vector<double>& reference) {
-  double out = values.size() == reference.size() && !values.empty() ? 0 : infinite;
-  for (std::size_t i = 0; i < std::min(values.size(), reference.size()); ++i)
-    out = larger(out, std::abs(values[i] / reference[i] - 1));
-  return out;
-}
-
-/// The largest difference of a parameter, relative to its largest element.
-[[nodiscard]] double parameter_difference(const RunResult& result, const RunResult& reference) {
-  if (result.parameters.size() != reference.parameters.size() || reference.parameters.empty())
-    return infinite;
-  double out = 0;
-  for (std::size_t p = 0; p < reference.parameters.size(); ++p) {
-    const auto& left = result.parameters[p];
-    const auto& right = reference.parameters[p];
-    if (left.name != right.name || left.shape != right.shape || left.values.size() != right.values.size())
-      return infinite;
-    double largest = 0;
-    double off = 0;
-    for (std::size_t i = 0; i < right.values.size(); ++i) {
-      largest = std::max(largest, std::abs(right.values[i]));
-      off = larger(off, std::abs(left.values[i] - right.values[i]));
-    }
-    out = larger(out, off / largest);
-  }
-  return out;
-}
-
 } // namespace
 
 TEST_CASE(
     "models of a user train in double precision with ZeRO-3 as on one rank, however they are spread out") {
-  for (const std::string& model : models::compiled_models()) {
+  for (const std::string& model : dense_models()) {
     const RunResult one = run(options_of(model, "fp64", {}));
     CHECK(one.losses.back() < 0.85 * one.losses.front()); // they learn, so that the comparison says something
     for (const Way& way : ways_of(model)) {
@@ -159,7 +86,7 @@ TEST_CASE(
 }
 
 TEST_CASE("they do in single precision with whole parameters") {
-  for (const std::string& model : models::compiled_models()) {
+  for (const std::string& model : dense_models()) {
     const RunResult one = run(options_of(model, "fp32", {}));
     for (const Way& way : ways_of(model)) {
       INFO(model << " " << way.text());
@@ -170,7 +97,7 @@ TEST_CASE("they do in single precision with whole parameters") {
 }
 
 TEST_CASE("recomputation changes no bit, nor does another run") {
-  for (const std::string& model : models::compiled_models())
+  for (const std::string& model : dense_models())
     for (const Way& way : {Way{}, Way{.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2}}) {
       INFO(model << " " << way.text());
       const Options options = options_of(model, "fp32", way);
@@ -185,7 +112,7 @@ TEST_CASE("recomputation changes no bit, nor does another run") {
 // So the mean over 384 tokens of gpt2 and decoder may differ by one unit. That over the 24 samples of mlp and
 // encoder, a sixteenth, may by four, and by half as much again for chance.
 TEST_CASE("they do in bfloat16 with ZeRO-3, within its roundoff of double precision") {
-  for (const std::string& model : models::compiled_models()) {
+  for (const std::string& model : dense_models()) {
     const double roundoffs = model == "mlp" || model == "encoder" ? 6 : 1;
     const RunResult one = run(options_of(model, "fp64", {}));
     const std::vector<Way> ways = ways_of(model);
@@ -199,7 +126,7 @@ TEST_CASE("they do in bfloat16 with ZeRO-3, within its roundoff of double precis
 }
 
 TEST_CASE("a dry run predicts their memory to the byte, and their calls one by one") {
-  for (const std::string& model : models::compiled_models())
+  for (const std::string& model : dense_models())
     for (const Way& way :
          {Way{}, Way{.mesh = {{"dp", 3}}}, Way{.mesh = {{"dp", 2}, {"tp", 2}}, .microbatches = 2},
           Way{.mesh = {{"tp", 2}}, .recompute = sw::Recompute::full},
@@ -237,10 +164,14 @@ TEST_CASE("a model says what its mesh must be, and the program what it can train
     return result.message;
   };
   CHECK_THAT(refused({"--model", "gpt3"}),
-             ContainsSubstring("decoder, encoder, gpt2 or mlp, but it is 'gpt3'; did you mean gpt2?"));
+             ContainsSubstring("mlp, moe or moe-folded, but it is 'gpt3'; did you mean gpt2?"));
   CHECK_THAT(refused({"--batch", "10", "--microbatches", "4"}), ContainsSubstring("give --batch 12"));
   CHECK_THAT(refused({"--batch", "4", "--microbatches", "4", "--mesh", "dp=2"}),
              ContainsSubstring("fewer rows than there are data ranks, 2"));
+  CHECK_THAT(refused({"--model", "moe", "--batch", "4", "--mesh", "dp=2,ep=4"}),
+             ContainsSubstring("fewer rows than there are data ranks, 8"));
+  CHECK_THAT(refused({"--model", "decoder", "--mesh", "ep=2"}),
+             ContainsSubstring("ep=2 ranks for experts, but --model decoder has none (give --model moe"));
   CHECK_THAT(refused({"--mesh", "pp=2", "--schedule", "dualpipe"}), ContainsSubstring("--schedule "));
   CHECK_THAT(refused({"--mesh", "dp=2,tb=2"}), ContainsSubstring("unknown axis 'tb'"));
 

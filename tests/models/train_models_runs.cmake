@@ -17,6 +17,10 @@ shardwright_train_models_run(
 shardwright_train_models_run(
   dump "52416 parameters" --model gpt2 --precision fp64 --steps 2 --dump "${CMAKE_CURRENT_BINARY_DIR}/train_models_dump")
 
+shardwright_train_models_run(
+  experts "busiest expert [0-9.]+% of a layer's choices, bias -0.02 to 0.02, 0.00% dropped" --model moe --mesh
+  pp=2,ep=2,tp=2 --microbatches 2 --steps 2)
+
 if(TARGET shardwright::mpi)
   shardwright_add_mpi_test(models.train_models.mpi.4 4 train_models --model encoder --mesh dp=2,tp=2 --steps 2)
 endif()

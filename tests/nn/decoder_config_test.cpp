@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/catch.hpp"
+#include "support/failures.hpp"
 #include "support/matchers.hpp"
+#include "support/ranks.hpp"
 
 #include <shardwright/nn/decoder_config.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/moe_config.hpp>
 
 #include <cstdint>
 #include <string>
@@ -11,6 +15,7 @@ namespace {
 
 using namespace shardwright;
 using shardwright_test::ContainsSubstring;
+using shardwright_test::failure_of;
 
 /// The sentence about a changed configuration on `tensor_ranks` ranks.
 template <class Change>
@@ -115,4 +120,57 @@ TEST_CASE("parameters and operations are counted as written out by hand") {
   config.tied_embedding = true;
   CHECK(config.parameters() == 3 * (matrices + 16) + 8 + 80);
   CHECK(config.flops_per_token() == 6.0 * (3 * matrices + 80) + 3 * 12 * 8 * 8);
+}
+
+TEST_CASE("the sizes of a decoder with experts: what is counted, how many rows fit, and what is refused") {
+  MoeConfig config;
+  config.layers = 3;
+  config.dense_layers = 1;
+  config.width = 10;
+  config.hidden = 30;
+  config.experts = 6;
+  config.expert_hidden = 7;
+  config.shared_hidden = 5;
+  config.heads = config.kv_heads = 1;
+  config.vocabulary = 20;
+  config.sequence = 4;
+  config.batch_sequences = 5;
+  // Two tables, three times attention and two norms, the last norm; a SwiGLU; twice router, experts, shared.
+  CHECK(config.parameters() == 400 + 3 * 420 + 10 + 900 + 2 * (60 + 6 * 210 + 150));
+  const double chosen_only = 6.0 * (200 + 3 * 400 + 900 + 2 * (60 + 2 * 210 + 150)) + 6.0 * 3 * 10 * 4;
+  CHECK(config.flops_per_token() == chosen_only);
+
+  // Four ranks split the batch, two of which own experts together: 2 sequences each, of 4 tokens.
+  CHECK(most_expert_rows(config, 2, 2, 4, 1) == 2 * 2 * 4 * 2);
+  CHECK(most_expert_rows(config, 6, 2, 4, 2) == 2 * 2 * 2 * 1); // one expert on a rank: a row for each token
+  config.room = 1.25;
+  CHECK(most_expert_rows(config, 2, 2, 4, 1) == 20); // 16 on average
+  config.room = 100;
+  CHECK(most_expert_rows(config, 2, 2, 4, 1) == 32);
+  check_moe(config);
+
+  const auto refused = [&](auto change, const char* part) {
+    MoeConfig other = config;
+    change(other);
+    CHECK_THAT(failure_of<InvalidArgument>([&] { check_moe(other); }), ContainsSubstring(part));
+  };
+  refused([](MoeConfig& c) { c.dense_layers = 3; }, "dense_layers must leave at least one of the 3 layers");
+  refused([](MoeConfig& c) { c.experts = 0; }, "must be at least 1 and shared_hidden at least 0");
+  refused([](MoeConfig& c) { c.batch_sequences = 0; }, "set it to the sequences of a microbatch");
+  refused([](MoeConfig& c) { c.capacity = -1; }, "must not be negative");
+}
+
+TEST_CASE("a mesh with experts has them between data and context ranks, which they split like data") {
+  constexpr DecoderExtents extents{.dp = 2, .tp = 2, .ep = 2};
+  CHECK(extents.data_ranks() == 4);
+  CHECK(extents.text() == "dp=2,ep=2,tp=2");
+  CHECK(shardwright_test::on_ranks(
+            16, [&](const HostCommunicator& world, shardwright_test::Findings& findings) {
+              const MoePipelineMesh whole = moe_pipeline_mesh(world, 2, extents);
+              const MoeMesh stage = stage_mesh(whole);
+              findings.expect(stage.size() == extents.ranks() && stage.rank() == world.rank() % 8, "stages");
+              findings.expect(stage.coordinate<axis::ep>() == world.rank() / 2 % 2, "place of ep");
+              const MoeMesh alone = moe_mesh(whole.communicator<axis::dp, axis::ep, axis::tp>(), extents);
+              findings.expect(alone.coordinate<axis::dp>() == stage.coordinate<axis::dp>(), "one stage");
+            }) == "");
 }

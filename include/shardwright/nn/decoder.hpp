@@ -25,18 +25,41 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
+/// @brief The feed-forward part of a Decoder: one SwiGlu in each layer.
+template <class Layouts, class Plan>
+class DenseFeedForward {
+public:
+  using Config = DecoderConfig;
+
+  /// @param place of the layer @param up, down first values of what reads the stream and adds to it
+  template <class Place>
+  DenseFeedForward(const Place& place, const Config& config, const Initial& up, const Initial& down)
+      : mlp_(place.mesh, config.width, config.hidden, up, down) {}
+
+  template <class X>
+  [[nodiscard]] auto operator()(X&& x) {
+    return mlp_(std::forward<X>(x).template as<typename Layouts::Tokens>());
+  }
+  [[nodiscard]] auto members() { return mlp_.members(); }
+
+private:
+  SwiGlu<Layouts, Plan> mlp_;
+};
+
 /// @brief A decoder: token embedding, layers, final norm and vocabulary-parallel cross entropy (Touvron et
 /// al., arXiv 2302.13971).
 ///
 /// `Layouts`, DecoderLayouts or a type with its members, chooses where everything lives, and with it every
-/// collective. The output table may be the input table (`DecoderConfig::tied_embedding`).
-template <class Layouts, class Element = float, class Target = DefaultTarget>
+/// collective. The output table may be the input table (`DecoderConfig::tied_embedding`). `FeedForward` is
+/// what each layer has behind attention: a class like DenseFeedForward, whose `Config` is the model's.
+template <class Layouts, class Element = float, class Target = DefaultTarget,
+          template <class, class> class FeedForward = DenseFeedForward>
 struct Decoder {
   using layouts = Layouts;
   using element = Element;
   using target = Target;
-  using Config = DecoderConfig;
   using Plan = ModelPlan<Element, typename Layouts::Zero, Target>;
+  using Config = typename FeedForward<Layouts, Plan>::Config;
   using Stream = typename Layouts::Residual;
   using Tokens = typename Layouts::Tokens;
   using Batch = TokenBatch<typename Layouts::Order, typename Layouts::Ids, Target>;
@@ -82,12 +105,14 @@ struct Decoder {
   static void check(const Mesh& mesh, const Config& config) {
     check_decoder(config, mesh.template extent<axis::tp>(), Layouts::sharded_sequence,
                   Layouts::Context::extents(mesh.template extent<axis::cp>()));
+    if constexpr (requires { FeedForward<Layouts, Plan>::check(mesh, config); })
+      FeedForward<Layouts, Plan>::check(mesh, config);
   }
 };
 
-/// @brief Attention and SwiGLU, each behind an RMSNorm, around the residual stream.
-template <class Layouts, class Element, class Target>
-class Decoder<Layouts, Element, Target>::Layer {
+/// @brief Attention and the feed-forward part, each behind an RMSNorm, around the residual stream.
+template <class Layouts, class Element, class Target, template <class, class> class FeedForward>
+class Decoder<Layouts, Element, Target, FeedForward>::Layer {
   using Attention = shardwright::Attention<Layouts, Plan>;
 
 public:
@@ -99,8 +124,7 @@ public:
                    initial(config, place.number, 0), initial(config, place.number, 1), angles(place, config),
                    recompute_ == Recompute::selective ? Recompute::selective : Recompute::none),
         mlp_norm_(place.mesh, config.width, config.norm_epsilon),
-        mlp_(place.mesh, config.width, config.hidden, initial(config, place.number, 2),
-             initial(config, place.number, 3)),
+        mlp_(place, config, initial(config, place.number, 2), initial(config, place.number, 3)),
         attention_dropout_(config.dropout, key(place.number, 4)),
         mlp_dropout_(config.dropout, key(place.number, 5)) {}
 
@@ -108,7 +132,7 @@ public:
     const auto layer = [&](auto stream) {
       auto attended = attention_(attention_norm_(stream).template as<Tokens>(), batch.ids.positions());
       stream = std::move(stream) + attention_dropout_(std::move(attended).template as<Stream>());
-      auto activated = mlp_(mlp_norm_(stream).template as<Tokens>());
+      auto activated = mlp_(mlp_norm_(stream));
       return std::move(stream) + mlp_dropout_(std::move(activated).template as<Stream>());
     };
     return recompute(layer, recompute_ == Recompute::full ? Recompute::full : Recompute::none)(std::move(x));
@@ -142,13 +166,13 @@ private:
   RmsNorm<Stream, Plan> attention_norm_;
   Attention attention_;
   RmsNorm<Stream, Plan> mlp_norm_;
-  SwiGlu<Layouts, Plan> mlp_;
+  FeedForward<Layouts, Plan> mlp_;
   Dropout attention_dropout_, mlp_dropout_;
 };
 
 /// @brief The final norm, the scores and their loss.
-template <class Layouts, class Element, class Target>
-class Decoder<Layouts, Element, Target>::Head {
+template <class Layouts, class Element, class Target, template <class, class> class FeedForward>
+class Decoder<Layouts, Element, Target, FeedForward>::Head {
 public:
   template <class Place>
   Head(const Place& place, const Config& config)

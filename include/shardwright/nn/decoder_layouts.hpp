@@ -16,19 +16,20 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Layouts of a tensor-parallel decoder (Shoeybi et al., arXiv 1909.08053), with or without the
 /// residual stream sharded over the sequence (Korthikanti et al., arXiv 2205.05198).
 ///
-/// The batch is split over dpr and dp, sequences over cp. Weights are named as products read them; where they
-/// are stored, and with them their gradients and optimizer state, is the choice of `ZeroChoice`. The layouts
-/// choose the collectives, so a layer's code is the same for all.
+/// The batch is split over `RowsChoice`, dpr and dp, sequences over cp. Weights are named as products read
+/// them; where they are stored, and with them their gradients and optimizer state, is the choice of
+/// `ZeroChoice`. The layouts choose the collectives, so a layer's code is the same for all.
 /// @tparam ZeroChoice DataParallel, Zero1, Zero2, Zero3 or a type with their members
 /// @tparam ContextChoice how attention meets keys of other ranks of cp: AllToAllContext or RingContext
-template <bool sequence_parallel, class ZeroChoice = DataParallel, class ContextChoice = AllToAllContext>
+template <bool sequence_parallel, class ZeroChoice = DataParallel, class ContextChoice = AllToAllContext,
+          class RowsChoice = Shard<0, axis::dpr, axis::dp>>
 struct DecoderLayouts {
   static constexpr bool sharded_sequence = sequence_parallel;
   using Zero = ZeroChoice;
   using Context = ContextChoice;
   using Order = typename Context::Order; ///< Of the tokens along a sequence.
 
-  using Rows = Shard<0, axis::dpr, axis::dp>;
+  using Rows = RowsChoice;
   using Ids = Layout<2, Rows, Shard<1, axis::cp>>;    ///< [batch, sequence]
   using Tokens = Layout<3, Rows, Shard<1, axis::cp>>; ///< [batch, sequence, width]
   using Residual =

@@ -18,16 +18,26 @@ using DecoderMesh = DeviceMesh<axis::dpr, axis::dp, axis::cp, axis::tp>;
 /// @brief The mesh of a pipeline of decoder stages; pp is outermost.
 using DecoderPipelineMesh = DeviceMesh<axis::pp, axis::dpr, axis::dp, axis::cp, axis::tp>;
 
-/// @brief Extents of a DecoderMesh.
+/// @brief The same with the axis of the experts' owners, which splits the batch like dp.
+using MoeMesh = DeviceMesh<axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>;
+
+/// @brief The axes of a MoeMesh over which ZeRO shards what has copies there; for Zero3Over and the like.
+using MoeZeroAxes = AxisList<axis::dp, axis::ep, axis::cp>;
+
+/// @brief The mesh of a pipeline of such stages.
+using MoePipelineMesh = DeviceMesh<axis::pp, axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>;
+
+/// @brief Extents of a DecoderMesh or a MoeMesh.
 struct DecoderExtents {
   int dpr = 1; ///< Replicas of a shard group.
   int dp = 1;
   int cp = 1;
   int tp = 1;
+  int ep = 1; ///< Of a MoeMesh.
 
   /// @brief Ranks that split the batch.
-  [[nodiscard]] int data_ranks() const noexcept { return dpr * dp; }
-  [[nodiscard]] int ranks() const noexcept { return dpr * dp * cp * tp; }
+  [[nodiscard]] int data_ranks() const noexcept { return dpr * dp * ep; }
+  [[nodiscard]] int ranks() const noexcept { return dpr * dp * ep * cp * tp; }
   /// @brief "dp=2,tp=2", without axes of extent 1.
   [[nodiscard]] std::string text() const {
     std::string out;
@@ -35,7 +45,7 @@ struct DecoderExtents {
       if (extent > 1)
         out.append(out.empty() ? "" : ",").append(name).append("=").append(std::to_string(extent));
     };
-    add("dpr", dpr), add("dp", dp), add("cp", cp), add("tp", tp);
+    add("dpr", dpr), add("dp", dp), add("ep", ep), add("cp", cp), add("tp", tp);
     return out.empty() ? "one rank" : out;
   }
 };
@@ -60,6 +70,31 @@ struct DecoderExtents {
   using namespace axis;
   return decoder_mesh(whole.communicator<dpr, dp, cp, tp>(),
                       {whole.extent<dpr>(), whole.extent<dp>(), whole.extent<cp>(), whole.extent<tp>()});
+}
+
+/// @brief The mesh of these extents over `ranks`. Collective.
+[[nodiscard]] inline MoeMesh moe_mesh(const HostCommunicator& ranks, const DecoderExtents& extents) {
+  using namespace axis;
+  return MoeMesh(ranks, extent<dpr>(extents.dpr), extent<dp>(extents.dp), extent<ep>(extents.ep),
+                 extent<cp>(extents.cp), extent<tp>(extents.tp));
+}
+
+/// @brief A pipeline of `stages` ranks, each of which is a mesh of these extents. Collective.
+[[nodiscard]] inline MoePipelineMesh moe_pipeline_mesh(const HostCommunicator& ranks, int stages,
+                                                       const DecoderExtents& extents) {
+  using namespace axis;
+  return MoePipelineMesh(ranks, extent<pp>(stages), extent<dpr>(extents.dpr), extent<dp>(extents.dp),
+                         extent<ep>(extents.ep), extent<cp>(extents.cp), extent<tp>(extents.tp));
+}
+
+/// @brief The mesh of this rank's stages: the pipeline's without its axis. Collective.
+[[nodiscard]] inline MoeMesh stage_mesh(const MoePipelineMesh& whole) {
+  using namespace axis;
+  return moe_mesh(whole.communicator<dpr, dp, ep, cp, tp>(), {.dpr = whole.extent<dpr>(),
+                                                              .dp = whole.extent<dp>(),
+                                                              .cp = whole.extent<cp>(),
+                                                              .tp = whole.extent<tp>(),
+                                                              .ep = whole.extent<ep>()});
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -27,7 +27,8 @@ struct NoSharedExperts {
 /// Both are brought to it before they are added, whatever parts they come in: sums over tensor parallelism,
 /// tokens that were split otherwise. `router(x)` gives `experts` and `gates` of each token, as dispatch() and
 /// combine() take them; `experts(x, experts, gates)` is an ExpertMlp or the like; both read x in
-/// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`.
+/// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`; an
+/// optional one that is empty is left out.
 template <class Layouts, class Router, class Experts, class Shared = NoSharedExperts>
 class MoeLayer {
   static constexpr bool shares = !std::is_same_v<Shared, NoSharedExperts>;
@@ -47,10 +48,11 @@ public:
                                 SourceLocation where = SourceLocation::current()) {
     auto chosen = router_(x.template as<Tokens>(where), where);
     auto routed = experts_(x.template as<Tokens>(where), chosen.experts, std::move(chosen.gates), where);
-    if constexpr (shares)
-      return add(std::move(routed).template as<Residual>(where),
-                 shared_(x.template as<typename Layouts::Dense>(where), where).template as<Residual>(where),
-                 where);
+    if constexpr (detail::ModulePointer<Shared>)
+      return shared_ ? as_var(with_shared(*shared_, std::move(routed), x, where), where)
+                     : as_var(std::move(routed).template as<Residual>(where), where);
+    else if constexpr (shares)
+      return with_shared(shared_, std::move(routed), x, where);
     else
       return as_var(std::move(routed).template as<Residual>(where), where);
   }
@@ -62,6 +64,13 @@ public:
   }
 
 private:
+  template <class Module, class Routed, class X>
+  [[nodiscard]] static auto with_shared(Module& shared, Routed&& routed, const X& x, SourceLocation where) {
+    return add(std::forward<Routed>(routed).template as<Residual>(where),
+               shared(x.template as<typename Layouts::Dense>(where), where).template as<Residual>(where),
+               where);
+  }
+
   Router router_;
   Experts experts_;
   Shared shared_;
