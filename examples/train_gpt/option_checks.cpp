@@ -148,8 +148,9 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
     } catch (const UsageError&) {
       return false;
     }
-    return preset.size.layers >=
-           options.extent("pp") * (options.schedule == "interleaved" ? options.chunks : 1);
+    return preset.size.experts == 0 &&
+           preset.size.layers >=
+               options.extent("pp") * (options.schedule == "interleaved" ? options.chunks : 1);
   };
   if (const auto current = std::find_if(presets().begin(), presets().end(),
                                         [&](const Preset& preset) { return preset.name == options.model; });
@@ -163,6 +164,33 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
   const std::int64_t passes = std::int64_t{options.data_ranks()} * options.extent("pp");
   if (!batch_given && options.batch % passes != 0 && passes <= std::numeric_limits<int>::max())
     options.batch = static_cast<int>(passes);
+}
+
+void settle_experts(Options& options, const IsGiven& given) {
+  const ModelSize& size = options.size;
+  const std::string model = "--model " + options.model;
+  if (size.experts == 0 || size.expert_hidden == 0 || size.chosen == 0) {
+    for (const char* name : {"--experts", "--chosen", "--expert-hidden", "--dense-layers", "--capacity"})
+      if (given(name))
+        throw UsageError(std::string(name) + " is for a model with experts, but " + model +
+                         " has none (give --model moe-small, or leave it out)");
+    if (options.extent("ep") > 1)
+      throw UsageError("--mesh " + options.mesh_text() + " has ep for experts, but " + model +
+                       " has none (give --model moe-small, or dp in place of ep)");
+    return;
+  }
+  if (size.chosen > size.experts)
+    throw UsageError("--chosen " + text(size.chosen) + " must not be more than --experts " +
+                     text(size.experts) + " (give --chosen " + text(size.experts) + " or less)");
+  if (size.dense_layers >= size.layers)
+    throw UsageError("--dense-layers " + text(size.dense_layers) + " must be fewer than --layers " +
+                     text(size.layers) + " (give --dense-layers " + text(size.layers - 1) + " or less)");
+  if (options.precision != Precision::fp32 || options.zero != 0 || options.ring ||
+      options.target != Device::host)
+    throw UsageError(
+        model +
+        " has experts, which this program trains with --precision fp32, --zero 0, --context all-to-all and --target host (leave the others out)");
+  options.sequence_parallel = options.extent("tp") > 1;
 }
 
 void check_model(const Options& options) {
@@ -244,7 +272,8 @@ void settle_batch(Options& options, const IsGiven& given) {
   const bool microbatch_given = given("--microbatch");
   const bool accumulation_given = given("--accumulation");
   const int dp = options.data_ranks();
-  const std::string dp_text = (options.extent("dpr") > 1 ? "dpr x dp=" : "dp=") + text(dp);
+  const std::string dp_text = std::string(options.extent("dpr") > 1 ? "dpr x dp" : "dp") +
+                              (options.extent("ep") > 1 ? " x ep=" : "=") + text(dp);
   constexpr std::int64_t limit = std::numeric_limits<int>::max();
   if (std::int64_t{dp} * options.accumulation > limit ||
       std::int64_t{dp} * options.accumulation * std::max(1, options.microbatch) > limit)

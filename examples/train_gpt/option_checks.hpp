@@ -23,6 +23,11 @@ void settle_ranks(Options& options, const IsGiven& given, const Environment& env
 /// without one.
 void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& given);
 
+/// @brief Checks what belongs to models with experts, whose stream is always split over tp. @throws
+/// UsageError for such options with another model, and for trainings that the program does not have with
+/// experts.
+void settle_experts(Options& options, const IsGiven& given);
+
 /// @brief Checks that the sizes divide by one another and by the mesh. @throws UsageError with the nearest
 /// that do.
 void check_model(const Options& options);

@@ -34,10 +34,13 @@ std::string preset_table() {
   std::string out;
   for (const Preset& preset : presets()) {
     std::string name(preset.name);
-    name.resize(6, ' ');
+    name.resize(9, ' ');
     out += "\n  " + name + " " + text(preset.size.layers) + " layers, d_model " + text(preset.size.d_model) +
            ", " + text(preset.size.heads) + " heads over " + text(preset.size.kv_heads) +
            " kv heads, hidden " + text(preset.size.hidden) + ", sequence " + text(preset.size.sequence);
+    if (preset.size.experts > 0)
+      out += ", " + text(preset.size.chosen) + " of " + text(preset.size.experts) + " experts of " +
+             text(preset.size.expert_hidden);
   }
   return out;
 }
@@ -52,6 +55,8 @@ const std::vector<Preset>& presets() {
       {"large", {12, 768, 12, 4, 2048, 512, 256}},
       {"gpt2", {12, 768, 12, 12, 2048, 1024, 50304}},      // 124 million parameters with --tied
       {"405b", {126, 16384, 128, 8, 53248, 8192, 128256}}, // Llama 3.1 (arXiv 2407.21783)
+      {"moe-tiny", {2, 64, 4, 2, 192, 64, 256, 4, 2, 64, 1}},
+      {"moe-small", {4, 192, 6, 2, 512, 128, 256, 8, 2, 192, 1}},
   };
   return table;
 }
@@ -77,7 +82,7 @@ std::string Options::recompute_text() const {
 
 std::string Options::wide_axes() const {
   std::string out;
-  for (const char* name : {"pp", "dpr", "dp", "cp", "tp"})
+  for (const char* name : {"pp", "dpr", "dp", "ep", "cp", "tp"})
     if (extent(name) > 1)
       out.append(out.empty() ? "" : ",").append(name);
   return out;
@@ -89,14 +94,16 @@ std::string Options::configuration_text() const {
   out.precision(17);
   out << "--mesh " << mesh_text() << "\n--ranks " << ranks << "\n--layers " << size.layers << "\n--d-model "
       << size.d_model << "\n--heads " << size.heads << "\n--kv-heads " << size.kv_heads << "\n--hidden "
-      << size.hidden << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary
-      << "\n--target " << name_of(target) << "\n--gpus " << gpus << "\n--cuda-graph " << cuda_graph
-      << "\n--tied " << tied << "\n--precision " << name_of(precision) << "\n--sequence-parallel "
-      << sequence_parallel << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero
-      << "\n--batch " << batch << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation
-      << "\n--schedule " << schedule << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed "
-      << seed << "\n--lr " << learning_rate << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup
-      << "\n--weight-decay " << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
+      << size.hidden << "\n--experts " << size.experts << "\n--chosen " << size.chosen << "\n--expert-hidden "
+      << size.expert_hidden << "\n--dense-layers " << size.dense_layers << "\n--capacity " << capacity
+      << "\n--sequence " << size.sequence << "\n--vocabulary " << size.vocabulary << "\n--target "
+      << name_of(target) << "\n--gpus " << gpus << "\n--cuda-graph " << cuda_graph << "\n--tied " << tied
+      << "\n--precision " << name_of(precision) << "\n--sequence-parallel " << sequence_parallel
+      << "\n--context " << (ring ? "ring" : "all-to-all") << "\n--zero " << zero << "\n--batch " << batch
+      << "\n--microbatch " << microbatch << "\n--accumulation " << accumulation << "\n--schedule " << schedule
+      << "\n--chunks " << chunks << "\n--steps " << steps << "\n--seed " << seed << "\n--lr " << learning_rate
+      << "\n--min-lr " << least_learning_rate << "\n--warmup " << warmup << "\n--weight-decay "
+      << weight_decay << "\n--clip " << clip << "\n--validate-every " << validate_every
       << "\n--validation-batches " << validation_batches << "\n--sample " << sample << "\n--temperature "
       << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
       << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
@@ -172,7 +179,7 @@ void add_rank_options(CLI::App& app, Options& options, Words& words) {
   in.add(
         "--mesh", words.mesh,
         "Ranks along each axis, such as pp=2,dp=2,tp=2. "
-        "Default: all ranks on dp. dpr are replicas of dp, which --zero does not shard over; cp splits sequences.")
+        "Default: all ranks on dp. dpr are replicas of dp, which --zero does not shard over; ep splits the batch like dp and owns experts; cp splits sequences.")
       ->type_name("AXES");
   in.add("--ranks", options.ranks, "Number of ranks. Default: as many as the mesh has, or 1.")
       ->check(whole_from<int>(1, OptionGroup::most))
@@ -234,6 +241,18 @@ void add_model_options(CLI::App& app, Options& options, Words& words) {
   in.whole("--sequence", words.size.sequence, 2, "Tokens of a sample. Default: the model's.");
   in.whole("--vocabulary", words.size.vocabulary, 256,
            "Tokens; 256 bytes, and more only to divide by tp or for the size. Default: the model's.");
+  in.whole("--experts", words.size.experts, 1,
+           "Experts of each layer behind the dense ones, for a model that has some. Default: the model's.",
+           4096);
+  in.whole("--chosen", words.size.chosen, 1, "Experts that each token goes to. Default: the model's.", 4096);
+  in.whole("--expert-hidden", words.size.expert_hidden, 1,
+           "Width of each expert, and of the shared one beside them. Default: the model's.");
+  in.whole("--dense-layers", words.size.dense_layers, 0,
+           "First layers, which have a feed-forward block in place of experts. Default: the model's.", 4096);
+  in.real(
+      "--capacity", options.capacity, 0, true,
+      "Choices that an expert takes of a microbatch, by an even share of them, such as 1.25; 0 drops none.",
+      1e6);
   in.flag("--tied", options.tied, "Use one table for the embedding and the output head.");
   in.add(
         "--precision", words.precision,
@@ -368,14 +387,18 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.size = std::find_if(presets().begin(), presets().end(), [&](const Preset& preset) {
                    return preset.name == options.model;
                  })->size;
-  constexpr std::array<std::pair<const char*, int ModelSize::*>, 7> sizes{
+  constexpr std::array<std::pair<const char*, int ModelSize::*>, 11> sizes{
       {{"--layers", &ModelSize::layers},
        {"--d-model", &ModelSize::d_model},
        {"--heads", &ModelSize::heads},
        {"--kv-heads", &ModelSize::kv_heads},
        {"--hidden", &ModelSize::hidden},
        {"--sequence", &ModelSize::sequence},
-       {"--vocabulary", &ModelSize::vocabulary}}};
+       {"--vocabulary", &ModelSize::vocabulary},
+       {"--experts", &ModelSize::experts},
+       {"--chosen", &ModelSize::chosen},
+       {"--expert-hidden", &ModelSize::expert_hidden},
+       {"--dense-layers", &ModelSize::dense_layers}}};
   for (const auto& [name, member] : sizes)
     if (given(name))
       options.size.*member = words.size.*member;
@@ -389,7 +412,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   Options options;
   Words words;
   CLI::App app{
-      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp) and tensor (tp) ranks. "
+      "Trains a Llama-style language model on the bytes of text files, split over pipeline (pp), data (dp), expert (ep) and tensor (tp) ranks. "
       "The losses do not depend on the mesh.",
       "train_gpt"};
   app.allow_extras();
@@ -414,6 +437,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       "  train_gpt --data notes.txt books/ --model base --batch 24 --microbatch 4\n"
       "  train_gpt --mesh pp=2,dp=2,tp=2 --schedule zbv --batch 16 --microbatches 8\n"
       "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
+      "  train_gpt --model moe-small --mesh dp=2,ep=2,tp=2,pp=2 --verify\n"
       "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
       "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
 
@@ -425,6 +449,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     settle_ranks(options, given, options.dry_run ? Environment{} : environment);
     settle_dry_run(options, words.ranks, given);
     options.recompute = parse_recompute(words.recompute, options.size.layers);
+    settle_experts(options, given);
     check_model(options);
     settle_batch(options, given);
     settle_schedule(options, given);

@@ -31,6 +31,10 @@ struct ModelSize {
   int hidden = 0;
   int sequence = 0;
   int vocabulary = 256;
+  int experts = 0;       ///< Routed experts of each layer behind the dense ones; 0: a dense model.
+  int chosen = 0;        ///< Of them for each token.
+  int expert_hidden = 0; ///< Width of each of them, and of the shared expert beside them.
+  int dense_layers = 0;  ///< First layers, without experts.
   friend bool operator==(const ModelSize&, const ModelSize&) = default;
 };
 
@@ -87,6 +91,7 @@ struct Options {
   int zero = 0;      ///< What data ranks shard: 1 the optimizer state, 2 gradients too, 3 parameters too.
   bool ring = false; ///< Attention over cp is a ring, not an all-to-all.
   double dropout = 0;
+  double capacity = 0;                    ///< Choices that an expert takes, by an even share of them; 0: all.
   shardwright::Recomputation recompute{}; ///< What layers compute again in the backward pass.
 
   int batch = 12;                ///< Sequences of a step, over all ranks.
@@ -124,7 +129,7 @@ struct Options {
   /// @brief Extent of an axis of the mesh; 1 where the mesh does not have it.
   [[nodiscard]] int extent(std::string_view axis) const noexcept;
   /// @brief Ranks that split the batch.
-  [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp"); }
+  [[nodiscard]] int data_ranks() const noexcept { return extent("dpr") * extent("dp") * extent("ep"); }
   /// @brief Returns whether ranks keep a timeline.
   [[nodiscard]] bool records() const noexcept { return !timeline.empty() || !timeline_svg.empty(); }
   /// @brief The axes of more than one rank, as the mesh names the group of all ranks: "dp,tp".

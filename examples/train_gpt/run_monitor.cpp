@@ -117,6 +117,12 @@ void RunMonitor::State::note_spike(std::int64_t step, const char* what, double v
   progress.note(line);
 }
 
+void RunMonitor::experts(std::int64_t step, std::span<const sw::ExpertLoadReport> layers) {
+  State& state = *state_;
+  state.summary.experts = sw::summary_of(layers);
+  state.metrics.write({{"step", step}, {"experts", sw::expert_record(layers)}});
+}
+
 void RunMonitor::validation(std::int64_t step, double loss) {
   State& state = *state_;
   state.summary.validation_loss = loss;
@@ -124,6 +130,8 @@ void RunMonitor::validation(std::int64_t step, double loss) {
   std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per byte",
                 static_cast<long long>(step), loss);
   state.progress.note(line);
+  if (state.summary.experts)
+    state.progress.note("step " + std::to_string(step) + "  " + state.summary.experts->text());
   state.metrics.write({{"step", step}, {"validation_loss", loss}});
 }
 

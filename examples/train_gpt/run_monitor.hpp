@@ -7,11 +7,13 @@
 #include "options.hpp"
 
 #include <shardwright/comm/observe/communication_clock.hpp>
+#include <shardwright/nn/expert_report.hpp>
 #include <shardwright/train/step_report.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace train_gpt {
@@ -36,6 +38,8 @@ public:
   void begin_step();
   /// @brief Ends the step that is open.
   void end_step(const shardwright::StepReport& report);
+  /// @brief The loads of experts in a step that has ended, of a model that has some.
+  void experts(std::int64_t step, std::span<const shardwright::ExpertLoadReport> layers);
   /// @brief A held-out loss after a step.
   void validation(std::int64_t step, double loss);
   /// @brief Collective over `world`: gathers and prints the summary. @return seconds of all steps

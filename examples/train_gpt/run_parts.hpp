@@ -12,6 +12,7 @@
 #include <shardwright/mesh/device_mesh.hpp>
 #include <shardwright/nn/decoder.hpp>
 #include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/nn/moe_decoder.hpp>
 #include <shardwright/train/pipeline_model.hpp>
 #include <shardwright/train/training.hpp>
 
@@ -20,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace train_gpt {
@@ -27,8 +29,15 @@ namespace train_gpt {
 namespace sw = shardwright;
 using namespace sw::axis;
 
-inline sw::DecoderConfig decoder_config(const Options& options) {
-  sw::DecoderConfig config;
+/// @brief True for the layouts of models with experts.
+template <class Layouts>
+inline constexpr bool has_experts = requires {
+  typename Layouts::Owners;
+};
+
+template <class Config>
+[[nodiscard]] Config config_of(const Options& options) {
+  Config config;
   config.layers = options.size.layers;
   config.width = options.size.d_model;
   config.heads = options.size.heads;
@@ -39,7 +48,32 @@ inline sw::DecoderConfig decoder_config(const Options& options) {
   config.tied_embedding = options.tied;
   config.dropout = options.dropout;
   config.recompute = options.recompute;
+  if constexpr (std::is_same_v<Config, sw::MoeConfig>) { // after DeepSeek-V3
+    config.dense_layers = options.size.dense_layers;
+    config.experts = options.size.experts;
+    config.expert_hidden = options.size.expert_hidden;
+    config.shared_hidden = options.size.expert_hidden;
+    config.routing = {.chosen = options.size.chosen, .scores = sw::RouterScores::sigmoid};
+    config.bias = {.rate = 0.001};
+    config.balance = 0.0001;
+    config.capacity = options.capacity;
+    config.batch_sequences = std::int64_t{options.microbatch} * options.data_ranks();
+  }
   return config;
+}
+
+/// @brief pp is outermost, tp innermost, whose ranks are neighbours. Collective.
+template <class Layouts>
+[[nodiscard]] auto pipeline_mesh(const sw::HostCommunicator& world, const Options& options) {
+  const sw::DecoderExtents extents{.dpr = options.extent("dpr"),
+                                   .dp = options.extent("dp"),
+                                   .cp = options.extent("cp"),
+                                   .tp = options.extent("tp"),
+                                   .ep = options.extent("ep")};
+  if constexpr (has_experts<Layouts>)
+    return sw::moe_pipeline_mesh(world, options.extent("pp"), extents);
+  else
+    return sw::decoder_pipeline_mesh(world, options.extent("pp"), extents);
 }
 
 //! [options]
@@ -58,24 +92,20 @@ inline sw::TrainingOptions training_options(const Options& options, bool scales_
 /// one stage.
 template <class Layouts, class Element, class Target>
 struct RunParts {
-  using Model = sw::PipelineModel<sw::Decoder<Layouts, Element, Target>>;
+  using Model =
+      sw::PipelineModel<std::conditional_t<has_experts<Layouts>, sw::MoeDecoder<Layouts, Element, Target>,
+                                           sw::Decoder<Layouts, Element, Target>>>;
   using Batch = typename Model::Batch;
   using Ids = typename Batch::Ids;
   /// Only the small range of float16 needs it.
   static constexpr bool scales_loss = std::is_same_v<Element, sw::float16>;
 
-  /// pp is outermost, tp innermost, whose ranks are neighbours.
   RunParts(const sw::HostCommunicator& world, const Options& options)
-      : whole(sw::decoder_pipeline_mesh(world, options.extent("pp"),
-                                        {.dpr = options.extent("dpr"),
-                                         .dp = options.extent("dp"),
-                                         .cp = options.extent("cp"),
-                                         .tp = options.extent("tp")})),
-        mesh(sw::stage_mesh(whole)),
+      : whole(pipeline_mesh<Layouts>(world, options)), mesh(sw::stage_mesh(whole)),
         plan(options.batch, options.data_ranks(), options.microbatch, options.accumulation),
         schedule(schedule_of(options)), model(mesh, whole.template communicator<pp>(), schedule.placement(),
                                               sw::LayerPartition(options.size.layers, schedule.stages()),
-                                              decoder_config(options), options.seed),
+                                              config_of<typename Model::Config>(options), options.seed),
         training(mesh, model, whole.world(), whole.template communicator<pp>(), schedule,
                  sw::AdamW(sw::AdamWOptions{.weight_decay = options.weight_decay, .max_norm = options.clip}),
                  training_options(options, scales_loss)) {}
@@ -89,8 +119,10 @@ struct RunParts {
     return {static_cast<std::uint64_t>(step), plan.rows(pass, 0).begin};
   }
 
-  sw::DecoderPipelineMesh whole;
-  sw::DecoderMesh mesh; // of this rank's stages
+  using Whole = decltype(pipeline_mesh<Layouts>(std::declval<const sw::HostCommunicator&>(),
+                                                std::declval<const Options&>()));
+  Whole whole;
+  decltype(sw::stage_mesh(std::declval<const Whole&>())) mesh; // of this rank's stages
   sw::BatchPlan plan;
   sw::Schedule schedule;
   Model model;

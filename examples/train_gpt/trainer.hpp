@@ -15,6 +15,7 @@
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/matrix_rate.hpp>
+#include <shardwright/nn/expert_loads.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/learning_rate.hpp>
 #include <shardwright/train/memory_text.hpp>
@@ -68,6 +69,10 @@ public:
     const auto note = [&](const sw::StepReport& report) {
       monitor.end_step(report);
       result.steps.push_back({report.loss, report.gradient_norm});
+      if constexpr (has_experts<Layouts>) {
+        loads_ = sw::expert_loads(run_.model, run_.whole.template communicator<pp>());
+        monitor.experts(report.step, loads_);
+      }
     };
     const auto batches = [this](std::int64_t step) {
       return reader_.training(step, [&](std::size_t row, auto ids, auto targets) {
@@ -193,7 +198,7 @@ private:
   /// Continues the prompt one byte at a time. Every data rank generates the same text: random numbers are
   /// keyed only by position.
   std::string sample() {
-    using Whole = sw::Layout<3, sw::Shard<0, dpr, dp>>; // of cp and tp
+    using Whole = sw::Layout<3, typename Layouts::Rows>; // of cp and tp
     std::string text = options_.prompt.empty() ? std::string("The ") : options_.prompt;
     const auto sequence = static_cast<std::size_t>(run_.model.config().sequence);
     const auto vocabulary = static_cast<std::size_t>(run_.model.config().vocabulary);
@@ -249,14 +254,18 @@ private:
           pack(own, stage.first_unit(), parameter.name(), {values.begin(), values.end()});
       });
     });
-    return unpack(sw::gather_vectors(run_.whole.template communicator<pp>(), own));
+    auto out = unpack(sw::gather_vectors(run_.whole.template communicator<pp>(), own));
+    for (const sw::ExpertLoadReport& load : loads_)
+      out.push_back({load.name + ".bias", {load.bias.begin(), load.bias.end()}});
+    return out;
   }
 
   std::shared_ptr<sw::CommunicationClock> clock_;
   const Options& options_;
   const sw::ByteDataset& dataset_;
   bool reports_;
-  sw::MemoryTable memory_; // predicted for this rank
+  sw::MemoryTable memory_;                  // predicted for this rank
+  std::vector<sw::ExpertLoadReport> loads_; // of the last step
   Parts run_;
   BatchReader<Parts> reader_;
   sw::WarmupCosine rate_;

@@ -29,7 +29,8 @@ Entries<Function>& compiled() {
 
 template <class Function>
 Function find(const Options& options) {
-  const TrainingKind kind{options.precision, options.zero, options.ring, options.target};
+  const TrainingKind kind{options.precision, options.zero, options.ring, options.target,
+                          options.size.experts > 0};
   const auto& entries = compiled<Function>();
   const auto found =
       std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == kind; });
@@ -41,7 +42,7 @@ Function find(const Options& options) {
   throw shardwright::InvalidArgument(
       "train_gpt: this build must hold the training that the options name, but --precision " +
       std::string(name_of(kind.precision)) + " with --zero " + std::to_string(kind.zero) +
-      (kind.ring ? " and --context ring" : "") +
+      (kind.ring ? " and --context ring" : "") + (kind.experts ? " and experts" : "") +
       " was left out (configure the build with -DTRAIN_GPT_TRAININGS=all, and build it again)");
 }
 

@@ -61,6 +61,7 @@ struct TrainingKind {
   int zero = 0;
   bool ring = false;
   Device target = Device::host;
+  bool experts = false;
 
   friend bool operator==(const TrainingKind&, const TrainingKind&) = default;
 };

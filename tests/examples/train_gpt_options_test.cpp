@@ -195,6 +195,36 @@ TEST_CASE("options: a ring shares sequences that all-to-all has no heads for, an
              ContainsSubstring("--context ring needs --sequence-parallel with tp=2"));
 }
 
+TEST_CASE("options: experts have ranks of their own, which split the batch, and sizes that fit") {
+  const Options options = accepted({"--model", "moe-small", "--mesh", "dp=2,ep=2,tp=2,pp=2"});
+  CHECK(options.ranks == 16);
+  CHECK(options.data_ranks() == 4);
+  CHECK(options.sequence_parallel);
+  CHECK(options.accumulation == 3);
+  CHECK(options.wide_axes() == "pp,dp,ep,tp");
+  CHECK_FALSE(accepted({"--model", "moe-small", "--mesh", "ep=4"}).sequence_parallel);
+  const Options more = accepted({"--model", "moe-tiny", "--experts", "16", "--chosen", "4", "--expert-hidden",
+                                 "32", "--dense-layers", "0", "--capacity", "1.25"});
+  CHECK(more.size == train_gpt::ModelSize{2, 64, 4, 2, 192, 64, 256, 16, 4, 32, 0});
+  CHECK(more.capacity == 1.25);
+  CHECK(more.configuration_text() != accepted({"--model", "moe-tiny"}).configuration_text());
+
+  CHECK_THAT(
+      refused({"--mesh", "ep=2"}),
+      ContainsSubstring(
+          "--mesh ep=2 has ep for experts, but --model small has none (give --model moe-small, or dp in place of ep)"));
+  CHECK_THAT(refused({"--experts", "4"}), ContainsSubstring("--experts is for a model with experts, but"));
+  CHECK_THAT(refused({"--capacity", "1"}), ContainsSubstring("--capacity is for a model with experts"));
+  CHECK_THAT(refused({"--model", "moe-tiny", "--chosen", "5"}), ContainsSubstring("give --chosen 4 or less"));
+  CHECK_THAT(
+      refused({"--model", "moe-tiny", "--dense-layers", "2"}),
+      ContainsSubstring("--dense-layers 2 must be fewer than --layers 2 (give --dense-layers 1 or less)"));
+  CHECK_THAT(refused({"--model", "moe-tiny", "--precision", "fp64"}),
+             ContainsSubstring("which this program trains with --precision fp32, --zero 0"));
+  CHECK_THAT(refused({"--model", "moe-tiny", "--mesh", "dp=2,ep=2", "--batch", "6"}),
+             ContainsSubstring("must be divisible by dp x ep=4"));
+}
+
 TEST_CASE("options: a mesh that is none is refused") {
   CHECK_THAT(refused({"--mesh", "dp=2,tq=2"}), ContainsSubstring("unknown axis 'tq'; did you mean tp?"));
   CHECK_THAT(refused({"--mesh", "dp=2,dp=2"}), ContainsSubstring("names the axis dp twice"));

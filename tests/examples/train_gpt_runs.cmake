@@ -60,6 +60,15 @@ shardwright_train_gpt_run(
   SAYS ${predicted} "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
 shardwright_train_gpt_run(
   memory_zero3 0 TRAINING zero3 OPTIONS ${tiny} --steps 3 --mesh pp=2,dp=2 --zero 3 --recompute selective SAYS ${predicted})
+shardwright_train_gpt_run(
+  verify_experts 0 TRAINING experts OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2 --batch 8 --steps 4
+  --mesh dp=2,ep=2,tp=2,pp=2 --capacity 1.5 --check-replicas 2 --verify --sample 4 --metrics "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_experts.jsonl"
+  SAYS "on dp=2,ep=2,tp=2,pp=2" "experts +busiest expert [0-9.]+% of a layer's choices, bias -0.0[0-9]+ to 0.0[0-9]+, [1-9][0-9.]+% dropped"
+       "layers.1.mlp.experts.down" "layers.1.mlp.router.load.bias" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed"
+  FILE "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_experts.jsonl"
+  HOLDS "\"busiest_share\"" "\"dropped_share\":0[.][0-9]+" "\"layers.1.mlp.router.load\":{\"0\":")
+shardwright_train_gpt_run(
+  experts_only 2 OPTIONS --model tiny --mesh ep=2 SAYS "ep for experts, but --model tiny has none .give --model moe-small, or dp in place of ep")
 foreach(schedule IN ITEMS gpipe interleaved zbv dualpipe)
   shardwright_train_gpt_run(
     verify_${schedule} 0 OPTIONS ${any_batch} --batch 8 --steps 4 --layers 4 --mesh pp=2,dp=2,tp=2 --schedule ${schedule}
