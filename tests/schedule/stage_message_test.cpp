@@ -4,16 +4,77 @@
 
 #include <shardwright/schedule/dual_pipe.hpp>
 #include <shardwright/schedule/interleaved.hpp>
+#include <shardwright/schedule/one_f_one_b.hpp>
 #include <shardwright/schedule/schedule.hpp>
 #include <shardwright/schedule/stage_message.hpp>
 #include <shardwright/schedule/zb_v.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
 using namespace shardwright;
+
+namespace {
+
+/// Whether a schedule of two ranks ends where messages have no names: they move in the order in which each
+/// rank posts them as the runner does, over one channel or over one for each direction.
+bool ends_by_order(const Schedule& schedule, bool channel_per_direction) {
+  struct Posted {
+    bool sends;
+    StageMessage message;
+  };
+  struct Rank {
+    std::array<std::deque<Posted>, 2> channels;
+    std::vector<StageMessage> received;
+    std::size_t step = 0;
+    std::size_t posted = 0;
+  };
+  std::array<Rank, 2> ranks;
+  const auto post = [&](Rank& rank, bool sends, const std::optional<StageMessage>& message) {
+    if (message && message->is_sent())
+      rank.channels[channel_per_direction && sends ? 1 : 0].push_back({sends, *message});
+  };
+  const auto go_on = [&](Rank& rank, std::span<const Step> steps) {
+    const auto ahead = static_cast<std::size_t>(schedule.window().receive_ahead);
+    for (; rank.posted < steps.size() && rank.posted <= rank.step + ahead; ++rank.posted)
+      for (int i = 0; i < steps[rank.posted].size(); ++i)
+        post(rank, false, input_of(schedule.placement(), steps[rank.posted][i]));
+    if (rank.step == steps.size())
+      return false;
+    for (int i = 0; i < steps[rank.step].size(); ++i)
+      if (const auto in = input_of(schedule.placement(), steps[rank.step][i]);
+          in && in->is_sent() && std::count(rank.received.begin(), rank.received.end(), *in) == 0)
+        return false;
+    for (int i = 0; i < steps[rank.step].size(); ++i)
+      post(rank, true, output_of(schedule.placement(), steps[rank.step][i]));
+    ++rank.step;
+    return true;
+  };
+  const auto move = [&](Rank& from, Rank& to) {
+    std::deque<Posted>& out = from.channels[channel_per_direction ? 1 : 0];
+    std::deque<Posted>& in = to.channels[0];
+    if (out.empty() || in.empty() || !out.front().sends || in.front().sends ||
+        out.front().message != in.front().message)
+      return false;
+    to.received.push_back(in.front().message);
+    out.pop_front();
+    in.pop_front();
+    return true;
+  };
+  while (go_on(ranks[0], schedule.steps(0)) || go_on(ranks[1], schedule.steps(1)) ||
+         move(ranks[0], ranks[1]) || move(ranks[1], ranks[0])) {
+  }
+  return ranks[0].step == schedule.steps(0).size() && ranks[1].step == schedule.steps(1).size();
+}
+
+} // namespace
 
 TEST_CASE("activations go on and gradients come back", "[message]") {
   constexpr StagePlacement placement = StagePlacement::v_shape(2);
@@ -27,6 +88,13 @@ TEST_CASE("activations go on and gradients come back", "[message]") {
   STATIC_REQUIRE(!input_of(placement, {Pass::backward, 3, 5}));
   STATIC_REQUIRE(!output_of(placement, {Pass::weight_gradient, 1, 5}));
   STATIC_REQUIRE(!input_of(placement, {Pass::weight_gradient, 1, 5}));
+}
+
+// docs/explanation/communication.md gives these as the reason for the tags of messages over NCCL.
+TEST_CASE("proven schedules need messages that are matched by name", "[message]") {
+  CHECK_FALSE(ends_by_order(make_schedule<OneFOneB>(2, 4), false));
+  CHECK(ends_by_order(make_schedule<OneFOneB>(2, 4), true));
+  CHECK_FALSE(ends_by_order(make_schedule<ZBV>(2, 4), true));
 }
 
 TEST_CASE("every output of a schedule is the input of one action on the rank that it names", "[message]") {
