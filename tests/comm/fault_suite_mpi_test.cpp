@@ -33,7 +33,7 @@ TEST_CASE("MPI ranks pass the fault suite", "[comm][faults]") {
                                                     : std::chrono::minutes(1)};
     fault_suite::Scene<MpiPlace> scene(
         sw::HostCommunicator(sw::detail::make_mpi_transport(MPI_COMM_WORLD, options, ranks_per_node)),
-        [&] { meeting.barrier(); });
+        [&] { meeting.barrier(); }, nullptr, [&] { meeting.barrier(); });
     CHECK(fault_suite::try_fault(fault, scene) == "");
   }
 }

@@ -21,8 +21,11 @@ struct KeptCall {
   std::vector<StridedBlock> in_blocks;
   std::vector<StridedBlock> out_blocks;
 
-  void keep(const CollectiveCall& source) {
+  /// @param spans_live Whether the spans of whoever started it live until the call has ended.
+  void keep(const CollectiveCall& source, bool spans_live = false) {
     call = source;
+    if (spans_live)
+      return;
     in_blocks.assign(source.in_blocks.begin(), source.in_blocks.end());
     out_blocks.assign(source.out_blocks.begin(), source.out_blocks.end());
     call.in_blocks = in_blocks;

@@ -202,23 +202,23 @@ private:
     const bool message = sends_or_receives(call_.operation);
     if (!message && call_.operation != Operation::broadcast)
       return;
-    const std::string what = message ? "peer" : "root";
+    const char* const what = message ? "peer" : "root";
     if (call_.root < 0 || call_.root >= group_.size())
-      fail("the " + what + " must be at least 0 and below " + std::to_string(group_.size()) + ", but it is " +
-           std::to_string(call_.root) + " (name a rank of this group)");
+      fail(std::string("the ") + what + " must be at least 0 and below " + std::to_string(group_.size()) +
+           ", but it is " + std::to_string(call_.root) + " (name a rank of this group)");
     if (message && call_.root == group_.rank())
       fail("the peer must be another rank, but it is this one (copy the elements instead)");
   }
 
-  void check_blocks(const std::string& what, std::span<const StridedBlock> blocks, bool allowed,
+  void check_blocks(const char* what, std::span<const StridedBlock> blocks, bool allowed,
                     bool distinct) const {
     if (blocks.empty())
       return;
     if (!allowed)
-      fail("the " + what + " must have no blocks (this operation uses it as one run)");
+      fail(std::string("the ") + what + " must have no blocks (this operation uses it as one run)");
     if (blocks.size() != static_cast<std::size_t>(group_.size()))
-      fail("the blocks of the " + what + " must be one for each of the " + std::to_string(group_.size()) +
-           " ranks, but " + std::to_string(blocks.size()) +
+      fail(std::string("the blocks of the ") + what + " must be one for each of the " +
+           std::to_string(group_.size()) + " ranks, but " + std::to_string(blocks.size()) +
            " were given (give an empty block to a rank without data)");
     for (std::size_t i = 0; i < blocks.size(); ++i)
       if (blocks[i].rows > 1 && blocks[i].row_stride < blocks[i].row_length)
@@ -229,7 +229,7 @@ private:
       check_distinct(what, blocks);
   }
 
-  void check_distinct(const std::string& what, std::span<const StridedBlock> blocks) const {
+  void check_distinct(const char* what, std::span<const StridedBlock> blocks) const {
     bool ascending = true;
     for (std::size_t i = 1; i < blocks.size() && ascending; ++i)
       ascending = blocks[i - 1].end() <= blocks[i].offset;
@@ -258,7 +258,9 @@ private:
 
   void check_buffers() const {
     constexpr auto limit = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
-    if (call_.count > limit / size_of(call_.element) / static_cast<std::size_t>(group_.size()))
+    // Only what cannot be small is divided, since that takes as long as the rest.
+    if (call_.count >> 32 != 0 &&
+        call_.count > limit / size_of(call_.element) / static_cast<std::size_t>(group_.size()))
       fail("the buffers must be smaller than the address space, but " + std::to_string(call_.count) +
            " elements were given (check for an underflow)");
     const std::size_t ins = in_elements(call_, group_.rank(), group_.size());

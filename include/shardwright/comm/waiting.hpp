@@ -37,8 +37,8 @@ public:
 
   /// Gives the processor away, the longer the more time has passed without progress.
   void pause() {
-    // The clock costs as much as a poll: a wait whose first poll ends it does without.
-    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0 && start_ != clock::time_point())
+    // The clock costs as much as a poll: a short wait does without.
+    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0)
       return;
     const clock::time_point now = clock::now();
     if (start_ == clock::time_point())

@@ -8,6 +8,7 @@
 #include <shardwright/core/strided_block.hpp>
 #include <shardwright/layout/layout_value.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -89,14 +90,14 @@ class HaloPlans {
 public:
   /// The plan for a layout and a shape, made by `make` where there is none.
   template <class Make>
-  [[nodiscard]] const HaloPlan& find(const LayoutValue& layout,
-                                     const std::array<std::int64_t, max_tensor_rank>& shape, Make make) {
+  [[nodiscard]] const HaloPlan& find(const LayoutValue& layout, std::span<const std::int64_t> shape,
+                                     Make make) {
     for (const HaloPlan& plan : plans_)
-      if (plan.layout == &layout && plan.shape == shape)
+      if (plan.layout == &layout && std::equal(shape.begin(), shape.end(), plan.shape.begin()))
         return plan;
     HaloPlan made = make();
     made.layout = &layout;
-    made.shape = shape;
+    std::copy(shape.begin(), shape.end(), made.shape.begin());
     plans_.reserve(most); // a plan stays in its place while it is in use
     if (plans_.size() < most)
       return plans_.emplace_back(std::move(made));

@@ -210,12 +210,17 @@ public:
   /// @brief Returns whether MPI is ready for use.
   [[nodiscard]] static bool active() { return initialised() && !finalised(); }
 
-  /// @brief @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
-  static void require(std::string_view subject) {
+  /// @brief @throws LifecycleError where MPI is finalised. Once there is a communicator, no more can be
+  /// wrong.
+  static void require_not_finalised(std::string_view subject) {
     if (finalised())
       throw LifecycleError(
           std::string(subject) +
           ": MPI must not be finalised yet (let MpiEnvironment outlive the last use of every communicator)");
+  }
+  /// @brief @throws LifecycleError unless MPI is initialised, not finalised, and has the thread level needed.
+  static void require(std::string_view subject) {
+    require_not_finalised(subject);
     if (!initialised())
       throw LifecycleError(
           std::string(subject) +

@@ -62,19 +62,10 @@ public:
     return {world_rank(rank_), &name_, call.operation, sequence, call.where};
   }
 
-  /// A call that begins, for the memory of the node.
-  [[nodiscard]] MpiLastCall record(const CollectiveCall& call, std::uint64_t sequence) const noexcept {
-    MpiLastCall out{};
-    out.group_id = id_;
-    out.sequence = sequence;
-    out.peer = sends_or_receives(call.operation) ? world_rank(call.root) : -1;
-    out.tag = call.tag;
-    out.line = call.where.line;
-    out.operation = call.operation;
-    out.stage = MpiLastCall::Stage::inside;
-    copy_text(out.group, name_);
-    copy_text(out.file, call.where.file);
-    return out;
+  /// Shows a call that begins to the other ranks of the node; `token` tells which one it is.
+  void publish(const CollectiveCall& call, std::uint64_t sequence, const void* token) const noexcept {
+    const int peer = sends_or_receives(call.operation) ? world_rank(call.root) : -1;
+    world_->publish(call, sequence, peer, id_, name_, token);
   }
 
   /// Ends the group for this rank, and for the others if they cannot find the failure themselves.
@@ -91,7 +82,7 @@ public:
 
   /// @throws LifecycleError or PeerFailed if the group or its world has ended.
   void require_alive(const MpiCallSite& site) {
-    MpiEnvironment::require(name_of(site.operation));
+    MpiEnvironment::require_not_finalised(name_of(site.operation));
     if (world_->finished())
       throw LifecycleError(used_after_launch(site.operation), site.context());
     if (ended_ || told_)

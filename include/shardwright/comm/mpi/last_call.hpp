@@ -4,6 +4,7 @@
 /// @file
 /// @brief The last call of a rank as plain bytes that other processes can read.
 
+#include <shardwright/comm/call.hpp>
 #include <shardwright/comm/flight_recorder.hpp>
 #include <shardwright/comm/say.hpp>
 
@@ -27,7 +28,8 @@ struct MpiLastCall {
   std::int32_t line;
   Operation operation;
   Stage stage;
-  std::array<char, 50> group;
+  std::array<char, 2> unused; ///< Texts begin with a word.
+  std::array<char, 48> group;
   std::array<char, 96> file;
 
   /// "waiting in all_reduce #7 on group dp at train.cpp:12"
@@ -46,7 +48,8 @@ struct MpiLastCall {
     return (stage == Stage::inside ? "waiting in " : "its last operation was ") + entry.text();
   }
 };
-static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0);
+static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0 &&
+              offsetof(MpiLastCall, group) % 8 == 0);
 
 /// Keeps the end of a text that is too long: of a path, the end tells more.
 template <std::size_t Size>
@@ -55,6 +58,34 @@ void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
     from.remove_prefix(from.size() - (Size - 1));
   to[from.copy(to.data(), Size - 1)] = '\0';
 }
+
+/// The call that a rank shows to the others: its texts, which seldom change, are written when they do.
+class MpiShownCall {
+public:
+  /// Takes a call that begins. @return how many words of 8 bytes of the record have changed.
+  std::size_t take(const CollectiveCall& call, std::uint64_t sequence, int peer, std::uint64_t group_id,
+                   const std::string& group) noexcept {
+    const bool same_texts = record_.group_id == group_id && file_ == call.where.file;
+    record_.group_id = group_id;
+    record_.sequence = sequence;
+    record_.peer = peer;
+    record_.tag = call.tag;
+    record_.line = call.where.line;
+    record_.operation = call.operation;
+    record_.stage = MpiLastCall::Stage::inside;
+    if (same_texts)
+      return offsetof(MpiLastCall, group) / 8;
+    file_ = call.where.file;
+    copy_text(record_.group, group);
+    copy_text(record_.file, file_);
+    return sizeof record_ / 8;
+  }
+  [[nodiscard]] const MpiLastCall& record() const noexcept { return record_; }
+
+private:
+  MpiLastCall record_{};
+  const char* file_ = nullptr;
+};
 
 /// Leaves out the middle of an error's text that is too long: it ends with the call and its source line.
 template <std::size_t Size>

@@ -129,12 +129,12 @@ public:
     return -1;
   }
 
-  /// Writes this rank's current call.
-  void publish(const MpiLastCall& record) noexcept {
+  /// Writes this rank's current call: the first `count` words of the record.
+  void publish(const MpiLastCall& record, std::size_t count = words_per_record) noexcept {
     Words words;
-    std::memcpy(words.data(), &record, sizeof record);
-    write([&words](Slot& mine) {
-      for (std::size_t i = 0; i < words.size(); ++i)
+    std::memcpy(words.data(), &record, count * 8);
+    write([&words, count](Slot& mine) {
+      for (std::size_t i = 0; i < count; ++i)
         mine.record[i].store(words[i], std::memory_order_relaxed);
     });
   }

@@ -30,10 +30,11 @@ class MpiOperation final : public PendingOperation {
 public:
   explicit MpiOperation(MpiGroup& group) : group_(group) {}
 
-  /// Takes a call, whose block spans are copied.
-  void begin(const CollectiveCall& call, std::uint64_t sequence) {
-    kept_.keep(call);
+  /// Takes a call; its block spans are copied unless they live until it has ended.
+  void begin(const CollectiveCall& call, std::uint64_t sequence, bool spans_live) {
+    kept_.keep(call, spans_live);
     site_ = group_.site(call, sequence);
+    tag_ = group_.collective_tag(sequence);
     stage_ = Stage::queued;
     error_ = nullptr;
     in_use_ = true;
@@ -152,11 +153,9 @@ private:
     std::array<char, 99> file;
   };
 
-  void publish() noexcept { group_.world().publish(group_.record(kept_.call, site_.sequence), this); }
+  void publish() noexcept { group_.publish(kept_.call, site_.sequence, this); }
 
   void advance_or_throw() {
-    const int rank = group_.rank();
-    const int tag = group_.collective_tag(site_.sequence);
     if (stage_ == Stage::queued)
       sends_or_receives(kept_.call.operation) ? begin_message() : begin_collective();
     if (stage_ == Stage::agreeing && sends_or_receives(kept_.call.operation)) {
@@ -166,11 +165,12 @@ private:
       move();
     }
     if (stage_ == Stage::agreeing) {
-      if (!group_.agreement().advance(group_.channel(), rank, tag, site_))
+      if (!group_.agreement().advance(group_.channel(), group_.rank(), tag_, site_))
         return;
       judge();
     }
-    if (stage_ == Stage::explaining && group_.agreement().advance(group_.channel(), rank, tag + 1, site_))
+    if (stage_ == Stage::explaining &&
+        group_.agreement().advance(group_.channel(), group_.rank(), tag_ + 1, site_))
       throw CollectiveMismatch(std::string(name_of(kept_.call.operation)) + ": " +
                                    mismatch_sentence(group_, group_.agreement()),
                                site_.context());
@@ -224,8 +224,7 @@ private:
   }
 
   void move() {
-    const int tag =
-        sends_or_receives(kept_.call.operation) ? kept_.call.tag : group_.collective_tag(site_.sequence) + 2;
+    const int tag = sends_or_receives(kept_.call.operation) ? kept_.call.tag : tag_ + 2;
     if (kept_.call.times != nullptr)
       kept_.call.times->begin();
     transfer_.start(kept_.call, group_.channel(), group_.scratch(), group_.rank(), group_.size(), tag, site_);
@@ -383,6 +382,7 @@ private:
   MpiGroup& group_;
   KeptCall kept_;
   MpiCallSite site_;
+  int tag_ = 0; ///< First of its tags, if it is a collective.
   Stage stage_ = Stage::done;
   bool in_use_ = false;
   Header header_{};

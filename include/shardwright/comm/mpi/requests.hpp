@@ -76,10 +76,11 @@ public:
   [[nodiscard]] bool test(const MpiCallSite& site) {
     if (requests_.empty())
       return true;
-    statuses_.resize(requests_.size());
+    const std::size_t count = requests_.size();
+    if (statuses_.size() < count)
+      statuses_.resize(count);
     int done = 0;
-    const int code =
-        MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
+    const int code = MPI_Testall(static_cast<int>(count), requests_.data(), &done, statuses_.data());
     if (code != MPI_SUCCESS)
       fail(code, site);
     if (done == 0) {
@@ -88,7 +89,7 @@ public:
         check_arrived(site);
       return false;
     }
-    for (std::size_t i = 0; i < messages_.size(); ++i)
+    for (std::size_t i = 0; i < count; ++i)
       check_length(i, site);
     requests_.clear();
     messages_.clear();
@@ -160,7 +161,7 @@ private:
   }
 
   [[noreturn]] void fail(int code, const MpiCallSite& site) const {
-    for (std::size_t i = 0; code == MPI_ERR_IN_STATUS && i < statuses_.size(); ++i) {
+    for (std::size_t i = 0; code == MPI_ERR_IN_STATUS && i < requests_.size(); ++i) {
       const int own = statuses_[i].MPI_ERROR;
       if (own == MPI_SUCCESS || own == MPI_ERR_PENDING)
         continue;

@@ -45,11 +45,13 @@ public:
     channel_ = &channel;
     scratch_ = &scratch;
     rank_ = rank;
-    ranks_ = ranks;
     tag_ = tag;
     site_ = site;
-    element_bytes_ = size_of(call.element);
-    segment_ = segment_bytes(ranks) / element_bytes_;
+    if (const std::size_t bytes = size_of(call.element); ranks_ != ranks || element_bytes_ != bytes) {
+      ranks_ = ranks;
+      element_bytes_ = bytes;
+      segment_ = segment_bytes(ranks) / bytes;
+    }
     in_ = static_cast<const std::byte*>(call.in);
     out_ = static_cast<std::byte*>(call.out);
     step_ = 0;
@@ -134,16 +136,18 @@ private:
     plan_ = Plan::exchange;
     std::size_t largest = 0;
     bool packed = false;
-    bool unpacked = false;
+    unpacks_ = false;
     for (int rank = 0; rank < ranks_; ++rank) {
-      largest = std::max({largest, source(rank).count(), target(rank).count()});
-      packed = packed || !source(rank).contiguous();
-      unpacked = unpacked || !target(rank).contiguous();
+      const StridedBlock from = source(rank);
+      const StridedBlock to = target(rank);
+      largest = std::max({largest, from.count(), to.count()});
+      packed = packed || !from.contiguous();
+      unpacks_ = unpacks_ || !to.contiguous();
     }
     if (!in_place(*call_, rank_))
       copy_block(out_, target(rank_), in_, source(rank_), element_bytes_, false);
     steps_ = ranks_ == 1 ? 0 : steps_for(largest);
-    scratch_->reserve(std::min(largest, segment_) * element_bytes_, unpacked, packed);
+    scratch_->reserve(std::min(largest, segment_) * element_bytes_, unpacks_, packed);
   }
 
   void plan_broadcast() {
@@ -211,7 +215,8 @@ private:
       pass_on(second);
       break;
     case Plan::exchange:
-      unpack_step();
+      if (unpacks_)
+        unpack_step();
       break;
     default:
       break;
@@ -346,7 +351,7 @@ private:
   }
 
   [[nodiscard]] std::size_t steps_for(std::size_t count) const noexcept {
-    return (count + segment_ - 1) / segment_;
+    return count <= segment_ ? (count == 0 ? 0 : 1) : (count + segment_ - 1) / segment_;
   }
 
   static constexpr std::size_t line = 64;
@@ -355,19 +360,20 @@ private:
   const MpiChannel* channel_ = nullptr;
   MpiScratch* scratch_ = nullptr;
   int rank_ = 0;
-  int ranks_ = 1;
+  int ranks_ = 0; ///< As element_bytes_ and segment_, kept from the call before where the same.
   int tag_ = 0;
   MpiCallSite site_{};
   const std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
-  std::size_t element_bytes_ = 1;
-  std::size_t segment_ = 1; ///< Elements.
+  std::size_t element_bytes_ = 0;
+  std::size_t segment_ = 0; ///< Elements.
   std::size_t slice_ = 0;   ///< Elements of an all_reduce that one rank combines.
   Plan plan_ = Plan::nothing;
   BroadcastRoute route_{};
   std::size_t step_ = 0;
   std::size_t steps_ = 0;
   bool reduced_ = false;
+  bool unpacks_ = false;
   std::array<MpiRequests, 2> first_;
   std::array<MpiRequests, 2> second_;
   std::vector<const void*> runs_;

@@ -55,11 +55,11 @@ public:
 
   void run(const CollectiveCall& call) override {
     const MpiInside inside(group_.world().funneled(), group_.site(call, 0));
-    begin(call).finish();
+    begin(call, true).finish();
   }
   [[nodiscard]] Pending start(const CollectiveCall& call) override {
     const MpiInside inside(group_.world().funneled(), group_.site(call, 0));
-    return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call)));
+    return Pending(std::shared_ptr<PendingOperation>(shared_from_this(), &begin(call, false)));
   }
 
   [[nodiscard]] std::shared_ptr<HostTransport> split(int colour, int key, std::string name,
@@ -110,7 +110,7 @@ public:
 
 private:
   /// Checks a call, takes it into the order, and moves it as far as it goes.
-  MpiOperation& begin(const CollectiveCall& call) {
+  MpiOperation& begin(const CollectiveCall& call, bool spans_live) {
     const bool message = sends_or_receives(call.operation);
     std::uint64_t& last = message ? messages_begun_ : collectives_begun_;
     const MpiCallSite site = group_.site(call, last + 1);
@@ -122,7 +122,7 @@ private:
                                 std::to_string(call.tag) + " (MPI has no more tags)",
                             site.context());
     MpiOperation& operation = unused();
-    operation.begin(call, ++last);
+    operation.begin(call, ++last, spans_live);
     if (idle())
       group_.world().attach(this);
     (message ? messages_ : collectives_).push_back(&operation);

@@ -132,10 +132,11 @@ public:
     return moved;
   }
 
-  /// Publishes this rank's call as its last; `token` tells which one it is.
-  void publish(const MpiLastCall& record, const void* token) noexcept {
+  /// Publishes a call of this rank as its last; `token` tells which one it is.
+  void publish(const CollectiveCall& call, std::uint64_t sequence, int peer, std::uint64_t group_id,
+               const std::string& group, const void* token) noexcept {
     last_ = token;
-    node_->publish(record);
+    node_->publish(shown_.record(), shown_.take(call, sequence, peer, group_id, group));
   }
   void publish_end(const void* token) noexcept {
     if (last_ == token)
@@ -148,7 +149,8 @@ public:
     MpiLastCall record = node_->last_call(rank_);
     record.operation = operation;
     record.stage = MpiLastCall::Stage::inside;
-    publish(record, nullptr);
+    last_ = nullptr;
+    node_->publish(record);
     node_->publish_waits({}, world_ranks);
   }
 
@@ -388,6 +390,7 @@ private:
   inline static std::vector<MpiProgress*> in_progress_;
   std::vector<std::unique_ptr<News>> news_;
   std::vector<int> waits_; ///< Kept, so that a wait allocates nothing.
+  MpiShownCall shown_;
   const void* last_ = nullptr;
   bool finished_ = false;
   bool funneled_ = false;
