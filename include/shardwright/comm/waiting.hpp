@@ -38,7 +38,8 @@ public:
   /// Gives the processor away, the longer the more time has passed without progress.
   void pause() {
     // The clock costs as much as a poll: a short wait does without.
-    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0)
+    if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0 &&
+        (start_ != clock::time_point() || --untimed_ > 0))
       return;
     const clock::time_point now = clock::now();
     if (start_ == clock::time_point())
@@ -101,6 +102,7 @@ private:
   int spins_;
   bool own_core_;
   int polls_ = 0;
+  int untimed_ = 8; ///< Pauses until the clock is read, whatever has moved meanwhile.
   bool progress_ = false;
   bool spun_out_ = false; ///< Without progress for longer than a spin takes.
   bool expired_ = false;

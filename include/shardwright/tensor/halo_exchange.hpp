@@ -111,7 +111,7 @@ void visit_box(const typename Target::execution_space& execution, const HaloBox&
 
 /// The plan of a tensor with halos. @throws InvalidArgument where a block is too small for them.
 template <class Tensor>
-[[nodiscard]] const HaloPlan& halo_plan(const Tensor& tensor, SourceLocation where) {
+[[nodiscard]] const HaloPlan& halo_plan(const Tensor& tensor, const SourceLocation& where) {
   using L = typename Tensor::layout;
   MeshCore& core = tensor.core();
   return core.halo_plans().find(L::value, tensor.shape(), [&] {
@@ -124,7 +124,8 @@ template <class Tensor>
 /// Packs the boxes of one side of a block, moves them, and visits the boxes of the other side with what came.
 template <class Function, class Target, class Element>
 void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, const HaloSide& from,
-                    const HaloSide& to, Element* block, const CallSubject& subject, SourceLocation where) {
+                    const HaloSide& to, Element* block, const CallSubject& subject,
+                    const SourceLocation& where) {
   const auto& execution = resources.execution();
   const BufferHandle buffer(resources.take((from.count + (plan.meets ? to.count : 0)) * sizeof(Element)));
   auto* const packed = static_cast<Element*>(buffer.data());
@@ -152,7 +153,7 @@ void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, co
 
 /// Fills the halos that are copies of owned elements.
 template <class Tensor>
-void exchange_halos(Tensor& tensor, const HaloPlan& plan, SourceLocation where) {
+void exchange_halos(Tensor& tensor, const HaloPlan& plan, const SourceLocation& where) {
   exchange_boxes<UnpackElement>(tensor.resources(), plan, plan.lent, plan.borrowed, tensor.mutable_data(),
                                 CallSubject{SubjectShape::of(tensor.shape()), tensor.core().made_tensors()},
                                 where);

@@ -131,11 +131,13 @@ public:
 
   /// Writes this rank's current call: the first `count` words of the record.
   void publish(const MpiLastCall& record, std::size_t count = words_per_record) noexcept {
-    Words words;
-    std::memcpy(words.data(), &record, count * 8);
-    write([&words, count](Slot& mine) {
-      for (std::size_t i = 0; i < count; ++i)
-        mine.record[i].store(words[i], std::memory_order_relaxed);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&record);
+    write([bytes, count](Slot& mine) {
+      for (std::size_t i = 0; i < count; ++i) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, bytes + 8 * i, sizeof word);
+        mine.record[i].store(word, std::memory_order_relaxed);
+      }
     });
   }
   /// Writes that this rank's current call has ended.

@@ -134,15 +134,17 @@ private:
 
   void plan_exchange() {
     plan_ = Plan::exchange;
-    std::size_t largest = 0;
+    const bool has_blocks = !call_->in_blocks.empty() && !call_->out_blocks.empty();
+    std::size_t largest = has_blocks ? 0 : call_->count;
     bool packed = false;
     unpacks_ = false;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const StridedBlock from = source(rank);
-      const StridedBlock to = target(rank);
-      largest = std::max({largest, from.count(), to.count()});
-      packed = packed || !from.contiguous();
-      unpacks_ = unpacks_ || !to.contiguous();
+    for (const StridedBlock& block : call_->in_blocks) {
+      largest = std::max(largest, block.count());
+      packed = packed || !block.contiguous();
+    }
+    for (const StridedBlock& block : call_->out_blocks) {
+      largest = std::max(largest, block.count());
+      unpacks_ = unpacks_ || !block.contiguous();
     }
     if (!in_place(*call_, rank_))
       copy_block(out_, target(rank_), in_, source(rank_), element_bytes_, false);

@@ -36,9 +36,7 @@
 #include <utility>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI {
-
-namespace detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Something that moves on when MPI is polled: a group with calls in flight.
 class MpiProgress {
@@ -397,6 +395,4 @@ private:
   std::chrono::steady_clock::time_point next_look_{};
 };
 
-} // namespace detail
-
-} // namespace shardwright::inline SHARDWRIGHT_ABI
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
