@@ -7,14 +7,17 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/checkpoint/block_hash.hpp>
 #include <shardwright/io/checkpoint/cover.hpp>
+#include <shardwright/io/checkpoint/differences.hpp>
 #include <shardwright/io/checkpoint/directory.hpp>
 #include <shardwright/io/checkpoint/manifest.hpp>
 #include <shardwright/io/checkpoint/manifest_text.hpp>
+#include <shardwright/io/checkpoint/one_file.hpp>
 #include <shardwright/io/checkpoint/part.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -244,6 +247,56 @@ TEST_CASE("checkpoint: blocks of several writers are saved and read, step after 
   save(writer, 30, 2);
   CHECK(writer.set_aside(30).filename() == "step-30.aside-1");
   CHECK(newest_step(saved.directory) == 2);
+}
+
+TEST_CASE("checkpoint: blocks become whole tensors of one file, and two checkpoints are compared by tensor") {
+  const Saved saved;
+  cp::Writer writer(saved.directory);
+  save(writer, 2, 3);
+  const cp::Reader first(saved.directory / "step-1"), second(saved.directory / "step-2");
+  const fs::path path = saved.scratch.root() / "whole.safetensors";
+  cp::write_one_file(second, path, {"weight", "bias"});
+  const st::File file(path);
+  CHECK(file.header().tensors.size() == 2);
+  CHECK(file.read_as<float>("weight") == Model(2).weight);
+  CHECK(file.read_as<std::uint16_t>("bias") == Model(2).bias);
+  CHECK(cp::read_whole(second, "weight").size() == rows * columns * sizeof(float));
+  CHECK_THAT(sentence_of([&] { cp::write_one_file(second, path, {"wait"}); }),
+             ContainsSubstring("must hold the tensor 'wait'"));
+  CHECK(st::File(path).header().tensors.size() == 2); // as before
+
+  CHECK(cp::differences(second, second).empty());
+  const std::vector<cp::TensorDifference> found = cp::differences(first, second);
+  REQUIRE(found.size() == 3);
+  CHECK((found[0].name == "bias" && found[0].elements == 7 && found[0].all == 7 && found[0].largest == 0));
+  CHECK((found[2].name == "weight" && found[2].elements == rows * columns && found[2].largest == 1));
+  double norm = 0;
+  for (const float value : Model(1).weight)
+    norm += double(value) * double(value);
+  CHECK(std::abs(found[2].relative - std::sqrt(double(rows * columns) / norm)) < 1e-12);
+
+  // Other shapes, types and names, and a number that is none.
+  const std::vector<double> wide{1, std::nan("")}, same{1, 2};
+  const auto save_one = [&](std::uint64_t step, const std::string& name, const std::vector<double>& values) {
+    cp::UnfinishedSave unfinished = writer.begin(step);
+    const std::vector<cp::Block> blocks{
+        {name, st::Dtype::f64, {2}, {0}, {2}, std::as_bytes(std::span(values)), ""},
+        {"count", st::Dtype::f64, {2}, {0}, {2}, std::as_bytes(std::span(same)), ""}};
+    cp::Manifest contents{about(step), {}, {}};
+    cp::join(contents, cp::write_part(unfinished.path(), 0, blocks));
+    unfinished.commit(contents);
+  };
+  save_one(3, "new", wide);
+  save_one(4, "new", same);
+  const cp::Reader third(saved.directory / "step-3"), fourth(saved.directory / "step-4");
+  const std::vector<cp::TensorDifference> others = cp::differences(second, third);
+  REQUIRE(others.size() == 4);
+  CHECK(others[0].sentence == "only in the first");
+  CHECK(others[1].sentence == "U64 [] in the first, F64 [2] in the second");
+  CHECK(others[2].sentence == "only in the second");
+  const std::vector<cp::TensorDifference> odd = cp::differences(third, fourth);
+  REQUIRE(odd.size() == 1);
+  CHECK((odd[0].elements == 1 && std::isinf(odd[0].largest)));
 }
 
 TEST_CASE("checkpoint: everything is on the disk before a name says so, and the older one goes last") {

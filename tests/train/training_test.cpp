@@ -8,6 +8,7 @@
 #include "support/ranks.hpp"
 #include "train/small_model.hpp"
 
+#include <shardwright/io/checkpoint/model_state.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/training.hpp>
@@ -428,6 +429,65 @@ void note(Numbers& numbers, const sw::StepReport& report) {
 }
 
 } // namespace
+
+namespace {
+
+/// What one rank has copied, to be read again.
+class CopiedState final : public sw::checkpoint::BlockSource {
+public:
+  explicit CopiedState(const sw::checkpoint::Staging& copied) : copied_(copied) {}
+  sw::safetensors::Dtype require(const std::string& name, sw::safetensors::Dtype wanted,
+                                 const std::vector<std::uint64_t>& shape, bool) const override {
+    CHECK((find(name).block.shape == shape && find(name).block.dtype == wanted));
+    return wanted;
+  }
+  void read(const std::string& name, const sw::safetensors::BlockOf&,
+            std::span<std::byte> out) const override {
+    std::copy_n(find(name).memory.begin(), out.size(), out.begin());
+  }
+
+private:
+  [[nodiscard]] const sw::checkpoint::StagedBlock& find(const std::string& name) const {
+    return *std::find_if(copied_.blocks().begin(), copied_.blocks().end(),
+                         [&](const auto& each) { return each.block.tensor == name; });
+  }
+  const sw::checkpoint::Staging& copied_;
+};
+
+} // namespace
+
+TEST_CASE("a device goes on from a place in the run as if it had never stopped") {
+  CHECK(on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+          const Mesh mesh = mesh_of(world);
+          sw::TrainingOptions options;
+          options.loss_scale = sw::LossScaleOptions{.initial_exponent = 3, .growth_steps = 2};
+          Run<Device> run(mesh, options), next(mesh, options);
+          Batches<Device> batches(mesh);
+          const auto steps = [&](Run<Device>& of, int count) {
+            Numbers out;
+            for (int i = 0; i < count; ++i)
+              if (const auto report = of.training.step(batches, rate))
+                note(out, *report);
+            while (const auto report = of.training.settle(batches))
+              note(out, *report);
+            return out;
+          };
+          static_cast<void>(steps(run, 3));
+          const sw::TrainingProgress place = run.training.progress();
+          findings.expect(place.steps == 3 && place.optimizer_steps == 3 && place.loss_scale &&
+                              place.loss_scale->exponent == 4 && place.loss_scale->good_steps == 1,
+                          "the place");
+          sw::checkpoint::Staging copied;
+          sw::checkpoint::stage(run.model, run.training.optimizer(), copied);
+          sw::checkpoint::read_state(CopiedState(copied), next.model, next.training.optimizer());
+          next.training.go_on_from(place);
+          findings.expect(next.training.progress() == place, "the same place");
+          const Numbers wanted = steps(run, 3), found = steps(next, 3);
+          findings.expect(found == wanted && wanted.size() == 3, "losses, norms and tokens");
+          findings.expect(weights_of(run.model) == weights_of(next.model), "weights");
+          findings.expect(next.training.progress() == run.training.progress(), "and the place after them");
+        }) == "");
+}
 
 TEST_CASE(
     "a device takes the steps of the host, to the bit, and reports each while the next one is under way") {

@@ -150,6 +150,14 @@ public:
     restart();
     return StaleCounts<Target>(sums.share());
   }
+  /// @brief The counts of a step from numbers that were kept of it: experts + 1, the tokens last.
+  template <class Numbers>
+  [[nodiscard]] StaleCounts<Target> of_step(const Numbers& numbers) const {
+    ShardedTensor<Layout<1>, std::int64_t, Target> out(counts_.resources(), counts_.shape());
+    const std::vector<std::int64_t> all(numbers.begin(), numbers.end());
+    detail::copy_to_target<Target>(out.execution(), all.data(), out.mutable_data(), all.size());
+    return StaleCounts<Target>(out.share());
+  }
   /// @brief Forgets the step.
   void restart() { fill_zero(counts_); }
 

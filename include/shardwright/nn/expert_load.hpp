@@ -8,8 +8,10 @@
 #include <shardwright/nn/expert_report.hpp>
 #include <shardwright/nn/router_options.hpp>
 #include <shardwright/tensor/fill.hpp>
+#include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/train/parameter_base.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -71,7 +73,7 @@ protected:
 ///
 /// A part of a model: list it in members(). Training, or else your loop, ends its steps; the bias moves only
 /// where the optimizer took the step. Bias and counts are the same on every rank, and the bias is float
-/// whatever the element of the weights. A checkpoint of a run saves bias(), not the counts.
+/// whatever the element of the weights. A checkpoint holds both.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
 template <LayoutType Logits, class Target = DefaultTarget>
 class ExpertLoad final : public ExpertLoadBase {
@@ -106,6 +108,24 @@ public:
     detail::require_shape("ExpertLoad", "bias", saved.shape(), bias_.shape(), bias_.core(), where);
     bias_ = saved.clone();
   }
+  /// @brief Bias and counts of the last step, which a stale_balance_loss reads; -1 where there was none.
+  [[nodiscard]] std::vector<PartState> state() const override {
+    std::vector<float> bias(bias_.local_size());
+    detail::copy_to_host<Target>(bias_.execution(), bias_.data(), bias.data(), bias.size());
+    std::vector<double> counts(bias.size() + 1, -1);
+    if (last_.known()) {
+      const std::vector<std::int64_t> experts = last_.experts();
+      std::copy(experts.begin(), experts.end(), counts.begin());
+      counts.back() = static_cast<double>(last_.tokens());
+    }
+    return {{"bias", {bias.begin(), bias.end()}}, {"counts", std::move(counts)}};
+  }
+  void set_state(const std::vector<PartState>& saved) override {
+    const std::vector<float> bias(saved[0].values.begin(), saved[0].values.end());
+    detail::copy_to_target<Target>(bias_.execution(), bias.data(), bias_.mutable_data(), bias.size());
+    last_ = saved[1].values.back() < 0 ? StaleCounts<Target>() : counts_.of_step(saved[1].values);
+  }
+
   /// @brief The counts of the last step that was taken; on a device, of the last one.
   [[nodiscard]] const StaleCounts<Target>& last_step() const noexcept { return last_; }
 

@@ -21,13 +21,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// DynamicLossScale in a device's memory.
-struct LossScaleState {
-  std::int32_t exponent = 0;
-  std::int64_t good_steps = 0;
-  std::int64_t overflows = 0;
-};
-
 /// The exponent of a loss scale, where kernels read it: the device's, or the host's where there is none.
 struct LossExponent {
   const LossScaleState* state = nullptr;
@@ -109,9 +102,9 @@ class DynamicDeviceLossScale {
 public:
   template <class Mesh>
   explicit DynamicDeviceLossScale(const Mesh& mesh, LossScaleOptions options = {})
-      : options_(options), state_(std::make_shared<detail::DeviceValue<detail::LossScaleState, Target>>(
-                               mesh.core().template resources<Target>(),
-                               detail::LossScaleState{options.initial_exponent, 0, 0})) {}
+      : options_(options),
+        state_(std::make_shared<detail::DeviceValue<LossScaleState, Target>>(
+            mesh.core().template resources<Target>(), LossScaleState{options.initial_exponent, 0, 0})) {}
 
   [[nodiscard]] detail::DeviceLossScale<Target> scale() const {
     return detail::DeviceLossScale<Target>(state_);
@@ -122,11 +115,15 @@ public:
                      detail::UpdateLossScale{state_->get(), summary.record(), options_});
   }
   /// @brief Steps that overflowed; waits for the device.
-  [[nodiscard]] std::int64_t overflows() const { return state_->read().overflows; }
+  [[nodiscard]] std::int64_t overflows() const { return state().overflows; }
+  /// @brief Everything that changes from step to step; waits for the device.
+  [[nodiscard]] LossScaleState state() const { return state_->read(); }
+  /// @brief Goes on from what state() gave.
+  void set_state(const LossScaleState& state) { state_->store(state); }
 
 private:
   LossScaleOptions options_;
-  std::shared_ptr<detail::DeviceValue<detail::LossScaleState, Target>> state_;
+  std::shared_ptr<detail::DeviceValue<LossScaleState, Target>> state_;
 };
 
 namespace detail {

@@ -83,6 +83,15 @@ struct LossScaleOptions {
   std::int64_t growth_steps = 1000; ///< Finite steps in a row after which the scale doubles.
 };
 
+/// @brief The place of a DynamicLossScale in its rule.
+struct LossScaleState {
+  std::int32_t exponent = 0;
+  std::int64_t good_steps = 0; ///< In a row, since the scale last changed.
+  std::int64_t overflows = 0;
+
+  friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
+};
+
 /// @brief Halves the scale after a step that overflowed and doubles it after many that did not (Micikevicius
 /// et al., arXiv 1710.03740, section 3.2).
 ///
@@ -97,6 +106,15 @@ public:
   [[nodiscard]] LossScale scale() const noexcept { return scale_; }
   /// @brief Steps that overflowed.
   [[nodiscard]] std::int64_t overflows() const noexcept { return overflows_; }
+
+  /// @brief Everything that changes from step to step.
+  [[nodiscard]] LossScaleState state() const noexcept { return {scale_.exponent(), good_steps_, overflows_}; }
+  /// @brief Goes on from what state() gave.
+  void set_state(const LossScaleState& state) noexcept {
+    scale_ = LossScale::power_of_two(state.exponent);
+    good_steps_ = state.good_steps;
+    overflows_ = state.overflows;
+  }
 
   /// @brief Takes note of a finished step. @return whether the optimizer may take it
   bool update(bool finite) {

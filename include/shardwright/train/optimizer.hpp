@@ -128,8 +128,7 @@ public:
   void set_learning_rate(TargetResources<Target>& resources, double learning_rate) {
     if (!device_step_) {
       device_step_ = BufferHandle(resources.take(sizeof(kernels::OptimizerDeviceStep)));
-      run_once("sw::first_step", resources.execution(),
-               StoreKernel<kernels::OptimizerDeviceStep>{device_step(), {}});
+      store_step(resources);
     }
     run_once("sw::rate", resources.execution(),
              StoreKernel<double>{&device_step()->learning_rate, learning_rate});
@@ -159,8 +158,32 @@ public:
   void for_each_state(const P& parameter, Visitor&& visit) {
     states_.visit(parameter, visit);
   }
+  /// @brief The same with every state, made where no step has yet.
+  template <class P, class Visitor>
+  void for_each_state_made(const P& parameter, Visitor&& visit) {
+    static_cast<void>(state_of(parameter));
+    states_.visit(parameter, visit);
+  }
   /// @brief Steps taken on the host.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+  /// @brief Steps taken on a target; waits for a device.
+  template <class Target>
+  [[nodiscard]] std::int64_t steps(TargetResources<Target>& resources) const {
+    if (Target::host_accessible || !device_step_)
+      return steps_;
+    kernels::OptimizerDeviceStep step;
+    copy_to_host<Target>(resources.execution(), static_cast<const unsigned char*>(device_step_.data()),
+                         reinterpret_cast<unsigned char*>(&step), sizeof step);
+    return step.step;
+  }
+  /// @brief Goes on as after that many steps, whose states the caller fills.
+  template <class Target>
+  void set_steps([[maybe_unused]] TargetResources<Target>& resources, std::int64_t steps) {
+    steps_ = steps;
+    if constexpr (!Target::host_accessible)
+      if (device_step_)
+        store_step(resources);
+  }
 
 private:
   using State = OptimizerState<Rule::state_names.size()>;
@@ -229,6 +252,14 @@ private:
     }
   }
 
+  /// The device counts on from the steps of the host.
+  template <class Target>
+  void store_step(TargetResources<Target>& resources) {
+    kernels::OptimizerDeviceStep first;
+    first.step = steps_;
+    run_once("sw::first_step", resources.execution(),
+             StoreKernel<kernels::OptimizerDeviceStep>{device_step(), first});
+  }
   [[nodiscard]] kernels::OptimizerDeviceStep* device_step() const {
     return static_cast<kernels::OptimizerDeviceStep*>(device_step_.data());
   }

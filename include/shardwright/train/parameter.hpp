@@ -212,6 +212,17 @@ public:
       return InPlace{stored_.mutable_data(), nullptr};
   }
 
+  /// @brief Calls `fill(weights)` with the weights where they are stored, and with the master copy where
+  /// there is one: both are to get the same values. Not collective.
+  /// @throws LifecycleError while the weights are gathered.
+  template <class Fill>
+  void fill_weights(Fill fill) {
+    require_released();
+    fill(stored_);
+    if constexpr (has_master)
+      fill(*master_);
+  }
+
   /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element, and brings
   /// them to where they are stored; on a device, into the memory that they have, where captured kernels find
   /// them in every step. Collective where that is another layout.

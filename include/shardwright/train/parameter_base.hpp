@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -60,6 +61,13 @@ struct StepVerdict {
   const std::int32_t* device_take = nullptr; ///< The answer of a device, 0 for no, where kernels read it.
 };
 
+/// @brief Numbers that training changes beside parameters, the same on all ranks that hold the part. Doubles
+/// hold floats, and integers below 2^53, as they are.
+struct PartState {
+  std::string_view name; ///< Below the part's path, such as "bias".
+  std::vector<double> values;
+};
+
 /// @brief A part of a model that takes its name and seed from initialize(): a parameter, or a place such as
 /// dropout's.
 class NamedPart {
@@ -74,6 +82,11 @@ public:
   /// @brief Names the ranks of other meshes that hold a copy of this part, this rank among them: those of
   /// DualPipe, each of which sees half of the microbatches.
   virtual void set_copies(HostCommunicator) {}
+  /// @brief The numbers that a checkpoint holds of it: always of the same names and lengths. Waits for a
+  /// device. Not collective.
+  [[nodiscard]] virtual std::vector<PartState> state() const { return {}; }
+  /// @brief Goes on from what state() gave. Not collective.
+  virtual void set_state(const std::vector<PartState>&) {}
 
 protected:
   NamedPart() = default;

@@ -171,7 +171,7 @@ public:
     if (!device_state_) {
       device_state_ = detail::BufferHandle(summary.resources().take(sizeof(detail::GuardState)));
       detail::run_once("sw::guard_start", summary.execution(),
-                       detail::StoreKernel<detail::GuardState>{device_state(), {}});
+                       detail::StoreKernel<detail::GuardState>{device_state(), {in_a_row_, 0}});
     }
     detail::run_once(
         "sw::guard", summary.execution(),
@@ -207,6 +207,10 @@ public:
       out += "; and " + std::to_string(places_.size() - shown) + " more";
     return places_.empty() ? out + "only their sums over all ranks" : out;
   }
+  /// @brief Skipped steps in a row up to now, on the host.
+  [[nodiscard]] std::int64_t in_a_row() const noexcept { return in_a_row_; }
+  /// @brief Goes on as after that many skipped steps in a row; before the first step.
+  void set_in_a_row(std::int64_t steps) noexcept { in_a_row_ = steps; }
   /// @brief Steps that were not admitted, on the host.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
   /// @brief The places that were not finite in the last of these steps.

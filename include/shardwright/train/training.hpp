@@ -8,7 +8,6 @@
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/step_capture.hpp>
-#include <shardwright/schedule/whole_batch_loss.hpp>
 #include <shardwright/train/adamw.hpp>
 #include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/global_sum.hpp>
@@ -19,6 +18,8 @@
 #include <shardwright/train/step_guard.hpp>
 #include <shardwright/train/step_report.hpp>
 #include <shardwright/train/step_reports.hpp>
+#include <shardwright/train/training_progress.hpp>
+#include <shardwright/train/whole_runner.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -45,50 +46,6 @@ struct TrainingOptions {
 };
 
 namespace detail {
-
-template <class Model>
-concept Pipelined = requires {
-  typename Model::Runner;
-};
-
-/// Runs the microbatches of a step through a model in one piece.
-template <class Model>
-class WholeRunner {
-public:
-  using Batch = typename Model::Batch;
-  using Loss = typename Model::Loss;
-  explicit WholeRunner(Model& model) : model_(model) {}
-
-  [[nodiscard]] Loss run(std::span<const Batch> batches) {
-    Loss loss{};
-    if constexpr (WholeBatchLoss<Loss>) {
-      for (const Batch& batch : batches)
-        model_.count(batch);
-      model_.end_forwards();
-    }
-    for (std::size_t i = 0; i < batches.size(); ++i)
-      loss += model_.forward_backward(batches[i], i + 1 == batches.size());
-    return loss;
-  }
-  [[nodiscard]] Loss evaluate(std::span<const Batch> batches) {
-    Loss loss{};
-    for (const Batch& batch : batches)
-      loss += model_.evaluate(batch);
-    return loss;
-  }
-
-private:
-  Model& model_;
-};
-
-template <class Model>
-struct RunnerOf {
-  using type = WholeRunner<Model>;
-};
-template <Pipelined Model>
-struct RunnerOf<Model> {
-  using type = typename Model::Runner;
-};
 
 struct MakeRunner {};
 
@@ -185,8 +142,9 @@ public:
     const Batches batches(made);
     const std::int64_t number = steps_++;
     return whole([&]() -> std::optional<StepReport> {
-      if (number < 2)
-        model_.for_each_stage([&](auto& stage) { stage.check_inputs(options_.check_inputs && number == 0); });
+      if (number < first_step_ + 2)
+        model_.for_each_stage(
+            [&](auto& stage) { stage.check_inputs(options_.check_inputs && number == first_step_); });
       if constexpr (on_host)
         return host_step(number, batches, learning_rate);
       else
@@ -223,8 +181,35 @@ public:
   [[nodiscard]] Runner& runner() noexcept { return runner_; }
   [[nodiscard]] GradAccumulator<Model>& accumulator() noexcept { return accumulator_; }
   [[nodiscard]] Optimizer& optimizer() noexcept { return optimizer_; }
+  [[nodiscard]] Model& model() noexcept { return model_; }
   /// @brief Steps begun so far.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+  /// @brief The place in the run; waits for a device.
+  [[nodiscard]] TrainingProgress progress() const {
+    TrainingProgress out{steps_, optimizer_.steps(resources()), guard_.in_a_row(), {}};
+    if constexpr (on_host) {
+      if (loss_scale_)
+        out.loss_scale = loss_scale_->state();
+    } else if (device_.loss_scale) {
+      out.loss_scale = device_.loss_scale->state();
+    }
+    return out;
+  }
+  /// @brief Goes on from such a place; before the first step. Weights and states are the caller's to fill.
+  /// Where this training has no dynamic loss scale, or the place has none, its own stays.
+  void go_on_from(const TrainingProgress& progress) {
+    first_step_ = steps_ = progress.steps;
+    optimizer_.set_steps(resources(), progress.optimizer_steps);
+    guard_.set_in_a_row(progress.skipped_in_a_row);
+    if (!progress.loss_scale)
+      return;
+    if constexpr (on_host) {
+      if (loss_scale_)
+        loss_scale_->set_state(*progress.loss_scale);
+    } else if (device_.loss_scale) {
+      device_.loss_scale->set_state(*progress.loss_scale);
+    }
+  }
 
 private:
   template <class Mesh, class... RunnerArguments>
@@ -242,6 +227,9 @@ private:
       model.set_loss_scale(device_.loss_scale.emplace(mesh, *options.loss_scale).scale());
   }
 
+  [[nodiscard]] detail::TargetResources<Target>& resources() const {
+    return core_->template resources<Target>();
+  }
   /// Carries out work that must not stop half-way.
   template <class Work>
   [[nodiscard]] auto whole(const Work& work) {
@@ -383,7 +371,8 @@ private:
   std::optional<DynamicLossScale> loss_scale_;
   std::conditional_t<on_host, detail::NoStepsUnderWay, detail::StepsUnderWay<Target>> device_;
   std::int64_t steps_ = 0;
-  bool broken_ = false; // something threw, or runs
+  std::int64_t first_step_ = 0; // of this process
+  bool broken_ = false;         // something threw, or runs
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -7,6 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/block_hash.hpp>
 #include <shardwright/io/checkpoint/manifest.hpp>
 #include <shardwright/io/new_file.hpp>
@@ -16,22 +17,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
-
-/// @brief A block of a tensor to save, dense and row-major in memory.
-struct Block {
-  std::string tensor;
-  safetensors::Dtype dtype = safetensors::Dtype::f32;
-  std::vector<std::uint64_t> shape; ///< Of the whole tensor.
-  std::vector<std::uint64_t> offset;
-  std::vector<std::uint64_t> extent;
-  std::span<const std::byte> bytes;
-  std::string layout; ///< Of the tensor, as text.
-};
 
 /// @brief Writes one part of a checkpoint: a safetensors file of blocks, which is on the disk when this
 /// returns.

@@ -7,9 +7,11 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/directory.hpp>
 #include <shardwright/io/checkpoint/manifest.hpp>
 #include <shardwright/io/checkpoint/manifest_text.hpp>
+#include <shardwright/io/checkpoint/real_elements.hpp>
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/io/safetensors/block_runs.hpp>
 #include <shardwright/io/safetensors/file.hpp>
@@ -32,7 +34,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 
 /// @brief An open checkpoint. Its manifest, the headers of its parts and the place of every block have been
 /// checked; blocks are checked as they are read.
-class Reader {
+class Reader final : public BlockSource {
 public:
   /// @brief Opens the checkpoint in a directory `step-N`.
   /// @throws DataError naming file and field: something is missing, cut short, changed, a symbolic link, or
@@ -87,11 +89,24 @@ public:
                          ": the bytes must have the hash that was saved, but have changed");
   }
 
-  /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that it meets:
-  /// of each no more than that part, which is why hashes are not compared.
-  /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
-  /// than a byte. @throws DataError where the tensor is absent or cannot be read.
-  void read(const std::string& name, const safetensors::BlockOf& wanted, std::span<std::byte> out) const {
+  safetensors::Dtype require(const std::string& name, safetensors::Dtype wanted,
+                             const std::vector<std::uint64_t>& shape, bool convert) const override {
+    const SavedTensor& saved = tensor(name);
+    if (saved.shape != shape ||
+        (saved.dtype != wanted && !(convert && detail::is_real(saved.dtype) && detail::is_real(wanted))))
+      throw DataError(path_.string() + ": tensor " + shardwright::detail::quoted_text(name) + " must be " +
+                      std::string(safetensors::name_of(wanted)) + " " +
+                      safetensors::detail::shape_text(shape) + ", but " +
+                      std::string(safetensors::name_of(saved.dtype)) + " " +
+                      safetensors::detail::shape_text(saved.shape) +
+                      " was saved (load it into a tensor of that kind, and convert it)");
+    return saved.dtype;
+  }
+
+  /// @brief Of each saved block no more than the part that is wanted is read, which is why hashes are not
+  /// compared.
+  void read(const std::string& name, const safetensors::BlockOf& wanted,
+            std::span<std::byte> out) const override {
     const SavedTensor& from = tensor(name);
     const std::uint64_t size = safetensors::bits_of(from.dtype) / 8;
     check_wanted(name, from, wanted, out.size());
@@ -110,8 +125,12 @@ public:
       }
       if (bytes == 0)
         continue;
+      const safetensors::File& file = *parts_.at(block.file);
+      const std::string at = block_name(name, from.shape, block.offset, block.extent);
+      if (bytes == out.size()) // all that is wanted, in its order
+        return file.read(at, in_file, out);
       part.resize(static_cast<std::size_t>(bytes));
-      parts_.at(block.file)->read(block_name(name, from.shape, block.offset, block.extent), in_file, part);
+      file.read(at, in_file, part);
       const safetensors::detail::BlockRuns runs(wanted.extent, in_wanted.offset, in_file.extent);
       std::size_t done = 0;
       runs.for_each([&](std::uint64_t element) {

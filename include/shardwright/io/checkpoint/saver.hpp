@@ -9,6 +9,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/checkpoint/background_task.hpp>
 #include <shardwright/io/checkpoint/directory.hpp>
 #include <shardwright/io/checkpoint/manifest.hpp>
 #include <shardwright/io/checkpoint/manifest_text.hpp>
@@ -18,12 +19,14 @@
 #include <shardwright/io/configuration_hash.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,8 +76,19 @@ inline void agree(const HostCommunicator& world, const std::string& own, SourceL
 
 } // namespace detail
 
+/// @brief A checkpoint that is durable.
+struct SaveReport {
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0; ///< Of all parts on rank 0, of its own on any other.
+  double seconds = 0;      ///< From its start, after the copy, until the ranks knew that it is durable.
+};
+
 /// @brief The ranks that save into one directory, which rank 0 holds the lock of. Every rank has its own,
 /// makes it and calls it together with the others.
+///
+/// A save that is started goes on beside the caller: a thread of each rank writes its part, and then one of
+/// rank 0 the manifest. These call no communicator; poll() and finish() do, in between and at the end. The
+/// destructor drops a save that is not finished.
 class Saver {
 public:
   /// @brief Makes the directory where it is missing, and locks it. Collective.
@@ -96,35 +110,102 @@ public:
   /// @param about equal on all ranks @param blocks of this rank, from stage()
   /// @throws ConfigurationMismatch where `about` differs. @throws DataError on every rank where one cannot
   /// write, or the blocks do not cover each tensor once: the older checkpoints are then as they were.
-  void save(const Description& about, const std::vector<StagedBlock>& blocks, std::size_t keep,
+  void save(const Description& about, std::span<const StagedBlock> blocks, std::size_t keep,
             SourceLocation where = SourceLocation::current()) {
-    require_same_configuration(world_, manifest_text({about, {}, {}}), where);
-    std::unique_ptr<UnfinishedSave> unfinished;
-    detail::agree(world_, detail::sentence_of([&] {
-                    if (writer_)
-                      unfinished.reset(new UnfinishedSave(writer_->begin(about.step)));
-                  }),
-                  where);
-    const std::filesystem::path path = path_of(unfinished.get(), where);
-    std::string part;
-    detail::agree(world_, detail::sentence_of([&] { part = write_own(path, about, blocks); }), where);
-    const std::vector<std::string> parts = detail::gather_on_first(world_, part, where);
-    detail::agree(world_, detail::sentence_of([&] {
-                    if (!writer_)
-                      return;
-                    Manifest contents{about, {}, {}};
-                    for (const std::string& text : parts)
-                      join(contents, detail::parse_contents(text, "a rank's part", false));
-                    unfinished->commit(contents);
-                    writer_->retain(keep);
-                  }),
-                  where);
+    finish(where);
+    begin(about, blocks, keep, where);
+    finish(where);
   }
 
+  /// @brief The memory to copy into for start(), empty; the same memory for every save, and that of the one
+  /// under way, which this therefore waits for. Collective. @throws DataError as finish().
+  [[nodiscard]] Staging& staging(SourceLocation where = SourceLocation::current()) {
+    finish(where);
+    staging_.clear();
+    return staging_;
+  }
+  /// @brief Begins to save what staging() holds, and returns; parameters may change at once. Collective: some
+  /// small messages, and a new directory.
+  /// @throws as save(); what fails later, poll() and finish() throw.
+  void start(const Description& about, std::size_t keep, SourceLocation where = SourceLocation::current()) {
+    finish(where);
+    begin(about, staging_.blocks(), keep, where);
+  }
+  /// @brief Carries on the save that is under way, without waiting. Collective where there is one: 8 bytes of
+  /// each rank. @return whether none is left
+  /// @throws DataError on every rank where one could not write; the older checkpoints are as they were.
+  bool poll(SourceLocation where = SourceLocation::current()) { return advance(false, where); }
+  /// @brief Waits until the save that is under way is durable. Collective. @throws as poll().
+  void finish(SourceLocation where = SourceLocation::current()) {
+    while (!advance(true, where)) {
+    }
+  }
+
+  /// @brief The last save that came to its end.
+  [[nodiscard]] const std::optional<SaveReport>& last() const noexcept { return last_; }
   /// @brief The one that holds the lock, on rank 0; null on the others.
   [[nodiscard]] Writer* writer() noexcept { return writer_.get(); }
 
 private:
+  using Clock = std::chrono::steady_clock;
+
+  struct UnderWay {
+    Description about;
+    std::span<const StagedBlock> blocks;
+    std::size_t keep = 1;
+    Clock::time_point begin = Clock::now();
+    std::unique_ptr<UnfinishedSave> unfinished; // on rank 0
+    std::filesystem::path path;
+    std::string part; // the table of what this rank has written
+    std::uint64_t bytes = 0;
+    bool commits = false;        // or else writes parts
+    detail::BackgroundTask task; // the last member, so that it ends before what it works on
+  };
+
+  void begin(const Description& about, std::span<const StagedBlock> blocks, std::size_t keep,
+             SourceLocation where) {
+    require_same_configuration(world_, manifest_text({about, {}, {}}), where);
+    auto next = std::make_unique<UnderWay>();
+    next->about = about;
+    next->blocks = blocks;
+    next->keep = keep;
+    detail::agree(world_, detail::sentence_of([&] {
+                    if (writer_)
+                      next->unfinished.reset(new UnfinishedSave(writer_->begin(about.step)));
+                  }),
+                  where);
+    next->path = path_of(next->unfinished.get(), where);
+    next->task.start(
+        [save = next.get(), rank = static_cast<std::uint64_t>(world_.rank())] { write_own(*save, rank); });
+    under_way_ = std::move(next);
+  }
+
+  /// One step further, where all ranks have come to the end of theirs. @return whether nothing is under way
+  [[nodiscard]] bool advance(bool waits, SourceLocation where) {
+    if (!under_way_)
+      return true;
+    if (waits)
+      static_cast<void>(under_way_->task.wait());
+    const std::vector<std::uint64_t> done{under_way_->task.done() ? 1U : 0U};
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(world_.size()));
+    world_.all_gather(done, all, where);
+    if (std::find(all.begin(), all.end(), 0U) != all.end())
+      return false;
+    auto save = std::move(under_way_); // gone where what follows throws
+    detail::agree(world_, save->task.wait(), where);
+    if (save->commits) {
+      last_ = {save->about.step, save->bytes,
+               std::chrono::duration<double>(Clock::now() - save->begin).count()};
+      return true;
+    }
+    const std::vector<std::string> parts = detail::gather_on_first(world_, save->part, where);
+    save->commits = true;
+    if (writer_)
+      save->task.start([&writer = *writer_, save = save.get(), parts] { commit(*save, parts, writer); });
+    under_way_ = std::move(save);
+    return false;
+  }
+
   [[nodiscard]] std::filesystem::path path_of(const UnfinishedSave* unfinished, SourceLocation where) {
     std::vector<std::string> own;
     if (unfinished != nullptr)
@@ -132,21 +213,36 @@ private:
     return gather_texts(world_, own, where).front().front();
   }
 
-  [[nodiscard]] std::string write_own(const std::filesystem::path& path, const Description& about,
-                                      const std::vector<StagedBlock>& staged) {
+  static void write_own(UnderWay& save, std::uint64_t rank) {
     std::vector<Block> blocks;
-    for (const StagedBlock& each : staged) {
+    for (const StagedBlock& each : save.blocks) {
       blocks.push_back(each.block);
       blocks.back().bytes = each.memory; // wherever the vector has moved it
     }
-    Manifest contents = write_part(path, static_cast<std::uint64_t>(world_.rank()), blocks);
-    contents.description = about;
-    return manifest_text(contents);
+    Manifest contents = write_part(save.path, rank, blocks);
+    contents.description = save.about;
+    for (const auto& [name, part] : contents.parts)
+      save.bytes += part.bytes;
+    save.part = manifest_text(contents);
+  }
+
+  static void commit(UnderWay& save, const std::vector<std::string>& parts, Writer& writer) {
+    Manifest contents{save.about, {}, {}};
+    for (const std::string& text : parts)
+      join(contents, detail::parse_contents(text, "a rank's part", false));
+    save.bytes = 0;
+    for (const auto& [name, part] : contents.parts)
+      save.bytes += part.bytes;
+    save.unfinished->commit(contents);
+    writer.retain(save.keep);
   }
 
   HostCommunicator world_;
   std::filesystem::path directory_;
   std::unique_ptr<Writer> writer_;
+  Staging staging_;
+  std::optional<SaveReport> last_;
+  std::unique_ptr<UnderWay> under_way_; // after the writer and the memory that it uses
 };
 
 /// @brief The newest checkpoint of a directory that passes every check, on every rank; null where there is

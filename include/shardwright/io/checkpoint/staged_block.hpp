@@ -5,24 +5,22 @@
 /// @brief Between a rank's block of a tensor and a checkpoint: staged to save, and read on any mesh.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/core/error.hpp>
-#include <shardwright/core/foreign_text.hpp>
+#include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/block_hash.hpp>
-#include <shardwright/io/checkpoint/manifest.hpp>
-#include <shardwright/io/checkpoint/part.hpp>
-#include <shardwright/io/checkpoint/reader.hpp>
+#include <shardwright/io/checkpoint/real_elements.hpp>
 #include <shardwright/io/safetensors/dtype.hpp>
 #include <shardwright/layout/describe.hpp>
 #include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/local_extents.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -35,6 +33,17 @@ struct StagedBlock {
   std::vector<std::byte> memory;
 };
 
+/// @brief A rank's place among those that hold the same block.
+struct Replica {
+  std::uint64_t number = 0;
+  std::uint64_t count = 1;
+
+  /// @brief Of both, where one says which of several meshes.
+  friend constexpr Replica operator*(const Replica& inner, const Replica& outer) {
+    return {outer.number * inner.count + inner.number, inner.count * outer.count};
+  }
+};
+
 namespace detail {
 
 template <class LayoutType>
@@ -45,13 +54,8 @@ struct Savable {
                 "checkpoint: a tensor must not be Partial, an unfinished sum (redistribute it first)");
 };
 
-/// Which of its replicas a rank holds, and how many there are: ranks that differ along axes that shard
-/// nothing.
-struct Replica {
-  std::uint64_t number = 0;
-  std::uint64_t count = 1;
-};
-
+/// Which of its replicas a rank of a mesh holds, and how many there are: ranks that differ along axes that
+/// shard nothing.
 [[nodiscard]] inline Replica replica_of(const shardwright::detail::MeshCore& core, const LayoutValue& layout,
                                         std::span<const std::string_view> axes) {
   const shardwright::detail::AxisBinding binding = shardwright::detail::bind_axes(core, axes);
@@ -74,53 +78,115 @@ template <std::size_t rank>
   return {extents.begin(), extents.end()};
 }
 
+/// Whether this replica is the one that writes a block: another one for each name, so that writers share the
+/// work.
+[[nodiscard]] inline bool writes(std::string_view name, const Replica& replica) {
+  return hash_of(name).low % replica.count == replica.number;
+}
+
+template <class Tensor>
+[[nodiscard]] safetensors::BlockOf block_of(const Tensor& tensor) {
+  return {unsigned_of(tensor.local_offset()), unsigned_of(tensor.local_shape())};
+}
+
 } // namespace detail
 
-/// @brief A copy of this rank's block, in host memory; not collective. Of replicas one rank copies, another
-/// one for each name, so that writers share the work.
-/// @param name equal on all ranks that hold a block of the tensor
+/// @brief Copies of a rank's blocks in host memory that is taken once: the next save copies to where the one
+/// before did.
+class Staging {
+public:
+  /// @brief Begins anew; the memory stays.
+  void clear() noexcept { used_ = 0; }
+
+  /// @brief Copies this rank's block; not collective. Of replicas one rank copies, another one for each name,
+  /// so that writers share the work.
+  /// @param name equal on all ranks that hold a block of the tensor
+  /// @param meshes this rank's among several meshes that hold the same tensor
+  template <class LayoutType, class Element, class Target>
+  void add(std::string name, const ShardedTensor<LayoutType, Element, Target>& tensor,
+           const Replica& meshes = {}) {
+    using Value = std::remove_const_t<Element>;
+    static_cast<void>(detail::Savable<LayoutType>());
+    const Replica replica = detail::replica_of(tensor.core(), LayoutType::value, LayoutType::axes) * meshes;
+    const safetensors::BlockOf block = detail::block_of(tensor);
+    std::byte* const to =
+        next(std::move(name), safetensors::dtype_of<Value>(), detail::unsigned_of(tensor.shape()), block,
+             describe(LayoutType::value, LayoutType::axes), tensor.local_size() * sizeof(Value), replica);
+    if (to != nullptr)
+      shardwright::detail::copy_to_host<Target>(tensor.execution(), tensor.data(),
+                                                reinterpret_cast<Value*>(to), tensor.local_size());
+  }
+  /// @brief Copies numbers that are the same on all replicas, a vector of F64.
+  void add(std::string name, const std::vector<double>& values, const Replica& replica) {
+    std::byte* const to = next(std::move(name), safetensors::Dtype::f64, {values.size()},
+                               {{0}, {values.size()}}, "Layout<1>", values.size() * sizeof(double), replica);
+    if (to != nullptr && !values.empty())
+      std::memcpy(to, values.data(), values.size() * sizeof(double));
+  }
+
+  /// @brief The blocks added since clear().
+  [[nodiscard]] std::span<const StagedBlock> blocks() const noexcept {
+    return std::span(blocks_).first(used_);
+  }
+  /// @brief Bytes that this rank has copied since clear().
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    std::size_t out = 0;
+    for (const StagedBlock& each : blocks())
+      out += each.memory.size();
+    return out;
+  }
+
+private:
+  /// The memory of the next block; null where another replica writes it.
+  [[nodiscard, gnu::noinline]] std::byte* next(std::string name, safetensors::Dtype dtype,
+                                               std::vector<std::uint64_t> shape, safetensors::BlockOf place,
+                                               std::string layout, std::size_t bytes,
+                                               const Replica& replica) {
+    if (used_ == blocks_.size())
+      blocks_.emplace_back();
+    StagedBlock& out = blocks_[used_++];
+    const bool writes = detail::writes(name, replica);
+    out.memory.resize(writes ? bytes : 0);
+    out.block = {std::move(name),         dtype,      std::move(shape), std::move(place.offset),
+                 std::move(place.extent), out.memory, std::move(layout)};
+    return writes ? out.memory.data() : nullptr;
+  }
+
+  std::vector<StagedBlock> blocks_;
+  std::size_t used_ = 0;
+};
+
+/// @brief A copy of this rank's block alone; see Staging.
 /// @throws Error when memory runs out.
 template <class LayoutType, class Element, class Target>
 [[nodiscard]] StagedBlock stage(std::string name, const ShardedTensor<LayoutType, Element, Target>& tensor) {
-  using Value = std::remove_const_t<Element>;
-  static_cast<void>(detail::Savable<LayoutType>());
-  const detail::Replica replica = detail::replica_of(tensor.core(), LayoutType::value, LayoutType::axes);
-  const bool writes = hash_of(std::string_view(name)).low % replica.count == replica.number;
-  StagedBlock out;
-  if (writes) {
-    out.memory.resize(tensor.local_size() * sizeof(Value));
-    shardwright::detail::copy_to_host<Target>(
-        tensor.execution(), tensor.data(), reinterpret_cast<Value*>(out.memory.data()), tensor.local_size());
-  }
-  out.block = {std::move(name),
-               safetensors::dtype_of<Value>(),
-               detail::unsigned_of(tensor.shape()),
-               detail::unsigned_of(tensor.local_offset()),
-               detail::unsigned_of(tensor.local_shape()),
-               out.memory,
-               describe(LayoutType::value, LayoutType::axes)};
+  Staging one;
+  one.add(std::move(name), tensor);
+  StagedBlock out = one.blocks().front();
+  out.block.bytes = out.memory;
   return out;
 }
 
 /// @brief Reads this rank's block of a tensor, whatever mesh and layout it was saved in; not collective.
+/// @param convert whether another floating-point type may have been saved: values are then rounded to the
+/// nearest
 /// @throws DataError where the checkpoint has no such tensor, or it has another shape or element type.
 /// @throws LifecycleError while a read-only handle shares the tensor's memory.
 template <class LayoutType, class Element, class Target>
-void read_tensor(const Reader& reader, const std::string& name,
-                 ShardedTensor<LayoutType, Element, Target>& into) {
+void read_tensor(const BlockSource& source, const std::string& name,
+                 ShardedTensor<LayoutType, Element, Target>& into, bool convert = false) {
   static_cast<void>(detail::Savable<LayoutType>());
-  const SavedTensor& saved = reader.tensor(name);
-  const std::vector<std::uint64_t> shape = detail::unsigned_of(into.shape());
-  constexpr safetensors::Dtype dtype = safetensors::dtype_of<Element>();
-  if (saved.dtype != dtype || saved.shape != shape)
-    throw DataError(
-        reader.path().string() + ": tensor " + shardwright::detail::quoted_text(name) + " must be " +
-        std::string(safetensors::name_of(dtype)) + " " + safetensors::detail::shape_text(shape) + ", but " +
-        std::string(safetensors::name_of(saved.dtype)) + " " + safetensors::detail::shape_text(saved.shape) +
-        " was saved (load it into a tensor of that kind, and convert it)");
-  std::vector<std::byte> memory(into.local_size() * sizeof(Element));
-  reader.read(name, {detail::unsigned_of(into.local_offset()), detail::unsigned_of(into.local_shape())},
-              memory);
+  constexpr safetensors::Dtype wanted = safetensors::dtype_of<Element>();
+  const safetensors::Dtype saved = source.require(name, wanted, detail::unsigned_of(into.shape()), convert);
+  if (Target::host_accessible && saved == wanted)
+    return source.read(
+        name, detail::block_of(into),
+        {reinterpret_cast<std::byte*>(into.mutable_data()), into.local_size() * sizeof(Element)});
+  std::vector<std::byte> memory(into.local_size() * (safetensors::bits_of(saved) / 8));
+  source.read(name, detail::block_of(into), memory);
+  if constexpr (detail::RealElement<Element>)
+    if (saved != wanted)
+      memory = detail::converted<Element>(saved, memory);
   shardwright::detail::copy_to_target<Target>(into.execution(),
                                               reinterpret_cast<const Element*>(memory.data()),
                                               into.mutable_data(), into.local_size());

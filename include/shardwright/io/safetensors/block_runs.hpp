@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A block of a row-major tensor as runs of neighbouring bytes.
+/// @brief A block of a row-major tensor, and its runs of neighbouring bytes.
 
 #include <shardwright/core/config.hpp>
 
@@ -11,7 +11,15 @@
 #include <span>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::safetensors::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
+
+/// @brief A part of a tensor: `extent` elements from `offset` on in each dimension.
+struct BlockOf {
+  std::vector<std::uint64_t> offset;
+  std::vector<std::uint64_t> extent;
+};
+
+namespace detail {
 
 /// Runs of one length, a stride apart in the innermost of several nested loops; counted in elements.
 class BlockRuns {
@@ -78,4 +86,5 @@ private:
   std::uint64_t runs_ = 1;
 };
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::safetensors::detail
+} // namespace detail
+} // namespace shardwright::inline SHARDWRIGHT_ABI::safetensors

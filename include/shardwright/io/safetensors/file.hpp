@@ -36,12 +36,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI::safetensors {
 static_assert(std::endian::native == std::endian::little,
               "safetensors: the processor must be little-endian, as the files are");
 
-/// @brief A part of a tensor: `extent` elements from `offset` on in each dimension.
-struct BlockOf {
-  std::vector<std::uint64_t> offset;
-  std::vector<std::uint64_t> extent;
-};
-
 /// @brief An open file. The header is checked when it is opened; data are read when they are asked for, by
 /// position: a file that shrinks meanwhile is an error, where a mapping would end the process.
 ///

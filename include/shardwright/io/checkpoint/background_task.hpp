@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Work on a thread of its own, which ends in a sentence where it fails.
+
+#include <shardwright/core/config.hpp>
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint::detail {
+
+/// One piece of work at a time. Its thread calls no communicator: a transport may know one thread only.
+class BackgroundTask {
+public:
+  BackgroundTask() = default;
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+  ~BackgroundTask() { static_cast<void>(wait()); }
+
+  /// Starts the work; where no thread is to be had, does it here.
+  void start(std::function<void()> work) {
+    static_cast<void>(wait());
+    sentence_.clear();
+    done_.store(false, std::memory_order_relaxed);
+    auto whole = [this, work = std::move(work)] {
+      try {
+        work();
+      } catch (const std::exception& error) {
+        sentence_ = error.what();
+      }
+      done_.store(true, std::memory_order_release);
+    };
+    try {
+      thread_ = std::thread(whole);
+    } catch (const std::system_error&) {
+      whole();
+    }
+  }
+
+  [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+  /// Waits for the end. @return what went wrong, or nothing
+  const std::string& wait() {
+    if (thread_.joinable())
+      thread_.join();
+    return sentence_;
+  }
+
+private:
+  std::thread thread_;
+  std::atomic<bool> done_{true};
+  std::string sentence_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint::detail

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Blocks of tensors on their way into a checkpoint and out of it, without the forms of its files.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/io/safetensors/block_runs.hpp>
+#include <shardwright/io/safetensors/dtype.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief A block of a tensor to save, dense and row-major in memory.
+struct Block {
+  std::string tensor;
+  safetensors::Dtype dtype = safetensors::Dtype::f32;
+  std::vector<std::uint64_t> shape; ///< Of the whole tensor.
+  std::vector<std::uint64_t> offset;
+  std::vector<std::uint64_t> extent;
+  std::span<const std::byte> bytes;
+  std::string layout; ///< Of the tensor, as text.
+};
+
+/// @brief Saved tensors that any block is read of: the part of a Reader that programs compile for each
+/// tensor.
+class BlockSource {
+public:
+  BlockSource() = default;
+  BlockSource(const BlockSource&) = delete;
+  BlockSource& operator=(const BlockSource&) = delete;
+
+  /// @brief The element type that a tensor was saved in.
+  /// @param wanted what the caller needs; where `convert`, another floating-point type will do
+  /// @throws DataError where there is no such tensor, or one of another shape or element type.
+  [[nodiscard]] virtual safetensors::Dtype require(const std::string& name, safetensors::Dtype wanted,
+                                                   const std::vector<std::uint64_t>& shape,
+                                                   bool convert) const = 0;
+  /// @brief Reads any block of a tensor into `out`, dense and row-major, from all saved blocks that it meets.
+  /// @throws InvalidArgument for a block outside of the tensor, memory of another size, or elements of less
+  /// than a byte. @throws DataError where the tensor is absent or cannot be read.
+  virtual void read(const std::string& name, const safetensors::BlockOf& wanted,
+                    std::span<std::byte> out) const = 0;
+
+protected:
+  ~BlockSource() = default;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

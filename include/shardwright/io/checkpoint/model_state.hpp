@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A model with its optimizer's state as the tensors of a checkpoint, whose names and shapes no mesh
+/// changes.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/io/checkpoint/block.hpp>
+#include <shardwright/io/checkpoint/staged_block.hpp>
+#include <shardwright/train/members.hpp>
+#include <shardwright/train/parameter_base.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief The name of an optimizer's state of a parameter: "optimizer/first_moment/layers.3.mlp.down".
+[[nodiscard]] inline std::string state_name(std::string_view parameter, std::string_view state) {
+  std::string out = "optimizer/" + std::string(state) + "/" + std::string(parameter);
+  std::replace(out.begin(), out.end(), ' ', '_');
+  return out;
+}
+
+namespace detail {
+
+/// This rank's place among the meshes that hold a parameter.
+[[nodiscard]] inline Replica copy_of(const ParameterBase& parameter) {
+  const HostCommunicator& copies = parameter.copies();
+  if (!copies.valid())
+    return {};
+  return {static_cast<std::uint64_t>(copies.rank()), static_cast<std::uint64_t>(copies.size())};
+}
+
+/// Calls visit(part, path, replica) with every part that keeps numbers of its own. Every rank of a mesh holds
+/// them; of a unit that several meshes hold, they do, too.
+template <class Visit>
+void each_kept(const std::vector<shardwright::detail::ListedPart>& unit, const Replica& of_mesh,
+               const Visit& visit) {
+  Replica meshes;
+  for (const auto& each : unit)
+    if (each.parameter != nullptr && !each.tied)
+      meshes = copy_of(*each.parameter);
+  for (const auto& each : unit)
+    if (each.parameter == nullptr)
+      visit(*each.part, each.path, of_mesh * meshes);
+}
+template <class Model, class Visit>
+void for_each_kept(Model& model, const Visit& visit) {
+  Replica of_mesh;
+  for_each_parameter(model, [&](auto& parameter) {
+    const HostCommunicator& mesh = parameter.stored().core().world();
+    of_mesh = {static_cast<std::uint64_t>(mesh.rank()), static_cast<std::uint64_t>(mesh.size())};
+  });
+  if constexpr (requires { model.for_each_stage([](auto&) {}); }) {
+    model.for_each_stage([&](auto& stage) {
+      for (const auto& unit : stage.parts())
+        each_kept(unit, of_mesh, visit);
+    });
+  } else if constexpr (shardwright::detail::HasMembers<Model>) {
+    std::vector<shardwright::detail::ListedPart> parts;
+    shardwright::detail::list_parts(model, {}, parts);
+    each_kept(parts, of_mesh, visit);
+  }
+}
+
+} // namespace detail
+
+/// @brief Copies a rank's share of a model and of its optimizer's state; not collective.
+///
+/// Weights are saved in the element of gradients, the master copy where there is one. Ranks that hold the
+/// same block, within a mesh or, as tied parameters, in several stages, write it once.
+template <ParameterSet Model, class Optimizer>
+void stage(Model& model, Optimizer& optimizer, Staging& to) {
+  for_each_parameter(model, [&](auto& parameter) {
+    const Replica meshes = detail::copy_of(parameter);
+    if constexpr (std::remove_reference_t<decltype(parameter)>::has_master)
+      to.add(parameter.name(), *parameter.master(), meshes);
+    else
+      to.add(parameter.name(), parameter.stored(), meshes);
+    optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto& state) {
+      to.add(state_name(parameter.name(), name), state, meshes);
+    });
+  });
+  detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica& replica) {
+    for (const PartState& each : part.state())
+      to.add(path + "." + std::string(each.name), each.values, replica);
+  });
+}
+
+/// @brief The names of the tensors that a rank's share consists of, after a check that each was saved in its
+/// shape and element type; reads no data. Not collective.
+/// @param convert whether another floating-point type may have been saved
+/// @throws DataError naming a tensor that is missing, or of another shape or type.
+template <ParameterSet Model, class Optimizer>
+[[nodiscard]] std::vector<std::string> require_state(const BlockSource& source, Model& model,
+                                                     Optimizer& optimizer, bool convert = false) {
+  std::vector<std::string> names;
+  const auto require = [&](std::string name, safetensors::Dtype dtype,
+                           const std::vector<std::uint64_t>& shape) {
+    static_cast<void>(source.require(name, dtype, shape, convert));
+    names.push_back(std::move(name));
+  };
+  for_each_parameter(model, [&](auto& parameter) {
+    using Main = typename std::remove_reference_t<decltype(parameter)>::main_element;
+    const std::vector<std::uint64_t> shape = detail::unsigned_of(parameter.shape());
+    require(parameter.name(), safetensors::dtype_of<Main>(), shape);
+    optimizer.for_each_state_made(parameter, [&](std::string_view name, const auto&) {
+      require(state_name(parameter.name(), name), safetensors::dtype_of<Main>(), shape);
+    });
+  });
+  detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
+    for (const PartState& each : part.state())
+      require(path + "." + std::string(each.name), safetensors::Dtype::f64, {each.values.size()});
+  });
+  return names;
+}
+
+/// @brief Fills a rank's share of a model and of its optimizer's state, whatever mesh, stages and sharding
+/// they were saved from; not collective.
+///
+/// Weights of a narrow element are the saved ones rounded, which is what they were.
+/// @param convert whether another floating-point type may have been saved
+/// @throws DataError as require_state(), and where data cannot be read: the model is then of no use.
+template <ParameterSet Model, class Optimizer>
+void read_state(const BlockSource& source, Model& model, Optimizer& optimizer, bool convert = false) {
+  for_each_parameter(model, [&](auto& parameter) {
+    constexpr bool rounds = std::remove_reference_t<decltype(parameter)>::has_master;
+    parameter.fill_weights(
+        [&](auto& weights) { read_tensor(source, parameter.name(), weights, rounds || convert); });
+    optimizer.for_each_state_made(parameter, [&](std::string_view name, auto& state) {
+      read_tensor(source, state_name(parameter.name(), name), state, convert);
+    });
+  });
+  detail::for_each_kept(model, [&](NamedPart& part, const std::string& path, const Replica&) {
+    std::vector<PartState> state = part.state();
+    for (PartState& each : state)
+      source.read(path + "." + std::string(each.name), {{0}, {each.values.size()}},
+                  std::as_writable_bytes(std::span(each.values)));
+    part.set_state(state);
+  });
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Tensors of a checkpoint, whole, as one safetensors file.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/io/checkpoint/reader.hpp>
+#include <shardwright/io/new_file.hpp>
+#include <shardwright/io/safetensors/header.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief All of a tensor, row-major.
+/// @throws DataError where it is absent or cannot be read.
+[[nodiscard]] inline std::vector<std::byte> read_whole(const Reader& reader, const std::string& name) {
+  const SavedTensor& tensor = reader.tensor(name);
+  std::uint64_t bytes = 0;
+  for (const SavedBlock& block : tensor.blocks)
+    bytes += block.bytes;
+  std::vector<std::byte> out(static_cast<std::size_t>(bytes));
+  reader.read(name, {std::vector<std::uint64_t>(tensor.shape.size(), 0), tensor.shape}, out);
+  return out;
+}
+
+/// @brief Puts the blocks of tensors together and writes them into one file, which appears when all of it is
+/// on the disk. Memory of the largest tensor.
+/// @param names of the tensors; the file holds them by element type and then by name
+/// @throws DataError where a tensor is absent, cannot be read, or the file cannot be written.
+inline void write_one_file(const Reader& reader, const std::filesystem::path& path,
+                           const std::vector<std::string>& names) {
+  std::vector<safetensors::Entry> entries;
+  for (const std::string& name : names)
+    entries.push_back({name, reader.tensor(name).dtype, reader.tensor(name).shape});
+  // The order of the reference, in which every tensor is aligned.
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
+  });
+  const std::string header = safetensors::header_text(entries, {{"format", "pt"}});
+  shardwright::detail::NewFile file(path);
+  file.write(header);
+  for (const safetensors::Entry& entry : entries) {
+    const std::vector<std::byte> bytes = read_whole(reader, entry.name);
+    file.write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  file.commit();
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint

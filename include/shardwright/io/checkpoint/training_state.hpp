@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The place of a training in its run as texts of a manifest.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/foreign_text.hpp>
+#include <shardwright/train/training_progress.hpp>
+
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief Adds a place to what a checkpoint says of itself.
+inline void add_progress(std::map<std::string, std::string>& more, const TrainingProgress& progress) {
+  more["steps"] = std::to_string(progress.steps);
+  more["optimizer steps"] = std::to_string(progress.optimizer_steps);
+  more["skipped in a row"] = std::to_string(progress.skipped_in_a_row);
+  if (!progress.loss_scale)
+    return;
+  more["loss scale exponent"] = std::to_string(progress.loss_scale->exponent);
+  more["loss scale good steps"] = std::to_string(progress.loss_scale->good_steps);
+  more["loss scale overflows"] = std::to_string(progress.loss_scale->overflows);
+}
+
+/// @brief The place that add_progress() added.
+/// @throws DataError naming what is missing or no number.
+[[nodiscard]] inline TrainingProgress progress_of(const std::map<std::string, std::string>& more) {
+  const auto number = [&](const char* name) {
+    const auto at = more.find(name);
+    std::int64_t out = 0;
+    const std::string text = at == more.end() ? std::string() : at->second;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+    if (code != std::errc() || end != text.data() + text.size())
+      throw DataError("checkpoint: '" + std::string(name) + "' must be a whole number, but it is " +
+                      (at == more.end() ? "missing" : shardwright::detail::quoted_text(text)) +
+                      " (was it saved by a training?)");
+    return out;
+  };
+  TrainingProgress out{number("steps"), number("optimizer steps"), number("skipped in a row"), {}};
+  if (more.contains("loss scale exponent"))
+    out.loss_scale = {static_cast<std::int32_t>(number("loss scale exponent")),
+                      number("loss scale good steps"), number("loss scale overflows")};
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint
