@@ -3,6 +3,7 @@
 /// @file
 /// @brief Trains a byte-level language model on text files, on any mesh of data and tensor parallel ranks.
 
+#include "checkpoints.hpp"
 #include "dry_run.hpp"
 #include "options.hpp"
 #include "training.hpp"
@@ -72,13 +73,15 @@ int main(int argc, char** argv) {
     const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
         std::chrono::duration<double>(options.deadline_seconds));
     std::optional<train_gpt::RunResult> first;
+    const train_gpt::StopSignals stop(options.checkpoint);
     const int code = sw::launch({.ranks = options.ranks, .deadline = deadline},
                                 [&](sw::HostCommunicator world) { run(world, options, dataset, first); });
     if (!first)
       return sw::checked_output("train_gpt", code);
     if (!first->sample.empty())
       std::cout << "--- sample ---\n" << first->sample << "\n--------------" << std::endl;
-    return sw::checked_output("train_gpt", options.verify ? verify(options, dataset, *first) : code);
+    return sw::checked_output("train_gpt",
+                              options.verify && !first->stopped ? verify(options, dataset, *first) : code);
   } catch (const std::exception& error) {
     std::cerr << "train_gpt: " << error.what() << std::endl;
     return 1;

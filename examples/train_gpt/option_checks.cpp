@@ -385,4 +385,16 @@ void settle_training(Options& options, const IsGiven& given) {
                          " is only used where text is generated (add --sample 200, or leave it out)");
 }
 
+void settle_checkpoints(const Options& options, const IsGiven& given) {
+  const CheckpointOptions& checkpoint = options.checkpoint;
+  if (!checkpoint.on())
+    for (const char* name : {"--save-every", "--keep", "--resume", "--stop-after", "--stop-limit"})
+      if (given(name))
+        throw UsageError(std::string(name) +
+                         " belongs to --checkpoint (add --checkpoint DIR, or leave it out)");
+  if (options.verify && (checkpoint.resume || checkpoint.stop_after > 0))
+    throw UsageError(
+        "--verify repeats a whole run, which --resume and --stop-after are not (leave one of them out)");
+}
+
 } // namespace train_gpt

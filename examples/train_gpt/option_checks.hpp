@@ -48,4 +48,7 @@ void settle_schedule(const Options& options, const IsGiven& given);
 /// @brief Fills in the learning rate and its schedule. @throws UsageError for contradictions.
 void settle_training(Options& options, const IsGiven& given);
 
+/// @brief Checks what belongs to --checkpoint. @throws UsageError for contradictions.
+void settle_checkpoints(const Options& options, const IsGiven& given);
+
 } // namespace train_gpt

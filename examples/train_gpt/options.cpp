@@ -108,7 +108,9 @@ std::string Options::configuration_text() const {
       << temperature << "\n--prompt " << prompt << "\n--non-finite " << static_cast<int>(non_finite)
       << "\n--check-replicas " << check_replicas << "\n--link-latency " << link.latency_seconds
       << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline " << records() << "\n--verify "
-      << verify << "\n";
+      << verify << "\n--checkpoint " << checkpoint.directory.string() << "\n--save-every " << checkpoint.every
+      << "\n--keep " << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after "
+      << checkpoint.stop_after << "\n";
   return out.str();
 }
 
@@ -124,8 +126,8 @@ struct Words {
   std::string recompute = "none";
   std::string context = "all-to-all";
   std::string non_finite = "stop";
-  std::string metrics, tensorboard, timeline, timeline_svg, dry_run_json; ///< Paths.
-  std::string ranks;                                                      ///< Of a dry run.
+  std::string metrics, tensorboard, timeline, timeline_svg, dry_run_json, checkpoint; ///< Paths.
+  std::string ranks;                                                                  ///< Of a dry run.
   double link_microseconds = 0;
   double link_gigabytes = 0;
   ModelSize size; ///< Of it only what was given counts.
@@ -345,6 +347,21 @@ void add_output_options(CLI::App& app, Options& options, Words& words) {
           "Repeat the run on one rank and print the largest differences of losses and final parameters.");
 }
 
+void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
+  OptionGroup in(app, "Checkpoints");
+  CheckpointOptions& checkpoint = options.checkpoint;
+  in.add("--checkpoint", words.checkpoint,
+         "Directory in which the run is saved: after its last step, and on SIGTERM or SIGINT, which end it.")
+      ->type_name("DIR");
+  in.count("--save-every", checkpoint.every, 0, "Steps between saves as well; 0 for none.");
+  in.whole("--keep", checkpoint.keep, 1, "Checkpoints that stay; older ones go when a newer one is durable.");
+  in.flag("--resume", checkpoint.resume,
+          "Go on from the newest whole checkpoint there, on any mesh, schedule and --zero.");
+  in.count("--stop-after", checkpoint.stop_after, 0, "Step after which to save and end; 0 for none.");
+  in.real("--stop-limit", checkpoint.stop_limit_seconds, 1, true,
+          "Seconds from a signal to the end of the run, after which it ends with code 1.", 1e6);
+}
+
 void add_dry_run_options(CLI::App& app, Options& options, Words& words) {
   OptionGroup in(app, "Dry run");
   in.flag(
@@ -373,6 +390,7 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.target = words.target == "cuda" ? Device::cuda : Device::host;
   options.metrics = words.metrics;
   options.tensorboard = words.tensorboard;
+  options.checkpoint.directory = words.checkpoint;
   options.non_finite =
       words.non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
   options.link = {words.link_microseconds * 1e-6, words.link_gigabytes * 1e9};
@@ -427,6 +445,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
   add_model_options(app, options, words);
   add_training_options(app, options, words);
   add_output_options(app, options, words);
+  add_checkpoint_options(app, options, words);
   add_dry_run_options(app, options, words);
   app.set_help_flag("-h,--help", "Print this help and end.")->group("Output");
 
@@ -439,6 +458,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       "  train_gpt --mesh tp=2 --sequence-parallel --steps 20 --verify\n"
       "  train_gpt --model moe-small --mesh dp=2,ep=2,tp=2,pp=2 --verify\n"
       "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
+      "  train_gpt --mesh dp=2,tp=2 --checkpoint run --save-every 50 --resume\n"
       "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
 
   try {
@@ -454,6 +474,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
     settle_batch(options, given);
     settle_schedule(options, given);
     settle_training(options, given);
+    settle_checkpoints(options, given);
   } catch (const UsageError& error) {
     return {std::nullopt, std::string("train_gpt: ") + error.what(), 2};
   }

@@ -72,6 +72,18 @@ enum class Device : std::uint8_t { host, cuda };
 /// @brief The kind of ranks.
 enum class Transport : std::uint8_t { automatic, threads, mpi };
 
+/// @brief The saves of a run, and whether it goes on from one.
+struct CheckpointOptions {
+  std::filesystem::path directory; ///< Empty: none.
+  std::int64_t every = 0;          ///< Steps between saves; 0: only at the end.
+  int keep = 2;                    ///< Checkpoints that stay.
+  bool resume = false;
+  std::int64_t stop_after = 0; ///< Step after which the run saves and ends; 0: none.
+  double stop_limit_seconds = 60;
+
+  [[nodiscard]] bool on() const noexcept { return !directory.empty(); }
+};
+
 /// @brief Everything that the command line settles; parse() leaves nothing contradictory in here.
 struct Options {
   std::vector<std::filesystem::path> data;
@@ -121,6 +133,7 @@ struct Options {
   std::filesystem::path timeline;     ///< Trace of the last step; empty: none.
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
+  CheckpointOptions checkpoint;
 
   bool dry_run = false;               ///< Count instead of training.
   std::vector<int> dry_run_ranks{0};  ///< Of the mesh.

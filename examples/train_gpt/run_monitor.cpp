@@ -123,6 +123,8 @@ void RunMonitor::experts(std::int64_t step, std::span<const sw::ExpertLoadReport
   state.metrics.write({{"step", step}, {"experts", sw::expert_record(layers)}});
 }
 
+void RunMonitor::note(const std::string& line) { state_->progress.note(line); }
+
 void RunMonitor::validation(std::int64_t step, double loss) {
   State& state = *state_;
   state.summary.validation_loss = loss;

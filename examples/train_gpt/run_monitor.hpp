@@ -40,6 +40,8 @@ public:
   void end_step(const shardwright::StepReport& report);
   /// @brief The loads of experts in a step that has ended, of a model that has some.
   void experts(std::int64_t step, std::span<const shardwright::ExpertLoadReport> layers);
+  /// @brief A line between the steps.
+  void note(const std::string& line);
   /// @brief A held-out loss after a step.
   void validation(std::int64_t step, double loss);
   /// @brief Collective over `world`: gathers and prints the summary. @return seconds of all steps

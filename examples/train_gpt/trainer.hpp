@@ -5,6 +5,7 @@
 /// @brief The training loop of train_gpt over any mesh, layouts and element type.
 
 #include "batch_reader.hpp"
+#include "checkpoints.hpp"
 #include "dry_run.hpp"
 #include "final_parameters.hpp"
 #include "run_monitor.hpp"
@@ -14,6 +15,7 @@
 
 #include <shardwright/comm/observe/communication_clock.hpp>
 #include <shardwright/core/philox.hpp>
+#include <shardwright/io/checkpoint/model_state.hpp>
 #include <shardwright/io/matrix_rate.hpp>
 #include <shardwright/nn/expert_loads.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
@@ -50,6 +52,7 @@ public:
       : clock_(std::make_shared<sw::CommunicationClock>(false)), options_(options), dataset_(dataset),
         reports_(!quiet && world.rank() == 0), memory_(announce_memory(world.rank())),
         run_(sw::timed(world, clock_, options.wide_axes()), options),
+        checkpoints_(run_.whole.world(), options, dataset.hash()),
         reader_(run_), rate_{options.learning_rate, options.least_learning_rate, options.warmup,
                              options.steps} {
     run_.mesh.template set_memory_note<Target>(
@@ -80,12 +83,16 @@ public:
       });
     };
     std::size_t allocations = 0;
-    for (std::int64_t step = 0; step < options_.steps; ++step) {
+    resume();
+    tell_saves(monitor);
+    const std::int64_t first = run_.training.steps();
+    for (std::int64_t step = first; step < options_.steps && !checkpoints_.stopping(); ++step) {
       monitor.begin_step();
       //! [step]
       if (const std::optional<sw::StepReport> report = run_.training.step(batches, rate_(step)))
         note(*report);
-      if (looks_after(step))
+      const bool saves = checkpoints_.due(step + 1);
+      if (looks_after(step) || saves)
         while (const std::optional<sw::StepReport> report = run_.training.settle(batches)) {
           note(*report);
           monitor.begin_step();
@@ -95,12 +102,22 @@ public:
       if (due(options_.check_replicas, step))
         run_.training.require_equal_replicas();
       //! [replicas]
-      if (step == 1)
+      if (saves)
+        save();
+      tell_saves(monitor);
+      if (step == first + 1)
         allocations = pool().allocations;
       if (due(options_.validate_every, step) && step + 1 < options_.steps)
         monitor.validation(step + 1, validate());
     }
-    if (options_.steps > 1 && options_.validate_every == 0)
+    checkpoints_.finish();
+    tell_saves(monitor);
+    if (checkpoints_.stopping()) {
+      result.seconds = monitor.finish(run_.whole.world(), pool().peak_bytes);
+      result.stopped = true;
+      return result;
+    }
+    if (options_.steps > first + 1 && options_.validate_every == 0)
       result.pool_allocations = static_cast<std::int64_t>(pool().allocations - allocations);
     const std::string memory = measured_memory();
     if (options_.records()) {
@@ -172,6 +189,29 @@ private:
     return line;
   }
 
+  /// Goes on from what was saved, where the options ask for it. Collective.
+  void resume() {
+    const sw::checkpoint::BlockSource* const source = checkpoints_.source();
+    if (source == nullptr)
+      return;
+    auto& optimizer = run_.training.optimizer();
+    std::vector<std::string> names;
+    checkpoints_.together([&] { names = sw::checkpoint::require_state(*source, run_.model, optimizer); });
+    checkpoints_.require_names(names);
+    checkpoints_.together([&] { sw::checkpoint::read_state(*source, run_.model, optimizer); });
+    run_.training.go_on_from(checkpoints_.place());
+  }
+  //! [save]
+  /// The steps go on while what was copied here is written.
+  void save() {
+    sw::checkpoint::stage(run_.model, run_.training.optimizer(), checkpoints_.staging());
+    checkpoints_.start(run_.training.progress());
+  }
+  //! [save]
+  void tell_saves(RunMonitor& monitor) {
+    for (const std::string& line : checkpoints_.news())
+      monitor.note(line);
+  }
   [[nodiscard]] static bool due(std::int64_t every, std::int64_t step) {
     return every > 0 && (step + 1) % every == 0;
   }
@@ -267,6 +307,7 @@ private:
   sw::MemoryTable memory_;                  // predicted for this rank
   std::vector<sw::ExpertLoadReport> loads_; // of the last step
   Parts run_;
+  Checkpoints checkpoints_;
   BatchReader<Parts> reader_;
   sw::WarmupCosine rate_;
 };

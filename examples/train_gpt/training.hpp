@@ -37,6 +37,7 @@ struct RunResult {
   std::vector<FinalParameter> parameters; ///< Filled where the options ask to verify.
   std::string sample;
   double seconds = 0;
+  bool stopped = false; ///< Before its last step, by a signal or an option.
   std::int64_t pool_allocations =
       0; ///< Blocks that the memory pool took from the system after the second step.
 };

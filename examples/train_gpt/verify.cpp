@@ -80,6 +80,7 @@ Options on_one_rank(Options options) {
     options.precision = Precision::fp32;
   }
   options.metrics.clear();
+  options.checkpoint = {};
   options.tensorboard.clear();
   options.check_replicas = 0;
   options.timeline.clear();

@@ -417,3 +417,19 @@ TEST_CASE("options: a GPU takes the trainings that are compiled for it") {
   CHECK_THAT(refused({"--target", "cuda", "--cuda-graph", "--dropout", "0.1"}),
              ContainsSubstring("--cuda-graph replays one step, but --dropout 0.1"));
 }
+
+TEST_CASE("options: a run that is saved names its directory") {
+  CHECK_FALSE(accepted({}).checkpoint.on());
+  const Options options = accepted(
+      {"--checkpoint", "run", "--save-every", "5", "--keep", "3", "--resume", "--stop-limit", "2.5"});
+  CHECK((options.checkpoint.on() && options.checkpoint.directory == "run" && options.checkpoint.resume));
+  CHECK((options.checkpoint.every == 5 && options.checkpoint.keep == 3));
+  CHECK(options.checkpoint.stop_limit_seconds == 2.5);
+  CHECK(options.configuration_text() != accepted({}).configuration_text());
+  for (const char* name : {"--save-every", "--keep", "--stop-after", "--stop-limit"})
+    CHECK_THAT(refused({name, "2"}),
+               ContainsSubstring(std::string(name) + " belongs to --checkpoint (add --checkpoint DIR"));
+  CHECK_THAT(refused({"--checkpoint", "run", "--keep", "0"}), ContainsSubstring("--keep"));
+  CHECK_THAT(refused({"--checkpoint", "run", "--resume", "--verify"}),
+             ContainsSubstring("--verify repeats a whole run, which --resume and --stop-after are not"));
+}

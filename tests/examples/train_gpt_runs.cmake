@@ -192,8 +192,93 @@ shardwright_train_gpt_run(
   diverges_skipping 1 OPTIONS ${tiny} --steps 20 --lr 1e30 --warmup 0 --clip 0 --mesh tp=2 --non-finite skip
   SAYS "step [0-9]+  skipped: loss and gradients must be finite" "the last of 10 skipped steps in a row")
 
+# A run that stops and goes on leaves what one that never stopped leaves, to the bit. shardwright_train_gpt_resumed(<name> [TRAINING
+# <name>] [RANKS <n>] OPTIONS <word>...)
+function(shardwright_train_gpt_resumed name)
+  cmake_parse_arguments(run "" "TRAINING;RANKS" "OPTIONS" ${ARGN})
+  set(where)
+  foreach(word IN ITEMS TRAINING RANKS)
+    if(run_${word})
+      list(APPEND where ${word} ${run_${word}})
+    endif()
+  endforeach()
+  set(directory "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_${name}")
+  set(options ${tiny} --steps 6 ${run_OPTIONS})
+  set(prefix "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}")
+  shardwright_train_gpt_run(${name}_whole 0 ${where} FRESH "${directory}_whole" OPTIONS ${options} --checkpoint "${directory}_whole"
+                            --save-every 3 SAYS "step 3  saved: [0-9.]+ [KM]iB in [0-9.]+ s, [0-9.]+ [KMG]?i?B/s" "step 6  saved: ")
+  shardwright_train_gpt_run(${name}_stopped 0 ${where} FRESH "${directory}" OPTIONS ${options} --checkpoint "${directory}" --save-every 2
+                            --keep 1 --stop-after 3 SAYS "step 3  saved: ")
+  shardwright_train_gpt_run(${name}_resumed 0 ${where} OPTIONS ${options} --checkpoint "${directory}" --resume
+                            SAYS "resume: from .*step-3, saved on " "step 6/6" "step 6  saved: ")
+  if(NOT TEST "${prefix}_whole")
+    return()
+  endif()
+  shardwright_add_check(
+    examples.train_gpt.${name}_equal LABEL examples COMMAND checkpoint diff "${directory}_whole/step-6" "${directory}/step-6")
+  set_tests_properties("${prefix}_whole" PROPERTIES FIXTURES_SETUP ${name}_whole)
+  set_tests_properties("${prefix}_stopped" PROPERTIES FIXTURES_SETUP ${name}_stopped)
+  set_tests_properties("${prefix}_resumed" PROPERTIES FIXTURES_REQUIRED ${name}_stopped FIXTURES_SETUP ${name}_resumed)
+  set_tests_properties("${prefix}_equal" PROPERTIES FIXTURES_REQUIRED "${name}_whole;${name}_resumed")
+endfunction()
+shardwright_train_gpt_resumed(saved OPTIONS --mesh pp=2,dp=2 --tied --microbatches 2 --dropout 0.1)
+shardwright_train_gpt_resumed(saved_bf16_zero3 TRAINING bf16_zero3 OPTIONS --mesh dp=2,cp=2 --zero 3 --precision bf16)
+# The checkpoint of the first on another mesh, and with other options.
+set(saved "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_saved")
+shardwright_train_gpt_run(
+  saved_other_mesh 0 OPTIONS ${tiny} --steps 6 --mesh tp=2 --sequence-parallel --tied --dropout 0.1 --checkpoint "${saved}_whole" --resume
+  SAYS "resume: from .*step-6, saved on pp=2,dp=2" "validation loss")
+shardwright_train_gpt_run(
+  saved_other_options 1 OPTIONS ${tiny} --steps 6 --tied --dropout 0.2 --checkpoint "${saved}_whole" --resume
+  SAYS "--resume: .*step-6 must be of this run, but it was saved with .--dropout 0.1[0-9]*. where this one has .--dropout 0.2[0-9]*. .give")
+shardwright_train_gpt_run(
+  saved_again 1 OPTIONS ${tiny} --steps 6 --checkpoint "${saved}_whole" SAYS "must hold no checkpoint where a run begins, but it does .add --resume")
+foreach(name IN ITEMS saved_other_mesh saved_other_options saved_again)
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole)
+endforeach()
+# The commands of checkpoint.
+function(shardwright_checkpoint_run name exit)
+  cmake_parse_arguments(run "" "" "SAYS;OPTIONS" ${ARGN})
+  string(REPLACE ";" "|" says "${run_SAYS}")
+  string(REPLACE ";" "|" words "${run_OPTIONS}")
+  shardwright_add_check(
+    examples.checkpoint.${name} LABEL examples
+    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=$<TARGET_FILE:checkpoint>|${words}" -DEXIT=${exit} "-DSAYS=${says}" -P
+            "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run_check.cmake")
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.checkpoint.${name}" PROPERTIES FIXTURES_REQUIRED saved_whole)
+endfunction()
+shardwright_checkpoint_run(
+  inspect 0 OPTIONS inspect "${saved}_whole"
+  SAYS "step-6: step 6, saved on pp=2,dp=2, configuration [0-9a-f]+" "optimizer steps: 6"
+       "layers[.]1[.]mlp[.]down +F32 +.[0-9]+, [0-9]+. +1 +[0-9.]+ KiB +Layout<2" "optimizer/second_moment/layers[.]0" "tensors in 4 parts")
+shardwright_checkpoint_run(verify 0 OPTIONS verify "${saved}_whole" SAYS "step-3: whole, [0-9]+ tensors" "step-6: whole, [0-9]+ tensors")
+shardwright_checkpoint_run(
+  diff 1 OPTIONS diff "${saved}_whole/step-3" "${saved}_whole/step-6" --weights
+  SAYS "layers[.]0[.]mlp[.]down: [0-9]+ of [0-9]+ elements differ, by at most [0-9.e+-]+, in the norm by" "differ in [0-9]+ tensors")
+shardwright_checkpoint_run(
+  reshard 0 OPTIONS reshard "${saved}_whole" "${saved}_whole.safetensors" --weights SAYS "wrote [0-9]+ tensors of .*step-6 into")
+shardwright_checkpoint_run(two_paths 2 OPTIONS inspect a b SAYS "inspect takes one path .leave the second one out")
+shardwright_checkpoint_run(no_path 2 OPTIONS inspct a SAYS "inspct.*did you mean inspect")
+shardwright_checkpoint_run(nothing 1 OPTIONS verify "${CMAKE_CURRENT_LIST_DIR}" SAYS "must be a checkpoint or hold one, but it is neither")
+shardwright_train_gpt_run(
+  saved_nothing 1 FRESH "${saved}_nothing" OPTIONS ${tiny} --steps 6 --checkpoint "${saved}_nothing" --resume
+  SAYS "--resume: .*saved_nothing must hold a whole checkpoint, but it has none .leave --resume out")
+shardwright_train_gpt_run(
+  saved_nowhere 2 OPTIONS ${tiny} --resume SAYS "--resume belongs to --checkpoint .add --checkpoint DIR, or leave it out")
+string(REPLACE ";" "|" endless "${tiny};--steps;1000000;--mesh;dp=2")
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+foreach(signal IN ITEMS SIGTERM SIGINT)
+  shardwright_add_check(
+    examples.train_gpt.stopped_by_${signal} LABEL examples PROCESSORS 2
+    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${Python3_EXECUTABLE}|${CMAKE_CURRENT_LIST_DIR}/stop_signal.py|${signal}|$<TARGET_FILE:train_gpt>|${endless}|--checkpoint|${saved}_${signal}"
+            -DEXIT=0 "-DSAYS=saved: " "-DFRESH=${saved}_${signal}" -P "${CMAKE_CURRENT_LIST_DIR}/run_check.cmake")
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.stopped_by_${signal}"
+                       PROPERTIES ENVIRONMENT OPENBLAS_NUM_THREADS=1)
+endforeach()
+
 if(TARGET comm_mpi_test)
   get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
+  shardwright_train_gpt_resumed(saved_mpi RANKS 4 OPTIONS --mesh dp=2,tp=2 --sequence-parallel)
   shardwright_train_gpt_run(
     mpi_verify 0 RANKS 4 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --verify
     SAYS "131392 parameters on dp=2,tp=2" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")

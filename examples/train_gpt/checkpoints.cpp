@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Saves and finds the checkpoints of train_gpt.
+
+#include "checkpoints.hpp"
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/io/checkpoint/saver.hpp>
+#include <shardwright/io/checkpoint/training_state.hpp>
+#include <shardwright/io/configuration_hash.hpp>
+#include <shardwright/train/memory_text.hpp>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <locale>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <unistd.h>
+
+namespace train_gpt {
+
+namespace sw = shardwright;
+namespace cp = shardwright::checkpoint;
+
+namespace {
+
+volatile std::sig_atomic_t stop_wanted = 0;
+volatile std::sig_atomic_t stop_limit = 0;
+
+extern "C" void train_gpt_note_stop(int) {
+  stop_wanted = 1;
+  ::alarm(static_cast<unsigned>(stop_limit));
+}
+extern "C" void train_gpt_end_late(int) {
+  static constexpr char sentence[] =
+      "train_gpt: the run must stop within --stop-limit seconds of a signal, but has not (the last checkpoint is whole; give a higher limit)\n";
+  static_cast<void>(!::write(2, sentence, sizeof sentence - 1));
+  ::_exit(1);
+}
+
+/// Every setting that decides about the numbers of a run, one a line; mesh, schedule and sharding do not.
+std::string continued_text(const Options& options, std::uint64_t data_hash) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out.precision(17);
+  const ModelSize& size = options.size;
+  out << "--layers " << size.layers << "\n--d-model " << size.d_model << "\n--heads " << size.heads
+      << "\n--kv-heads " << size.kv_heads << "\n--hidden " << size.hidden << "\n--sequence " << size.sequence
+      << "\n--vocabulary " << size.vocabulary << "\n--tied " << options.tied << "\n--precision "
+      << name_of(options.precision) << "\n--dropout " << options.dropout << "\n--batch " << options.batch
+      << "\n--steps " << options.steps << "\n--seed " << options.seed << "\n--lr " << options.learning_rate
+      << "\n--min-lr " << options.least_learning_rate << "\n--warmup " << options.warmup
+      << "\n--weight-decay " << options.weight_decay << "\n--clip " << options.clip << "\ndata hash "
+      << data_hash << "\n";
+  return out.str();
+}
+
+std::string hash_text(const std::string& text) {
+  char out[24];
+  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(sw::configuration_hash(text)));
+  return out;
+}
+
+} // namespace
+
+StopSignals::StopSignals(const CheckpointOptions& options) : on_(options.on()) {
+  if (!on_)
+    return;
+  stop_wanted = 0;
+  stop_limit = static_cast<std::sig_atomic_t>(std::ceil(options.stop_limit_seconds));
+  struct sigaction action {};
+  action.sa_handler = train_gpt_note_stop;
+  action.sa_flags = SA_RESTART | SA_RESETHAND;
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
+  action.sa_handler = train_gpt_end_late;
+  ::sigaction(SIGALRM, &action, nullptr);
+}
+StopSignals::~StopSignals() {
+  if (!on_)
+    return;
+  ::alarm(0);
+  for (const int signal : {SIGTERM, SIGINT, SIGALRM})
+    ::signal(signal, SIG_DFL);
+}
+
+struct Checkpoints::State {
+  sw::HostCommunicator world;
+  const Options& options;
+  std::string configuration;
+  std::optional<cp::Saver> saver{};
+  std::unique_ptr<const cp::Reader> reader{};
+  std::vector<std::string> news{};
+  std::uint64_t told = 0; // the step of the last save that is in the news
+  bool stops = false;
+
+  [[nodiscard]] const std::filesystem::path& directory() const { return options.checkpoint.directory; }
+
+  void open() {
+    std::vector<std::string> refused;
+    reader = cp::open_newest(world, directory(), refused);
+    for (const std::string& sentence : refused)
+      news.push_back("resume: passed over: " + sentence);
+    if (!options.checkpoint.resume) {
+      if (reader || !refused.empty())
+        throw sw::DataError(
+            "--checkpoint: " + directory().string() +
+            " must hold no checkpoint where a run begins, but it does (add --resume to go on from it, or give another directory)");
+      return;
+    }
+    if (!reader)
+      throw sw::DataError("--resume: " + directory().string() +
+                          " must hold a whole checkpoint, but it has none" +
+                          (refused.empty() ? std::string() : ": " + refused.front()) +
+                          " (leave --resume out to begin a run)");
+    const cp::Description& saved = reader->manifest().description;
+    if (saved.configuration_hash != hash_text(configuration)) {
+      const auto text = saved.more.find("configuration");
+      const auto [was, is] = sw::detail::first_difference(
+          text == saved.more.end() ? std::string() : text->second, configuration);
+      throw sw::DataError(
+          "--resume: " + reader->path().string() + " must be of this run, but it was saved with " + was +
+          " where this one has " + is +
+          " (give the options of that run: only mesh, schedule, sharding and output may differ)");
+    }
+    news.push_back("resume: from " + reader->path().string() + ", saved on " + saved.mesh);
+    // Later ones have not passed.
+    together([&] {
+      if (cp::Writer* const writer = saver->writer())
+        for (const std::uint64_t step : cp::saved_steps(directory()))
+          if (step > saved.step)
+            news.push_back("resume: set aside as " + writer->set_aside(step).string());
+    });
+  }
+  void together(const std::function<void()>& work) const {
+    cp::detail::agree(world, cp::detail::sentence_of(work), sw::SourceLocation::current());
+  }
+  void note_saved() {
+    const std::optional<cp::SaveReport>& last = saver->last();
+    if (!last || last->step == told)
+      return;
+    told = last->step;
+    char seconds[64];
+    std::snprintf(seconds, sizeof seconds, "%.3f s, ", last->seconds);
+    news.push_back("step " + std::to_string(last->step) +
+                   "  saved: " + sw::bytes_text(static_cast<double>(last->bytes)) + " in " + seconds +
+                   sw::bytes_text(static_cast<double>(last->bytes) / std::max(last->seconds, 1e-9)) + "/s");
+  }
+};
+
+Checkpoints::Checkpoints(const sw::HostCommunicator& world, const Options& options, std::uint64_t data_hash)
+    : state_(new State{world, options, continued_text(options, data_hash)}) {
+  if (!options.checkpoint.on())
+    return;
+  state_->saver.emplace(world, options.checkpoint.directory);
+  state_->open();
+}
+Checkpoints::~Checkpoints() = default;
+
+const cp::BlockSource* Checkpoints::source() const { return state_->reader.get(); }
+
+sw::TrainingProgress Checkpoints::place() const {
+  return cp::progress_of(state_->reader->manifest().description.more);
+}
+
+void Checkpoints::together(const std::function<void()>& work) const { state_->together(work); }
+
+void Checkpoints::require_names(const std::vector<std::string>& names) const {
+  cp::require_same_names(state_->world, *state_->reader, names);
+}
+
+bool Checkpoints::due(std::int64_t step) {
+  const CheckpointOptions& options = state_->options.checkpoint;
+  if (!options.on())
+    return false;
+  state_->saver->poll();
+  state_->note_saved();
+  // Signals reach processes, at times of their own.
+  const std::array<std::uint64_t, 1> own{stop_wanted != 0 ? 1U : 0U};
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(state_->world.size()));
+  state_->world.all_gather(own, all);
+  state_->stops = step == options.stop_after || std::find(all.begin(), all.end(), 1U) != all.end();
+  return state_->stops || step == state_->options.steps || (options.every > 0 && step % options.every == 0);
+}
+bool Checkpoints::stopping() const { return state_->stops; }
+
+cp::Staging& Checkpoints::staging() {
+  cp::Staging& out = state_->saver->staging();
+  state_->note_saved();
+  return out;
+}
+
+void Checkpoints::start(const sw::TrainingProgress& progress) {
+  cp::Description about{static_cast<std::uint64_t>(progress.steps),
+                        state_->options.mesh_text(),
+                        hash_text(state_->configuration),
+                        {{"configuration", state_->configuration}}};
+  cp::add_progress(about.more, progress);
+  state_->saver->start(about, static_cast<std::size_t>(state_->options.checkpoint.keep));
+}
+
+void Checkpoints::finish() {
+  if (!state_->saver)
+    return;
+  state_->saver->finish();
+  state_->note_saved();
+}
+
+std::vector<std::string> Checkpoints::news() { return std::exchange(state_->news, {}); }
+
+} // namespace train_gpt
