@@ -265,8 +265,17 @@ shardwright_train_gpt_run(
   SAYS "--resume: .*saved_nothing must hold a whole checkpoint, but it has none .leave --resume out")
 shardwright_train_gpt_run(
   saved_nowhere 2 OPTIONS ${tiny} --resume SAYS "--resume belongs to --checkpoint .add --checkpoint DIR, or leave it out")
+# Killed in the middle of saves, on threads and, further below, on the processes of mpirun.
+function(shardwright_train_gpt_killed name kills)
+  shardwright_add_check(
+    examples.train_gpt.${name} LABEL examples PROCESSORS 2
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kill_saves.py" ${kills} $<TARGET_FILE:checkpoint>
+            "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_${name}" ${ARGN} $<TARGET_FILE:train_gpt> ${tiny} --steps 24 --mesh dp=2,tp=2
+            --sequence-parallel)
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}" PROPERTIES ENVIRONMENT OPENBLAS_NUM_THREADS=1)
+endfunction()
+shardwright_train_gpt_killed(killed 12)
 string(REPLACE ";" "|" endless "${tiny};--steps;1000000;--mesh;dp=2")
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
 foreach(signal IN ITEMS SIGTERM SIGINT)
   shardwright_add_check(
     examples.train_gpt.stopped_by_${signal} LABEL examples PROCESSORS 2
@@ -278,6 +287,9 @@ endforeach()
 
 if(TARGET comm_mpi_test)
   get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
+  shardwright_train_gpt_killed(killed_mpi 8 "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 4 ${MPIEXEC_PREFLAGS})
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.killed_mpi" PROPERTIES ENVIRONMENT
+                                                                                            "${shardwright_mpi_environment}")
   shardwright_train_gpt_resumed(saved_mpi RANKS 4 OPTIONS --mesh dp=2,tp=2 --sequence-parallel)
   shardwright_train_gpt_run(
     mpi_verify 0 RANKS 4 OPTIONS ${tiny} --steps 6 --mesh dp=2,tp=2 --sequence-parallel --verify
