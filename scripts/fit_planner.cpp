@@ -50,9 +50,18 @@ const std::vector<Parameter> parameters{
     {"tensor_exposed", &SharedCalibration::tensor_exposed, 0, 0.7, 0.25, 0.2, 1},
     {"torus_exposed", &SharedCalibration::torus_exposed, 0, 0.3, 0.5, 0.02, 1},
     {"jitter", &SharedCalibration::jitter, 0, 0.005, 0.5, 0.0005, 0.02},
-    {"expert_seconds", &SharedCalibration::expert_seconds, 0, 0.004, 0.7, 1e-5, 2e-2},
-    {"coupled_host", &SharedCalibration::coupled_host, 0, 0.5, 0.4, 0.1, 1},
+    {"expert_seconds", &SharedCalibration::expert_seconds, 0, 0.006, 0.5, 1e-5, 3e-2},
+    {"each_expert_seconds", &SharedCalibration::each_expert_seconds, 0, 0.0003, 0.5, 1e-6, 3e-3},
+    {"behind_host", &SharedCalibration::behind_host, 0, 0.4, 0.5, 0.01, 1},
+    {"coupled_host", &SharedCalibration::coupled_host, 0, 0.6, 0.4, 0.1, 1},
+    {"sizing_host", &SharedCalibration::sizing_host, 0, 1.2, 0.4, 1, 6},
+    {"padded_host", &SharedCalibration::padded_host, 0, 0.5, 0.4, 0.1, 1},
+    {"overlapping_host", &SharedCalibration::overlapping_host, 0, 1.3, 0.4, 1, 4},
+    {"latent_host", &SharedCalibration::latent_host, 0, 1.3, 0.4, 1, 4},
     {"captured_share", &SharedCalibration::captured_share, 0, 0.3, 0.4, 0.02, 1},
+    {"sorting_traffic", &SharedCalibration::sorting_traffic, 0, 2.5, 0.4, 1, 10},
+    {"biased_traffic", &SharedCalibration::biased_traffic, 0, 6, 0.4, 1, 30},
+    {"cast_bytes", &SharedCalibration::cast_bytes, 0, 12, 0.4, 1, 60},
 };
 
 double& value_of(Constants& constants, const Parameter& parameter) {

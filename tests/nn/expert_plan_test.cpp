@@ -223,7 +223,7 @@ TEST_CASE("the planner's memory, operations and traffic of experts are those of 
 
     const sw::ClusterSpec cluster = sw::cluster_of(sw::chip::h100, ranks);
     const auto shared = sw::calibration_of(cluster.chip.generation).shared;
-    const sw::PlanLinks links = sw::plan_links(cluster, plan, model.copies(), shared);
+    const sw::PlanLinks links = sw::plan_links(cluster, plan, sw::copies_of(model, run), shared);
     const double bytes = sw::detail::layer_traffic(model, cluster, run, plan, links, shared).expert.bytes;
     const double elsewhere = (plan.ep - 1.0) / plan.ep;
     CHECK(step.exchanged * elsewhere == Approx(2 * bytes).epsilon(0.005)); // forward and backward

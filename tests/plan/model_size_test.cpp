@@ -58,6 +58,28 @@ TEST_CASE("operations of DeepSeek-V3 are those of its report", "[model_size]") {
   CHECK(flops_per_token(*model, size, 4096, FlopsConvention::non_causal) == Approx(whole).epsilon(0.005));
 }
 
+TEST_CASE("layers with experts may alternate with dense ones, and attend within chunks", "[model_size]") {
+  // Llama 4 Maverick by its configuration, 400 B parameters and 17 B of them per token by its model card.
+  const ModelSpec model{.name = "llama-4-maverick",
+                        .layers = 48,
+                        .hidden = 5120,
+                        .heads = 40,
+                        .key_value_heads = 8,
+                        .head_width = 128,
+                        .feed_forward = 16384,
+                        .vocabulary = 202048,
+                        .window = 8192,
+                        .window_layers = 36,
+                        .chunked = true,
+                        .experts = {.count = 128, .active = 1, .width = 8192, .shared = 1, .every = 2}};
+  CHECK(model.expert_layers() == 24);
+  CHECK(size_of(model).total == Approx(400e9).epsilon(0.01));
+  CHECK(size_of(model).active == Approx(17e9).epsilon(0.02));
+  // Of 16384 tokens a layer with chunks attends to 4096 on average, any other one to 8192.
+  CHECK(attended_tokens(model, 16384, FlopsConvention::causal) == (36 * 4096 + 12 * 8192) / 48.0);
+  CHECK(attended_tokens(model, 4096, FlopsConvention::causal) == 2048);
+}
+
 TEST_CASE("a sliding window bounds what a token attends to", "[model_size]") {
   ModelSpec model{
       .layers = 4, .hidden = 64, .heads = 4, .key_value_heads = 4, .feed_forward = 256, .vocabulary = 100};

@@ -194,6 +194,11 @@ TEST_CASE("a row may name its machine and schedule in the words of its source", 
   CHECK(read("H100", "8,32,bf16,,,interleaved schedule,").plan.chunks == 2);
   CHECK(read("H100", "8,32,bf16,,,all-to-alls overlapped,").run.overlapped_experts);
   CHECK_FALSE(read("H100", "8,32,bf16,,,,").run.overlapped_experts);
+  CHECK(read("H100", "8,32,bf16,,,,").run.dispatch == ExpertDispatch::fused);
+  CHECK(read("B200", "8,32,bf16,,,,").run.dispatch == ExpertDispatch::all_to_all);
+  CHECK(read("B200", "8,32,bf16,,,HybridEP,").run.dispatch == ExpertDispatch::fused);
+  CHECK(read("H100", "8,32,bf16,,,alltoall,").run.dispatch == ExpertDispatch::all_to_all);
+  CHECK(read("H100", "8,32,bf16,,,tokendrop,").run.dispatch == ExpertDispatch::padded);
   CHECK(read("H100", "8,32,bf16,,,,\"norm, act\"").plan.recomputation == Recompute::selective);
   CHECK(read("H100", "8,32,bf16,,,,full").plan.recomputation == Recompute::full);
   // A program on a TPU takes its batch at once, unless told otherwise.

@@ -6,6 +6,7 @@
 #include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/cost/timetable.hpp>
 #include <shardwright/plan/simulate/drawing.hpp>
+#include <shardwright/plan/simulate/ranking.hpp>
 #include <shardwright/plan/simulate/simulate_step.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 
@@ -80,6 +81,23 @@ StepSimulation simulated(const PlanConfiguration& plan, const SimulationOptions&
 }
 
 } // namespace
+
+TEST_CASE("plans are ranked by their simulated steps", "[simulate_step]") {
+  const ModelSpec& model = *find_model("llama-3.1-8b");
+  const ClusterSpec cluster = cluster_of(chip::h100, 16);
+  const RunSpec run{.sequences = 64, .sequence_length = 4096};
+  std::vector<Plan> plans;
+  for (const PlanConfiguration& how :
+       {PlanConfiguration{.tp = 8, .pp = 2}, PlanConfiguration{.dp = 16, .zero_stage = 3}})
+    plans.push_back({PlanProblem::none, how, evaluate(model, cluster, run, how), 0});
+  const std::vector<SimulatedRank> ranked = rank_by_simulation(model, cluster, run, plans);
+  REQUIRE(ranked.size() == 2);
+  CHECK(ranked[0].plan.configuration == plans[1].configuration);
+  CHECK(ranked[0].seconds < ranked[1].seconds);
+  CHECK(ranked[0].over_cost() == Approx(1).epsilon(1e-9));
+  CHECK(ranked[1].seconds == simulate_step(model, cluster, run, plans[0].configuration).step_seconds);
+  CHECK(rank_by_simulation(model, cluster, run, plans, 1).size() == 1); // the first, whatever it takes
+}
 
 TEST_CASE("without contention and stragglers a step takes what its cost says", "[simulate_step]") {
   int exact = 0, bounded = 0;

@@ -188,12 +188,13 @@ namespace detail {
                                                       const TokenCopies& copies) noexcept {
   const double parts = links.members[level];
   double sent = (parts - 1) / parts;
-  if (level > 0) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
+  if (level > 0 &&
+      copies.merged) { // one copy per domain that has any of the experts: parts (1 - (1 - 1/parts)^copies)
     double absent = 1;
     for (int copy = 0; copy < copies.experts; ++copy)
       absent *= 1 - 1 / parts;
     const double reached = parts * (1 - absent);
-    sent *= (copies.domains > 0 ? std::min<double>(reached, copies.domains) : reached) / copies.experts;
+    sent *= std::min(reached, copies.reached_of(parts)) / copies.experts;
   }
   if (const int dimensions = links.torus_dimensions[level]; dimensions > 0) {
     double side = 1;

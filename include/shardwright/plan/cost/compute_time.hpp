@@ -28,91 +28,143 @@ struct RankComputation {
   ForwardSeconds dense_layer{};  ///< A layer with a dense feed-forward.
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
   ForwardSeconds head{};         ///< Logits and loss.
-  double expert_overhead = 0; ///< Seconds of both passes of a layer with experts in which nothing computes.
-  double host = 0;            ///< Seconds that a host takes to launch one pass of a layer.
+  double expert_host = 0;        ///< Seconds that a host takes to launch both passes of a layer with experts.
+  double host = 0;               ///< Seconds that a host takes to launch one pass of a layer.
 };
+
+/// What products of a rank share: their rates, rows and how narrow ones lose.
+struct ProductRates {
+  double full = 0;   ///< FLOP/s of large products in bf16.
+  double narrow = 0; ///< The same in the format of the run.
+  double half = 0;   ///< Columns of a product that takes twice its asymptotic time.
+  double rows = 0;   ///< Twice the tokens of a rank and those that it loses.
+
+  [[nodiscard]] constexpr double sides(double k, double n) const noexcept { return (k + half) * (n + half); }
+};
+
+[[nodiscard]] constexpr ProductRates product_rates(const ChipSpec& chip, const RunSpec& run,
+                                                   const Calibration& calibration, double tokens) noexcept {
+  const SharedCalibration& shared = calibration.shared;
+  const double full = calibration.chip.matmul * chip.sustained * chip.peak_bf16;
+  // A format of fewer bits saves a part of what the ratio of the peaks promises.
+  const double ratio = chip.peak(run.precision) / chip.peak_bf16;
+  return {full, full / (1 - shared.eight_bit * (1 - 1 / ratio)), shared.width_half,
+          2 * (tokens + shared.rows_half)};
+}
+
+/// Products over both sides of attention's matrices, per row.
+[[nodiscard]] constexpr double attention_sides(const ModelSpec& model, const ProductRates& rates,
+                                               double t) noexcept {
+  const double h = model.hidden, a = model.heads, d = model.width_per_head();
+  const LatentAttention& latent = model.latent;
+  if (!latent.used())
+    return rates.sides(h, d * (a + 2 * model.key_value_heads) / t) + rates.sides(a * d / t, h);
+  const double width = latent.plain_width + latent.rotary_width;
+  return (latent.query_rank > 0
+              ? rates.sides(h, latent.query_rank) + rates.sides(latent.query_rank, a * width / t)
+              : rates.sides(h, a * width / t)) +
+         rates.sides(h, latent.key_value_rank + latent.rotary_width) +
+         rates.sides(latent.key_value_rank, a * (latent.plain_width + latent.value_width) / t) +
+         rates.sides(a * latent.value_width / t, h);
+}
+
+/// Adds the feed-forward of a layer with experts, on the mean load of a rank.
+///
+/// Copies of tokens pass memory where they are sorted; where no fused dispatch does that on their way, more
+/// often. Products in 8 bits write their operands again in that format, unless the kernels before them do
+/// (those of captured graphs); experts with biases have no fused gate.
+/// @param traffic seconds per byte of one pass in three
+constexpr void add_experts(ForwardSeconds& layer, const ModelSpec& model, const RunSpec& run,
+                           const PlanConfiguration& plan, const SharedCalibration& shared,
+                           const ProductRates& rates, double tokens, double traffic) noexcept {
+  const ExpertSpec& experts = model.experts;
+  const double t = plan.tp, h = model.hidden, w = experts.width, columns = model.gated ? 2 : 1;
+  const double local = static_cast<double>(experts.count) / plan.ep;
+  const double copies =
+      tokens / t * experts.active * run.expert_capacity; // that a rank computes: as many as it sends
+  const double one = (rates.sides(h, columns * w) + rates.sides(w, h)) * 2;
+  layer.matmul += (copies + local * shared.rows_half) * one / rates.narrow;
+  const double w_shared = model.shared_expert_width();
+  if (w_shared > 0)
+    layer.matmul +=
+        rates.rows * (rates.sides(h, columns * w_shared / t) + rates.sides(w_shared / t, h)) / rates.narrow;
+  const double gate = model.biases ? shared.biased_traffic : 1;
+  const double sorting = run.dispatch == ExpertDispatch::fused ? 1 : shared.sorting_traffic;
+  const bool casts = run.precision == Precision::fp8 || run.precision == Precision::fp4;
+  layer.elementwise +=
+      (shared.branch_bytes * (columns + 1) * (gate * copies * w + tokens * w_shared / t) / 2 +
+       (casts && !run.captured_experts ? shared.cast_bytes * copies * (2 * h + (columns + 1) * w) : 0) +
+       shared.routed_bytes * sorting * copies * h) *
+      traffic;
+}
+
+/// Seconds that a separate host takes to launch both passes of a layer with experts: a kernel or more for
+/// each expert of the rank, and what surrounds them.
+[[nodiscard]] constexpr double expert_host_seconds(const ModelSpec& model, const RunSpec& run,
+                                                   const PlanConfiguration& plan,
+                                                   const SharedCalibration& shared) noexcept {
+  const double dispatch = run.dispatch == ExpertDispatch::all_to_all ? shared.sizing_host
+                          : run.dispatch == ExpertDispatch::padded   ? shared.padded_host
+                                                                     : 1;
+  return (shared.expert_seconds + shared.each_expert_seconds * model.experts.count / plan.ep) * dispatch *
+         (run.captured_experts ? shared.captured_share : 1) *
+         (run.overlapped_experts ? shared.overlapping_host : 1) *
+         (model.latent.used() ? shared.latent_host : 1);
+}
+
+/// Attention of a layer. It counts the causal half of the scores where it is fused, and falls to half of its
+/// rate where a chip's part of a sequence, or of a window, is at its constant.
+[[nodiscard]] constexpr double attention_seconds(const ModelSpec& model, const ChipSpec& chip,
+                                                 const RunSpec& run, const PlanConfiguration& plan,
+                                                 const Calibration& calibration, double tokens) noexcept {
+  const SharedCalibration& shared = calibration.shared;
+  const double reached =
+      shared.attention_reached *
+      (run.stack == KernelStack::tuned ? calibration.chip.attention : calibration.chip.plain_attention);
+  const double pairs =
+      attended_tokens(model, static_cast<double>(run.sequence_length),
+                      run.fused_attention ? FlopsConvention::causal : FlopsConvention::non_causal);
+  const double narrow_heads = std::min(1.0, (model.latent.used() ? 128.0 : model.width_per_head()) / 128);
+  const double seconds = tokens * pairs * attention_flops_per_pair(model) / plan.tp /
+                         (reached * chip.peak_bf16 * (0.5 + 0.5 * narrow_heads));
+  return run.fused_attention ? seconds * (1 + shared.attention_half * plan.cp / (2 * pairs)) : seconds;
+}
 
 /// Times of a rank.
 ///
 /// A product of T x K by K x N takes 2 (T + T0)(K + K0)(N + N0) / (e peak): its rate falls to the half where
-/// one extent is at its constant, which is what tiles and their edges cost. Attention counts the causal half
-/// of the scores where it is fused, and falls to half of its rate where a chip's part of a sequence, or of a
-/// window, is at its constant.
+/// one extent is at its constant, which is what tiles and their edges cost.
 [[nodiscard]] constexpr RankComputation rank_computation(const ModelSpec& model, const ClusterSpec& cluster,
                                                          const RunSpec& run, const PlanConfiguration& plan,
                                                          const Calibration& calibration) noexcept {
-  const ChipCalibration& of_chip = calibration.chip;
   const SharedCalibration& shared = calibration.shared;
   const ChipSpec& chip = cluster.chip;
-  const double t = plan.tp, h = model.hidden, a = model.heads, d = model.width_per_head();
+  const double t = plan.tp, h = model.hidden, a = model.heads, f = model.feed_forward;
   const double s = static_cast<double>(run.sequence_length);
   const double tokens = plan.microbatch * s / plan.cp;
-  const double full_rate = of_chip.matmul * chip.sustained * chip.peak_bf16;
-  // A format of fewer bits saves a part of what the ratio of the peaks promises.
-  const double narrow = chip.peak(run.precision) / chip.peak_bf16;
-  const double rate = full_rate / (1 - shared.eight_bit * (1 - 1 / narrow));
-  const double memory = chip.memory_bandwidth;
-
-  const bool plain = run.stack == KernelStack::plain;
-  const double attention_reached =
-      shared.attention_reached * (plain ? of_chip.plain_attention : of_chip.attention);
-  const double traffic = (plain ? shared.plain_traffic : 1) / (3 * memory); // of one pass in three
-  const double half = shared.width_half;
-  const auto sides = [half](double k, double n) { return (k + half) * (n + half); };
-  const double rows = 2 * (tokens + shared.rows_half);
-
-  double attention_sides = 0;
-  if (const LatentAttention& latent = model.latent; latent.used()) {
-    const double width = latent.plain_width + latent.rotary_width;
-    attention_sides =
-        (latent.query_rank > 0 ? sides(h, latent.query_rank) + sides(latent.query_rank, a * width / t)
-                               : sides(h, a * width / t)) +
-        sides(h, latent.key_value_rank + latent.rotary_width) +
-        sides(latent.key_value_rank, a * (latent.plain_width + latent.value_width) / t) +
-        sides(a * latent.value_width / t, h);
-  } else {
-    attention_sides = sides(h, d * (a + 2 * model.key_value_heads) / t) + sides(a * d / t, h);
-  }
-  const double columns = model.gated ? 2 : 1;
+  const ProductRates rates = product_rates(chip, run, calibration, tokens);
+  const double memory = chip.memory_bandwidth, columns = model.gated ? 2 : 1;
+  const double traffic = (run.stack == KernelStack::plain ? shared.plain_traffic : 1) / (3 * memory);
 
   ForwardSeconds common;
-  const double pairs =
-      attended_tokens(model, s, run.fused_attention ? FlopsConvention::causal : FlopsConvention::non_causal);
-  const double narrow_heads = std::min(1.0, (model.latent.used() ? 128.0 : d) / 128);
-  common.attention = tokens * pairs * attention_flops_per_pair(model) / t /
-                     (attention_reached * chip.peak_bf16 * (0.5 + 0.5 * narrow_heads));
-  if (run.fused_attention)
-    common.attention *= 1 + shared.attention_half * plan.cp / (2 * pairs);
-  const double split = plan.sequence_parallel ? t : 1;
-  common.elementwise = shared.element_bytes * tokens * h / split * traffic;
+  common.attention = attention_seconds(model, chip, run, plan, calibration, tokens);
+  common.elementwise = shared.element_bytes * tokens * h / (plan.sequence_parallel ? t : 1) * traffic;
   if (!run.fused_attention)
     common.elementwise += shared.score_bytes * tokens * s * a / t / (3 * memory);
-  common.matmul = rows * attention_sides / rate;
+  common.matmul = rates.rows * attention_sides(model, rates, t) / rates.narrow;
 
   RankComputation out{common, common, {}, 0, 0};
-  const double f = model.feed_forward;
-  out.dense_layer.matmul += rows * (sides(h, columns * f / t) + sides(f / t, h)) / rate;
+  out.dense_layer.matmul +=
+      rates.rows * (rates.sides(h, columns * f / t) + rates.sides(f / t, h)) / rates.narrow;
   out.dense_layer.elementwise += shared.branch_bytes * tokens * (columns + 1) * f / t / 2 * traffic;
-  if (const ExpertSpec& experts = model.experts; experts.used()) {
-    const double local = static_cast<double>(experts.count) / plan.ep;
-    const double copies =
-        tokens / t * experts.active * run.expert_capacity; // that a rank computes: as many as it sends
-    const double w = experts.width;
-    const double one = (sides(h, columns * w) + sides(w, h)) * 2;
-    out.expert_layer.matmul += (copies + local * shared.rows_half) * one / rate;
-    const double w_shared = model.shared_expert_width();
-    if (w_shared > 0)
-      out.expert_layer.matmul += rows * (sides(h, columns * w_shared / t) + sides(w_shared / t, h)) / rate;
-    out.expert_layer.elementwise +=
-        (shared.branch_bytes * (columns + 1) * (copies * w + tokens * w_shared / t) / 2 +
-         shared.routed_bytes * copies * h) *
-        traffic;
-  }
   const HostKind host = chip.host();
   const double slow = host == HostKind::compiled ? 0 : host == HostKind::coupled ? shared.coupled_host : 1;
-  out.expert_overhead = shared.expert_seconds * slow * (run.captured_experts ? shared.captured_share : 1);
+  if (model.experts.used()) {
+    add_experts(out.expert_layer, model, run, plan, shared, rates, tokens, traffic);
+    out.expert_host = slow * expert_host_seconds(model, run, plan, shared);
+  }
   out.host = shared.host_seconds * slow;
-  out.head.matmul = rows * sides(h, model.vocabulary / t) / full_rate;
+  out.head.matmul = rates.rows * rates.sides(h, model.vocabulary / t) / rates.full;
   out.head.elementwise = shared.logit_bytes * tokens * model.vocabulary / t / (3 * memory);
   return out;
 }

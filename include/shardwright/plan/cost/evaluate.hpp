@@ -51,7 +51,7 @@ namespace detail {
     return cost;
   const SharedCalibration& shared = calibration.shared;
   const ModelSize size = size_of(model);
-  const PlanLinks links = plan_links(cluster, plan, model.copies(), shared);
+  const PlanLinks links = plan_links(cluster, plan, copies_of(model, run), shared);
   detail::add_times(
       cost, model, run, plan, shared, detail::rank_computation(model, cluster, run, plan, calibration),
       detail::layer_traffic(model, cluster, run, plan, links, shared),

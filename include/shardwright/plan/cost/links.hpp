@@ -132,6 +132,12 @@ template <class Out, class Gather, class AllToAll, class Hop>
 
 } // namespace detail
 
+/// @brief Copies of a token that go to routed experts.
+[[nodiscard]] constexpr TokenCopies copies_of(const ModelSpec& model, const RunSpec& run) noexcept {
+  return {model.experts.active, model.experts.groups, model.experts.all_groups,
+          run.dispatch == ExpertDispatch::fused};
+}
+
 /// @brief The links of a plan.
 /// @param copies of a token that go to experts.
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,

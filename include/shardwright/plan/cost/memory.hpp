@@ -186,7 +186,7 @@ struct StageShare {
   memory.activations = (offloads ? std::min(2.0, kept * most_layers) : kept * most_layers) *
                        activation_bytes_per_layer(model, run, plan);
   const double tokens = detail::rank_tokens(run, plan), h = model.hidden;
-  const double usual = compiled ? 2 : run.stack == KernelStack::plain ? 14 : 8;
+  const double usual = compiled ? 2 : run.stack == KernelStack::tuned ? 8 : 14;
   memory.logits =
       !stage.ends ? 0 : (run.logit_bytes > 0 ? run.logit_bytes : usual) * tokens * model.vocabulary / plan.tp;
   PlanConfiguration once = plan;

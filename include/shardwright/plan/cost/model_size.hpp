@@ -76,8 +76,9 @@ struct ModelSize {
   const double share = convention == FlopsConvention::causal ? 0.5 : 1.0;
   const double window = model.window > 0 && model.window < sequence ? model.window : sequence;
   // A window w over s tokens holds w s - w^2/2 pairs of the past; counted without the mask it is w wide.
-  const double windowed =
-      convention == FlopsConvention::causal ? window * (1 - 0.5 * window / sequence) : window;
+  const double windowed = convention != FlopsConvention::causal ? window
+                          : model.chunked                       ? window / 2
+                                                                : window * (1 - 0.5 * window / sequence);
   const double full_layers = model.layers - model.window_layers;
   return (full_layers * share * sequence + model.window_layers * windowed) / model.layers;
 }

@@ -69,6 +69,7 @@ namespace detail {
   if (ranks <= 1)
     return {};
   const double p = ranks, m = microbatches, around = p - 1;
+  const double filled = std::min(1.0, (m - 1) / p); // the makespan's way turns back no more often
   const double f = costs.forward, i = costs.input_gradient, w = costs.weight_gradient;
   switch (schedule) {
   case PlanSchedule::gpipe:
@@ -83,7 +84,7 @@ namespace detail {
             std::min(2 * around + (v - 1) * group + 1, m * v) / v, 2 * (p * v - 1)};
   }
   case PlanSchedule::zb_h1:
-    return {around * (f + i) - (std::min(p, m) - 1) * w, std::min(p, m), 4 * around};
+    return {around * (f + i) - (std::min(p, m) - 1) * w, std::min(p, m), 2 * around * (1 + filled)};
   case PlanSchedule::zb_h2: {
     const int counted = std::min(microbatches, 2 * ranks - 1);
     return {around * (f + i) - counted / 2 * w - (counted - 1) / 2 * std::min(i - w, w),

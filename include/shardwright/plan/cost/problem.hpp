@@ -44,7 +44,8 @@ namespace detail {
                        plan.microbatch > 0 && plan.chunks > 0;
   const bool dimensions = model.layers > 0 && model.hidden > 0 && model.heads > 0 && model.vocabulary > 0 &&
                           model.key_value_heads > 0 && cluster.chips() > 0 && cluster.chip.peak_bf16 > 0 &&
-                          cluster.chip.memory_bandwidth > 0 && run.sequences > 0 && run.sequence_length > 0;
+                          cluster.chip.memory_bandwidth > 0 && run.sequences > 0 && run.sequence_length > 0 &&
+                          model.experts.every > 0;
   if (!extents || !dimensions)
     return PlanProblem::empty_input;
   if (detail::exceeds_planner(model, cluster, run))

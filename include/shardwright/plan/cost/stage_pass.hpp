@@ -56,15 +56,20 @@ struct BothPasses {
   double backward = 0;
 };
 
-/// Seconds that a chip waits for its host in a layer: launches run ahead, so that the slower of both counts.
-/// A backward pass takes a host as long as a forward one.
+/// Seconds that a chip waits for its host in a layer: launches run ahead, so that the slower of both counts,
+/// and a share of the faster where the host must know something first. A backward pass takes `backward_host`
+/// times what a forward pass takes a host.
 [[nodiscard]] constexpr BothPasses host_waits(const ForwardSeconds& layer, double exposed, double host,
+                                              double backward_host, double share,
                                               const Repeats& repeats) noexcept {
   const double again = 1 + repeats.layer;
   const double forward = layer.matmul + layer.attention + layer.elementwise + exposed;
   const double backward = layer.matmul * (1 + again) + layer.attention * (2.5 + repeats.attention) +
                           layer.elementwise * (1 + again) + exposed * again;
-  return {std::max(0.0, host - forward), std::max(0.0, host * again - backward)};
+  const auto wait = [share](double host_seconds, double device) {
+    return std::max(0.0, host_seconds - device) + share * std::min(host_seconds, device);
+  };
+  return {wait(host, forward), wait(host * (backward_host + repeats.layer), backward)};
 }
 
 /// The passes of one microbatch through some layers.
@@ -88,11 +93,10 @@ struct BothPasses {
   add(computed.head, layers.head);
   const double all = layers.dense + layers.expert, again = 1 + repeats.layer;
   const double of_layer = traffic.tensor.exposed_seconds + traffic.context.exposed_seconds;
-  const BothPasses dense = host_waits(computed.dense_layer, of_layer, computed.host, repeats);
-  const BothPasses expert =
-      host_waits(computed.expert_layer, of_layer + traffic.expert.exposed_seconds, computed.host, repeats);
-  const double launches =
-      (all * shared.layer_seconds + layers.expert * computed.expert_overhead) * (3 + repeats.layer) / 3;
+  const BothPasses dense = host_waits(computed.dense_layer, of_layer, computed.host, 1, 0, repeats);
+  const BothPasses expert = host_waits(computed.expert_layer, of_layer + traffic.expert.exposed_seconds,
+                                       computed.expert_host / 3, 2, shared.behind_host, repeats);
+  const double launches = all * shared.layer_seconds * (3 + repeats.layer) / 3;
   const BothPasses overhead{launches / 3 + layers.dense * dense.forward + layers.expert * expert.forward,
                             launches * 2 / 3 + layers.dense * dense.backward +
                                 layers.expert * expert.backward};

@@ -45,17 +45,38 @@ struct StageSeconds {
   double beside_last = 0; ///< That stages of the rank with the head take less than the fullest ranks' do.
 };
 
+/// Microbatches of which the last rank with a layer more works what it works longer while others wait, too:
+/// in 1F1B, before the first backward pass comes back to it and after the last forward one. Ranks from the
+/// second on have one more, the first and the last of all only at last.
+[[nodiscard]] constexpr double idle_microbatches(const ModelSpec& model,
+                                                 const PlanConfiguration& plan) noexcept {
+  const int more = model.layers % plan.pp;
+  const bool waits = plan.schedule == PlanSchedule::one_f_one_b || plan.schedule == PlanSchedule::zb_h1 ||
+                     plan.schedule == PlanSchedule::interleaved;
+  return more == 0 || !waits ? 0 : plan.pp - 1 - std::min(more, plan.pp - 2);
+}
+
 /// Time that the heaviest stage works longer than the mean one. DualPipe runs one half of the
-/// microbatches through the last stage of each rank, one through its first; stages that a rank of the
-/// interleaved schedule has beside the one with the head wait for the fullest of theirs.
-[[nodiscard]] constexpr double heaviest_seconds(const RunSpec& run, const PlanConfiguration& plan,
+/// microbatches through the last stage of each rank, one through its first, of which both have a layer more
+/// only where half of all do; stages that a rank of the interleaved schedule has beside the one with the head
+/// wait for the fullest of theirs.
+[[nodiscard]] constexpr double heaviest_seconds(const ModelSpec& model, const RunSpec& run,
+                                                const PlanConfiguration& plan,
                                                 const StageSeconds& stages) noexcept {
   if (plan.pp <= 1)
     return 0;
-  const double last = plan.schedule == PlanSchedule::dual_pipe     ? (stages.last + stages.fullest) / 2
-                      : plan.schedule == PlanSchedule::interleaved ? stages.last + stages.beside_last
-                                                                   : stages.last;
-  return (microbatches_of(run, plan) - 1) * (std::max({stages.mean, stages.fullest, last}) - stages.mean);
+  double last = stages.last, fullest = stages.fullest;
+  if (plan.schedule == PlanSchedule::dual_pipe) { // a rank has stages from both ends
+    const int layers = model.layers / plan.pp, more = model.layers % plan.pp;
+    const double light = more == 0 ? fullest : fullest * layers / (layers + 1);
+    last = (last + light) / 2;
+    fullest = 2 * more >= plan.pp - 1 ? fullest : (fullest + light) / 2;
+  } else if (plan.schedule == PlanSchedule::interleaved) {
+    last += stages.beside_last;
+  }
+  const double all = microbatches_of(run, plan) - 1;
+  return std::max({0.0, all * (last - stages.mean),
+                   (all - std::min(all, idle_microbatches(model, plan))) * (fullest - stages.mean)});
 }
 
 /// Part of a bubble in which the heaviest stage works: where it is the first of a V as well as the last, or
@@ -104,9 +125,10 @@ struct ScheduleTime {
   const int chunks = chunks_of(plan.schedule, plan.chunks);
   const auto each = static_cast<int>(microbatches);
   const PipelineShape shape = pipeline_shape(plan.schedule, plan.pp, each, chunks, passes);
-  return {shape.bubble,
-          imbalance_seconds(plan, each, passes, stages, heaviest_seconds(run, plan, stages), shape.bubble),
-          send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
+  return {
+      shape.bubble,
+      imbalance_seconds(plan, each, passes, stages, heaviest_seconds(model, run, plan, stages), shape.bubble),
+      send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
 }
 
 /// The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters

@@ -91,7 +91,8 @@ struct LayerTraffic {
     return {};
   const double bytes = 2 * rank_tokens(run, plan) * model.hidden / (plan.sequence_parallel ? plan.tp : 1);
   const double one = links.pipeline.seconds(bytes), sends = 2 * microbatches * chunks;
-  return {sends * bytes, sends * one, std::min(sends, hops * shared.send_exposed) * one};
+  const double exposed = hops * shared.send_exposed; // by all ranks, and so more than one sends at times
+  return {sends * bytes, std::max(sends, exposed) * one, exposed * one};
 }
 
 /// Bytes per parameter that data parallelism moves: a reduction and two gathers under ZeRO-3 (1 + 2),

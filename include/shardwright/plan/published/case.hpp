@@ -119,6 +119,22 @@ namespace detail {
   return Recompute::full;
 }
 
+/// The dispatch that a text names; else what programs take: fused on Hopper, which DeepEP was written for, in
+/// racks (HybridEP) and on a TPU, and all-to-alls elsewhere.
+[[nodiscard]] inline ExpertDispatch dispatch_of(std::string_view text, const ChipSpec& chip) {
+  if (names_word(text, "tokendrop") || names_word(text, "padded"))
+    return ExpertDispatch::padded;
+  for (const std::string_view name : {"deepep", "hybridep", "fused"})
+    if (names_word(text, name))
+      return ExpertDispatch::fused;
+  for (const std::string_view name : {"all_to_all", "alltoall"})
+    if (names_word(text, name))
+      return ExpertDispatch::all_to_all;
+  return chip.generation == ChipGeneration::hopper || chip.host() != HostKind::separate
+             ? ExpertDispatch::fused
+             : ExpertDispatch::all_to_all;
+}
+
 /// NVIDIA's containers capture layers with experts on Blackwell since 26.06.
 [[nodiscard]] inline bool captures_experts(const PublishedRun& row, const ChipSpec& chip) {
   constexpr std::string_view name = "container ";
@@ -175,7 +191,10 @@ namespace detail {
   if (run.precision == Precision::fp4 && chip.peak_fp4 <= 0)
     return std::string(chip.name) + " has no fp4";
   run.captured_experts = captures_experts(row, chip);
-  run.overlapped_experts = out.model.experts.used() && names_word(notes, "overlap");
+  const std::string_view dispatch = row.text("dispatch");
+  run.overlapped_experts =
+      out.model.experts.used() && (names_word(notes, "overlap") || names_word(dispatch, "overlap"));
+  run.dispatch = dispatch_of(dispatch.empty() ? notes : dispatch, chip);
   run.fused_attention = run.precision != Precision::fp16;
   if (chip.generation == ChipGeneration::tpu) { // XLA's static shapes; policies that keep inputs on the host
     run.expert_capacity = 1.25;
@@ -267,7 +286,9 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   plan.dp = static_cast<int>(chips / ranks);
   plan.zero_stage = row.integer("zero_stage").value_or(1);
   const bool fsdp = detail::uses_plain_stack(row, plan.zero_stage, out.cluster.chip);
-  out.run.stack = fsdp ? KernelStack::plain : KernelStack::tuned;
+  out.run.stack = !fsdp                                              ? KernelStack::tuned
+                  : detail::names_word(row.text("notes"), "compile") ? KernelStack::compiled
+                                                                     : KernelStack::plain;
   plan.recomputation = detail::recomputation_of(row.text("recompute"));
   detail::read_schedule(row, plan);
   plan.microbatch = row.integer("microbatch_size").value_or(1);

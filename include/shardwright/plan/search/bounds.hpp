@@ -120,7 +120,7 @@ struct PipelineFilling {
 /// The least traffic of a layer in any order and with any schedule.
 [[nodiscard]] constexpr LayerTraffic least_traffic(const SearchInput& in, PlanConfiguration plan) {
   const SharedCalibration& shared = in.calibration.shared;
-  const PlanLinks links = least_links(in.cluster, plan, in.model.copies(), shared);
+  const PlanLinks links = least_links(in.cluster, plan, copies_of(in.model, in.run), shared);
   LayerTraffic least = layer_traffic(in.model, in.cluster, in.run, plan, links, shared);
   plan.pp = 2; // stages enough for every schedule
   for (const PlanSchedule schedule : {PlanSchedule::dual_pipe, PlanSchedule::one_f_one_b}) {
@@ -183,7 +183,7 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   ScheduleTime least;
   bool first = true;
   branch.schedules.for_each(branch.plan, kind, [&](PlanConfiguration one) {
-    const double heaviest = heaviest_seconds(in.run, one, stages);
+    const double heaviest = heaviest_seconds(in.model, in.run, one, stages);
     if (!filling.own)
       one.microbatch = filling.plan.microbatch;
     ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,

@@ -41,25 +41,66 @@ gains(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run, Se
   return out;
 }
 
+namespace detail {
+
+/// The best plan of a search, and the state that it ended in.
+struct EndedSearch {
+  Plan best{};
+  SearchState state{};
+};
+
+[[nodiscard]] inline EndedSearch ended_search(const ModelSpec& model, const ClusterSpec& cluster,
+                                              const RunSpec& run, const SearchSpace& space) {
+  const PlanSearch all(model, cluster, run, space);
+  const SearchTables tables = all.tables();
+  EndedSearch out;
+  all.advance(tables, out.state, std::numeric_limits<std::int64_t>::max());
+  out.best = all.result(tables, out.state);
+  return out;
+}
+
+/// Candidates as plans, the fastest first.
+template <class Candidates>
+[[nodiscard]] std::vector<Plan> plans_of(const Candidates& candidates, const ModelSpec& model,
+                                         const ClusterSpec& cluster, const RunSpec& run) {
+  std::vector<Plan> out;
+  for (const SearchCandidate& one : candidates)
+    if (one.measure > 0)
+      out.push_back({PlanProblem::none, one.plan, evaluate(model, cluster, run, one.plan), 0});
+  std::sort(out.begin(), out.end(), [](const Plan& left, const Plan& right) {
+    return left.cost.step_seconds < right.cost.step_seconds;
+  });
+  return out;
+}
+
+} // namespace detail
+
 /// @brief Other plans that the search of the best one came to, the fastest of each complexity, those that
 /// lose least first.
 [[nodiscard]] inline std::vector<Plan> runners_up(const ModelSpec& model, const ClusterSpec& cluster,
                                                   const RunSpec& run, const SearchSpace& space = {},
                                                   std::size_t most = 3) {
-  const detail::PlanSearch all(model, cluster, run, space);
-  const detail::SearchTables tables = all.tables();
-  detail::SearchState state;
-  all.advance(tables, state, std::numeric_limits<std::int64_t>::max());
-  const PlanConfiguration best = all.result(tables, state).configuration;
-  std::vector<Plan> out;
-  for (const detail::SearchCandidate& one : state.fastest)
-    if (one.measure > 0 && one.plan != best)
-      out.push_back({PlanProblem::none, one.plan, evaluate(model, cluster, run, one.plan), 0});
-  std::sort(out.begin(), out.end(), [](const Plan& left, const Plan& right) {
-    return left.cost.step_seconds < right.cost.step_seconds;
-  });
+  const detail::EndedSearch ended = detail::ended_search(model, cluster, run, space);
+  std::vector<Plan> out = detail::plans_of(ended.state.fastest, model, cluster, run);
+  std::erase_if(out, [&](const Plan& one) { return one.configuration == ended.best.configuration; });
   if (out.size() > most)
     out.resize(most);
+  return out;
+}
+
+/// @brief The last twenty plans that a search came to, the fastest first, and the one it chose: those within
+/// 5% of the fastest. A simulation may rank them in another order.
+[[nodiscard]] inline std::vector<Plan> last_candidates(const ModelSpec& model, const ClusterSpec& cluster,
+                                                       const RunSpec& run, const SearchSpace& space = {}) {
+  const detail::EndedSearch ended = detail::ended_search(model, cluster, run, space);
+  std::vector<Plan> out = detail::plans_of(ended.state.last, model, cluster, run);
+  std::erase_if(out, [&](const Plan& one) {
+    return one.cost.step_seconds > ended.state.best_seconds * (1 + detail::near_best);
+  });
+  if (ended.best.found() && std::none_of(out.begin(), out.end(), [&](const Plan& one) {
+        return one.configuration == ended.best.configuration;
+      }))
+    out.push_back(ended.best);
   return out;
 }
 

@@ -172,7 +172,7 @@ private:
     if (branch.batch_count == 0)
       return;
     branch.plan = plan;
-    branch.least = least_links(in_.cluster, plan, in_.model.copies(), in_.calibration.shared);
+    branch.least = least_links(in_.cluster, plan, copies_of(in_.model, in_.run), in_.calibration.shared);
     if (rules_out(branch, 0, branch.batch_count, state))
       return;
     branch.plan.microbatch = branch.batches[0];
@@ -214,7 +214,8 @@ private:
   constexpr bool try_branch(SearchBranch& branch, SearchState& state) const {
     if (!settle_least(branch.plan, state))
       return false;
-    branch.orders.find(in_.cluster, branch.plan, in_.model.copies(), in_.calibration.shared, in_.space);
+    branch.orders.find(in_.cluster, branch.plan, copies_of(in_.model, in_.run), in_.calibration.shared,
+                       in_.space);
     const auto limit_now = [&] { return limit(state, complexity(branch.plan)); };
     for (const ScheduleKind kind : {ScheduleKind::unpaired, ScheduleKind::paired}) {
       if (least_seconds(in_, branch, branch.orders.least, kind, {}, state.evaluations) > limit_now())
@@ -285,6 +286,8 @@ private:
           ++state.evaluations;
           keep(state.fastest[static_cast<std::size_t>(complexity(plan))], seconds, plan);
           state.best_seconds = std::min(state.best_seconds, seconds);
+          if (seconds <= state.best_seconds * (1 + near_best))
+            state.last[static_cast<std::size_t>(state.near++) % last_candidates] = {seconds, plan};
         }
         plan.recomputation = branch.plan.recomputation;
       }

@@ -40,12 +40,19 @@ struct SearchCandidate {
   PlanConfiguration plan{};
 };
 
+/// Candidates that a search remembers in the order in which it came to them, and how much slower than the
+/// best until then they may be.
+inline constexpr std::size_t last_candidates = 20;
+inline constexpr double near_best = 0.05;
+
 /// The progress of a search. It may stop between two numbers of stages and go on later, so that a compiler
 /// can spread it over constants, each with a limit of its own on the operations that it takes.
 struct SearchState {
   int group = 0, expert = 0, stage = 0;
   double best_seconds = std::numeric_limits<double>::infinity();
   std::array<SearchCandidate, most_complexity + 1> fastest{}; ///< By complexity.
+  std::array<SearchCandidate, last_candidates> last{};        ///< Of those near the best one then, in turn.
+  std::int64_t near = 0;                                      ///< How many there have been.
   SearchCandidate smallest{};                                 ///< In bytes, until anything fits.
   std::int64_t evaluations = 0;
   bool done = false;

@@ -93,8 +93,8 @@ public:
                    const PlanConfiguration& plan, const Calibration& calibration, bool even_stages)
       : plan_(plan), shared_(calibration.shared), repeats_(repeats_of(plan.recomputation)),
         cost_(evaluate(model, cluster, run, plan, calibration)), out_{simulated_schedule(plan, run)} {
-    const PlanLinks links = plan_links(cluster, plan, model.copies(), shared_);
-    const PlanShares shares = plan_shares(cluster, plan, model.copies(), shared_);
+    const PlanLinks links = plan_links(cluster, plan, copies_of(model, run), shared_);
+    const PlanShares shares = plan_shares(cluster, plan, copies_of(model, run), shared_);
     const LayerTraffic traffic = layer_traffic(model, cluster, run, plan, links, shared_);
     const RankComputation computed = rank_computation(model, cluster, run, plan, calibration);
     links_ = {shares.tensor, shares.context, shares.expert};
@@ -110,7 +110,7 @@ public:
                                    repeats_, shared_, plan.pp > 1 && splits_backward(plan.schedule)));
     }
     const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;
-    message_seconds_ = cost_.of(Traffic::pipeline).seconds / sends;
+    message_seconds_ = plan.pp > 1 ? links.pipeline.seconds(cost_.of(Traffic::pipeline).bytes / sends) : 0;
     out_.send_seconds = message_seconds_ * shared_.send_exposed;
     out_.send_link = link(shares.pipeline);
     const DataBytes bytes = data_bytes(run, plan, shared_);

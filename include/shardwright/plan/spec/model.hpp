@@ -32,7 +32,9 @@ struct ExpertSpec {
   int shared = 0;               ///< Experts that every token passes.
   int shared_width = 0;         ///< Width of one shared expert; 0 takes `width`.
   int leading_dense_layers = 0; ///< First layers that have a dense feed-forward instead.
-  int groups = 0; ///< Groups (one per domain) that a token's experts lie in at most; 0 does not limit them.
+  int every = 1;                ///< Of the others, one in so many has experts.
+  int groups = 0;               ///< Groups of experts that a token's lie in at most; 0 does not limit them.
+  int all_groups = 0;           ///< Groups that there are; 0 takes one for each domain.
 
   [[nodiscard]] constexpr bool used() const noexcept { return count > 0; }
 };
@@ -40,10 +42,20 @@ struct ExpertSpec {
 /// @brief Copies of a token that go to experts, and the domains that they go to at most.
 struct TokenCopies {
   int experts = 0;
-  int domains = 0; ///< 0 does not limit them.
+  int groups = 0;     ///< Of experts, that they go to at most; 0 does not limit them.
+  int all_groups = 0; ///< Groups that there are; 0 takes one for each domain.
+  bool merged = true; ///< Whether a domain receives one copy for all of its experts.
 
-  constexpr TokenCopies(int to_experts, int to_domains = 0) noexcept // NOLINT: as many, wherever they go
-      : experts(to_experts), domains(to_domains) {}
+  constexpr TokenCopies(int to_experts, int to_groups = 0, int of_groups = 0,
+                        bool one_per_domain = true) noexcept // NOLINT: as many, wherever they go
+      : experts(to_experts), groups(to_groups), all_groups(of_groups), merged(one_per_domain) {}
+
+  /// @brief Of `domains` that hold all experts, those that a token's copies go to at most.
+  [[nodiscard]] constexpr double reached_of(double domains) const noexcept {
+    return groups == 0                              ? domains
+           : all_groups > 0 && domains > all_groups ? groups * domains / all_groups
+                                                    : groups;
+  }
 };
 
 /// @brief Dimensions of a decoder-only transformer; one value per published model.
@@ -62,6 +74,7 @@ struct ModelSpec {
   bool biases = false;          ///< Linear layers and norms have biases.
   int window = 0;               ///< Tokens that a layer with a sliding window attends to; 0 where none has.
   int window_layers = 0;        ///< Layers with a sliding window.
+  bool chunked = false;         ///< These layers attend within chunks of that many tokens instead.
   bool parallel_block = false;  ///< Attention and feed-forward read the same norm and are summed once.
   LatentAttention latent{};
   ExpertSpec experts{};
@@ -73,10 +86,8 @@ struct ModelSpec {
     return head_width > 0 ? head_width : hidden / heads;
   }
   [[nodiscard]] constexpr int expert_layers() const noexcept {
-    return experts.used() ? layers - experts.leading_dense_layers : 0;
+    return experts.used() ? (layers - experts.leading_dense_layers) / experts.every : 0;
   }
-  /// @brief Copies of a token that go to routed experts.
-  [[nodiscard]] constexpr TokenCopies copies() const noexcept { return {experts.active, experts.groups}; }
   /// @brief Width of all shared experts of a layer together.
   [[nodiscard]] constexpr int shared_expert_width() const noexcept {
     return experts.shared * (experts.shared_width > 0 ? experts.shared_width : experts.width);

@@ -20,8 +20,16 @@ struct OptimizerSpec {
 
 /// @brief The origin of the kernels between the matrix products.
 enum class KernelStack : std::uint8_t {
-  tuned, ///< The vendor's fused kernels (Megatron-LM with Transformer Engine, XLA).
-  plain  ///< A framework's own operators, fused little or not (PyTorch FSDP).
+  tuned,   ///< The vendor's fused kernels (Megatron-LM with Transformer Engine, XLA).
+  plain,   ///< A framework's own operators, fused little or not (PyTorch FSDP).
+  compiled ///< The same, fused by its compiler (torch.compile); attention stays its own.
+};
+
+/// @brief The way in which copies of tokens reach their experts and return.
+enum class ExpertDispatch : std::uint8_t {
+  fused,      ///< Kernels that send one copy per domain and sort on the way (DeepEP, HybridEP).
+  all_to_all, ///< Sorting, an all-to-all that the host sizes once it knows the counts, and sorting again.
+  padded      ///< The same of a fixed number of rows per expert, so that no host waits.
 };
 
 /// @brief One training step as the user asks for it.
@@ -32,6 +40,7 @@ struct RunSpec {
   OptimizerSpec optimizer{};
   double expert_capacity = 1; ///< Rows per expert over the mean load: 1 without padding, 1.25 is usual with.
   KernelStack stack = KernelStack::tuned;
+  ExpertDispatch dispatch = ExpertDispatch::fused;
   bool captured_experts = false; ///< Layers with experts run from captured graphs, without the host.
   bool overlapped_experts =
       false;                   ///< All-to-alls run beside another microbatch's passes, whatever the schedule.

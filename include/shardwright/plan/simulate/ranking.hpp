@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Plans in the order of their simulated steps.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/step_times.hpp>
+#include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/simulate/simulate_step.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+/// @brief A plan and its step, simulated with shared links.
+struct SimulatedRank {
+  Plan plan{};
+  double seconds = 0;
+
+  /// @brief Simulated over counted time, of which the jitter is none.
+  [[nodiscard]] double over_cost() const {
+    return seconds / (plan.cost.step_seconds - plan.cost.straggler_seconds);
+  }
+};
+
+/// @brief Simulates plans, in their order, as long as all together have at most `most_passes` passes forward
+/// (a first plan always), and returns them fastest first.
+///
+/// A pass takes some microseconds.
+/// @throws InvalidArgument where a plan can not run, memory aside.
+[[nodiscard]] inline std::vector<SimulatedRank>
+rank_by_simulation(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+                   std::span<const Plan> plans, std::int64_t most_passes = 10'000) {
+  std::vector<SimulatedRank> out;
+  std::int64_t passes = 0;
+  for (const Plan& plan : plans) {
+    const PlanConfiguration& how = plan.configuration;
+    passes += static_cast<std::int64_t>(microbatches_of(run, how)) * how.pp *
+              (how.pp > 1 ? chunks_of(how.schedule, how.chunks) : 1);
+    if (!out.empty() && passes > most_passes)
+      break;
+    out.push_back({plan, simulate_step(model, cluster, run, how).step_seconds});
+  }
+  std::stable_sort(out.begin(), out.end(), [](const SimulatedRank& left, const SimulatedRank& right) {
+    return left.seconds < right.seconds;
+  });
+  return out;
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
