@@ -168,7 +168,7 @@ void check_fixed(const Options& options) {
 
 /// Settles what the run's kernels and formats are, as far as the chip has them.
 void settle_run(Options& options, const std::string& precision, const std::string& stack,
-                const std::string& experts) {
+                const std::string& experts, const std::string& dispatch) {
   const sw::ChipSpec& chip = options.cluster.chip;
   options.run.precision = precision == "fp16"  ? sw::Precision::fp16
                           : precision == "fp8" ? sw::Precision::fp8
@@ -177,7 +177,12 @@ void settle_run(Options& options, const std::string& precision, const std::strin
   if ((precision == "fp8" && chip.peak_fp8 <= 0) || (precision == "fp4" && chip.peak_fp4 <= 0))
     throw UsageError("--precision " + precision + ": the chip must have it, but " + std::string(chip.name) +
                      " has none (take bf16)");
-  options.run.stack = stack == "plain" ? sw::KernelStack::plain : sw::KernelStack::tuned;
+  options.run.stack = stack == "plain"      ? sw::KernelStack::plain
+                      : stack == "compiled" ? sw::KernelStack::compiled
+                                            : sw::KernelStack::tuned;
+  options.run.dispatch = dispatch == "all-to-all" ? sw::ExpertDispatch::all_to_all
+                         : dispatch == "padded"   ? sw::ExpertDispatch::padded
+                                                  : sw::ExpertDispatch::fused;
   options.run.captured_experts = experts == "captured";
   options.run.overlapped_experts = experts == "overlapped";
 }
@@ -208,7 +213,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string model, cluster, tokens, fix, evaluate, svg, html, swept, trace, timeline, precision = "bf16";
-  std::string stack = "tuned", experts = "launched";
+  std::string stack = "tuned", experts = "launched", dispatch = "fused";
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
@@ -238,14 +243,20 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Run");
   app.add_option(
          "--stack", stack,
-         "Kernels between the products: tuned (fused, of the vendor) or plain (the framework's). Default: tuned.")
-      ->check(one_of({"tuned", "plain"}))
+         "Kernels between the products: tuned (fused, of the vendor), compiled (torch.compile) or plain (the framework's). Default: tuned.")
+      ->check(one_of({"tuned", "compiled", "plain"}))
       ->type_name("NAME")
       ->group("Run");
   app.add_option(
          "--experts", experts,
          "Layers with experts: launched by the host, captured in graphs, or overlapped with other microbatches. Default: launched.")
       ->check(one_of({"launched", "captured", "overlapped"}))
+      ->type_name("NAME")
+      ->group("Run");
+  app.add_option(
+         "--dispatch", dispatch,
+         "Copies of tokens reach experts through fused kernels, an all-to-all that the host sizes, or a padded one. Default: fused.")
+      ->check(one_of({"fused", "all-to-all", "padded"}))
       ->type_name("NAME")
       ->group("Run");
   app.add_option("--optimizer-bytes", options.run.optimizer.state_bytes,
@@ -356,7 +367,7 @@ ParseResult parse(int argc, const char* const* argv) {
     if (options.run.sequences > most_sequences)
       throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
                        " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
-    settle_run(options, precision, stack, experts);
+    settle_run(options, precision, stack, experts, dispatch);
     const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
     options.space.headroom = headroom;

@@ -5,6 +5,7 @@
 
 #include "report.hpp"
 
+#include "launch.hpp"
 #include "parts.hpp"
 
 #include <command_line/limits.hpp>
@@ -16,6 +17,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -104,6 +107,49 @@ std::string runners_up(const Study& study) {
   return study.runners_up.empty() ? std::string() : out;
 }
 
+/// The simulated order of the last candidates, and where it is not that of their costs.
+std::string simulated_again(const Study& study) {
+  if (study.simulated.empty())
+    return {};
+  const auto chosen = std::find_if(study.simulated.begin(), study.simulated.end(), [&](const auto& one) {
+    return one.plan.configuration == study.best.configuration;
+  });
+  const sw::SimulatedRank& first = study.simulated.front();
+  std::string out = "simulated " + short_text(chosen->seconds) + " s without jitter, " +
+                    sw::percent_text(chosen->over_cost() - 1) + " from the cost; place " +
+                    std::to_string(chosen - study.simulated.begin() + 1) + " of " +
+                    std::to_string(study.simulated.size()) + " last candidates of the search\n";
+  if (std::fabs(chosen->over_cost() - 1) > 0.03)
+    out +=
+        "        warning: simulation and cost differ by more than 3 %; trust the simulation (--simulate)\n";
+  if (first.seconds < 0.99 * chosen->seconds)
+    out += "        warning: simulated, another plan is faster by " +
+           sw::percent_text(1 - first.seconds / chosen->seconds) + ": " +
+           sw::plan_text(first.plan.configuration) + "\n";
+  return out;
+}
+
+/// What a number of sequences with few divisors costs.
+std::string lost_by_batch(const Options& options, const Study& study) {
+  if (!study.rounder)
+    return {};
+  const Rounder& rounder = *study.rounder;
+  return "batch   " + std::to_string(options.run.sequences) +
+         " sequences have few divisors: " + std::to_string(rounder.sequences) + " would take " +
+         sw::percent_text(rounder.saves) + " less time per token, with " +
+         sw::plan_text(rounder.plan.configuration) + "\n";
+}
+
+std::string launch_text(const Options& options, const Study& study) {
+  const Launch launch = launch_of(options, study.best.configuration);
+  if (launch.reasons.empty())
+    return "launch  " + launch.command + "\n";
+  std::string out = "launch  not by train_gpt of this library:";
+  for (const std::string& reason : launch.reasons)
+    out += (&reason == &launch.reasons.front() ? " " : "; ") + reason;
+  return out + "\n";
+}
+
 std::string where_it_ends(const Options& options, const Study& study) {
   std::string out = "where the pipeline ends:\n";
   if (study.best.configuration.pp == 1)
@@ -140,7 +186,8 @@ std::string plan_report(const Options& options, const Study& study) {
          " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n        " +
          sw::percent_text(1 - cost.memory.total() / memory) + " are left free, of which a plan must leave " +
          sw::percent_text(options.space.headroom) + "\n";
-  out += "search  " + std::to_string(found.evaluations) + " configurations costed\n";
+  out += "search  " + std::to_string(found.evaluations) + " configurations costed; " + simulated_again(study);
+  out += lost_by_batch(options, study) + launch_text(options, study);
 
   out += "what binds (time per token that the fastest plan saves with twice as much):\n";
   for (std::size_t i = 0; i < study.gains.size(); ++i)

@@ -184,6 +184,7 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
   fields.flag("biases", model.biases);
   fields.number("window", model.window);
   fields.number("window_layers", model.window_layers);
+  fields.flag("chunked", model.chunked);
   fields.flag("parallel_block", model.parallel_block);
   if (const nlohmann::json* inner = fields.take("latent")) {
     Fields latent(*inner, text, name, "latent", text.find("\"latent\""));
@@ -202,7 +203,9 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
     experts.number("shared", model.experts.shared);
     experts.number("shared_width", model.experts.shared_width);
     experts.number("leading_dense_layers", model.experts.leading_dense_layers);
+    experts.number("every", model.experts.every, 1);
     experts.number("groups", model.experts.groups);
+    experts.number("all_groups", model.experts.all_groups);
     experts.end();
     if (model.experts.active < 1 || model.experts.active > model.experts.count || model.experts.width < 1)
       experts.fail("active", "must be from 1 to count, and width must be given");
@@ -219,6 +222,8 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
     fields.fail("feed_forward", "must be given for layers without experts");
   if (model.experts.leading_dense_layers > model.layers)
     fields.fail("leading_dense_layers", "must be at most the layers");
+  else if ((model.layers - model.experts.leading_dense_layers) % model.experts.every != 0)
+    fields.fail("every", "must divide the layers that are not leading dense ones");
   if (model.window_layers > model.layers)
     fields.fail("window_layers", "must be at most the layers");
   if (model.head_width == 0 && !model.latent.used() && model.hidden % model.heads != 0)

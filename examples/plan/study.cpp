@@ -5,7 +5,9 @@
 
 #include "study.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace plan_example {
 
@@ -32,6 +34,30 @@ std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSp
       break;
   }
   return {};
+}
+
+/// The number of sequences within 5% that has most factors of two, where it saves time per token: prime
+/// numbers leave no data parallelism.
+std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) {
+  const std::int64_t given = options.run.sequences;
+  std::int64_t near = given;
+  for (std::int64_t power = 2; power <= given; power *= 2) {
+    const std::int64_t multiple =
+        power * std::llround(static_cast<double>(given) / static_cast<double>(power));
+    if (20 * std::abs(multiple - given) <= given)
+      near = multiple;
+  }
+  if (near == given)
+    return {};
+  Rounder out{near};
+  sw::RunSpec run = options.run;
+  run.sequences = near;
+  out.plan = sw::search(options.model, options.cluster, run, options.space);
+  if (!out.plan.found())
+    return {};
+  out.saves =
+      1 - out.plan.cost.step_seconds / out.plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens);
+  return out.saves > 0.02 ? std::optional(out) : std::nullopt;
 }
 
 std::vector<sw::Resource> varied(const Options& options) {
@@ -62,6 +88,12 @@ Study study_of(const Options& options, bool with_sweeps) {
   } else {
     out.gains = sw::gains(model, cluster, run, space);
     out.runners_up = sw::runners_up(model, cluster, run, space);
+    out.rounder = rounder_of(options, out.best);
+    // The plan comes first, so that it is simulated whatever the others take.
+    std::vector<sw::Plan> last = sw::last_candidates(model, cluster, run, space);
+    std::stable_partition(last.begin(), last.end(),
+                          [&](const sw::Plan& one) { return one.configuration == out.best.configuration; });
+    out.simulated = sw::rank_by_simulation(model, cluster, run, last);
   }
   if (out.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
     out.divisible_sequences = divisible(options, out.best.found() ? flat : space);

@@ -9,6 +9,7 @@
 #include <shardwright/plan/search/explanation.hpp>
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/search/sweep.hpp>
+#include <shardwright/plan/simulate/ranking.hpp>
 
 #include <array>
 #include <cstdint>
@@ -25,13 +26,23 @@ struct Counterfactual {
 /// @brief The largest factor that counterfactuals try.
 inline constexpr double most_factor = 64;
 
+/// @brief A number of sequences nearby that more ranks can share, and its best plan.
+struct Rounder {
+  std::int64_t sequences = 0;
+  shardwright::Plan plan{};
+  double saves = 0; ///< Share of the time per token.
+};
+
 /// @brief The best plan of a run, or why there is none, and its reasons.
 struct Study {
   shardwright::Plan best;
   std::array<double, shardwright::binding_resources> gains{};
   std::vector<shardwright::Plan> runners_up; ///< Other plans, those that lose least first.
-  shardwright::Plan usual;                   ///< Of the usual recipe.
-  shardwright::Plan without_pipeline;        ///< The best one with pp = 1.
+  /// The last candidates of the search and their simulated steps, fastest first.
+  std::vector<shardwright::SimulatedRank> simulated;
+  std::optional<Rounder> rounder;     ///< Where it is faster by more than 2% per token.
+  shardwright::Plan usual;            ///< Of the usual recipe.
+  shardwright::Plan without_pipeline; ///< The best one with pp = 1.
   /// Where the pipeline ends; where there is no plan, where one begins.
   std::vector<Counterfactual> turns;
   /// The same with 1F1B, where the best plan hides the traffic of experts in pairs of passes and may need its

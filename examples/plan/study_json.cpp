@@ -5,6 +5,7 @@
 
 #include "study_json.hpp"
 
+#include "launch.hpp"
 #include "parts.hpp"
 #include "report.hpp"
 
@@ -227,6 +228,23 @@ Json study_json(const Options& options, const Study& study) {
                               {"unit_size", unit_of(resource).size},
                               {"now", sw::amount_of({options.cluster, options.run}, resource)},
                               {"saves", study.gains[i]}});
+  }
+  out["runners_up"] = Json::array();
+  for (const sw::Plan& one : study.runners_up)
+    out["runners_up"].push_back({{"plan", sw::plan_text(one.configuration)},
+                                 {"step_seconds", one.cost.step_seconds},
+                                 {"loses", one.cost.step_seconds / study.best.cost.step_seconds - 1}});
+  out["simulated_again"] = Json::array();
+  for (const sw::SimulatedRank& one : study.simulated)
+    out["simulated_again"].push_back({{"plan", sw::plan_text(one.plan.configuration)},
+                                      {"simulated_seconds", one.seconds},
+                                      {"step_seconds", one.plan.cost.step_seconds},
+                                      {"over_cost", one.over_cost()}});
+  out["headroom"] = options.space.headroom;
+  out["launch"] = nullptr;
+  if (study.best.found()) {
+    const Launch launch = launch_of(options, study.best.configuration);
+    out["launch"] = {{"command", launch.command}, {"reasons", launch.reasons}};
   }
   out["recipe"] = beside(options, study.usual, study.best);
   out["without_pipeline"] = beside(options, study.without_pipeline, study.best);

@@ -23,6 +23,16 @@ shardwright_plan_run(
   fixed 0 OPTIONS --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --fix tp=8,pp=16,schedule=zbv
   SAYS "plan    tp=8 .*pp=16 .zbv. ")
 shardwright_plan_run(
+  launched 0 OPTIONS --model llama-3.1-8b --cluster h100x64 --sequences 512 --fix tp=2,pp=4,schedule=interleaved,chunks=2,zero=3,recomputation=full
+  SAYS "place [0-9]+ of [0-9]+ last candidates"
+       "launch  mpirun -n 64 train_gpt --target cuda --mesh pp=4,dp=[0-9,cp=]+,tp=2 --schedule interleaved --chunks 2 --layers 32 .*--zero 3 --sequence-parallel --recompute full")
+shardwright_plan_run(
+  not_launched 0 OPTIONS --model qwen3-235b-a22b --cluster h100x256 --sequences 2048 --dispatch all-to-all
+  SAYS "launch  not by train_gpt of this library: its layers have no experts")
+shardwright_plan_run(
+  prime_batch 0 OPTIONS --model llama-3.1-8b --cluster h100x64 --sequences 127
+  SAYS "127 sequences have few divisors: 128 would take [0-9.]+ % less time per token, with dp=64")
+shardwright_plan_run(
   json 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --json --fix pp=1
   SAYS "\"pp\": 1,.*\"step_seconds\": [0-9.]+,.*\"bytes\"")
 file(WRITE "${plan_files}/small.json"
@@ -36,6 +46,11 @@ file(WRITE "${plan_files}/wrong.json" "{\"layers\": 8,\n \"hiden\": 1024}\n")
 shardwright_plan_run(
   wrong_field 2 OPTIONS --model "${plan_files}/wrong.json" --cluster h100x8 --sequences 8
   SAYS "wrong.json, line 2: hiden is no field here. did you mean hidden")
+file(WRITE "${plan_files}/every.json"
+     "{\"layers\": 9, \"hidden\": 1024, \"heads\": 8, \"feed_forward\": 4096, \"vocabulary\": 9,\n \"experts\": {\"count\": 8, \"active\": 1, \"width\": 64, \"every\": 2}}\n")
+shardwright_plan_run(
+  every_second 2 OPTIONS --model "${plan_files}/every.json" --cluster h100x8 --sequences 8
+  SAYS "every.json, line 2: every must divide the layers that are not leading dense ones")
 file(WRITE "${plan_files}/broken.json" "{\"layers\": 8,\n \"hidden\" 1024}\n")
 shardwright_plan_run(
   broken 2 OPTIONS --model "${plan_files}/broken.json" --cluster h100x8 --sequences 8
