@@ -4,12 +4,18 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/kv_cache.hpp>
+#include <shardwright/nn/rotary_frequencies.hpp>
+#include <shardwright/tensor/kernels/cached_attention.hpp>
 #include <shardwright/train/dry_run.hpp>
 #include <shardwright/train/tape.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -203,6 +209,108 @@ TEST_CASE("attention on a tape is that of tensors, under every mask") {
           check_tape(world, findings, "lengths",
                      [](const Mesh& mesh) { return sw::padded(sw::full, lengths_on(mesh)); });
         }) == "");
+}
+
+namespace {
+
+/// Tokens [first, first + count) of every sequence.
+sw::ShardedTensor<Qkv, double> part_of(const sw::ShardedTensor<Qkv, double>& qkv, std::int64_t first,
+                                       std::int64_t count) {
+  auto shape = qkv.shape();
+  const std::int64_t all = std::exchange(shape[1], count);
+  sw::ShardedTensor<Qkv, double> out(qkv.resources(), shape);
+  const std::int64_t row = out.local_shape()[2] * out.local_shape()[3];
+  for (std::int64_t b = 0; b < out.local_shape()[0]; ++b)
+    std::copy_n(qkv.data() + (b * all + first) * row, count * row, out.mutable_data() + b * count * row);
+  return out;
+}
+
+/// Tokens that come a few at a time, against all at once.
+template <class Mask>
+void check_cache(const sw::HostCommunicator& world, Findings& findings, Extents extents, const Mask& mask) {
+  constexpr std::int64_t tokens = 150; // more than two blocks of keys
+  const Mesh mesh = mesh_of(world, extents);
+  auto qkv = random_tensor<Qkv>(mesh, {batch, tokens, groups, group_width}, 1);
+  const auto before = qkv.clone();
+  const sw::RotaryTable<double, sw::DefaultTarget> table(mesh, tokens, width, base);
+  const sw::RotaryTable<double, sw::DefaultTarget> same(mesh, tokens, sw::rotary_frequencies(width, base));
+  sw::rotate(qkv, table, sw::TokenPositions<sw::NaturalOrder>(tokens, 1, 0), heads);
+  const Vector reference = whole_of(sw::attention(qkv, heads, mask).value);
+  sw::KeyValueCache<Qkv, double> cache(mesh, batch, tokens + 3, groups, heads, Mask::window);
+  std::vector<Vector> sequences(batch);
+  for (const std::int64_t count : {70, 1, 1, 75, 3}) {
+    auto part = part_of(before, cache.size(), count);
+    sw::rotate(part, same,
+               sw::TokenRuns::one(static_cast<std::size_t>(count), static_cast<std::size_t>(cache.size())),
+               heads);
+    const Vector out = whole_of(cache.attend(part));
+    for (std::size_t b = 0; b < batch; ++b)
+      sequences[b].insert(sequences[b].end(),
+                          out.begin() + static_cast<std::ptrdiff_t>(b * out.size() / batch),
+                          out.begin() + static_cast<std::ptrdiff_t>((b + 1) * out.size() / batch));
+  }
+  Vector all;
+  for (const Vector& sequence : sequences)
+    all.insert(all.end(), sequence.begin(), sequence.end());
+  findings.expect(difference(all, reference) < 1e-13, "tokens that come a few at a time differ by ",
+                  difference(all, reference), " on dp ", extents.data, " tp ", extents.tensor);
+  // Again from the middle on.
+  cache.truncate(tokens - 4);
+  const Vector last = whole_of(cache.attend(part_of(qkv, tokens - 4, 4)));
+  const std::size_t of_sequence = last.size() / batch;
+  findings.expect(
+      difference({last.begin(), last.begin() + static_cast<std::ptrdiff_t>(of_sequence)},
+                 {sequences[0].end() - static_cast<std::ptrdiff_t>(of_sequence), sequences[0].end()}) < 1e-13,
+      "tokens after truncate() must be those of before");
+  const auto sentence = [](const auto& call) {
+    try {
+      call();
+    } catch (const sw::InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const std::string full = sentence([&] { static_cast<void>(cache.attend(part_of(before, 0, 4))); });
+  findings.expect(full.find("room for 154 tokens, but it has 153") != std::string::npos, full);
+  const std::string fewer = sentence([&] { cache.truncate(tokens + 1); });
+  findings.expect(fewer.find("the 151 tokens that are kept, but holds 150") != std::string::npos, fewer);
+}
+
+} // namespace
+
+TEST_CASE("a cache of keys and values gives what attention over all tokens does, on every mesh") {
+  for (const Extents extents : {Extents{1, 1}, {1, 3}, {3, 2}})
+    CHECK(on_ranks(extents.data * extents.tensor, [extents](sw::HostCommunicator world, Findings& findings) {
+            check_cache(world, findings, extents, sw::causal);
+            check_cache(world, findings, extents, sw::sliding_window<67>);
+          }) == "");
+}
+
+TEST_CASE("cached attention weighs the values of all rows up to the query's own") {
+  const sw::DefaultTarget::execution_space execution;
+  std::vector<double> qkv{1, 2, 0, 0, 0, 0}, rows{3, 1, 10, 20, 1, 3, 30, 40}, out(2);
+  const auto attend = [&](std::size_t first) {
+    sw::kernels::cached_attention(execution, sw::MatrixView<double, sw::DefaultTarget>(qkv.data(), 1, 6),
+                                  sw::MatrixView<double, sw::DefaultTarget>(rows.data(), 2, 4),
+                                  sw::MatrixView<double, sw::DefaultTarget>(out.data(), 1, 2),
+                                  {1, 1, 1, 1, 2}, {2, first}, 0.5);
+  };
+  attend(0);
+  CHECK(out == Vector{10, 20});
+  attend(1);
+  const double a = std::exp(2.5), b = std::exp(3.5);
+  CHECK(difference(out, {(10 * a + 30 * b) / (a + b), (20 * a + 40 * b) / (a + b)}) < 1e-15);
+  CHECK_THROWS_AS(attend(2), sw::InvalidArgument);
+}
+
+TEST_CASE("rotary frequencies are stretched by their wavelength") {
+  const auto plain = sw::rotary_frequencies(8, 1e4);
+  CHECK(plain == Vector{1, 0.1, 0.01, 0.001});
+  // 2000 positions are 318, 31.8, 3.18 and 0.318 turns.
+  const auto stretched = sw::rotary_frequencies(8, 1e4, sw::RotaryScaling{8, 1, 4, 2000});
+  CHECK(std::equal(stretched.begin(), stretched.begin() + 2, plain.begin()));
+  CHECK(std::abs(stretched[2] - 0.01 * (0.7277 + 0.2723 / 8)) < 1e-6);
+  CHECK(std::abs(stretched[3] - 0.001 / 8) < 1e-18);
 }
 
 TEST_CASE("a tape compares the lengths of keys between ranks that must have the same") {

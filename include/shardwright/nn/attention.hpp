@@ -12,6 +12,7 @@
 #include <shardwright/nn/rms_norm.hpp>
 #include <shardwright/nn/token_tensor.hpp>
 #include <shardwright/tensor/apply.hpp>
+#include <shardwright/tensor/host_copy.hpp>
 #include <shardwright/tensor/kernels/attention.hpp>
 #include <shardwright/tensor/kernels/rotary.hpp>
 #include <shardwright/tensor/reuse.hpp>
@@ -24,6 +25,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -59,6 +61,23 @@ public:
       : cosines_(mesh, {positions, head_width / 2}), sines_(mesh, {positions, head_width / 2}) {
     kernels::fill_rotary_tables(cosines_.execution(), cosines_.mutable_local_matrix(),
                                 sines_.mutable_local_matrix(), base);
+  }
+  /// @param frequencies angles per position, as rotary_frequencies() gives them
+  template <class Mesh>
+  RotaryTable(const Mesh& mesh, std::int64_t positions, const std::vector<double>& frequencies)
+      : cosines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}),
+        sines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}) {
+    std::vector<MainElement<Element>> cosines, sines;
+    for (std::int64_t position = 0; position < positions; ++position)
+      for (const double frequency : frequencies) {
+        cosines.push_back(
+            static_cast<MainElement<Element>>(std::cos(static_cast<double>(position) * frequency)));
+        sines.push_back(
+            static_cast<MainElement<Element>>(std::sin(static_cast<double>(position) * frequency)));
+      }
+    detail::copy_to_target<Target>(cosines_.execution(), cosines.data(), cosines_.mutable_data(),
+                                   cosines.size());
+    detail::copy_to_target<Target>(sines_.execution(), sines.data(), sines_.mutable_data(), sines.size());
   }
   [[nodiscard]] auto cosines() const { return cosines_.local_matrix(); }
   [[nodiscard]] auto sines() const { return sines_.local_matrix(); }
@@ -161,12 +180,18 @@ template <class Tensor>
 /// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
 /// @param positions where the tokens of this rank's block stand in their sequences
 /// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
+template <LayoutType L, class Element, class Target>
+void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
+            const TokenRuns& positions, HeadShape heads, SourceLocation where = SourceLocation::current()) {
+  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
+                          detail::local_attention_shape(qkv, heads, where), positions);
+}
+/// @brief The same by the positions of a batch's ids.
 template <LayoutType L, class Element, class Target, class Order>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             const TokenPositions<Order>& positions, HeadShape heads,
             SourceLocation where = SourceLocation::current()) {
-  kernels::rotary_forward(qkv.execution(), detail::mutable_token_rows(qkv), table.cosines(), table.sines(),
-                          detail::local_attention_shape(qkv, heads, where), positions.runs());
+  rotate(qkv, table, positions.runs(), heads, where);
 }
 
 /// @brief The inverse turn, in place: the gradient of rotate.
