@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Continues a text with a published model on any mesh of pipeline and tensor parallel ranks.
+
+#include "generation.hpp"
+#include "options.hpp"
+#include "tokenizer.hpp"
+
+#include <shardwright/io/checked_output.hpp>
+#include <shardwright/io/configuration_hash.hpp>
+#include <shardwright/io/safetensors/write.hpp>
+#include <shardwright/launch.hpp>
+#include <shardwright/tensor/kernels/blas.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <iostream>
+
+namespace {
+
+namespace sw = shardwright;
+
+/// A prompt, and what turns the result to text; nothing where ids were given.
+struct Prompt {
+  std::vector<std::int32_t> ids;
+  std::unique_ptr<generate::Tokenizer> tokenizer;
+};
+
+Prompt read_prompt(const generate::Options& options, const generate::Settings& settings) {
+  Prompt out{options.prompt_ids, nullptr};
+  if (options.prompt) {
+    out.tokenizer = generate::read_tokenizer(options.model / "tokenizer.json");
+    out.ids = out.tokenizer->encode(*options.prompt);
+  }
+  if (out.ids.empty())
+    throw sw::InvalidArgument("--prompt must have at least one token (write a word)");
+  for (const std::int32_t id : out.ids)
+    if (id >= settings.vocabulary)
+      throw sw::InvalidArgument("the token " + std::to_string(id) +
+                                " of the prompt must be below the vocabulary, " +
+                                std::to_string(settings.vocabulary) + " (use the tokenizer of this model)");
+  const auto wanted = static_cast<std::int64_t>(out.ids.size()) + options.tokens;
+  if (wanted > settings.positions)
+    throw sw::InvalidArgument("prompt and --tokens must be at most max_position_embeddings, " +
+                              std::to_string(settings.positions) + ", but they are " +
+                              std::to_string(wanted) + " tokens (ask for fewer)");
+  return out;
+}
+
+/// Prints the text as it grows: bytes that make whole characters.
+class Printer {
+public:
+  explicit Printer(const generate::Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  void add(std::int32_t token) {
+    if (tokenizer_ == nullptr) {
+      std::cout << (first_ ? "" : ",") << token << std::flush;
+      first_ = false;
+      return;
+    }
+    pending_ += tokenizer_->decode(std::span(&token, 1));
+    std::size_t begin = pending_.size(); // of the last character
+    while (begin > 0 && (static_cast<unsigned char>(pending_[begin - 1]) & 0xc0) == 0x80)
+      --begin;
+    if (begin == 0)
+      return;
+    const auto lead = static_cast<unsigned char>(pending_[--begin]);
+    const std::size_t needed = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    const std::size_t whole = pending_.size() - begin < needed ? begin : pending_.size();
+    std::cout << pending_.substr(0, whole) << std::flush;
+    pending_.erase(0, whole);
+  }
+  void finish() { std::cout << pending_ << std::endl; }
+
+private:
+  const generate::Tokenizer* tokenizer_;
+  std::string pending_;
+  bool first_ = true;
+};
+
+void dump(const generate::Options& options, const std::vector<std::int32_t>& prompt,
+          const generate::Generation& made) {
+  const std::uint64_t tokens = prompt.size(), vocabulary = made.prompt_scores.size() / tokens;
+  sw::safetensors::write(
+      options.dump, {sw::safetensors::source<std::int32_t>("prompt", {tokens}, prompt),
+                     sw::safetensors::source<std::int32_t>("tokens", {made.tokens.size()}, made.tokens),
+                     sw::safetensors::source<float>("scores", {tokens, vocabulary}, made.prompt_scores)});
+}
+
+/// One rank's run.
+void run(const sw::HostCommunicator& world, const generate::Options& options,
+         const generate::Settings& settings, const Prompt& prompt) {
+  sw::require_same_configuration(world, options.text());
+  const sw::safetensors::Files files(options.model);
+  const auto positions = static_cast<std::int64_t>(prompt.ids.size()) + options.tokens;
+  const auto model = generate::load_model(world, options.extents, settings, files, positions);
+  const bool reports = world.rank() == 0;
+  if (!options.export_to.empty()) {
+    const auto values = [&](const generate::Parameter& parameter) { return model->parameter(parameter); };
+    if (reports)
+      generate::write_model(options.export_to, settings, values);
+    else
+      for (const generate::Parameter& parameter : generate::all_parameters(settings))
+        static_cast<void>(values(parameter));
+  }
+  Printer printer(prompt.tokenizer.get());
+  const auto ends = options.ignores_end ? std::vector<std::int32_t>() : settings.end_tokens;
+  const generate::Generation made =
+      generate::continue_prompt(*model, prompt.ids, options.tokens, options.sampling, ends,
+                                !options.dump.empty(), [&](std::int32_t token) {
+                                  if (reports)
+                                    printer.add(token);
+                                });
+  if (!reports)
+    return;
+  printer.finish();
+  if (!options.dump.empty())
+    dump(options, prompt.ids, made);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const generate::ParseResult parsed = generate::parse(argc, argv);
+    if (!parsed.options) {
+      (parsed.exit_code == 0 ? std::cout : std::cerr) << parsed.message << std::endl;
+      return sw::checked_output("generate", parsed.exit_code);
+    }
+    const generate::Options& options = *parsed.options;
+    sw::kernels::use_single_threaded_blas();
+    const Kokkos::ScopeGuard kokkos;
+    const generate::Settings settings = generate::read_settings(options.model);
+    const Prompt prompt = read_prompt(options, settings);
+    const int code = sw::launch({.ranks = options.extents.ranks()}, [&](const sw::HostCommunicator& world) {
+      run(world, options, settings, prompt);
+    });
+    return sw::checked_output("generate", code);
+  } catch (const std::exception& error) {
+    std::cerr << "generate: " << error.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A published model on a mesh of pipeline and tensor parallel ranks, for generation.
+
+#include "settings.hpp"
+#include "weights.hpp"
+
+#include <shardwright/comm/host_communicator.hpp>
+#include <shardwright/io/safetensors/files.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace generate {
+
+/// @brief Ranks along the axes of the mesh.
+struct Extents {
+  int pp = 1; ///< Stages of layers.
+  int tp = 1; ///< Ranks that share each layer: its heads, its hidden dimension, and the vocabulary.
+
+  [[nodiscard]] int ranks() const noexcept { return pp * tp; }
+};
+
+/// @brief Of which tokens the scores are asked for.
+enum class Scores { last, all };
+
+/// @brief A model with the keys and values of the tokens so far. Its weights and sums are float.
+class Model {
+public:
+  virtual ~Model() = default;
+
+  /// @brief Appends tokens; the scores of what follows them, row-major [tokens, vocabulary], the same on
+  /// every rank. Collective: all ranks give the same ids.
+  /// @param ids at least one, within the vocabulary
+  /// @throws sw::InvalidArgument beyond the positions that the model was made for.
+  [[nodiscard]] virtual std::vector<float> append(std::span<const std::int32_t> ids, Scores of) = 0;
+  /// @brief Tokens so far.
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// @brief A whole parameter, on every rank. Collective.
+  [[nodiscard]] virtual std::vector<float> parameter(const Parameter& parameter) = 0;
+};
+
+/// @brief Loads a model: each rank reads the blocks that it holds. Collective.
+/// @param positions tokens of a sequence, at most; memory for their keys and values is taken at once
+/// @throws sw::InvalidArgument where the sizes do not divide over the mesh; sw::DataError as check_tensors.
+[[nodiscard]] std::unique_ptr<Model> load_model(const sw::HostCommunicator& world, const Extents& extents,
+                                                const Settings& settings, const sw::safetensors::Files& files,
+                                                std::int64_t positions);
+
+} // namespace generate

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief The options of generate, their help, and the answers to a mistake in one of them.
+
+#include "options.hpp"
+
+#include <command_line/checks.hpp>
+#include <command_line/mesh.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <limits>
+#include <sstream>
+#include <utility>
+
+namespace generate {
+
+using namespace command_line;
+
+std::string Options::text() const {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out.precision(17);
+  out << "--model " << model.string() << "\n--prompt " << prompt.value_or("") << "\n--prompt-ids";
+  for (const std::int32_t id : prompt_ids)
+    out << " " << id;
+  out << "\n--mesh " << extents.pp << " " << extents.tp << "\n--tokens " << tokens << "\n--temperature "
+      << sampling.temperature << "\n--top-p " << sampling.top_p << "\n--seed " << sampling.seed
+      << "\n--ignore-end " << ignores_end << "\n--dump " << !dump.empty() << "\n--export "
+      << !export_to.empty() << "\n";
+  return out.str();
+}
+
+namespace {
+
+std::vector<std::int32_t> parse_ids(const std::string& word) {
+  std::vector<std::int32_t> out;
+  std::istringstream parts(word);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto id = whole_number<std::int32_t>(part);
+    if (!id || *id < 0)
+      throw UsageError("--prompt-ids needs numbers of tokens such as 1,2,3, but has '" + clipped(part) +
+                       "' (write them with commas)");
+    out.push_back(*id);
+  }
+  return out;
+}
+
+Extents parse_extents(const std::string& word) {
+  Extents out;
+  for (const MeshAxis& axis : parse_mesh(word)) {
+    if (axis.name != "pp" && axis.name != "tp" && axis.extent > 1)
+      throw UsageError(
+          "--mesh has the axis " + axis.name +
+          ", which splits a batch (generate has one sequence: use pp for layers and tp for tensors)");
+    if (axis.name == "pp" || axis.name == "tp")
+      (axis.name == "pp" ? out.pp : out.tp) = axis.extent;
+  }
+  return out;
+}
+
+void check(const Options& options) {
+  if (options.model.empty())
+    throw UsageError("--model must name the directory of a model (--help explains the options)");
+  if (options.prompt.has_value() == !options.prompt_ids.empty())
+    throw UsageError("one of --prompt and --prompt-ids must say what to continue (give one of them)");
+}
+
+} // namespace
+
+ParseResult parse(int argc, const char* const* argv) {
+  Options options;
+  std::string model, prompt, ids, mesh = "tp=1", dump, export_to;
+  CLI::App app{
+      "Continues a text with a published model of the Llama, Mistral, Qwen2, Qwen3 or Mixtral family, split over "
+      "pipeline (pp) and tensor (tp) ranks. The text does not depend on the mesh but for rounding.",
+      "generate"};
+  app.allow_extras();
+  app.get_formatter()->column_width(help_column);
+  app.add_option("--model", model,
+                 "Directory with config.json, model.safetensors or its parts, and tokenizer.json.")
+      ->type_name("DIR");
+  CLI::Option* const text_option = app.add_option("--prompt", prompt, "Text to continue.")->type_name("TEXT");
+  app.add_option("--prompt-ids", ids,
+                 "Numbers of tokens to continue, such as 1,2,3; the result is numbers, too.")
+      ->type_name("IDS");
+  app.add_option("--mesh", mesh, "Ranks along each axis, such as tp=2 or pp=2,tp=2. Default: one rank.")
+      ->type_name("AXES");
+  app.add_option("--tokens", options.tokens, "New tokens, at most. Default: 100.")
+      ->check(whole_from<std::int64_t>(0, 1 << 24))
+      ->type_name("N");
+  app.add_option("--temperature", options.sampling.temperature,
+                 "Divides the scores before a token is drawn; 0 takes the most likely one. Default: 0.")
+      ->check(real_from(0, true, 1e6))
+      ->type_name("X");
+  app.add_option("--top-p", options.sampling.top_p,
+                 "Draws from the most likely tokens that have this probability together. Default: 1, all.")
+      ->check(real_from(0, false, 1))
+      ->type_name("X");
+  app.add_option("--seed", options.sampling.seed, "Chooses what is drawn. Default: 1.")
+      ->check(whole_from<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()))
+      ->type_name("N");
+  app.add_flag("--ignore-end", options.ignores_end, "Goes on after the model's end of text.");
+  app.add_option("--dump", dump, "File for the ids and the scores of the prompt, as safetensors.")
+      ->type_name("FILE");
+  app.add_option("--export", export_to, "Directory to write the model to, in float.")->type_name("DIR");
+  app.footer(
+      "Examples:\n"
+      "  generate --model Llama-3.2-1B --prompt \"The sea was\"\n"
+      "  generate --model Qwen3-0.6B --prompt \"The sea was\" --mesh tp=2 --temperature 0.8 --top-p 0.95\n"
+      "  mpirun -n 4 generate --model Mixtral --prompt-ids 1,415,6163 --mesh pp=2,tp=2");
+  try {
+    if (auto help = help_or_parse(app, argc, argv, "a text is given by --prompt"))
+      return {std::nullopt, *std::move(help), 0};
+    options.model = model;
+    if (text_option->count() > 0)
+      options.prompt = prompt;
+    options.prompt_ids = parse_ids(ids);
+    options.extents = parse_extents(mesh);
+    options.dump = dump;
+    options.export_to = export_to;
+    check(options);
+  } catch (const UsageError& error) {
+    return {std::nullopt, std::string("generate: ") + error.what(), 2};
+  }
+  return {std::move(options), std::string(), 0};
+}
+
+} // namespace generate

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The options of generate.
+
+#include "generation.hpp"
+#include "model.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace generate {
+
+/// @brief What to run, with what, on which mesh.
+struct Options {
+  std::filesystem::path model; ///< Directory with config.json, safetensors files and tokenizer.json.
+  std::optional<std::string> prompt;
+  std::vector<std::int32_t> prompt_ids; ///< In place of a prompt.
+  Extents extents;
+  std::int64_t tokens = 100; ///< New ones, at most.
+  Sampling sampling;
+  bool ignores_end = false;
+  std::filesystem::path dump;      ///< File for ids and scores; empty: none.
+  std::filesystem::path export_to; ///< Directory for the model as float; empty: none.
+
+  /// @brief All that must agree between ranks, a line for each option.
+  [[nodiscard]] std::string text() const;
+};
+
+/// @brief Options, or what to print instead: the help, or a sentence of what is wrong.
+struct ParseResult {
+  std::optional<Options> options;
+  std::string message;
+  int exit_code = 0;
+};
+
+[[nodiscard]] ParseResult parse(int argc, const char* const* argv);
+
+} // namespace generate

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Byte-level BPE from a tokenizer.json, as Hugging Face's tokenizers writes it.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace generate {
+
+/// @brief Text to tokens and back.
+class Tokenizer {
+public:
+  virtual ~Tokenizer() = default;
+
+  /// @brief The tokens of a text in UTF-8; names of special tokens in it become these.
+  /// @param adds_special whether tokens that the file puts around every text are added, such as the beginning
+  /// @throws sw::InvalidArgument for text that is no UTF-8.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text,
+                                                         bool adds_special = true) const = 0;
+  /// @brief The bytes of tokens, without special ones; part of a character where a token has one.
+  [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+};
+
+/// @brief Reads `tokenizer.json`.
+/// @throws sw::DataError naming the field that is missing, or asks for what is not known here.
+[[nodiscard]] std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path);
+
+/// @brief Whether the program has been built with ICU, without which read_tokenizer throws.
+[[nodiscard]] bool has_tokenizer() noexcept;
+
+} // namespace generate

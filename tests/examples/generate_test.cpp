@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/catch.hpp"
+#include "support/matchers.hpp"
+#include "support/ranks.hpp"
+#include "support/scratch.hpp"
+
+#include <generate/generation.hpp>
+#include <generate/model.hpp>
+#include <generate/settings.hpp>
+#include <generate/weights.hpp>
+
+#include <shardwright/core/philox.hpp>
+#include <shardwright/io/safetensors/write.hpp>
+#include <shardwright/io/write_text.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace sw = shardwright;
+namespace files = sw::safetensors;
+using shardwright_test::Findings;
+using shardwright_test::on_ranks;
+using shardwright_test::Scratch;
+using Numbers = std::vector<double>;
+
+/// A tensor as a published model names and stores it.
+struct Stored {
+  std::vector<std::uint64_t> shape;
+  std::vector<float> values;
+};
+using Directory = std::map<std::string, Stored>;
+
+constexpr int layers = 3, width = 12, heads = 4, kv_heads = 2, head_width = 4, hidden = 10, vocabulary = 29;
+constexpr int experts = 3, chosen = 2;
+
+const std::string sizes = R"("num_hidden_layers": 3, "hidden_size": 12, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 10, "vocab_size": 29, "rms_norm_eps": 1e-5,
+  "max_position_embeddings": 64)";
+const std::string llama = "{\"model_type\": \"llama\", " + sizes + R"(, "attention_bias": true,
+  "rope_theta": 500.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+  "high_freq_factor": 4.0, "original_max_position_embeddings": 32}, "eos_token_id": [7, 9]})";
+const std::string qwen3 = "{\"model_type\": \"qwen3\", " + sizes + R"(, "attention_bias": false,
+  "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "tie_word_embeddings": true})";
+const std::string mixtral = "{\"model_type\": \"mixtral\", " + sizes + R"(, "num_local_experts": 3,
+  "num_experts_per_tok": 2, "rope_theta": 500.0, "sliding_window": 5, "dtype": "float32"})";
+
+/// Random tensors under the names of the model.
+Directory random_model(const std::string& family) {
+  Directory out;
+  std::uint64_t number = 0;
+  const auto add = [&](const std::string& name, std::vector<std::uint64_t> shape, float mean = 0) {
+    Stored tensor{std::move(shape), {}};
+    ++number;
+    const std::uint64_t size = tensor.shape[0] * (tensor.shape.size() == 2 ? tensor.shape[1] : 1);
+    for (std::uint64_t i = 0; i < size; ++i)
+      tensor.values.push_back(
+          mean +
+          static_cast<float>(1.2 * (sw::unit_interval(sw::random_words({3, number}, i).word[0]) - 0.5)));
+    out.emplace(name, std::move(tensor));
+  };
+  add("model.embed_tokens.weight", {vocabulary, width});
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".";
+    add(at + "input_layernorm.weight", {width}, 1);
+    add(at + "post_attention_layernorm.weight", {width}, 1);
+    for (const auto& [name, rows] : {std::pair{"q", heads}, {"k", kv_heads}, {"v", kv_heads}}) {
+      add(at + "self_attn." + name + "_proj.weight", {std::uint64_t(rows * head_width), width});
+      if (family == "llama")
+        add(at + "self_attn." + name + "_proj.bias", {std::uint64_t(rows * head_width)});
+    }
+    add(at + "self_attn.o_proj.weight", {width, heads * head_width});
+    if (family == "llama")
+      add(at + "self_attn.o_proj.bias", {width});
+    if (family == "qwen3")
+      for (const char* name : {"q_norm", "k_norm"})
+        add(at + "self_attn." + name + ".weight", {head_width}, 1);
+    const auto mlp = [&](const std::string& gate, const std::string& up, const std::string& down) {
+      add(gate, {hidden, width});
+      add(up, {hidden, width});
+      add(down, {width, hidden});
+    };
+    if (family != "mixtral") {
+      mlp(at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight", at + "mlp.down_proj.weight");
+      continue;
+    }
+    add(at + "block_sparse_moe.gate.weight", {experts, width});
+    for (int expert = 0; expert < experts; ++expert) {
+      const std::string of = at + "block_sparse_moe.experts." + std::to_string(expert) + ".w";
+      mlp(of + "1.weight", of + "3.weight", of + "2.weight");
+    }
+  }
+  add("model.norm.weight", {width}, 1);
+  if (family != "qwen3")
+    add("lm_head.weight", {vocabulary, width});
+  return out;
+}
+
+void write(const std::filesystem::path& to, const std::string& config, const Directory& model) {
+  std::vector<files::Source> sources;
+  for (const auto& [name, tensor] : model)
+    sources.push_back(files::source<float>(name, tensor.shape, tensor.values));
+  files::write_sharded(to, sources, 4000);
+  sw::write_text(to / "config.json", config);
+}
+
+/// The model as plain loops over whole sequences in double precision, without a cache.
+class Plain {
+public:
+  Plain(const Directory& model, const std::string& family) : model_(model), family_(family) {}
+
+  /// Scores of what follows the last token.
+  Numbers scores(const std::vector<std::int32_t>& ids) const {
+    std::vector<Numbers> x;
+    for (const std::int32_t id : ids) {
+      const auto row = at("model.embed_tokens.weight").begin() + id * width;
+      x.emplace_back(row, row + width);
+    }
+    for (int layer = 0; layer < layers; ++layer) {
+      const std::string name = "model.layers." + std::to_string(layer) + ".";
+      attend(x, name);
+      for (Numbers& token : x) {
+        const Numbers read = normed(token, name + "post_attention_layernorm.weight");
+        add(token, family_ == "mixtral" ? mixture(read, name + "block_sparse_moe.")
+                                        : mlp(read, name + "mlp.gate_proj.weight",
+                                              name + "mlp.up_proj.weight", name + "mlp.down_proj.weight"));
+      }
+    }
+    const bool tied = model_.count("lm_head.weight") == 0;
+    return product(normed(x.back(), "model.norm.weight"),
+                   tied ? "model.embed_tokens.weight" : "lm_head.weight");
+  }
+
+private:
+  const std::vector<float>& at(const std::string& name) const { return model_.at(name).values; }
+  static void add(Numbers& to, const Numbers& from) {
+    std::transform(to.begin(), to.end(), from.begin(), to.begin(), std::plus<>());
+  }
+  Numbers product(const Numbers& x, const std::string& name) const {
+    const std::vector<float>& matrix = at(name);
+    Numbers out(matrix.size() / x.size());
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = std::inner_product(x.begin(), x.end(),
+                                  matrix.begin() + static_cast<std::ptrdiff_t>(i * x.size()), 0.0);
+    return out;
+  }
+  Numbers normed(Numbers x, const std::string& gain) const {
+    const double squares = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] *= at(gain)[i] / std::sqrt(squares / static_cast<double>(x.size()) + 1e-5);
+    return x;
+  }
+  Numbers mlp(const Numbers& x, const std::string& gate, const std::string& up,
+              const std::string& down) const {
+    Numbers gated = product(x, gate);
+    const Numbers by = product(x, up);
+    for (std::size_t i = 0; i < gated.size(); ++i)
+      gated[i] *= by[i] / (1 + std::exp(-gated[i]));
+    return product(gated, down);
+  }
+  Numbers mixture(const Numbers& x, const std::string& name) const {
+    const Numbers score = product(x, name + "gate.weight");
+    std::vector<std::size_t> order{0, 1, 2};
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score[a] > score[b]; });
+    Numbers out(width);
+    double total = 0;
+    for (int i = 0; i < chosen; ++i)
+      total += std::exp(score[order[std::size_t(i)]]);
+    for (int i = 0; i < chosen; ++i) {
+      const std::size_t e = order[std::size_t(i)];
+      const std::string of = name + "experts." + std::to_string(e) + ".w";
+      Numbers part = mlp(x, of + "1.weight", of + "3.weight", of + "2.weight");
+      for (double& number : part)
+        number *= std::exp(score[e]) / total;
+      add(out, part);
+    }
+    return out;
+  }
+  /// Frequency i of a head, as the published Llama 3.1 stretches it from 32 positions by 8.
+  double frequency(int i) const {
+    const double plain = std::pow(500.0, -2.0 * i / head_width);
+    if (family_ != "llama")
+      return plain;
+    const double wavelength = 2 * std::acos(-1.0) / plain;
+    if (wavelength < 32 / 4.0)
+      return plain;
+    if (wavelength > 32 / 1.0)
+      return plain / 8;
+    const double smooth = (32 / wavelength - 1) / (4 - 1);
+    return (1 - smooth) * plain / 8 + smooth * plain;
+  }
+  Numbers head(const Numbers& x, const std::string& name, const char* which, int number,
+               std::size_t position) const {
+    Numbers all = product(x, name + which + "_proj.weight");
+    if (family_ == "llama")
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] += at(name + which + "_proj.bias")[i];
+    Numbers out(all.begin() + number * head_width, all.begin() + (number + 1) * head_width);
+    if (*which == 'v')
+      return out;
+    if (family_ == "qwen3")
+      out = normed(out, name + which + "_norm.weight");
+    Numbers turned = out;
+    for (int i = 0; i < head_width / 2; ++i) {
+      const double angle = static_cast<double>(position) * frequency(i);
+      const std::size_t low = std::size_t(i), high = low + head_width / 2;
+      turned[low] = out[low] * std::cos(angle) - out[high] * std::sin(angle);
+      turned[high] = out[high] * std::cos(angle) + out[low] * std::sin(angle);
+    }
+    return turned;
+  }
+  void attend(std::vector<Numbers>& x, const std::string& layer) const {
+    const std::string name = layer + "self_attn.";
+    std::vector<Numbers> read, out(x.size());
+    for (const Numbers& token : x)
+      read.push_back(normed(token, layer + "input_layernorm.weight"));
+    for (int h = 0; h < heads; ++h) {
+      std::vector<Numbers> keys, values;
+      for (std::size_t s = 0; s < x.size(); ++s) {
+        keys.push_back(head(read[s], name, "k", h / 2, s));
+        values.push_back(head(read[s], name, "v", h / 2, s));
+      }
+      for (std::size_t t = 0; t < x.size(); ++t) {
+        const Numbers query = head(read[t], name, "q", h, t);
+        Numbers sum(head_width);
+        double total = 0;
+        for (std::size_t s = family_ == "mixtral" && t >= 5 ? t - 4 : 0; s <= t; ++s) {
+          const double weight = std::exp(
+              std::inner_product(query.begin(), query.end(), keys[s].begin(), 0.0) / std::sqrt(head_width));
+          total += weight;
+          for (std::size_t i = 0; i < head_width; ++i)
+            sum[i] += weight * values[s][i];
+        }
+        for (const double number : sum)
+          out[t].push_back(number / total);
+      }
+    }
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      add(x[t], product(out[t], name + "o_proj.weight"));
+      if (family_ == "llama")
+        add(x[t], Numbers(at(name + "o_proj.bias").begin(), at(name + "o_proj.bias").end()));
+    }
+  }
+
+  const Directory& model_;
+  std::string family_;
+};
+
+const std::vector<std::int32_t> prompt{3, 17, 28, 0, 11, 11, 5};
+constexpr std::int64_t new_tokens = 25;
+
+/// The greedy continuation of the plain model, with the scores that led to each token.
+std::pair<std::vector<std::int32_t>, std::vector<Numbers>> plain_continuation(const Plain& plain) {
+  std::vector<std::int32_t> ids = prompt;
+  std::vector<Numbers> scores;
+  for (std::int64_t i = 0; i < new_tokens; ++i) {
+    scores.push_back(plain.scores(ids));
+    ids.push_back(static_cast<std::int32_t>(std::max_element(scores.back().begin(), scores.back().end()) -
+                                            scores.back().begin()));
+  }
+  return {{ids.begin() + std::ptrdiff_t(prompt.size()), ids.end()}, scores};
+}
+
+double difference(std::span<const float> scores, const Numbers& reference) {
+  double out = scores.size() == reference.size() ? 0 : 1e9;
+  for (std::size_t i = 0; i < reference.size() && out < 1e9; ++i)
+    out = std::max(out, std::abs(static_cast<double>(scores[i]) - reference[i]));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a model of each family continues a prompt as plain loops do, on every mesh") {
+  for (const auto& [family, config] : {std::pair{"llama", llama}, {"qwen3", qwen3}, {"mixtral", mixtral}}) {
+    const Scratch directory;
+    const Directory model = random_model(family);
+    write(directory.root(), config, model);
+    const auto [tokens, scores] = plain_continuation(Plain(model, family));
+    for (const generate::Extents extents : {generate::Extents{1, 1}, {1, 2}, {3, 1}, {2, 2}}) {
+      INFO(family << " on pp " << extents.pp << " tp " << extents.tp);
+      CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
+              const generate::Settings settings = generate::read_settings(directory.root());
+              const files::Files opened(directory.root());
+              const auto made = generate::load_model(world, extents, settings, opened, 32);
+              std::vector<float> last = made->append(prompt, generate::Scores::last);
+              std::vector<std::int32_t> got;
+              for (std::int64_t i = 0; i < new_tokens; ++i) {
+                findings.expect(difference(last, scores[std::size_t(i)]) < 2e-4, "token ", i, " differs by ",
+                                difference(last, scores[std::size_t(i)]));
+                got.push_back(generate::pick(last, {}, 0));
+                last = made->append(std::span(&got.back(), 1), generate::Scores::last);
+              }
+              findings.expect(got == tokens, "the greedy tokens must be those of the plain loops");
+              // All scores of one pass are those of one token at a time.
+              const auto fresh = generate::load_model(world, extents, settings, opened, 32);
+              const std::vector<float> all = fresh->append(prompt, generate::Scores::all);
+              findings.expect(all.size() == prompt.size() * vocabulary &&
+                                  difference(std::span(all).last(vocabulary), scores[0]) < 2e-4,
+                              "the last of all scores must be the last scores");
+            }) == "");
+    }
+  }
+}
+
+TEST_CASE("an exported model has the tensors that it was made of") {
+  for (const auto& [family, config] : {std::pair{"llama", llama}, {"qwen3", qwen3}, {"mixtral", mixtral}}) {
+    const Scratch from, to;
+    const Directory model = random_model(family);
+    write(from.root(), config, model);
+    CHECK(on_ranks(4, [&](const sw::HostCommunicator& world, Findings& findings) {
+            const generate::Settings settings = generate::read_settings(from.root());
+            const files::Files opened(from.root());
+            const auto made = generate::load_model(world, {2, 2}, settings, opened, 4);
+            const auto values = [&](const generate::Parameter& parameter) {
+              return made->parameter(parameter);
+            };
+            if (world.rank() == 0)
+              generate::write_model(to.root(), settings, values);
+            else
+              for (const generate::Parameter& parameter : generate::all_parameters(settings))
+                static_cast<void>(values(parameter));
+            findings.expect(made->size() == 0, "an export appends nothing");
+          }) == "");
+    const files::Files written(to.root());
+    CHECK(written.names().size() == model.size());
+    for (const auto& [name, tensor] : model)
+      CHECK(written.file_of(name).read_as<float>(name) == tensor.values);
+    const generate::Settings before = generate::read_settings(from.root());
+    CHECK(generate::settings_text(generate::read_settings(to.root())) == generate::settings_text(before));
+  }
+}
+
+TEST_CASE("settings that this program does not know end in a sentence that names the field") {
+  const auto refusal = [](const std::string& from, const std::string& to) {
+    std::string text = llama;
+    text.replace(text.find(from), from.size(), to);
+    try {
+      (void)generate::parse_settings(text, "config.json");
+    } catch (const sw::DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  CHECK(generate::parse_settings(llama, "x").end_tokens == std::vector<std::int32_t>{7, 9});
+  const auto has = [](const std::string& part) { return shardwright_test::ContainsSubstring(part); };
+  CHECK_THAT(refusal("\"rope_theta\"", "\"rope_teta\""),
+             has("'rope_teta' must be one that this program knows"));
+  CHECK_THAT(refusal("\"llama\"", "\"gpt2\""), has("'model_type' must be llama"));
+  CHECK_THAT(refusal("\"llama3\"", "\"yarn\""), has("'rope_scaling.rope_type' must be default or llama3"));
+  CHECK_THAT(refusal("8.0", "-8"), has("'rope_scaling.factor' must be a number above 0, but it is -8"));
+  CHECK_THAT(refusal("\"factor\": 8.0", "\"factor\": 8, \"beta_fast\": 1"),
+             has("'rope_scaling.beta_fast' must be"));
+  CHECK_THAT(refusal("\"hidden_size\": 12", "\"hidden_size\": 1e3"),
+             has("'hidden_size' must be a whole number"));
+  CHECK_THAT(refusal("\"hidden_size\": 12,", ""),
+             has("'hidden_size' must be a whole number from 1 to 2147483647, but it is missing"));
+  CHECK_THAT(refusal("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"),
+             has("'num_key_value_heads' must be a divisor"));
+  CHECK_THAT(refusal("\"head_dim\": 4", "\"head_dim\": 5"), has("'head_dim' must be even"));
+  CHECK_THAT(refusal("500.0", "500, \"hidden_act\": \"gelu\""),
+             has("'hidden_act' must be \"silu\", but it is \"gelu\""));
+  CHECK_THAT(refusal("500.0", "500, \"quantization_config\": {}"),
+             has("'quantization_config' must be null or absent"));
+  CHECK_THAT(refusal("[7, 9]", "\"end\""), has("'eos_token_id' must be a token's number"));
+  CHECK_THAT(refusal("9]}", "9]"), has("it must be a JSON object"));
+}
+
+TEST_CASE("tensors that are missing, surplus or otherwise are named in one error") {
+  const Scratch directory;
+  Directory model = random_model("llama");
+  model.erase("model.layers.1.mlp.up_proj.weight");
+  model["model.layers.2.self_attn.q_norm.weight"] = {{2}, {1, 2}};
+  model["model.norm.weight"] = {{3}, {1, 2, 3}};
+  write(directory.root(), llama, model);
+  const auto settings = generate::read_settings(directory.root());
+  std::string sentence;
+  try {
+    generate::check_tensors(settings, files::Files(directory.root()));
+  } catch (const sw::DataError& error) {
+    sentence = error.what();
+  }
+  for (const char* part :
+       {"model.layers.1.mlp.up_proj.weight is missing", "model.norm.weight must be [12], but is [3]",
+        "'model.layers.2.self_attn.q_norm.weight' belongs to no parameter"})
+    CHECK_THAT(sentence, shardwright_test::ContainsSubstring(part));
+}
+
+TEST_CASE("tokens are drawn by temperature and top-p, from the seed alone") {
+  const std::vector<float> scores{0, std::log(4.0f), -1e30f, std::log(3.0f),
+                                  std::log(2.0f)}; // 1 : 4 : 0 : 3 : 2
+  CHECK(generate::pick(scores, {}, 5) == 1);
+  const auto count = [&](const generate::Sampling& sampling) {
+    std::map<std::int32_t, int> out;
+    for (std::uint64_t place = 0; place < 4000; ++place)
+      ++out[generate::pick(scores, sampling, place)];
+    return out;
+  };
+  auto drawn = count({.temperature = 1});
+  CHECK(drawn.count(2) == 0);
+  for (const auto& [token, share] : {std::pair{0, 400}, {1, 1600}, {3, 1200}, {4, 800}})
+    CHECK(std::abs(drawn[token] - share) < 120); // about four deviations
+  CHECK(drawn == count({.temperature = 1}));
+  CHECK(drawn != count({.temperature = 1, .seed = 2}));
+  drawn = count({.temperature = 1, .top_p = 0.6}); // 4 : 3, as 4 of 10 are too few
+  CHECK(drawn.size() == 2);
+  CHECK(std::abs(drawn[1] - 4000 * 4 / 7) < 130);
+  CHECK(count({.temperature = 1, .top_p = 1e-9}).size() == 1);
+  drawn = count({.temperature = 0.5}); // 1 : 16 : 0 : 9 : 4
+  CHECK(std::abs(drawn[1] - 4000 * 16 / 30) < 130);
+}

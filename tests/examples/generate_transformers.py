@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Models between generate and Python's transformers: `generate_transformers.py <generate>`.
+
+Random models of each family are made there. Scores of a prompt must be equal to 1e-5, and 100 greedy tokens equal, on
+several meshes; a model that generate exports must load there and give the same scores.
+
+Ends with 77, skipped, where Python has no transformers or no torch.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false",
+                  CUDA_VISIBLE_DEVICES="")
+try:
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+except ImportError as missing:
+    print(f"generate_transformers: skipped, {missing}")
+    sys.exit(77)
+
+torch.set_num_threads(1)
+SIZES = dict(vocab_size=203, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=8,
+             num_key_value_heads=4, max_position_embeddings=256, initializer_range=0.15, bos_token_id=None,
+             eos_token_id=None, pad_token_id=None)
+LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+FAMILIES = {
+    "Llama": dict(rope_parameters=LLAMA3),
+    "Llama with biases": dict(attention_bias=True, tie_word_embeddings=True),
+    "Mistral": dict(sliding_window=24),
+    "Qwen2": dict(tie_word_embeddings=True),
+    "Qwen3": dict(head_dim=16),
+    "Mixtral": dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
+}
+MESHES = ["tp=1", "tp=2", "pp=2", "pp=3,tp=4"]
+PROMPT = [int(3 + 7 * i * i % 193) for i in range(37)]
+NEW = 100
+
+
+def make(name, more, dtype):
+    kind = name.split()[0]
+    torch.manual_seed(len(name))
+    config = getattr(transformers, kind + "Config")(**SIZES, **more)
+    model = getattr(transformers, kind + "ForCausalLM")(config).to(dtype).eval()
+    with torch.no_grad():  # what is zeros or ones at first
+        for parameter_name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def run(program, *words):
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        sys.exit(f"generate {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
+def compare(program, directory, name, model):
+    ids = torch.tensor([PROMPT])
+    with torch.no_grad():
+        wanted = model(ids).logits[0].float()
+        tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False)
+    tokens = tokens[0, len(PROMPT):].tolist()
+    for mesh in MESHES:
+        dump = directory / "dump.safetensors"
+        words = ["--model", str(directory), "--mesh", mesh, "--prompt-ids", ",".join(map(str, PROMPT)),
+                 "--tokens", str(NEW), "--dump", str(dump)]
+        again = directory / "again"
+        if mesh == "pp=3,tp=4":
+            words += ["--export", str(again)]
+        run(program, *words)
+        read = load_file(dump)
+        difference = (read["scores"] - wanted).abs().max().item() / max(1.0, wanted.abs().max().item())
+        same = sum(a == b for a, b in zip(read["tokens"].tolist(), tokens))
+        print(f"{name} {mesh}: scores to {wanted.abs().max():.2f}, differ by {difference:.1e}; {same} of {NEW} tokens")
+        assert difference <= 1e-5, "scores must be equal to 1e-5"
+        assert same == NEW and len(tokens) == NEW, "greedy tokens must be equal"
+    back = transformers.AutoModelForCausalLM.from_pretrained(again).to(model.dtype).eval()
+    with torch.no_grad():
+        assert torch.equal(back(ids).logits, model(ids).logits), "the exported model must give the same scores"
+
+
+with tempfile.TemporaryDirectory() as top:
+    for name, more in FAMILIES.items():
+        directory = pathlib.Path(top) / name.replace(" ", "_")
+        model = make(name, more, torch.float32)
+        model.save_pretrained(directory, max_shard_size="200KB" if name == "Llama" else "1GB")
+        compare(sys.argv[1], directory, name, model)
