@@ -4,6 +4,13 @@ shardwright_add_check(
   examples.generate.transformers LABEL examples TIMEOUT 1200 PROCESSORS 2
   COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_transformers.py" $<TARGET_FILE:generate>)
 
+if(TARGET examples_test)
+  shardwright_add_check(
+    examples.generate.tokenizers LABEL examples TIMEOUT 1200
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_tokenizers.py" $<TARGET_FILE:examples_test>
+            "${PROJECT_SOURCE_DIR}")
+endif()
+
 # shardwright_generate_run(<name> <exit code> SAYS <regex>... OPTIONS <word>...)
 function(shardwright_generate_run name exit)
   cmake_parse_arguments(run "" "" "SAYS;OPTIONS" ${ARGN})

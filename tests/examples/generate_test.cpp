@@ -7,6 +7,7 @@
 #include <generate/generation.hpp>
 #include <generate/model.hpp>
 #include <generate/settings.hpp>
+#include <generate/tokenizer.hpp>
 #include <generate/weights.hpp>
 
 #include <shardwright/core/philox.hpp>
@@ -14,7 +15,12 @@
 #include <shardwright/io/write_text.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <string>
@@ -412,4 +418,114 @@ TEST_CASE("tokens are drawn by temperature and top-p, from the seed alone") {
   CHECK(count({.temperature = 1, .top_p = 1e-9}).size() == 1);
   drawn = count({.temperature = 0.5}); // 1 : 16 : 0 : 9 : 4
   CHECK(std::abs(drawn[1] - 4000 * 16 / 30) < 130);
+}
+
+namespace {
+
+/// A byte-level tokenizer with the words and the pattern of Llama 3: token b is byte b.
+std::string small_tokenizer() {
+  std::string vocabulary;
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+    char letter[8];
+    std::snprintf(letter, sizeof letter, "\\u%04x", printable ? byte : next++);
+    vocabulary += "\"" + std::string(letter) + "\": " + std::to_string(byte) + ", ";
+  }
+  return R"({"truncation": null, "normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+     "behavior": "Isolated", "invert": false},
+    {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]},
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+      "special_tokens": {"<s>": {"id": "<s>", "ids": [300], "tokens": ["<s>"]}}},
+    "decoder": {"type": "ByteLevel"},
+    "added_tokens": [{"id": 300, "content": "<s>", "special": true}, {"id": 301, "content": "<s><s>", "special": true},
+                     {"id": 302, "content": "<tool>", "special": false, "lstrip": false, "normalized": true}],
+    "model": {"type": "BPE", "dropout": null, "ignore_merges": true, "vocab": {)" +
+         vocabulary +
+         R"("he": 256, "ll": 257, "hell": 258, "12": 259, "34": 260, "\u0120w": 261, "lo": 262, "xyz": 263},
+      "merges": ["h e", ["l", "l"], "he ll", "1 2", "3 4", "\u0120 w", "l o"]}})";
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+} // namespace
+
+TEST_CASE("a tokenizer splits text as its file says, and gives it back") {
+  const Scratch directory;
+  const auto path = directory.write("tokenizer.json", small_tokenizer());
+  if (!generate::has_tokenizer()) {
+    CHECK_THROWS_AS(generate::read_tokenizer(path), sw::InvalidArgument);
+    return;
+  }
+  const auto tokenizer = generate::read_tokenizer(path);
+  using Ids = std::vector<std::int32_t>;
+  const auto encode = [&](const std::string& text) { return tokenizer->encode(text, false); };
+  CHECK(tokenizer->encode("hello") == Ids{300, 258, 'o'}); // he, ll, hell before lo
+  CHECK(encode("").empty());
+  CHECK(encode("lo hell 1234") == Ids{262, ' ', 258, ' ', 259, '3', '4'}); // three digits are a word
+  CHECK(encode(" w  w") == Ids{261, ' ', 261});
+  CHECK(encode("xyz xyz") == Ids{263, ' ', 'x', 'y', 'z'}); // whole words, though no merge makes them
+  CHECK(encode("e\u0301") == encode("\u00e9"));
+  CHECK(encode("\u00e9") == Ids{0xc3, 0xa9});
+  CHECK(encode("1<s><s>2<s>he<tool>") == Ids{'1', 301, '2', 300, 256, 302});
+  CHECK(encode("he'LLo") == Ids{256, '\'', 'L', 'L', 'o'});
+  CHECK(encode("a\u00a0\u3000b").size() == 7); // the last space goes with the letter
+  const std::string text = "It's 12345\n\n \u4f60\u597d \U0001f600<tool>\tx";
+  CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+  CHECK(tokenizer->decode(Ids{0xc3}) == "\xc3"); // part of a character
+  CHECK_THROWS_AS(encode("a\xff"), sw::InvalidArgument);
+
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    std::string other = small_tokenizer();
+    other.replace(other.find(from), from.size(), to);
+    try {
+      (void)generate::read_tokenizer(directory.write("other.json", other));
+    } catch (const sw::DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  for (const auto& [from, to, part] : std::vector<std::array<std::string, 3>>{
+           {"\"BPE\"", "\"Unigram\"", "'model.type' must be BPE"},
+           {"\"NFC\"", "\"Lowercase\"", "'normalizer' must be null, NFC"},
+           {"\"Isolated\"", "\"Removed\"", "'pre_tokenizer' must be"},
+           {"(?i:", "(?z:", "'pre_tokenizer.pattern' must be a pattern that ICU knows"},
+           {"\"lstrip\": false", "\"lstrip\": true", "'added_tokens.lstrip' must be false"},
+           {"\"he ll\"", "\"he lx\"", "'model.merges' must be pairs of tokens whose union is a token"},
+           {"\"\\u0041\": 65, ", "", "a vocabulary with all bytes, but 'A' is missing"},
+           {"\"dropout\": null", "\"dropout\": 0.1", "'model.dropout' must be null"},
+           {"\"truncation\": null", "\"truncation\": {}", "'truncation' must be null"},
+           {"\"ids\": [300]", "\"ids\": [-1]",
+            "'post_processor.special_tokens' must be the number of a token"},
+           {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null",
+            "'decoder.type' must be ByteLevel"}})
+    CHECK_THAT(refusal(from, to), shardwright_test::ContainsSubstring(part));
+}
+
+// Called by generate_tokenizers.py: every tokenizer of a directory over every text of it.
+TEST_CASE("tokens of texts, for Python", "[.tokenizers]") {
+  const std::filesystem::path directory = std::getenv("SHARDWRIGHT_PYTHON_DIRECTORY");
+  std::size_t texts = 0;
+  for (const auto& of : std::filesystem::directory_iterator(directory)) {
+    if (of.path().extension() != ".json")
+      continue;
+    const auto tokenizer = generate::read_tokenizer(of.path());
+    for (const auto& from : std::filesystem::directory_iterator(directory)) {
+      if (from.path().extension() != ".txt")
+        continue;
+      ++texts;
+      const std::vector<std::int32_t> ids = tokenizer->encode(text_of(from.path()));
+      const auto name = of.path().stem().string() + "-" + from.path().stem().string();
+      std::ofstream out(directory / (name + ".ids"));
+      for (const std::int32_t id : ids)
+        out << id << " ";
+      std::ofstream(directory / (name + ".decoded"), std::ios::binary) << tokenizer->decode(ids);
+    }
+  }
+  CHECK(texts > 0);
 }
