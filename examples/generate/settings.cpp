@@ -23,6 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
+constexpr std::int64_t most_parts = 65536; // layers, heads or experts, of which lists are made
 
 [[noreturn]] void refuse(const std::string& subject, const std::string& sentence) {
   throw sw::DataError(subject + ": " + sentence);
@@ -53,11 +54,11 @@ public:
     const auto at = object_.find(name);
     return at == object_.end() || at->is_null() ? nullptr : &*at;
   }
-  std::int64_t count(const std::string& name, std::int64_t least = 1) {
+  std::int64_t count(const std::string& name, std::int64_t most = std::numeric_limits<std::int32_t>::max()) {
     const Json* const value = find(name);
-    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    constexpr std::int64_t least = 1;
     if (value == nullptr || !value->is_number_integer() ||
-        (value->is_number_unsigned() && value->get<std::uint64_t>() > most) ||
+        (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) ||
         value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
       fail(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
     return value->get<std::int64_t>();
@@ -139,7 +140,7 @@ void read_positions(Fields& fields, Settings& out) {
     if (!(high > low))
       rope.fail("high_freq_factor", "above low_freq_factor");
     out.rope_scaling = {rope.positive("factor"), low, high,
-                        rope.positive("original_max_position_embeddings")};
+                        static_cast<double>(rope.count("original_max_position_embeddings"))};
   } else if (type != "default") {
     rope.fail(rope.find("rope_type") != nullptr ? "rope_type" : "type", "default or llama3");
   }
@@ -164,7 +165,7 @@ void read_family(Fields& fields, Settings& out) {
     if (fields.find("sliding_window") != nullptr)
       out.window = fields.count("sliding_window");
     if (family == "mixtral") {
-      out.experts = fields.count("num_local_experts");
+      out.experts = fields.count("num_local_experts", most_parts);
       out.chosen_experts = fields.count("num_experts_per_tok");
       if (out.chosen_experts > out.experts)
         fields.fail("num_experts_per_tok", "at most num_local_experts");
@@ -205,9 +206,9 @@ Settings parse_settings(std::string_view text, const std::string& subject) {
   Settings out;
   out.family = fields.word("model_type");
   read_family(fields, out);
-  out.layers = fields.count("num_hidden_layers");
+  out.layers = fields.count("num_hidden_layers", most_parts);
   out.width = fields.count("hidden_size");
-  out.heads = fields.count("num_attention_heads");
+  out.heads = fields.count("num_attention_heads", most_parts);
   out.kv_heads = fields.count_or("num_key_value_heads", out.heads);
   if (out.heads % out.kv_heads != 0)
     fields.fail("num_key_value_heads", "a divisor of num_attention_heads, " + std::to_string(out.heads));

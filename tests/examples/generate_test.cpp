@@ -261,7 +261,11 @@ const std::vector<std::int32_t> prompt{3, 17, 28, 0, 11, 11, 5};
 constexpr std::int64_t new_tokens = 25;
 
 /// The greedy continuation of the plain model, with the scores that led to each token.
-std::pair<std::vector<std::int32_t>, std::vector<Numbers>> plain_continuation(const Plain& plain) {
+struct Continuation {
+  std::vector<std::int32_t> tokens;
+  std::vector<Numbers> scores;
+};
+Continuation plain_continuation(const Plain& plain) {
   std::vector<std::int32_t> ids = prompt;
   std::vector<Numbers> scores;
   for (std::int64_t i = 0; i < new_tokens; ++i) {
@@ -286,7 +290,7 @@ TEST_CASE("a model of each family continues a prompt as plain loops do, on every
     const Scratch directory;
     const Directory model = random_model(family);
     write(directory.root(), config, model);
-    const auto [tokens, scores] = plain_continuation(Plain(model, family));
+    const Continuation plain = plain_continuation(Plain(model, family));
     for (const generate::Extents extents : {generate::Extents{1, 1}, {1, 2}, {3, 1}, {2, 2}}) {
       INFO(family << " on pp " << extents.pp << " tp " << extents.tp);
       CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
@@ -296,17 +300,17 @@ TEST_CASE("a model of each family continues a prompt as plain loops do, on every
               std::vector<float> last = made->append(prompt, generate::Scores::last);
               std::vector<std::int32_t> got;
               for (std::int64_t i = 0; i < new_tokens; ++i) {
-                findings.expect(difference(last, scores[std::size_t(i)]) < 2e-4, "token ", i, " differs by ",
-                                difference(last, scores[std::size_t(i)]));
+                findings.expect(difference(last, plain.scores[std::size_t(i)]) < 2e-4, "token ", i,
+                                " differs by ", difference(last, plain.scores[std::size_t(i)]));
                 got.push_back(generate::pick(last, {}, 0));
                 last = made->append(std::span(&got.back(), 1), generate::Scores::last);
               }
-              findings.expect(got == tokens, "the greedy tokens must be those of the plain loops");
+              findings.expect(got == plain.tokens, "the greedy tokens must be those of the plain loops");
               // All scores of one pass are those of one token at a time.
               const auto fresh = generate::load_model(world, extents, settings, opened, 32);
               const std::vector<float> all = fresh->append(prompt, generate::Scores::all);
               findings.expect(all.size() == prompt.size() * vocabulary &&
-                                  difference(std::span(all).last(vocabulary), scores[0]) < 2e-4,
+                                  difference(std::span(all).last(vocabulary), plain.scores[0]) < 2e-4,
                               "the last of all scores must be the last scores");
             }) == "");
     }
@@ -368,6 +372,8 @@ TEST_CASE("settings that this program does not know end in a sentence that names
   CHECK_THAT(refusal("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"),
              has("'num_key_value_heads' must be a divisor"));
   CHECK_THAT(refusal("\"head_dim\": 4", "\"head_dim\": 5"), has("'head_dim' must be even"));
+  CHECK_THAT(refusal("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 65537"),
+             has("'num_hidden_layers' must be a whole number from 1 to 65536"));
   CHECK_THAT(refusal("500.0", "500, \"hidden_act\": \"gelu\""),
              has("'hidden_act' must be \"silu\", but it is \"gelu\""));
   CHECK_THAT(refusal("500.0", "500, \"quantization_config\": {}"),

@@ -16,6 +16,7 @@ import tempfile
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false",
                   CUDA_VISIBLE_DEVICES="")
 try:
+    import tokenizers
     import torch
     import transformers
     from safetensors.torch import load_file
@@ -24,7 +25,7 @@ except ImportError as missing:
     sys.exit(77)
 
 torch.set_num_threads(1)
-SIZES = dict(vocab_size=203, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=8,
+SIZES = dict(vocab_size=331, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=8,
              num_key_value_heads=4, max_position_embeddings=256, initializer_range=0.15, bos_token_id=None,
              eos_token_id=None, pad_token_id=None)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -86,9 +87,35 @@ def compare(program, directory, name, model):
         assert torch.equal(back(ids).logits, model(ids).logits), "the exported model must give the same scores"
 
 
+def compare_text(program, directory, model):
+    """From a text to a text, with the directory's own tokenizer."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=SIZES["vocab_size"], show_progress=False,
+                                             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(["the sea was the colour of the sky and the shore"] * 3, trainer)
+    tokenizer.save(str(directory / "tokenizer.json"))
+    prompt = "The sea was \u00e9meraude, 12 o'clock"
+    ids = torch.tensor([tokenizer.encode(prompt).ids])
+    with torch.no_grad():
+        tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False)
+    wanted = tokenizer.decode(tokens[0, ids.shape[1]:].tolist())
+    said = subprocess.run([program, "--model", str(directory), "--prompt", prompt, "--tokens", "40", "--mesh", "tp=2"],
+                          capture_output=True, timeout=300)
+    if b"build with ICU" in said.stderr:
+        print("no text without ICU")
+        return
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.decode(errors="replace") == wanted + "\n", (said.stdout, wanted)
+    print(f"text: {len(wanted)} characters are equal")
+
+
 with tempfile.TemporaryDirectory() as top:
     for name, more in FAMILIES.items():
         directory = pathlib.Path(top) / name.replace(" ", "_")
         model = make(name, more, torch.float32)
         model.save_pretrained(directory, max_shard_size="200KB" if name == "Llama" else "1GB")
         compare(sys.argv[1], directory, name, model)
+        if name == "Qwen2":
+            compare_text(sys.argv[1], directory, model)
