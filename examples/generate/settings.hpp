@@ -47,7 +47,7 @@ struct Settings {
 [[nodiscard]] Settings parse_settings(std::string_view text, const std::string& subject);
 
 /// @brief Reads `directory`/config.json, and the end tokens of generation_config.json where there is one.
-/// @throws sw::DataError as parse_settings, or where the file can not be read.
+/// @throws sw::DataError as parse_settings, or where the file cannot be read.
 [[nodiscard]] Settings read_settings(const std::filesystem::path& directory);
 
 /// @brief The text of a config.json of these settings.

@@ -84,7 +84,7 @@ void read_block(const sw::safetensors::Files& files, const Settings& settings, c
 
 /// @brief Writes a directory that other programs load: config.json and the tensors, F32.
 /// @param values gives a whole parameter, row-major; called for each in turn
-/// @throws sw::DataError where a file can not be written.
+/// @throws sw::DataError where a file cannot be written.
 void write_model(const std::filesystem::path& directory, const Settings& settings,
                  const std::function<std::vector<float>(const Parameter&)>& values);
 

@@ -32,3 +32,29 @@ shardwright_generate_run(
   data_axis 2 OPTIONS --model x --prompt a --mesh dp=2 SAYS "axis dp, which splits a batch .generate has one sequence")
 shardwright_generate_run(
   bad_ids 2 OPTIONS --model x --prompt-ids 1,b SAYS "--prompt-ids needs numbers of tokens such as 1,2,3, but has 'b'")
+
+# A small model, and what plain loops make of it: threads and processes must print the same.
+if(TARGET examples_test)
+  set(generate_model "${CMAKE_CURRENT_BINARY_DIR}/generate_model")
+  set(generate_tokens "19,19,19,19,19,19,19,22,6,19,19,19,19,22,6,19,19,19,19,19")
+  shardwright_add_check(examples.generate.model LABEL examples COMMAND examples_test "[.model]")
+  set_tests_properties(
+    "${SHARDWRIGHT_TEST_PREFIX}examples.generate.model"
+    PROPERTIES FIXTURES_SETUP generate_model
+               ENVIRONMENT "SHARDWRIGHT_MODEL_DIRECTORY=${generate_model};SHARDWRIGHT_MODEL_TOKENS=${generate_tokens}")
+  set(options --model "${generate_model}" --prompt-ids 3,17,28,0,11,11,5 --tokens 20)
+  shardwright_generate_run(threads 0 OPTIONS ${options} --mesh pp=3,tp=2 --ignore-end SAYS "^${generate_tokens}\n")
+  shardwright_generate_run(to_the_end 0 OPTIONS ${options} SAYS "^19,19,19,19,19,19,19,22,6\n")
+  shardwright_generate_run(too_long 1 OPTIONS --model "${generate_model}" --prompt-ids 3,17,28,0,11,11,5 --tokens 60 SAYS "at most max_position_embeddings, 64, but they are 67")
+  shardwright_generate_run(too_many_ranks 1 OPTIONS ${options} --mesh tp=4 SAYS "2 key and value heads must be a multiple of the 4")
+  shardwright_generate_run(seed 0 OPTIONS ${options} --temperature 2 --top-p 0.9 SAYS "^[0-9,]+\n")
+  set(runs threads to_the_end too_long too_many_ranks seed)
+  if(TARGET shardwright::mpi)
+    shardwright_add_mpi_test(examples.generate.mpi 4 generate ${options} --mesh pp=2,tp=2 --ignore-end)
+    set_tests_properties(examples.generate.mpi PROPERTIES PASS_REGULAR_EXPRESSION "${generate_tokens}\n")
+    list(APPEND runs mpi)
+  endif()
+  foreach(run IN LISTS runs)
+    set_tests_properties(examples.generate.${run} PROPERTIES FIXTURES_REQUIRED generate_model)
+  endforeach()
+endif()

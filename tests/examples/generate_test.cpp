@@ -513,6 +513,21 @@ TEST_CASE("a tokenizer splits text as its file says, and gives it back") {
     CHECK_THAT(refusal(from, to), shardwright_test::ContainsSubstring(part));
 }
 
+// Called by generate_runs.cmake, whose runs know how plain loops continue 3, 17, 28, 0, 11, 11, 5.
+TEST_CASE("a small model in a directory", "[.model]") {
+  const std::filesystem::path directory = std::getenv("SHARDWRIGHT_MODEL_DIRECTORY");
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directories(directory);
+  const Directory model = random_model("llama");
+  std::string config = llama;
+  config.replace(config.find("[7, 9]"), 6, "[6, 9]"); // 6 ends the text
+  write(directory, config, model);
+  std::string tokens;
+  for (const std::int32_t token : plain_continuation(Plain(model, "llama")).tokens)
+    tokens += (tokens.empty() ? "" : ",") + std::to_string(token);
+  CHECK_THAT(tokens, shardwright_test::ContainsSubstring(std::getenv("SHARDWRIGHT_MODEL_TOKENS")));
+}
+
 // Called by generate_tokenizers.py: every tokenizer of a directory over every text of it.
 TEST_CASE("tokens of texts, for Python", "[.tokenizers]") {
   const std::filesystem::path directory = std::getenv("SHARDWRIGHT_PYTHON_DIRECTORY");
