@@ -112,6 +112,8 @@ using AddedByLead = std::map<char, std::vector<Added>>; // the longest first
 class BytePairTokenizer final : public Tokenizer {
 public:
   BytePairTokenizer(const Json& json, std::string subject) : subject_(std::move(subject)) {
+    for (const char* name : {"normalizer", "pre_tokenizer", "post_processor"})
+      require_shallow(field_of(json, name), name, 0);
     for (const char* name : {"truncation", "padding"})
       if (!field_of(json, name).is_null())
         refuse(subject_, name, "null");
@@ -147,6 +149,15 @@ public:
   }
 
 private:
+  void require_shallow(const Json& json, const char* field, int depth) const {
+    constexpr int most = 32;
+    if (depth > most)
+      refuse(subject_, field, "nested at most 32 deep");
+    if (json.is_structured())
+      for (const Json& each : json)
+        require_shallow(each, field, depth + 1);
+  }
+
   void read_normalizer(const Json& json) {
     const std::string type = type_of(json);
     UErrorCode code = U_ZERO_ERROR;
@@ -304,6 +315,8 @@ private:
       const bool normal = field_of(token, "normalized") == true;
       const std::string text = content.get<std::string>();
       const std::string shown = normal ? normalized(text) : text;
+      if (shown.empty())
+        refuse(subject_, "added_tokens.content", "a text that its normalizer leaves there");
       (normal ? normal_ : raw_)[shown.front()].push_back({shown, id});
       bytes_[id] = text;
       if (field_of(token, "special") == true)

@@ -499,6 +499,8 @@ TEST_CASE("a tokenizer splits text as its file says, and gives it back") {
   for (const auto& [from, to, part] : std::vector<std::array<std::string, 3>>{
            {"\"BPE\"", "\"Unigram\"", "'model.type' must be BPE"},
            {"\"NFC\"", "\"Lowercase\"", "'normalizer' must be null, NFC"},
+           {"{\"type\": \"NFC\"}", std::string(99, '[') + std::string(99, ']'),
+            "'normalizer' must be nested at most 32"},
            {"\"Isolated\"", "\"Removed\"", "'pre_tokenizer' must be"},
            {"(?i:", "(?z:", "'pre_tokenizer.pattern' must be a pattern that ICU knows"},
            {"\"lstrip\": false", "\"lstrip\": true", "'added_tokens.lstrip' must be false"},
