@@ -15,7 +15,7 @@ namespace plan_example {
 
 /// @brief A command, or why there is none.
 struct Launch {
-  std::string command;              ///< Empty where train_gpt can not run the plan.
+  std::string command;              ///< Empty where train_gpt cannot run the plan.
   std::vector<std::string> reasons; ///< What it lacks, and what would do instead.
 };
 

@@ -217,7 +217,7 @@ TEST_CASE("the plans of published runs are within 5% of the best", "[search]") {
   // NVIDIA's of a rack and more: data/further_runs.csv. A pipeline as deep as theirs.
   CHECK(over_best(v3, cluster_of(chip::gb200, 256, 64), rack, {.tp = 1, .cp = 1, .pp = 4, .ep = 64}).pp == 4);
   CHECK(over_best(v3, cluster_of(chip::gb300, 256, 64), rack, {.tp = 1, .cp = 1, .pp = 2, .ep = 32}).pp == 2);
-  // arXiv 2412.19437, section 3: 16 ranks, which the planner can not tell from 8.
+  // arXiv 2412.19437, section 3: 16 ranks, which the planner cannot tell from 8.
   const PlanConfiguration nodes =
       over_best(v3, cluster_of(chip::h800, 2048),
                 {.sequences = 15360, .sequence_length = 4096, .precision = Precision::fp8},

@@ -31,7 +31,7 @@ struct SimulatedRank {
 /// (a first plan always), and returns them fastest first.
 ///
 /// A pass takes some microseconds.
-/// @throws InvalidArgument where a plan can not run, memory aside.
+/// @throws InvalidArgument where a plan cannot run, memory aside.
 [[nodiscard]] inline std::vector<SimulatedRank>
 rank_by_simulation(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                    std::span<const Plan> plans, std::int64_t most_passes = 10'000) {
