@@ -15,6 +15,8 @@
 #include "measurement.hpp"
 #include "mpi_peer.hpp"
 
+#include <shardwright/comm/copy_kernels.hpp>
+#include <shardwright/core/vector_lanes.hpp>
 #include <shardwright/launch.hpp>
 
 #include <cstdio>
