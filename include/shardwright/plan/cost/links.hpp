@@ -10,6 +10,8 @@
 #include <shardwright/plan/cost/collective_time.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/run.hpp>
 
 #include <algorithm>
 #include <cstddef>
