@@ -7,6 +7,7 @@
 #include <shardwright/layout/ragged.hpp>
 #include <shardwright/nn/balance_loss.hpp>
 #include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
 #include <shardwright/nn/expert_capacity.hpp>
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/nn/moe_config.hpp>
