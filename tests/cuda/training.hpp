@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The training of a small decoder on a host target and on the device, for device programs that each
+/// compile some of its element types.
+
+#include <shardwright/launch.hpp>
+#include <shardwright/nn/decoder.hpp>
+#include <shardwright/nn/decoder_mesh.hpp>
+#include <shardwright/shardwright.hpp>
+#include <shardwright/train/adamw.hpp>
+#include <shardwright/train/grad_accumulator.hpp>
+#include <shardwright/train/whole_model.hpp>
+
+#include "cuda/compare.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cuda_test {
+
+using Mesh = sw::DecoderMesh;
+
+template <class Tensor>
+void keep(std::vector<double>& results, const Tensor& tensor) {
+  const auto whole = sw::gather(tensor, 0);
+  results.insert(results.end(), whole.begin(), whole.end());
+}
+
+[[nodiscard]] inline sw::DecoderConfig small_config() {
+  sw::DecoderConfig config;
+  config.layers = 2;
+  config.width = 32;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.hidden = 24;
+  config.vocabulary = 20;
+  config.sequence = 12;
+  config.initial_deviation = 0.1;
+  return config;
+}
+
+/// Two steps of a small decoder: losses, norms and parameters.
+template <class Target, class Element, bool sequence_parallel>
+std::vector<double> training(const Mesh& mesh) {
+  using Model = sw::WholeModel<sw::Decoder<sw::DecoderLayouts<sequence_parallel>, Element, Target>>;
+  using Ids = typename Model::Batch::Ids;
+  Model model(mesh, small_config(), 7);
+  sw::GradAccumulator<Model> accumulator(model);
+  sw::AdamW optimizer;
+  std::vector<double> results;
+  for (int step = 0; step < 2; ++step) {
+    std::vector<std::int32_t> tokens(48);
+    std::vector<std::int32_t> next(48);
+    for (int i = 0; i < 48; ++i) {
+      tokens[static_cast<std::size_t>(i)] = (7 * i + step) % 20;
+      next[static_cast<std::size_t>(i)] = i % 6 == 5 ? -1 : (11 * i + step) % 20;
+    }
+    using Layout = typename sw::DecoderLayouts<sequence_parallel>::Ids;
+    const Ids ids(sw::scatter<Layout, Target>(mesh, 0, tokens, {4, 12}));
+    const Ids targets(sw::scatter<Layout, Target>(mesh, 0, next, {4, 12}));
+    const typename Model::Batch batch{ids.share(), targets.share(), {}};
+    accumulator.add(model.forward_backward(batch));
+    const auto step_summary = accumulator.finish();
+    optimizer.step(model, step_summary, 1e-3);
+    accumulator.restart();
+    const sw::GradientSummary summary = step_summary.read();
+    results.push_back(summary.loss.value);
+    results.push_back(summary.gradient_norm);
+    results.push_back(static_cast<double>(model.evaluate(batch).read().loss.value));
+    keep(results, sw::redistribute<sw::Layout<3>>(model.predict(batch)));
+  }
+  model.for_each_parameter([&](auto& parameter) { keep(results, parameter.stored()); });
+  return results;
+}
+
+template <class Element, bool sequence_parallel>
+bool trains_as_on_the_host(const Mesh& mesh, const char* what, double tolerance) {
+  return agrees(what, training<Device, Element, sequence_parallel>(mesh),
+                training<Host, Element, sequence_parallel>(mesh), tolerance);
+}
+
+} // namespace cuda_test
