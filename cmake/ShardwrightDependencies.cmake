@@ -26,6 +26,30 @@ macro(shardwright_find_mpi found_var)
   endif()
 endmacro()
 
+# Folders of CUDA's libraries that pip has installed, such as site-packages/nvidia/cublas.
+function(shardwright_pip_cuda_folders folders_var)
+  execute_process(
+    COMMAND python3 -c "import glob, nvidia; print(*(f for p in nvidia.__path__ for f in glob.glob(p + '/*')), sep=';')"
+    OUTPUT_VARIABLE folders ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE TIMEOUT 30)
+  set(${folders_var} "${folders}" PARENT_SCOPE)
+endfunction()
+
+macro(shardwright_find_cublaslt)
+  if(NOT TARGET CUDA::cublasLt)
+    shardwright_pip_cuda_folders(_shardwright_folders)
+    string(REGEX MATCH "^[0-9]+" _shardwright_cuda_major "${CUDAToolkit_VERSION}")
+    find_path(SHARDWRIGHT_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${_shardwright_folders} PATH_SUFFIXES include)
+    find_library(SHARDWRIGHT_CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.${_shardwright_cuda_major}
+                 HINTS ${_shardwright_folders} PATH_SUFFIXES lib lib64)
+    mark_as_advanced(SHARDWRIGHT_CUBLASLT_INCLUDE_DIR SHARDWRIGHT_CUBLASLT_LIBRARY)
+    if(SHARDWRIGHT_CUBLASLT_INCLUDE_DIR AND SHARDWRIGHT_CUBLASLT_LIBRARY)
+      add_library(CUDA::cublasLt UNKNOWN IMPORTED)
+      set_target_properties(CUDA::cublasLt PROPERTIES IMPORTED_LOCATION "${SHARDWRIGHT_CUBLASLT_LIBRARY}"
+                                                      INTERFACE_INCLUDE_DIRECTORIES "${SHARDWRIGHT_CUBLASLT_INCLUDE_DIR}")
+    endif()
+  endif()
+endmacro()
+
 macro(shardwright_find_cuda found_var)
   set(${found_var} FALSE)
   find_package(CUDAToolkit QUIET)
@@ -37,6 +61,7 @@ macro(shardwright_find_cuda found_var)
       add_library(shardwright::cuda INTERFACE IMPORTED)
       target_link_libraries(shardwright::cuda INTERFACE CUDA::cudart)
       target_compile_definitions(shardwright::cuda INTERFACE SHARDWRIGHT_WITH_CUDA=1)
+      shardwright_find_cublaslt()
       if(TARGET CUDA::cublasLt)
         target_link_libraries(shardwright::cuda INTERFACE CUDA::cublasLt)
         target_compile_definitions(shardwright::cuda INTERFACE SHARDWRIGHT_WITH_CUBLAS=1)
@@ -53,10 +78,12 @@ endmacro()
 macro(shardwright_find_nccl found_var)
   set(${found_var} FALSE)
   find_package(CUDAToolkit QUIET)
-  set(_shardwright_nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_TARGET_DIR} ${CUDAToolkit_LIBRARY_ROOT})
+  shardwright_pip_cuda_folders(_shardwright_folders)
+  set(_shardwright_nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_TARGET_DIR} ${CUDAToolkit_LIBRARY_ROOT}
+                              ${_shardwright_folders})
   find_path(SHARDWRIGHT_NCCL_INCLUDE_DIR nccl.h HINTS ${_shardwright_nccl_hints} ${CUDAToolkit_INCLUDE_DIRS}
             PATH_SUFFIXES include)
-  find_library(SHARDWRIGHT_NCCL_LIBRARY NAMES nccl HINTS ${_shardwright_nccl_hints} ${CUDAToolkit_LIBRARY_DIR}
+  find_library(SHARDWRIGHT_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${_shardwright_nccl_hints} ${CUDAToolkit_LIBRARY_DIR}
                PATH_SUFFIXES lib lib64)
   mark_as_advanced(SHARDWRIGHT_NCCL_INCLUDE_DIR SHARDWRIGHT_NCCL_LIBRARY)
   if(CUDAToolkit_FOUND AND SHARDWRIGHT_NCCL_INCLUDE_DIR AND SHARDWRIGHT_NCCL_LIBRARY)
