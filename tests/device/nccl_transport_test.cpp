@@ -6,6 +6,7 @@
 #include "support/fake_nccl.hpp"
 #include "support/fake_place.hpp"
 
+#include <shardwright/device/nccl/eager_loading.hpp>
 #include <shardwright/device/nccl/transport.hpp>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <latch>
 #include <memory>
@@ -432,6 +434,32 @@ TEST_CASE("abort wakes all ranks, and the communicator is over", "[comm][faults]
     CHECK(shardwright_test::has(rank_outcomes::text<sw::PeerFailed>(errors[rank]),
                                 "rank 0 called abort: enough"));
   check_leftovers();
+}
+
+TEST_CASE("the communicators of a rank are aborted side by side, for each may wait for the others",
+          "[comm][faults]") {
+  using Channel = sw::detail::NcclChannel<FakeNccl>;
+  const auto script = std::make_shared<NcclScript>();
+  script->aborts_meet = 3;
+  FakeNccl api(script);
+  const auto of_rank = std::make_shared<sw::detail::NcclRankChannels<FakeNccl>>();
+  std::array<Channel, 3> channels{Channel(api, of_rank), Channel(api, of_rank), Channel(api, of_rank)};
+  for (Channel& channel : channels) {
+    FakeNccl::UniqueId id;
+    static_cast<void>(api.unique_id(id));
+    static_cast<void>(channel.open(id, 1, 0, "one of three"));
+  }
+  of_rank->abort("enough");
+  for (const Channel& channel : channels) {
+    CHECK(!channel.is_open());
+    CHECK(channel.aborted() == "enough");
+  }
+  check_leftovers();
+}
+
+TEST_CASE("a program with NCCL has CUDA load all kernels at its start") {
+  CHECK(sw::detail::kernels_load_eagerly);
+  CHECK(std::getenv("CUDA_MODULE_LOADING") != nullptr);
 }
 
 TEST_CASE("NCCL ranks that differ are told before data moves", "[comm][faults]") {

@@ -24,6 +24,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct NcclScript {
   std::atomic<bool> stuck{false};      ///< Groups are never enqueued, as if a peer did not connect.
   std::atomic<int> device{-1};         ///< Number of the GPU; -1: one of its own.
   std::atomic<int> polls{2};           ///< Questions that are answered by in_progress.
+  std::atomic<int> aborts_meet{0};     ///< Aborts that must be under way before one of them returns.
   std::atomic<int> operations{0}, reductions{0}, broadcasts{0}, messages{0}, aborts{0}, finalized{0};
 };
 
@@ -59,6 +61,13 @@ public:
   [[nodiscard]] std::string violations() {
     const std::lock_guard lock(mutex_);
     return std::exchange(violations_, {});
+  }
+  void await_aborts(const std::atomic<int>& begun, int wanted) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (begun < wanted && std::chrono::steady_clock::now() < end)
+      std::this_thread::yield();
+    if (begun < wanted)
+      violate("an abort waits for that of a sibling, which has not begun");
   }
   std::atomic<int> communicators{0}; ///< That live.
   std::atomic<std::uint64_t> identities{0};
@@ -360,6 +369,8 @@ public:
   [[nodiscard]] Result abort(Communicator comm) {
     ++script_->aborts;
     comm->abort();
+    if (script_->aborts_meet > 0) // its job ends with the kernels of siblings
+      FakeNcclWorld::get().await_aborts(script_->aborts, script_->aborts_meet);
     group().aborted.push_back(comm);
     if (group().depth == 0)
       reclaim();

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/device/nccl/channel.hpp>
+#include <shardwright/device/nccl/eager_loading.hpp>
 
 #include <cuda_runtime.h>
 #include <nccl.h>

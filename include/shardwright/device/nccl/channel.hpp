@@ -8,9 +8,11 @@
 #include <shardwright/core/error.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -98,14 +100,23 @@ public:
     std::erase(channels_, channel);
   }
 
-  /// Raises the abort flags of all, then waits until their kernels have seen them. @param why what is said to
-  /// whoever uses one of them later.
-  void abort(Api& api, const std::string& why) noexcept {
+  /// Aborts all side by side, and waits until they are gone. ncclCommAbort raises the flag of its
+  /// communicator, then joins the job that NCCL runs for it, which may itself wait behind a sibling's kernel:
+  /// one after another, the first would never return. @param why what is said to whoever uses one of them
+  /// later.
+  void abort(const std::string& why) noexcept {
     const std::lock_guard lock(mutex_);
-    static_cast<void>(api.group_start());
-    for (NcclChannel<Api>* channel : channels_)
-      channel->give_up(why);
-    static_cast<void>(api.group_end());
+    std::vector<std::thread> aborts;
+    for (NcclChannel<Api>* channel : channels_) {
+      channel->close(why);
+      try {
+        aborts.emplace_back([channel] { channel->end_at_once(); });
+      } catch (const std::exception&) { // no thread to be had: in turn
+        channel->end_at_once();
+      }
+    }
+    for (std::thread& each : aborts)
+      each.join();
     channels_.clear();
   }
 
@@ -183,14 +194,14 @@ public:
 private:
   friend class NcclRankChannels<Api>;
 
-  void give_up(const std::string& why) noexcept {
+  void close(const std::string& why) noexcept {
     open_ = false;
     try {
       aborted_ = why.empty() ? "aborted" : why;
     } catch (...) { // without memory for the reason it is aborted all the same
     }
-    static_cast<void>(api_.abort(native_));
   }
+  void end_at_once() noexcept { static_cast<void>(api_.abort(native_)); }
 
   Api& api_;
   std::shared_ptr<NcclRankChannels<Api>> of_rank_;

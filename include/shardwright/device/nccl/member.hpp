@@ -207,7 +207,7 @@ public:
       return;
     try {
       failure_ = why.empty() ? "it was aborted" : why;
-      of_rank_->abort(api_, failure_);
+      of_rank_->abort(failure_);
       // An exception that is on its way reaches launch(), and is the first cause.
       if (tell && std::uncaught_exceptions() == 0)
         host_.abort(failure_);
