@@ -218,6 +218,32 @@ TEST_CASE("A product is asked for column-major with its types, strides and trans
   }
 }
 
+TEST_CASE("A product that cannot be planned is an error, but in a capture leaves the capture without use") {
+  struct NoPlan {
+    struct Plan {};
+    int* asked;
+    [[nodiscard]] Plan plan(const kernels::detail::GemmProblem&) {
+      if (++*asked < 3)
+        throw sw::DeviceError(14, "the heuristic failed");
+      return {};
+    }
+    [[nodiscard]] bool multiply(const kernels::detail::GemmProblem&, Plan&,
+                                const kernels::detail::GemmOperands&) {
+      return false;
+    }
+  };
+  int asked = 0;
+  kernels::detail::GemmPlans<NoPlan> plans(NoPlan{&asked});
+  CHECK_THROWS_AS(plans.multiply({}, {}), sw::DeviceError);
+  {
+    const sw::detail::CaptureMark mark;
+    CHECK(plans.multiply({}, {}));
+    CHECK(mark.spoilt());
+  }
+  CHECK(plans.size() == 0);
+  CHECK(!plans.multiply({}, {})); // planned anew
+}
+
 TEST_CASE("Products of one shape share a plan, others have their own") {
   using kernels::detail::GemmCompute;
   alignas(256) static float memory[512] = {};

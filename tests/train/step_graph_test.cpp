@@ -117,6 +117,25 @@ TEST_CASE("an obstacle leaves every step plain, one that shows in the capture th
   CHECK(stream.ran == Words{"a", "b", "c"});
 }
 
+TEST_CASE("a launcher that cannot do its part in a capture has the step run call by call") {
+  Stream stream;
+  sw::StepGraph graph{FakeCapture{&stream}, {}, 0};
+  int calls = 0;
+  const auto step = [&] {
+    return graph.step([&] {
+      ++calls;
+      if (!sw::detail::CaptureMark::spoil())
+        stream.enqueue("product"); // outside of a capture it can
+      stream.enqueue("update");
+    });
+  };
+  CHECK(step() == StepMode::plain);
+  CHECK(step() == StepMode::plain);
+  CHECK(calls == 3);
+  CHECK(stream.ran == Words{"product", "update", "product", "update"});
+  CHECK(graph.obstacle().find("finds no kernel for a product") != std::string::npos);
+}
+
 TEST_CASE("a step that throws in a capture ends the capture and says what it was") {
   Stream stream;
   sw::StepGraph graph{FakeCapture{&stream}, {}, 0};

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Captures the work that a step of training enqueues, and replays it step after step.
 
+#include <shardwright/core/capture_mark.hpp>
 #include <shardwright/core/error.hpp>
 
 #include <concepts>
@@ -73,9 +74,12 @@ public:
       capture_.launch(*replayable_);
       return StepMode::replayed;
     }
+    bool spoilt = false;
     capture_.begin();
     try {
+      const detail::CaptureMark mark;
       enqueue();
+      spoilt = mark.spoilt();
     } catch (const std::exception& cause) {
       capture_.discard();
       throw CaptureFailed(
@@ -83,9 +87,9 @@ public:
           cause.what() + " (run without capture)");
     }
     std::optional<typename Capture::Captured> captured = capture_.end();
-    if (!captured) {
+    if (!captured || spoilt) {
       obstacle_ =
-          "StepGraph: the step could not be captured, as something in it waits for the device or uses another stream; it runs call by call";
+          "StepGraph: the step could not be captured, as something in it waits for the device, uses another stream or finds no kernel for a product; it runs call by call";
       enqueue();
       return StepMode::plain;
     }

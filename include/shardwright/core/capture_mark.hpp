@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief How a kernel's launcher says that what is being captured is of no use.
+
+#include <shardwright/core/config.hpp>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The calling thread's capture. While it lives, nothing that is enqueued runs, so a launcher that cannot do
+/// its part may leave it out and spoil the capture: the step is then enqueued again, call by call.
+class CaptureMark {
+public:
+  CaptureMark() noexcept { current() = this; }
+  ~CaptureMark() { current() = nullptr; }
+  CaptureMark(const CaptureMark&) = delete;
+  CaptureMark& operator=(const CaptureMark&) = delete;
+
+  [[nodiscard]] bool spoilt() const noexcept { return spoilt_; }
+  /// False where this thread captures nothing: then the failure is an error.
+  [[nodiscard]] static bool spoil() noexcept {
+    if (current() == nullptr)
+      return false;
+    return current()->spoilt_ = true;
+  }
+
+private:
+  [[nodiscard]] static CaptureMark*& current() noexcept {
+    thread_local CaptureMark* mark = nullptr;
+    return mark;
+  }
+  bool spoilt_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
