@@ -104,14 +104,18 @@ std::string_view kind_of_kernel(std::string_view name) {
   static const std::vector<Kind> kinds{
       {"attention", {"attention", "flash", "fmha", "sdpa"}},
       {"matrix products", {"gemm", "nvjet", "cutlass", "xmma", "cublas", "matmul", "splitk"}},
-      {"optimizer", {"adam", "multi_tensor", "optimizer", "sumofsquares", "sum_of_squares", "step_totals"}},
-      {"loss", {"crossentropy", "cross_entropy", "nll", "softmax", "logsoftmax", "sumlosses"}},
+      {"optimizer",
+       {"adam", "multi_tensor", "optimizer", "squareblocks", "squaresofeither", "totals", "clippedstep",
+        "judgestep", "publishreport", "updatelossscale"}},
+      {"loss",
+       {"crossentropy", "cross_entropy", "nll", "softmax", "sumlosses", "logitgradient", "rowmaximum",
+        "rowexponentials", "rowprobabilities", "tokenloss"}},
       {"embedding", {"embedding", "indexselect", "vectorized_gather"}},
-      {"norms", {"norm"}},
+      {"norms", {"norm", "partialcolumnsums", "sumpartials"}},
       {"rotary and SwiGLU", {"rotary", "swiglu", "silu", "catarray"}},
       {"fused by a compiler", {"triton"}},
-      {"copies and fills", {"copy", "memset", "memcpy", "fill"}},
-      {"elementwise", {"elementwise", "reduce"}},
+      {"copies and fills", {"copy", "memset", "memcpy", "fill", "zerokernel", "upload"}},
+      {"elementwise", {"elementwise", "reduce", "elements", "activation"}},
   };
   for (const Kind& kind : kinds)
     for (const std::string_view word : kind.words)

@@ -20,10 +20,13 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gpu {
@@ -112,13 +115,37 @@ struct Rival {
   double least; ///< Of its time over ours.
 };
 
-void print_causes(Training& training, train_step::PyTorchPeer& peer, int steps, double our_step,
+/// The kernels of one step; nothing where this build cannot tell, with the reason as a note.
+KernelTimes kernels_of_a_step(Training& training, int steps, Report& report) {
+  if (!KernelTrace::available()) {
+    report.note("kernels of a step", "not known: built without CUPTI");
+    return {};
+  }
+  try {
+    KernelTrace::begin();
+    static_cast<void>(training.run(steps));
+    KernelTimes times = KernelTrace::end();
+    for (auto& [name, seconds] : times)
+      seconds /= steps;
+    return times;
+  } catch (const std::exception& error) {
+    report.note("kernels of a step", error.what());
+    return {};
+  }
+}
+
+void report_kernels(const KernelTimes& ours, Report& report) {
+  std::map<std::string_view, double> kinds;
+  for (const auto& [name, seconds] : ours)
+    kinds[kind_of_kernel(name)] += seconds;
+  for (const auto& [kind, seconds] : kinds) {
+    std::printf("  %-22s %10.3f ms\n", std::string(kind).c_str(), 1e3 * seconds);
+    report.add({"step", std::string(kind), 1e3 * seconds, "ms"});
+  }
+}
+
+void print_causes(const KernelTimes& ours, train_step::PyTorchPeer& peer, int steps, double our_step,
                   double their_step, Report& report) {
-  KernelTrace::begin();
-  static_cast<void>(training.run(steps));
-  KernelTimes ours = KernelTrace::end();
-  for (auto& [name, seconds] : ours)
-    seconds /= steps;
   std::printf(
       "  where the time of a step goes, in ms; what costs most over PyTorch first\n  %-22s %10s %10s %10s\n",
       "", "ours", "PyTorch", "over");
@@ -130,13 +157,17 @@ void print_causes(Training& training, train_step::PyTorchPeer& peer, int steps, 
   }
 }
 
-/// The sides take turns. A rival that does not start is a note, not an error.
+/// The sides take turns. Where `kernels` are given, those of one of our steps, they are compared too. A rival
+/// that does not start is a note, not an error.
 void race(Training& training, const Rival& rival, const std::vector<std::string>& common,
-          const Options& options, bool causes, Report& report) {
+          const Options& options, const KernelTimes& kernels, Report& report) {
   std::vector<std::string> arguments = common;
   arguments.insert(arguments.end(), rival.arguments.begin(), rival.arguments.end());
   try {
-    train_step::PyTorchPeer peer(options.python, SHARDWRIGHT_SOURCE_DIR "/benchmarks/pytorch_peer.py",
+    const char* const carried = std::getenv("SHARDWRIGHT_SOURCE_DIR"); // where the program was taken
+    train_step::PyTorchPeer peer(options.python,
+                                 std::string(carried != nullptr ? carried : SHARDWRIGHT_SOURCE_DIR) +
+                                     "/benchmarks/pytorch_peer.py",
                                  arguments);
     std::vector<double> ours, theirs, ratios;
     for (int turn = 0; turn < options.turns; ++turn) {
@@ -148,8 +179,8 @@ void race(Training& training, const Rival& rival, const std::vector<std::string>
                 1e3 * median(ours), median(ratios), peer.description().c_str());
     report.add(
         {"training", std::string("time of ") + rival.name + " over ours", median(ratios), "x", rival.least});
-    if (causes && KernelTrace::available())
-      print_causes(training, peer, options.steps, median(ours), median(theirs), report);
+    if (!kernels.empty())
+      print_causes(kernels, peer, options.steps, median(ours), median(theirs), report);
   } catch (const std::exception& error) {
     std::printf("%-34s not measured: %s\n", rival.name, error.what());
     report.note(rival.name, error.what());
@@ -191,6 +222,8 @@ void measure_training(const Options& options, const Rates& rates, Report& report
       if (!options.json.empty())
         report.write(options.json);
     };
+    const KernelTimes kernels = kernels_of_a_step(training, options.steps, report);
+    report_kernels(kernels, report);
     save();
     if (options.python.empty())
       return;
@@ -220,7 +253,7 @@ void measure_training(const Options& options, const Rates& rates, Report& report
     for (const Rival& rival : rivals) {
       const bool compiled = &rival == &rivals.back();
       if (options.compiled || !compiled)
-        race(training, rival, common, options, compiled, report);
+        race(training, rival, common, options, compiled ? kernels : KernelTimes{}, report);
       save();
     }
   });

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import stat
 import sys
 import tempfile
@@ -27,7 +28,7 @@ def program(path, text):
 
 
 def check_in(build, seconds=60):
-    check = script.Check(argparse.Namespace(build=build, jobs=1, seconds=seconds, build_seconds=9, python=sys.executable))
+    check = script.Check(argparse.Namespace(tree=build, report=None, jobs=1, seconds=seconds, build_seconds=9, python=sys.executable))
     check.end = time.monotonic() + seconds
     return check
 
@@ -63,6 +64,10 @@ def verdicts(build):
     expect("a program that hangs", (rows["hangs"][0], rows["hangs"][3]), ("failed", "ended at its time limit"))
     expect("a program that is not there", rows["missing"][0], "failed")
     expect("ended in time", time.monotonic() - begin < 20, True)
+    cut = check_in(build, seconds=6)
+    expect("ended by the time of the call", results(cut, lambda: cut.verdict("hangs", [build / "hangs"], 60))["hangs"][::3],
+           ("skipped", "not done when the time was used up"))
+    expect("to be repeated", cut.known("hangs"), False)
     late = check_in(build, seconds=1)
     expect("no time left", results(late, lambda: late.verdict("good", [build / "good"], 5))["good"],
            ("skipped", "", "", "the 1 s were used up"))
@@ -130,16 +135,28 @@ def building(build, tools, kokkos):
     program(tools / "nvcc", "exit 0")
     program(tools / "cmake", """case "$*" in
 *--preset*) echo '-- shardwright: the example train_gpt needs CLI11 and nlohmann-json, and is left out';;
-*cuda_training*) echo 'a.hpp(7): error: no such thing'; echo 'ninja: build stopped'; exit 1;;
+*--target*) while [ "$1" != --target ]; do shift; done
+mkdir -p "$TREE/tests"
+for target; do case $target in cuda_training_float);; cuda_*) : > "$TREE/tests/$target";; esac; done
+echo 'tests/cuda/training_float.cpp(7): error: no such thing'
+echo "ptxas info    : Compiling entry function 'sound' for 'sm_90'"
+echo '    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads'
+echo 'ptxas info    : Used 64 registers, used 1 barriers'
+echo 'ninja: build stopped'; exit 1;;
 esac""")
+    os.environ["TREE"] = str(build)
     os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     os.environ["KOKKOS_CUDA_ROOT"] = str(kokkos)
     check = check_in(build)
     rows = results(check, lambda: expect("a build with an error", check.compile(), False))
     expect("a program that compiles", rows["build cuda_kernels"][0], "passed")
-    expect("one that does not", (rows["build cuda_training"][0], rows["build cuda_training"][3]),
-           ("failed", "a.hpp(7): error: no such thing"))
+    expect("one that does not", (rows["build cuda_training_float"][0], rows["build cuda_training_float"][3]),
+           ("failed", "tests/cuda/training_float.cpp(7): error: no such thing"))
+    expect("kernels that keep to their registers", rows["ptxas"][:2], ("passed", "1 kernels"))
     expect("one whose libraries are not here", rows["build train_gpt"][0], "skipped")
+    program(tools / "cmake", "echo '-- shardwright: cuBLASLt not found, products are slow'")
+    check = check_in(build)
+    expect("without cuBLASLt", results(check, lambda: expect("no build", check.compile(), False))["cuBLASLt"][0], "failed")
     del os.environ["KOKKOS_CUDA_ROOT"]
     os.environ.pop("KOKKOS_SOURCE", None)
     with contextlib.redirect_stdout(io.StringIO()) as said:
@@ -149,6 +166,98 @@ esac""")
         except SystemExit as end:
             expect("without a Kokkos", end.code, 77)
     expect("what is missing has a name", "KOKKOS_CUDA_ROOT" in said.getvalue(), True)
+
+
+def registers():
+    said = """ptxas info    : Compiling entry function 'greedyLaunchBoundsILj256ELj2EE' for 'sm_90'
+ptxas info    : Function properties for greedyLaunchBoundsILj256ELj2EE
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 129 registers, used 1 barriers, 232449 bytes smem
+ptxas info    : Compiling entry function 'spills' for 'sm_90'
+    8 bytes stack frame, 16 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 64 registers
+ptxas info    : Compiling entry function 'the_RotaryTable' for 'sm_90'
+    40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+"""
+    found = script.complaints(script.resources(said))
+    expect("kernels that use too much", [sentence.split(":")[0] for sentence in found],
+           ["greedyLaunchBoundsILj256ELj2EE"] * 2 + ["spills"])
+    larger = said.replace("40 bytes stack", "48 bytes stack")
+    expect("one that outgrew what it may", len(script.complaints(script.resources(larger))), 4)
+
+
+def predictions():
+    rates = [{"part": "rates", "name": "copy within the device, bytes read and written", "value": 4300.0, "unit": "GB/s",
+              "least": None},
+             {"part": "rates", "name": "matrix products in bfloat16", "value": 790.0, "unit": "TFLOP/s", "least": None}]
+    predicted = script.predictions(rates)
+    # 24.3 TFLOP and 23.1 GB, as docs/explanation/gpu_step.md counts them.
+    expect("products", round(1e3 * predicted["matrix products"], 1), 30.8)
+    expect("loss", round(1e3 * predicted["loss"], 1), 5.4)
+    expect("without rates", script.predictions(rates[:1]), {})
+    step = {"part": "step", "name": "loss", "value": 7.0, "unit": "ms", "least": None}
+    expect("beside what was measured", script.rows_of_figures({"figures": rates + [step]})[-1].cells()[1:4],
+           ["measured", "7 ms", "5.367 ms at the card's rates"])
+
+
+def kinds_of_kernels():
+    """The kernels that move most of a step's memory are told apart by their names."""
+    root = SCRIPT.parent.parent
+    text = (root / "benchmarks" / "gpu" / "kernel_times.cpp").read_text()
+    kinds = [(kind, re.findall(r'"([^"]+)"', words)) for kind, words in re.findall(r'{"([^"]+)",\s*{([^}]*)}}', text)]
+    headers = "".join(path.read_text() for path in (root / "include" / "shardwright").rglob("*.hpp"))
+    for kind, kernels in {
+            "attention": "AttentionForwardTiles AttentionBackwardQueryTiles AttentionBackwardKeyTiles",
+            "loss": "RowMaximum RowExponentials LogitGradient TokenLoss SumLosses",
+            "norms": "NormForward NormBackwardOfBlocks PartialColumnSums SumPartials",
+            "rotary and SwiGLU": "RotaryTokens SwigluForward SwigluBackward",
+            "optimizer": "AdamWUpdate OpenAdamWStep SquareBlocks SquareBlocksOfWarps SummarizeTotals CollectTotals JudgeStep",
+            "embedding": "EmbeddingForward EmbeddingBackwardOfBlocks",
+            "copies and fills": "BlockCopyKernel FillElements ZeroKernel",
+            "elementwise": "ConvertElements ScaleElements"}.items():
+        for kernel in kernels.split():
+            if f"struct {kernel}" in headers or f"class {kernel}" in headers:
+                found = next((name for name, words in kinds if any(word in kernel.lower() for word in words)), "others")
+                expect(f"the kind of {kernel}", found, kind)
+            elif kernel in ("AttentionForwardTiles", "LogitGradient", "NormForward", "AdamWUpdate"):
+                sys.exit(f"no header has the kernel {kernel} any more: name the one that took its place here")
+
+
+def folder_run(build):
+    """What matters first comes first, and the next call goes on."""
+    order = build / "order"
+    for stem in ("kernels", "narrow_kernels", "collectives", "ranks", "operations", "training_float"):
+        program(build / "tests" / f"cuda_{stem}", f"echo {stem} >> {order}")
+    program(build / "examples" / "train_gpt", f"echo losses >> {order}; exit 0")
+    program(build / "benchmarks" / "gpu", f"echo bench >> {order}; echo 'x: error while loading shared libraries: "
+            "libcuda.so.1: cannot open'; exit 127")
+    (build / "manifest.json").write_text(json.dumps({"needed": {"cuda_kernels": ["libc.so.6", "libcublasLt.so.987"]}}))
+    check = check_in(build)
+    real, begun = check.run, []
+
+    def run(name, *more):
+        begun.append(name)
+        done = real(name, *more)
+        if name == "test: collectives":
+            check.end = time.monotonic()
+        return done
+
+    check.run = run
+    rows = results(check, check.first_half_hour)
+    expect("what comes first", order.read_text().split()[:2], ["kernels", "narrow_kernels"])
+    expect("memcheck before collectives", begun[2:], ["compute-sanitizer memcheck: kernels",
+                                                      "compute-sanitizer memcheck: narrow_kernels", "test: collectives"])
+    expect("what has no time", (rows["test: ranks"][0], rows["test: operations"][0]), ("skipped", "skipped"))
+    expect("a library that is nowhere", rows["library libcublasLt.so.987"][0], "failed")
+    expect("the report so far", len(json.loads((build / "report.json").read_text())["rows"]), len(rows))
+    order.write_text("")
+    check = check_in(build)
+    rows = results(check, check.first_half_hour)
+    expect("where it goes on", order.read_text().split()[:3], ["ranks", "operations", "training_float"])
+    expect("nothing twice", "kernels" in order.read_text().split(), False)
+    expect("what was done before", rows["test: kernels"][0], "passed")
+    expect("without a driver", rows["benchmark: training"][::3],
+           ("skipped", "there is no NVIDIA driver here: libcuda.so.1 was not found"))
 
 
 def without_gpu(build):
@@ -167,6 +276,10 @@ def main():
         sanitizer(folder / "sanitizer", folder / "tools")
         benchmarks(folder / "benchmarks")
         without_gpu(folder / "without")
+        registers()
+        predictions()
+        kinds_of_kernels()
+        folder_run(folder / "run")
         building(folder / "building", folder / "more_tools", folder / "kokkos")
     print("gpu_check: what it makes of programs is right")
 
