@@ -171,7 +171,7 @@ private:
     next->keep = keep;
     detail::agree(world_, detail::sentence_of([&] {
                     if (writer_)
-                      next->unfinished.reset(new UnfinishedSave(writer_->begin(about.step)));
+                      next->unfinished.reset(new UnfinishedSave{writer_->begin(about.step)}); // nvcc: braces
                   }),
                   where);
     next->path = path_of(next->unfinished.get(), where);
