@@ -61,12 +61,18 @@ SHARDWRIGHT_FUNCTION inline Value chosen(Mask mask, Value a, Value b) {
   return mask ? a : b;
 }
 
-/// This thread's number in its warp; 0 on the host, where one call has the whole register.
-SHARDWRIGHT_FUNCTION inline unsigned lane_number() {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__) // a test has a warp of its own
+__device__ inline unsigned lane_of_warp() {
   unsigned lane;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
+}
+#endif
+
+/// This thread's number in its warp; 0 on the host, where one call has the whole register.
+SHARDWRIGHT_FUNCTION inline unsigned lane_number() {
+#if defined(__CUDA_ARCH__)
+  return lane_of_warp();
 #else
   return 0;
 #endif

@@ -199,7 +199,7 @@ SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, 
 #if defined(__CUDA_ARCH__)
   if (sizeof...(memory) != 0 && (Lanes<Number>::is_aligned(memory + begin) && ...)) {
     for (; together > 1 && i + together * width <= end; i += together * width) {
-#pragma unroll
+      SHARDWRIGHT_UNROLL
       for (std::size_t k = 0; k < together; ++k)
         body(WholeChunk<Number>{}, i + k * width);
     }

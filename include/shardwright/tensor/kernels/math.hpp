@@ -89,7 +89,7 @@ struct SplitExponential {
   }
 };
 
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__)
 /// 2^x, with results below the normal range as zero: one instruction, within 2 units in the last place.
 __device__ inline float power_of_two_of(float x) {
   float out;

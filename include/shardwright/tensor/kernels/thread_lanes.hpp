@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__)
 #define SHARDWRIGHT_UNROLL _Pragma("unroll")
 #else
 #define SHARDWRIGHT_UNROLL
