@@ -153,17 +153,20 @@ function(shardwright_add_check name)
                                                    SKIP_RETURN_CODE 77)
 endfunction()
 
-# One ctest entry per tests/compile_fail/*.cpp: scripts/check_compile_fail explains the form of such a file.
+# tests/compile_fail/*.cpp, those with and those without Kokkos: scripts/check_compile_fail explains the form of such a
+# file. Together, as most of the time goes into reading headers.
 function(shardwright_compile_fail_tests)
   file(GLOB files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp")
-  foreach(file IN LISTS files)
-    get_filename_component(stem "${file}" NAME_WE)
+  foreach(kind IN ITEMS descriptions runners)
     shardwright_add_check(
-      compile_fail.${stem} LABEL compile_fail
+      compile_fail.${kind} LABEL compile_fail TIMEOUT 1200 PROCESSORS 2
       COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/check_compile_fail" ${shardwright_compilers}
               --include "${PROJECT_SOURCE_DIR}/include" --flags "${shardwright_flags}"
-              --work "${CMAKE_CURRENT_BINARY_DIR}/compile_fail" "${file}")
+              --work "${CMAKE_CURRENT_BINARY_DIR}/compile_fail" --kind ${kind} ${files})
   endforeach()
+  shardwright_add_check(
+    check_compile_fail COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/check_compile_fail_test.py"
+                               ${shardwright_compilers})
 endfunction()
 
 # Layers, headers alone, form of the sources, and two units that include the same.

@@ -13,16 +13,16 @@ using namespace shardwright;
 using namespace shardwright::axis;
 
 using Tokens = Layout<2, Shard<0, dp>>;
-struct Batch {
+struct Sequences {
   ShardedTensor<Tokens> x;
 };
 struct First {
-  auto operator()(Tape<>& tape, const Batch& batch) { return tape.input(batch.x); }
+  auto operator()(Tape<>& tape, const Sequences& batch) { return tape.input(batch.x); }
   auto members() { return shardwright::members(); }
 };
 struct Last { // that its members need the whole batch makes the model's loss one that does
   GlobalBalance<Tokens> balance;
-  auto operator()(Var<Tokens> x, const Batch& batch) {
+  auto operator()(Var<Tokens> x, const Sequences& batch) {
     balance(x, choose_experts(x.value(), {.chosen = 2}));
     return mse(std::move(x), batch.x);
   }
@@ -30,7 +30,7 @@ struct Last { // that its members need the whole batch makes the model's loss on
 };
 struct Model {
   struct Config {};
-  using Batch = ::Batch;
+  using Batch = Sequences;
   using target = DefaultTarget;
   using Parts = shardwright::Parts<First, Last>;
   static std::array<std::int64_t, 2> boundary(const Config&, const Batch& batch) { return batch.x.shape(); }
