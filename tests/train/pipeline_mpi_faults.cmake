@@ -17,8 +17,7 @@ function(shardwright_pipeline_mpi_fault name exit)
            COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" -DEXIT=${exit} "-DSAYS=${says}" -P
                    "${CMAKE_CURRENT_SOURCE_DIR}/comm/fault_check.cmake")
   set_tests_properties(
-    train.pipeline_mpi_fault.${name} PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment}" PROCESSORS 2
-                                                LABELS mpi)
+    train.pipeline_mpi_fault.${name} PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment}" LABELS mpi)
 endfunction()
 
 shardwright_pipeline_mpi_fault(none zero "rank 0 is done" "rank 1 is done" "rank 2 is done")
