@@ -50,8 +50,10 @@
 // What checks them.
 #include <shardwright/train/check_gradients.hpp>
 
-// Batches.
+// Operations on tensors that models alone need, and batches.
+#include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/load_rows.hpp>
+#include <shardwright/tensor/softmax.hpp>
 
 // Steps of models.
 #include <shardwright/train/adamw.hpp>

@@ -39,7 +39,6 @@
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/halos.hpp>
-#include <shardwright/tensor/insert_columns.hpp>
 #include <shardwright/tensor/matmul.hpp>
 #include <shardwright/tensor/mdspan.hpp>
 #include <shardwright/tensor/norms.hpp>
@@ -49,6 +48,5 @@
 #include <shardwright/tensor/reshape.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
-#include <shardwright/tensor/softmax.hpp>
 #include <shardwright/tensor/tensor_over.hpp>
 #include <shardwright/tensor/transpose.hpp>
