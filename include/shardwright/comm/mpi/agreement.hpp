@@ -7,10 +7,10 @@
 #include <shardwright/comm/mpi/requests.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -41,7 +41,6 @@ public:
     ranks_ = static_cast<std::size_t>(ranks);
     have_ = 0;
     coming_ = 1;
-    may_go_on_ = false;
     if (entries_.size() < most_ * ranks_)
       entries_.resize(most_ * ranks_);
     ends_.resize(ranks_ + 1);
@@ -57,12 +56,8 @@ public:
     for (;;) {
       if (!requests_.test(site))
         return false;
-      if (std::exchange(may_go_on_, false) && in_two_parts(length_at(ends_[have_]))) {
-        const std::size_t part = ends_[have_] + first_part;
-        requests_.receive(channel, entries_.data() + part, length_at(ends_[have_]) - first_part, ahead(rank),
-                          tag, site, MpiRequests::Mode::ragged);
-        continue;
-      }
+      if (coming_ == 1 && !take_second_part(channel, rank, tag, site))
+        return false;
       for (; coming_ > 0; --coming_, ++have_)
         ends_[have_ + 1] = ends_[have_] + length_at(ends_[have_]);
       if (have_ >= ranks_)
@@ -86,7 +81,15 @@ public:
     return entry(of_rank, own_rank) + data_begin();
   }
 
-  [[nodiscard]] MpiRequests& requests() noexcept { return requests_; }
+  /// Adds the ranks of the group whose entries are not here.
+  void add_missing(std::vector<bool>& missing) {
+    requests_.add_missing(missing);
+    second_.add_missing(missing);
+  }
+  void cancel() noexcept {
+    requests_.cancel();
+    second_.cancel();
+  }
 
 private:
   using Length = std::uint64_t; ///< Of the whole entry, ahead of its head.
@@ -109,14 +112,40 @@ private:
     constexpr auto ragged = MpiRequests::Mode::ragged;
     const auto to = static_cast<int>((static_cast<std::size_t>(rank) + ranks_ - have_) % ranks_);
     coming_ = std::min(have_, ranks_ - have_);
-    may_go_on_ = coming_ == 1;
     requests_.receive(channel, entries_.data() + ends_[have_], coming_ * most_, ahead(rank), tag, site,
                       ragged);
     const std::size_t bytes = ends_[coming_];
-    const std::size_t at_once = coming_ == 1 && in_two_parts(bytes) ? first_part : bytes;
+    const bool parted = coming_ == 1 && in_two_parts(bytes);
+    // Entries of ranks that agree are equally long, and a message that finds its receive is not copied twice.
+    if (parted)
+      receive_second_part(channel, rank, tag, site);
+    const std::size_t at_once = parted ? first_part : bytes;
     requests_.send(channel, entries_.data(), at_once, to, tag, site, ragged);
-    if (at_once < bytes)
+    if (parted)
       requests_.send(channel, entries_.data() + at_once, bytes - at_once, to, tag, site, ragged);
+  }
+
+  /// Into memory of its own: the first part may turn out to be all, and longer.
+  void receive_second_part(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
+    second_.receive(channel, second_part_.data(), second_part_.size(), ahead(rank), tag, site,
+                    MpiRequests::Mode::ragged);
+  }
+  /// Completes the single entry that is coming, whose first part is here. @return whether it is complete.
+  [[nodiscard]] bool take_second_part(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
+    if (have_ == 0)
+      return true; // its own
+    const std::size_t length = length_at(ends_[have_]);
+    if (!in_two_parts(length)) {
+      if (!second_.empty())
+        second_.cancel();
+      return true;
+    }
+    if (second_.empty())
+      receive_second_part(channel, rank, tag, site);
+    if (!second_.test(site))
+      return false;
+    std::memcpy(entries_.data() + ends_[have_] + first_part, second_part_.data(), length - first_part);
+    return true;
   }
 
   [[nodiscard]] std::size_t data_begin() const noexcept {
@@ -140,8 +169,9 @@ private:
   std::size_t ranks_ = 0;
   std::size_t have_ = 0;
   std::size_t coming_ = 0;
-  bool may_go_on_ = false; ///< A single entry is coming, whose second part may follow.
   MpiRequests requests_;
+  MpiRequests second_; ///< The receive of the second part of a single entry.
+  std::array<std::byte, first_part> second_part_;
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -117,7 +117,7 @@ public:
       return;
     direct_.assign(static_cast<std::size_t>(group_.size()), false);
     transfer_.add_missing(direct_);
-    group_.agreement().requests().add_missing(direct_);
+    group_.agreement().add_missing(direct_);
     for (int rank = 0; rank < group_.size(); ++rank) {
       const int world_rank = group_.world_rank(rank);
       // To agree takes all ranks.
@@ -280,7 +280,7 @@ private:
     transfer_.cancel();
     if (!sends_or_receives(kept_.call.operation) &&
         (stage_ == Stage::agreeing || stage_ == Stage::explaining))
-      group_.agreement().requests().cancel();
+      group_.agreement().cancel();
     error_ = std::move(error);
     stage_ = Stage::done;
   }

@@ -28,8 +28,8 @@ public:
   /// MPI sends a short message at once, and asks the receiver first about a longer one than this: Open MPI's
   /// limit in shared memory is 4 KiB with headers.
   static constexpr std::size_t eager_bytes = 3968;
-  /// Up to so many bytes go in parts that are sent at once, since asking takes as long as several of them.
-  static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
+  /// Up to so many bytes go in parts that are sent at once: asking takes longer than three of them.
+  static constexpr std::size_t parted_bytes = 3 * eager_bytes - 1;
 
   /// Both ends give the same one. A synchronous message is sent when its receive has begun; of a ragged one
   /// the receiver only knows how long it is at most.
