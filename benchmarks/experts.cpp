@@ -4,9 +4,9 @@
 /// @brief A layer of experts against its grouped products, dispatch and combine against plain copies of
 /// their rows, and two microbatches that hide each other's all_to_alls on a simulated link.
 ///
-/// Usage: experts [--ranks N,N...] [--tokens N] [--turns N] [--json FILE]. The two sides of a ratio
-/// alternate; wall times go from the first rank's start to the last one's end, processor times are those of a
-/// rank's own thread, and ratios are medians over the turns.
+/// Usage: experts [--ranks N,N...] [--tokens N] [--turns N] [--only-link] [--json FILE]. The two sides of a
+/// ratio alternate; wall times go from the first rank's start to the last one's end, processor times are
+/// those of a rank's own thread, and ratios are medians over the turns.
 
 #include "group_stopwatch.hpp"
 
@@ -55,6 +55,7 @@ struct Options {
   int turns = 9;
   double gigabytes_per_second = 1;
   double latency_microseconds = 20;
+  bool only_link = false;
   std::string json;
 };
 constexpr std::int64_t slots = 2;
@@ -261,23 +262,23 @@ struct DenseLayouts {
   using Down = sw::Layout<2>;
 };
 
-/// Layers of an MLP that all tokens pass, then experts.
+/// Layers of an MLP that all tokens pass, then experts; and an MLP in place of a model's head.
 class Layers {
 public:
   Layers(const Mesh& mesh, const Options& options, int count) {
     const auto initial = sw::Initial::normal(0.02);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i <= count; ++i)
       dense_.emplace_back(mesh, options.width, options.hidden, initial, initial);
+    for (int i = 0; i < count; ++i)
       experts_.emplace_back(mesh, sw::ExpertSizes{options.width, options.hidden, set_of(options)}, initial,
                             initial);
-    }
   }
   [[nodiscard]] auto operator()(auto x, const auto& chosen, const auto& gates) {
-    for (std::size_t i = 0; i < dense_.size(); ++i) {
+    for (std::size_t i = 0; i < experts_.size(); ++i) {
       auto h = x + dense_[i](x);
       x = h + experts_[i](h, chosen, gates);
     }
-    return x;
+    return dense_.back()(x);
   }
   [[nodiscard]] auto members() { return sw::members("dense", dense_, "experts", experts_); }
 
@@ -368,7 +369,7 @@ void run_link(const Options& options, nlohmann::json& out) {
 
 void run(const Options& options) {
   nlohmann::json lines = nlohmann::json::array();
-  for (const int ranks : options.ranks) {
+  for (const int ranks : options.only_link ? std::vector<int>{} : options.ranks) {
     GroupStopwatch watch(ranks);
     sw::launch({.ranks = ranks}, [&](const sw::HostCommunicator& world) {
       if (!world.thread_world()) // whose buffers the copies read
@@ -417,6 +418,7 @@ int main(int argc, char** argv) {
   app.add_option("--gigabytes-per-second", options.gigabytes_per_second, "Of the simulated link of a rank")
       ->check(CLI::PositiveNumber);
   app.add_option("--latency", options.latency_microseconds, "Of that link, in microseconds");
+  app.add_flag("--only-link", options.only_link, "Measure only the two microbatches");
   app.add_option("--json", options.json, "File for the figures");
   CLI11_PARSE(app, argc, argv);
   const Kokkos::ScopeGuard kokkos(argc, argv);

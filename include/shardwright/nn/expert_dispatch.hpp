@@ -105,7 +105,7 @@ template <LayoutType L, class Tokens>
   constexpr std::size_t last = Tokens::tensor_rank - 1;
   ShardedTensor<L, typename Tokens::value_type, typename Tokens::target> rows(
       tokens.resources(), RaggedShape(route, tokens.shape()[last]), where);
-  send_rows(tokens.resources(), *route, tokens.data(), false, rows.mutable_data(),
+  send_rows(tokens.resources(), *route, tokens.data(), rows.mutable_data(),
             static_cast<std::size_t>(tokens.local_shape()[last]), where);
   return rows;
 }
@@ -135,7 +135,7 @@ struct Dispatch {
   }
 };
 
-/// @brief The weighted sum of each token's rows; its gradients need one exchange of rows together.
+/// @brief The weighted sum of each token's rows.
 struct Combine {
   static constexpr std::string_view name = "combine";
 
@@ -158,35 +158,6 @@ struct Combine {
                                      gates.data(), where);
     }
   }
-  /// @brief The gradients of rows and gates: `rows` and `gates` may be null for one that is not asked for.
-  template <class RowGradient, class GateGradient, AnyShardedTensor G, AnyShardedTensor Rows,
-            AnyShardedTensor Gates>
-  static void gradients(const G& y_gradient, const Rows& rows, const Gates& gates, RowGradient& to_rows,
-                        GateGradient* to_gates, bool scale) {
-    using Number = typename Gates::value_type;
-    auto& resources = y_gradient.resources();
-    const detail::ExpertRoute& route = rows.shape().route();
-    const auto count = static_cast<std::size_t>(route.rows());
-    const auto& execution = y_gradient.execution();
-    const auto width = static_cast<std::size_t>(to_rows.local_shape()[1]);
-    detail::send_rows(resources, route, y_gradient.data(), false, to_rows.mutable_data(), width, {});
-    auto at_experts = detail::workspace_of<Number>(resources, scale ? count : 0);
-    if (scale)
-      detail::send_rows(resources, route, gates.data(), true, at_experts.mutable_data(), 1, {});
-    auto products = detail::workspace_of<Number>(resources, to_gates != nullptr ? count : 0);
-    kernels::detail::run_lanes("sw::gate_rows", execution, count,
-                               kernels::detail::GateRows<typename Rows::value_type>{
-                                   to_rows.mutable_data(), to_gates != nullptr ? rows.data() : nullptr,
-                                   scale ? at_experts.data() : nullptr,
-                                   to_gates != nullptr ? products.mutable_data() : nullptr, width});
-    if (to_gates != nullptr)
-      detail::return_rows(resources, route, products.data(), 1, {},
-                          [&]<class Sent>(const Sent& sent, const auto& loop) {
-                            loop.each("sw::take_gates", to_gates->local_size(),
-                                      kernels::detail::TakeNumbers<Number, Sent>{sent, route.place(),
-                                                                                 to_gates->mutable_data()});
-                          });
-  }
 };
 
 } // namespace operation
@@ -194,8 +165,9 @@ struct Combine {
 namespace detail {
 
 /// y = combine(rows, gates): both gradients are computed at the experts, where one exchange brings that of y.
+/// Gates travel with it; their gradients come back while the experts compute theirs.
 template <class Rows, class Gates>
-class CombineNode final : public TapeNode {
+class CombineNode final : public TapeNode, private LateGradient {
   using Operation = operation::Combine;
   using Result = decltype(std::declval<const Operation&>().forward(
       SourceLocation{}, std::declval<typename Rows::Value>(), std::declval<typename Gates::Value>()));
@@ -204,6 +176,8 @@ class CombineNode final : public TapeNode {
   using RowGradient = ShardedTensor<Gradient<typename Rows::layout>, Element, Target>;
   using GateGradient = ShardedTensor<GateGradientLayout<typename Rows::layout, typename Gates::layout>,
                                      typename Gates::element, Target>;
+  using Number = typename Gates::element;
+  using Numbers = MovingNumbers<Target, Number>;
 
 public:
   using Out = Slot<typename Result::layout, typename Result::value_type, Target>;
@@ -238,25 +212,57 @@ private:
     const bool of_rows = rows_.wants_gradient();
     const bool of_gates = gates_.wants_gradient();
     const auto rows = of_gates ? rows_.read() : rows_.outline();
-    const auto gates = of_rows ? gates_.read() : gates_.outline();
     const auto y_gradient = y_.take_gradient();
+    auto& resources = y_gradient.resources();
+    route_ = rows.shape().shared_route();
+    const auto count = static_cast<std::size_t>(route_->rows());
+    std::optional<Numbers> gates;
+    if (of_rows)
+      gates.emplace(Numbers::to_experts(resources, *route_, gates_.read().data()));
     RowGradient to_rows(y_.resources(), rows.shape(), where_);
-    std::optional<GateGradient> to_gates;
+    const auto width = static_cast<std::size_t>(to_rows.local_shape()[1]);
+    send_rows(resources, *route_, y_gradient.data(), to_rows.mutable_data(), width, {});
     if (of_gates)
-      to_gates.emplace(y_.resources(), gates.shape(), where_);
-    Operation::gradients(y_gradient, rows, gates, to_rows, to_gates ? &*to_gates : nullptr, of_rows);
+      products_ = new_block<Number>(resources, count, {});
+    auto* const products = static_cast<Number*>(products_.data());
+    kernels::detail::run_lanes("sw::gate_rows", y_gradient.execution(), count,
+                               kernels::detail::GateRows<typename Rows::Value::value_type>{
+                                   to_rows.mutable_data(), of_gates ? rows.data() : nullptr,
+                                   of_rows ? gates->wait() : nullptr, of_gates ? products : nullptr, width});
+    if (of_gates) {
+      if (route_->exchanges()) {
+        returning_.emplace(Numbers::to_tokens(resources, *route_, products));
+        products_ = BufferHandle();
+      }
+      gates_.await(*this);
+    }
     rows_.let_go();
     gates_.let_go();
     if (of_rows)
       rows_.give(std::move(to_rows));
-    if (of_gates)
-      gates_.give(std::move(*to_gates));
+  }
+
+  void finish() override {
+    const MemoryFor memory(MemoryKind::activations, Operation::name);
+    GateGradient to_gates(y_.resources(), gates_.shape(), where_);
+    const auto* const sent = returning_ ? returning_->wait() : static_cast<const Number*>(products_.data());
+    using Sent = kernels::detail::PackedRows<Number>;
+    kernels::detail::run(
+        "sw::take_gates", to_gates.execution(), to_gates.local_size(),
+        kernels::detail::TakeNumbers<Number, Sent>{Sent{sent, 1}, route_->place(), to_gates.mutable_data()});
+    returning_.reset();
+    products_ = BufferHandle();
+    route_.reset();
+    gates_.give(std::move(to_gates));
   }
 
   SourceLocation where_;
   Rows rows_;
   Gates gates_;
   Out y_;
+  std::shared_ptr<const ExpertRoute> route_; // of gradients of gates that are on their way
+  BufferHandle products_;
+  std::optional<Numbers> returning_;
 };
 
 } // namespace detail

@@ -4,6 +4,7 @@
 /// @file
 /// @brief Moves rows along the route of a dispatch: to the experts and back.
 
+#include <shardwright/comm/pending.hpp>
 #include <shardwright/comm/typed_calls.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -101,10 +103,11 @@ private:
   const Use& use_;
 };
 
-/// One all_to_all over the owners.
-template <class Target, class Element>
-void exchange_rows(TargetResources<Target>& resources, const ExpertRoute& route, bool back, const Element* in,
-                   Element* out, std::size_t width, DirectExchange* direct, SourceLocation where) {
+/// Calls use(communicator, call) with one all_to_all over the owners, whose blocks live that long.
+template <class Target, class Element, class Use>
+decltype(auto) with_exchange(TargetResources<Target>& resources, const ExpertRoute& route, bool back,
+                             const Element* in, Element* out, std::size_t width, SourceLocation where,
+                             const Use& use) {
   const auto sent = widened(back ? route.gained_rows : route.sent_rows, width);
   const auto gained = widened(back ? route.sent_rows : route.gained_rows, width);
   const std::size_t here = static_cast<std::size_t>(route.sent()) * width;
@@ -113,9 +116,17 @@ void exchange_rows(TargetResources<Target>& resources, const ExpertRoute& route,
   const std::span<Element> to(out, back ? here : there);
   auto& ranks = resources.core().template communicator<Target>(route.owners);
   CollectiveCall call = all_to_all_call(ranks, Elements::of(from), Elements::of(to), sent, gained, where);
-  call.direct = direct;
   order_call_after<Target>(resources.execution());
-  ranks.run(call);
+  return use(ranks, call);
+}
+
+template <class Target, class Element>
+void exchange_rows(TargetResources<Target>& resources, const ExpertRoute& route, bool back, const Element* in,
+                   Element* out, std::size_t width, DirectExchange* direct, SourceLocation where) {
+  with_exchange<Target>(resources, route, back, in, out, width, where, [direct](auto& ranks, auto& call) {
+    call.direct = direct;
+    ranks.run(call);
+  });
 }
 
 /// Rows on their way to other ranks. Buffers are taken in every case, so that a dry run knows what they need.
@@ -149,12 +160,11 @@ void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, boo
   use(kernels::detail::PackedRows<Element>{in, width}, KernelLoop<Target>{resources.execution()});
 }
 
-/// Rows of this rank's tokens at their experts: `rows` [route.rows(), width] from `tokens` [tokens, width],
-/// or, with `per_pair`, from [tokens * slots, width].
+/// Rows of this rank's tokens at their experts: `rows` [route.rows(), width] from `tokens` [tokens, width].
 template <class Target, class Element>
 void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, const Element* tokens,
-               bool per_pair, Element* rows, std::size_t width, SourceLocation where) {
-  const std::size_t divisor = per_pair ? 1 : static_cast<std::size_t>(route.slots);
+               Element* rows, std::size_t width, SourceLocation where) {
+  const auto divisor = static_cast<std::size_t>(route.slots);
   const auto gather = [&](Element* to) {
     kernels::detail::run_lanes(
         "sw::gather_rows", resources.execution(), static_cast<std::size_t>(route.sent()),
@@ -189,6 +199,70 @@ void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, c
   };
   move_rows<Target, Element>(resources, route, true, shown, width, where, ungroup, use);
 }
+
+/// One number for each row on its way along a route, while the rank does something else.
+template <class Target, class Number>
+class MovingNumbers {
+public:
+  /// Starts to send the numbers of pairs, [tokens * slots], to the experts.
+  [[nodiscard]] static MovingNumbers to_experts(TargetResources<Target>& resources, const ExpertRoute& route,
+                                                const Number* pairs) {
+    return {resources, route, false, pairs, route.pair()};
+  }
+  /// Starts to send the numbers of grouped rows, [route.rows()], back. @pre route.exchanges()
+  [[nodiscard]] static MovingNumbers to_tokens(TargetResources<Target>& resources, const ExpertRoute& route,
+                                               const Number* rows) {
+    return {resources, route, true, rows, route.group()};
+  }
+
+  /// Waits; the numbers of pairs by grouped row, those of rows as they were sent.
+  [[nodiscard]] const Number* wait() {
+    if (!route_->exchanges())
+      return data(packed_);
+    under_way_.wait();
+    packed_ = BufferHandle();
+    if (back_)
+      return data(arrived_);
+    const auto count = static_cast<std::size_t>(route_->rows());
+    BufferHandle grouped = new_block<Number>(*resources_, count, {});
+    kernels::detail::run_lanes(
+        "sw::group_gates", resources_->execution(), count,
+        kernels::detail::ScatterRows<Number, kernels::detail::PackedRows<Number>>{
+            {data(arrived_), 1}, route_->group(), static_cast<Number*>(grouped.data()), 1});
+    arrived_ = std::move(grouped);
+    return data(arrived_);
+  }
+
+private:
+  MovingNumbers(TargetResources<Target>& resources, const ExpertRoute& route, bool back, const Number* in,
+                const std::int32_t* index)
+      : resources_(&resources), route_(&route), back_(back),
+        packed_(new_block<Number>(resources, size(back), {})) {
+    kernels::detail::run_lanes(
+        "sw::pack_gates", resources.execution(), size(back),
+        kernels::detail::GatherRows<Number>{in, index, 1, static_cast<Number*>(packed_.data()), 1});
+    if (!route.exchanges())
+      return;
+    arrived_ = new_block<Number>(resources, size(!back), {});
+    under_way_ =
+        with_exchange<Target>(resources, route, back, data(packed_), static_cast<Number*>(arrived_.data()), 1,
+                              {}, [](auto& ranks, auto& call) { return ranks.start(call); });
+  }
+
+  [[nodiscard]] std::size_t size(bool at_experts) const {
+    return static_cast<std::size_t>(at_experts ? route_->rows() : route_->sent());
+  }
+  [[nodiscard]] static const Number* data(const BufferHandle& block) {
+    return static_cast<const Number*>(block.data());
+  }
+
+  TargetResources<Target>* resources_;
+  const ExpertRoute* route_;
+  bool back_;
+  BufferHandle packed_;
+  BufferHandle arrived_;
+  Pending under_way_; // last, so that a call that is dropped ends before its memory
+};
 
 /// Two tensors of rows of one dispatch; arrays have an overload of this name.
 inline void require_equal_extents(const char* operation, const char* sentence, const RaggedShape& shape,

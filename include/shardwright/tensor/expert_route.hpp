@@ -64,6 +64,7 @@ public:
       : extents_{route->rows() * route->spread, columns}, route_(std::move(route)) {}
 
   [[nodiscard]] const ExpertRoute& route() const noexcept { return *route_; }
+  [[nodiscard]] const std::shared_ptr<const ExpertRoute>& shared_route() const noexcept { return route_; }
   [[nodiscard]] std::int64_t columns() const noexcept { return extents_[1]; }
   [[nodiscard]] RaggedShape with_columns(std::int64_t columns) const { return {route_, columns}; }
   [[nodiscard]] std::int64_t operator[](std::size_t dimension) const noexcept { return extents_[dimension]; }

@@ -40,6 +40,23 @@ struct PendingGradient {
   PendingGradient* next = nullptr;
 };
 
+/// A node whose part of a gradient is still on its way from other ranks. It lives as long as the tape.
+class LateGradient {
+public:
+  LateGradient() = default;
+  LateGradient(const LateGradient&) = delete;
+  LateGradient& operator=(const LateGradient&) = delete;
+  /// Waits for the part and gives it.
+  virtual void finish() = 0;
+
+protected:
+  ~LateGradient() = default;
+
+private:
+  friend class SlotBase;
+  LateGradient* next_ = nullptr;
+};
+
 /// The part of a slot that does not depend on its type.
 ///
 /// A value stays as long as somebody reads it: a Var, or a node that has pinned it. Where it may be computed
@@ -117,6 +134,8 @@ public:
   }
 
   [[nodiscard]] bool has_gradient() const noexcept { return static_cast<bool>(gradient_); }
+  /// Says that `part` follows: whoever needs the gradient finishes it.
+  void await(LateGradient& part) noexcept { part.next_ = std::exchange(late_, &part); }
 
 protected:
   [[gnu::noinline]] [[nodiscard]] PendingGradient& pending(const char* layout) {
@@ -127,6 +146,8 @@ protected:
                  PendingGradient{layout, {}, nullptr, {}, pending_});
   }
   [[gnu::noinline]] void hand_over_pending(void* slot) {
+    while (late_ != nullptr)
+      std::exchange(late_, late_->next_)->finish();
     for (PendingGradient* each = pending_; each != nullptr; each = each->next)
       if (each->memory)
         each->hand_over(slot, *each);
@@ -136,6 +157,7 @@ protected:
   HeldValue own_;
   HeldValue* others_ = nullptr;
   PendingGradient* pending_ = nullptr;
+  LateGradient* late_ = nullptr;
   BufferHandle gradient_;
   std::uint32_t readers_ = 0;
   bool computed_ = false;

@@ -249,6 +249,8 @@ public:
         return slot_->take_gradient();
     return std::nullopt;
   }
+  /// Says that a part of the gradient follows. @pre wants_gradient()
+  void await(LateGradient& part) noexcept { slot_->await(part); }
   /// Adds to the gradient. @pre wants_gradient()
   template <class Raw, class E>
   void give(ShardedTensor<Raw, E, Target>&& raw) {
