@@ -298,6 +298,10 @@ if(TARGET comm_mpi_test)
     mpi_verify_pipeline 0 RANKS 4 OPTIONS ${tiny} --steps 4 --mesh pp=2,tp=2 --schedule zbv --verify
     SAYS "schedule zbv: 4 stages on 2 ranks, 4 microbatches" "verify: passed: losses differ by")
   shardwright_train_gpt_run(
+    mpi_verify_experts 0 TRAINING experts RANKS 4 OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --validation-batches 2
+    --batch 8 --steps 4 --mesh ep=2,tp=2 --microbatches 2 --check-replicas 2 --verify
+    SAYS "on ep=2,tp=2" "verify: passed: losses differ by [0-9.e+-]+ relative at most, 1e-04 is allowed")
+  shardwright_train_gpt_run(
     mpi_ranks_contradict_mesh 2 RANKS 3 OPTIONS ${tiny} --mesh dp=2,tp=2 SAYS "dp=2,tp=2 is 4 ranks, but the launcher started 3")
   shardwright_train_gpt_run(
     mpi_data_missing 1 RANKS 2 OPTIONS --data /nowhere/at/all --steps 1 SAYS "Data: /nowhere/at/all must exist")

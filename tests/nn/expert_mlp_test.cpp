@@ -352,7 +352,8 @@ TEST_CASE("experts on ranks give what one rank with all experts gives: value, al
   compare_on<InFloat>({{1, 2, 1}, {2, 2, 1}}, 2e-6);
 }
 
-TEST_CASE("a layer adds experts and what is beside them in the stream's layout, on every mesh", "[moe_08]") {
+TEST_CASE("a layer adds experts and what is beside them in the stream's layout, on every mesh",
+          "[moe_08][four_processes]") {
   for (const Extents extents : {Extents{1, 2, 2}, {2, 1, 2}, {2, 2, 1}})
     CHECK(on_ranks(4, [extents](sw::HostCommunicator world, Findings& findings) {
             const auto values = run_layer(mesh_of(world, extents));
@@ -368,7 +369,8 @@ TEST_CASE("a replay takes the way of the first pass") {
   compare_on<OverEp>({{1, 2, 1}}, 1e-13, sw::Recompute::selective);
 }
 
-TEST_CASE("gradients of an expert layer are its slopes, and its value is that of the formula") {
+TEST_CASE("gradients of an expert layer are its slopes, and its value is that of the formula",
+          "[four_processes]") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const Mesh mesh = mesh_of(world, {2, 2, 1});
           const Problem& problem = problems[1];
@@ -516,7 +518,8 @@ TEST_CASE("rows that thread ranks read where they lie give the bits of rows that
           }) == "");
 }
 
-TEST_CASE("microbatches in turns have the bits of one after the other, with one exchange under way in each") {
+TEST_CASE("microbatches in turns have the bits of one after the other, with one exchange under way in each",
+          "[four_processes]") {
   CHECK(on_ranks(4, [](const sw::HostCommunicator& world, Findings& findings) {
           const auto turns = std::make_shared<sw::Turns>();
           const auto log = std::make_shared<sw::CallLog>();
