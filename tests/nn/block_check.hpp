@@ -44,9 +44,9 @@ template <class Tensor>
 }
 
 /// @brief Normal numbers that do not depend on the mesh.
-template <class L>
+template <class L, class AnyMesh>
 [[nodiscard]] sw::ShardedTensor<L, double>
-random_tensor(const Mesh& mesh, const typename sw::ShardedTensor<L, double>::Shape& shape,
+random_tensor(const AnyMesh& mesh, const typename sw::ShardedTensor<L, double>::Shape& shape,
               std::uint64_t number) {
   sw::ShardedTensor<L, double> out(mesh, shape);
   sw::fill_normal(out, {11, number});

@@ -6,6 +6,7 @@
 #include "support/ranks.hpp"
 
 #include <shardwright/nn/latent_attention.hpp>
+#include <shardwright/train/adamw.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/tape.hpp>
 
@@ -13,6 +14,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +42,20 @@ struct Where {
   using Output = sw::Layout<2, sw::Shard<0, tp>>; // [heads * value width, width]
 };
 //! [layouts]
+//! [context]
+/// With sequences split over cp; attention has whole ones of some heads.
+struct OverContext {
+  using Tokens = sw::Layout<3, sw::Shard<0, dp>, sw::Shard<1, cp>>;
+  using Residual = Tokens;
+  using Qkv = sw::Layout<3, sw::Shard<1, tp>>;
+  using AttentionInput = sw::Layout<4, sw::Shard<0, dp>, sw::Shard<2, tp, cp>>;
+  using Output = sw::Layout<2, sw::Shard<0, tp>>;
+};
+//! [context]
+template <class Zero>
+using ContextModule = sw::MultiHeadLatentAttention<OverContext, sw::ModelPlan<double, Zero>>;
+using ContextMesh = sw::DeviceMesh<dp, cp, tp>;
+
 template <bool sequence_parallel, bool compressed = true, class Target = sw::DefaultTarget>
 using Module = sw::MultiHeadLatentAttention<Where<sequence_parallel>,
                                             sw::ModelPlan<double, sw::DataParallel, Target>, compressed>;
@@ -63,8 +80,8 @@ constexpr sw::LatentAttentionSizes sizes{.width = 8,
                                          .value_width = 5,
                                          .norm_epsilon = 1e-3};
 
-template <class Layer>
-[[nodiscard]] Layer make(const Mesh& mesh, sw::Recompute recomputed = sw::Recompute::none) {
+template <class Layer, class AnyMesh>
+[[nodiscard]] Layer make(const AnyMesh& mesh, sw::Recompute recomputed = sw::Recompute::none) {
   const auto wide = sw::Initial::normal(0.6);
   Layer layer(mesh, sizes, wide, wide,
               std::make_shared<typename Layer::Angles>(mesh, sequence, sizes.rotary_width, base), recomputed);
@@ -160,26 +177,31 @@ template <class Layer, class Take>
   return out;
 }
 
-/// Value and gradients: of x, then of every parameter.
-template <class Layer, class Residual>
-[[nodiscard]] std::vector<Vector> run(const Mesh& mesh, sw::Recompute recomputed) {
+/// Value and gradients: of x, then of every parameter; and the parameters after a step of AdamW.
+template <class Layer, class Residual, sw::Axis... Split, class AnyMesh>
+[[nodiscard]] std::vector<Vector> run(const AnyMesh& mesh, const sw::TokenPositions<sw::NaturalOrder>& at,
+                                      sw::Recompute recomputed) {
   Layer layer = make<Layer>(mesh, recomputed);
   sw::GradAccumulator accumulator(layer);
   sw::Tape<> tape;
   std::vector<Vector> out;
   auto x = tape.variable(random_tensor<Residual>(mesh, {batch, sequence, sizes.width}, 1));
   {
-    const auto y = sw::as_var(layer(x, positions).template as<Residual>());
+    const auto y = sw::as_var(layer(x, at).template as<Residual>());
     out.push_back(whole_of(y.value()));
     tape.seed(y, random_tensor<Residual>(mesh, {batch, sequence, sizes.width}, 2));
   }
   tape.backward();
-  using Sums = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
-  accumulator.add(sw::LossSum<Sums>{0}, sw::TokenCount<Sums>{mesh.coordinate<dp>() == 0 ? 1 : 0});
-  static_cast<void>(accumulator.finish());
+  using Sums = sw::Layout<0, sw::Partial<sw::Sum, Split...>>;
+  const bool first = ((mesh.template coordinate<Split>() == 0) && ...);
+  accumulator.add(sw::LossSum<Sums>{0}, sw::TokenCount<Sums>{first ? 1 : 0});
+  const sw::GradientSummary summary = accumulator.finish();
   out.push_back(whole_of(tape.gradient(x)));
   for (Vector& gradient : weights_of(layer, [](auto& parameter) { return whole_of(parameter.gradient()); }))
     out.push_back(std::move(gradient));
+  sw::AdamW().step(layer, summary, 0.1);
+  for (Vector& weight : weights_of(layer, [](auto& parameter) { return whole_of(parameter.stored()); }))
+    out.push_back(std::move(weight));
   return out;
 }
 
@@ -190,9 +212,9 @@ void compare(Extents extents, sw::Recompute recomputed) {
           using Layer = Module<sequence_parallel, compressed>;
           const Mesh mesh = mesh_of(world, extents);
           const Mesh alone = mesh_of(world.split(world.rank(), 0, "alone"), {1, 1});
-          const auto values = run<Layer, Residual>(mesh, recomputed);
-          const auto wanted = run<Layer, Residual>(alone, sw::Recompute::none);
-          findings.expect(values.size() == (compressed ? 10 : 8), values.size(), " tensors");
+          const auto values = run<Layer, Residual, dp>(mesh, positions, recomputed);
+          const auto wanted = run<Layer, Residual, dp>(alone, positions, sw::Recompute::none);
+          findings.expect(values.size() == (compressed ? 18 : 14), values.size(), " tensors");
           for (std::size_t i = 0; i < values.size(); ++i)
             findings.expect(difference(values[i], wanted[i]) <= 1e-12, "number ", i, " on dp ", extents.data,
                             " tp ", extents.tensor, sequence_parallel ? " sp" : "", " differs by ",
@@ -204,6 +226,36 @@ void compare(Extents extents, sw::Recompute recomputed) {
           const double apart = difference(values[0], plain(x, weights, compressed));
           findings.expect(apart <= 1e-13, "the value differs from the formula by ", apart);
         }) == "");
+}
+
+/// Sequences over cp, with weights, gradients and states where `Zero` says.
+template <class Zero>
+void compare_context(std::array<int, 3> extents) {
+  CHECK(on_ranks(extents[0] * extents[1] * extents[2], [=](sw::HostCommunicator world, Findings& findings) {
+          const auto values_on = [&](sw::HostCommunicator ranks, std::array<int, 3> of) {
+            const ContextMesh mesh(ranks, sw::extent<dp>(of[0]), sw::extent<cp>(of[1]),
+                                   sw::extent<tp>(of[2]));
+            const sw::TokenPositions<sw::NaturalOrder> at(sequence, of[1], mesh.coordinate<cp>());
+            return run<ContextModule<Zero>, OverContext::Residual, dp, cp>(mesh, at, sw::Recompute::none);
+          };
+          const auto values = values_on(world, extents);
+          const auto wanted = values_on(world.split(world.rank(), 0, "alone"), {1, 1, 1});
+          for (std::size_t i = 0; i < values.size(); ++i)
+            findings.expect(difference(values[i], wanted[i]) <= 1e-12, "number ", i, " on dp ", extents[0],
+                            " cp ", extents[1], " tp ", extents[2], " differs by ",
+                            difference(values[i], wanted[i]));
+        }) == "");
+}
+
+/// "name": [numbers], as a line of JSON.
+[[nodiscard]] std::string json_line(const std::string& name, const Vector& values) {
+  std::string out = "\"" + name + "\": [";
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%s%.17g", i == 0 ? "" : ", ", values[i]);
+    out += text.data();
+  }
+  return out + "]";
 }
 
 /// A forward and a backward pass.
@@ -234,6 +286,45 @@ TEST_CASE("latent attention is its formula, and has the gradients of one rank, o
   }
   compare<true, false>({2, 2}, sw::Recompute::none); // queries that are not compressed
   compare<true, true>({2, 2}, sw::Recompute::selective);
+}
+
+TEST_CASE(
+    "latent attention splits sequences over cp, and its weights and states by ZeRO, as one rank has it") {
+  for (const std::array<int, 3> extents : {std::array{1, 2, 1}, {2, 2, 1}, {1, 3, 1}, {1, 3, 2}})
+    compare_context<sw::DataParallel>(extents);
+  compare_context<sw::Zero1>({2, 2, 1});
+  compare_context<sw::Zero2>({2, 2, 1});
+  compare_context<sw::Zero3>({2, 2, 1});
+}
+
+// For scripts/compare_with_pytorch: value and gradients, into a file of the working directory.
+TEST_CASE("latent attention is written down", "[.][write_latent_attention]") {
+  CHECK(
+      on_ranks(1, [](const sw::HostCommunicator& world, Findings& findings) {
+        using Residual = Where<false>::Residual;
+        const Mesh mesh = mesh_of(world, {1, 1});
+        auto layer = make<Module<false>>(mesh);
+        std::vector<Vector> tensors =
+            weights_of(layer, [](auto& parameter) { return whole_of(parameter.stored()); });
+        for (const std::uint64_t number : {1U, 2U})
+          tensors.push_back(whole_of(random_tensor<Residual>(mesh, {batch, sequence, sizes.width}, number)));
+        const std::vector<std::string> names{"query_down", "query_norm", "query_up", "down", "norm",
+                                             "up",         "rotary_key", "out",      "x"};
+        std::vector<std::string> lines;
+        for (std::size_t i = 0; i < names.size(); ++i)
+          lines.push_back(json_line(names[i], tensors[i]));
+        lines.push_back(json_line("upstream", tensors.back()));
+        const auto values = run<Module<false>, Residual, dp>(mesh, positions, sw::Recompute::none);
+        lines.push_back(json_line("value", values[0]));
+        lines.push_back(json_line("gradient of x", values[1]));
+        for (std::size_t i = 0; i + 1 < names.size(); ++i)
+          lines.push_back(json_line("gradient of " + names[i], values[2 + i]));
+        std::ofstream file("latent_attention.json");
+        for (std::size_t i = 0; i < lines.size(); ++i)
+          file << (i == 0 ? "{" : ",\n ") << lines[i];
+        file << "}\n";
+        findings.expect(file.good(), "latent_attention.json is written");
+      }) == "");
 }
 
 TEST_CASE("gradients of latent attention are its slopes") {
