@@ -14,6 +14,7 @@
 #include <shardwright/io/checkpoint/one_file.hpp>
 #include <shardwright/io/checkpoint/part.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
+#include <shardwright/io/large_file.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -150,12 +151,17 @@ struct Model {
 
 cp::Description about(std::uint64_t step) { return {step, "dp=2", "0123", {{"seed", "7"}}}; }
 
-void save(cp::Writer& writer, std::uint64_t step, std::size_t keep) {
+/// @param large bytes of another tensor, of a third writer
+void save(cp::Writer& writer, std::uint64_t step, std::size_t keep, std::size_t large = 0) {
   cp::UnfinishedSave unfinished = writer.begin(step);
   const Model model(step);
   cp::Manifest contents{about(step), {}, {}};
   for (const std::uint64_t rank : {0U, 1U})
     cp::join(contents, cp::write_part(unfinished.path(), rank, model.blocks(rank)));
+  const std::vector<std::byte> bytes(large, std::byte(step));
+  if (large > 0)
+    cp::join(contents, cp::write_part(unfinished.path(), 2,
+                                      {{"large", st::Dtype::u8, {large}, {0}, {large}, bytes, ""}}));
   unfinished.commit(contents);
   writer.retain(keep);
 }
@@ -176,7 +182,8 @@ bool holds_model(const fs::path& path) {
   std::vector<std::uint64_t> count(1);
   reader.read("count", 0, std::as_writable_bytes(std::span(count)));
   return reader.manifest().description == about(count[0]) && weight == model.weight && bias == model.bias &&
-         count == model.count && reader.manifest().tensors.size() == 3;
+         count == model.count &&
+         reader.manifest().tensors.size() == 3 + reader.manifest().tensors.count("large");
 }
 
 std::uint64_t newest_step(const fs::path& directory, std::size_t refused = 0) {
@@ -351,7 +358,7 @@ TEST_CASE("checkpoint: a process killed at any call leaves the older checkpoint 
         disk.fault = Disk::Fault::kill;
         disk.from = call;
         cp::Writer writer(saved.directory);
-        save(writer, 2, 1);
+        save(writer, 2, 1, shardwright::detail::LargeFile::chunk + 1000);
       } catch (...) {
         ::_exit(2);
       }

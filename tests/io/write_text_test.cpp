@@ -5,6 +5,7 @@
 #include "support/scratch.hpp"
 
 #include <shardwright/core/error.hpp>
+#include <shardwright/io/large_file.hpp>
 #include <shardwright/io/write_text.hpp>
 
 #include <algorithm>
@@ -93,4 +94,46 @@ TEST_CASE("write_text: a link keeps pointing to its file, and a device is writte
 #ifdef __linux__
   CHECK_THAT(sentence_of("/dev/full", "text"), ContainsSubstring("No space left on device"));
 #endif
+}
+
+TEST_CASE("a large file holds the pieces that it is given, whatever their sizes") {
+  using shardwright::detail::LargeFile;
+  const Scratch scratch;
+  constexpr std::size_t chunk = LargeFile::chunk;
+  std::string text(2 * chunk + 5, ' ');
+  for (std::size_t i = 0; i < text.size(); i += 7)
+    text[i] = static_cast<char>(i * 2654435761U >> 13U);
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, chunk, 2 * chunk + 5})
+    for (const std::size_t piece : {chunk / 3, 3 * chunk}) {
+      CAPTURE(size, piece);
+      const fs::path path = scratch.root() / "large";
+      LargeFile file(path);
+      for (std::size_t at = 0; at < size; at += piece)
+        file.write(std::string_view(text).substr(at, std::min(piece, size - at)));
+      CHECK_FALSE(fs::exists(path));
+      file.commit();
+      CHECK_FALSE(file.bypasses());
+      CHECK(bytes_of(path) == text.substr(0, size));
+      fs::remove(path);
+    }
+}
+
+TEST_CASE("a large file that does not fit leaves nothing behind") {
+  const Scratch scratch;
+  constexpr std::size_t chunk = shardwright::detail::LargeFile::chunk;
+  // In the middle of a block of the disk too, and in the end that goes through the page cache.
+  for (const std::size_t room : {chunk + 4096, chunk + 1000, 2 * chunk + 10}) {
+    const FullDisk full(room);
+    std::string sentence;
+    try {
+      shardwright::detail::LargeFile file(scratch.root() / "large");
+      file.write(std::string(2 * chunk + 100, 'x'));
+      file.commit();
+    } catch (const DataError& error) {
+      sentence = error.what();
+    }
+    CAPTURE(room);
+    CHECK_THAT(sentence, ContainsSubstring("large must be writable, but File too large"));
+    CHECK(files_in(scratch.root()) == 0);
+  }
 }

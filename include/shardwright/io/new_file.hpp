@@ -87,6 +87,8 @@ public:
       reject_unwritable(path_, failed);
   }
 
+  [[nodiscard]] int descriptor() const noexcept { return file_; }
+
   /// Waits until the bytes are on the disk, gives the file its name, and waits for that.
   /// @throws DataError where one of these fails; the path then holds what it held before, unless the last
   /// did.

@@ -46,6 +46,26 @@ struct BlockHash {
   return {hash.high64, hash.low64};
 }
 
+namespace detail {
+
+/// The hash of bytes that come piece by piece: that of all of them together.
+class RunningHash {
+public:
+  RunningHash() noexcept { XXH3_128bits_reset(&state_); }
+  void add(std::span<const std::byte> bytes) noexcept {
+    XXH3_128bits_update(&state_, bytes.data(), bytes.size());
+  }
+  [[nodiscard]] BlockHash hash() const noexcept {
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
+    return {hash.high64, hash.low64};
+  }
+
+private:
+  XXH3_state_t state_;
+};
+
+} // namespace detail
+
 /// @brief The hash of a text.
 [[nodiscard]] inline BlockHash hash_of(std::string_view text) noexcept {
   return hash_of(std::as_bytes(std::span(text)));

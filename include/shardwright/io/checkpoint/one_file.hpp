@@ -6,7 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
-#include <shardwright/io/new_file.hpp>
+#include <shardwright/io/large_file.hpp>
 #include <shardwright/io/safetensors/header.hpp>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ inline void write_one_file(const Reader& reader, const std::filesystem::path& pa
     return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
   });
   const std::string header = safetensors::header_text(entries, {{"format", "pt"}});
-  shardwright::detail::NewFile file(path);
+  shardwright::detail::LargeFile file(path);
   file.write(header);
   for (const safetensors::Entry& entry : entries) {
     const std::vector<std::byte> bytes = read_whole(reader, entry.name);

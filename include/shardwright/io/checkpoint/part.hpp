@@ -10,7 +10,7 @@
 #include <shardwright/io/checkpoint/block.hpp>
 #include <shardwright/io/checkpoint/block_hash.hpp>
 #include <shardwright/io/checkpoint/manifest.hpp>
-#include <shardwright/io/new_file.hpp>
+#include <shardwright/io/large_file.hpp>
 #include <shardwright/io/safetensors/header.hpp>
 
 #include <algorithm>
@@ -30,6 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 /// @param unfinished directory of the checkpoint, as UnfinishedSave::path()
 [[nodiscard]] inline Manifest write_part(const std::filesystem::path& unfinished, std::uint64_t number,
                                          const std::vector<Block>& blocks) {
+  constexpr std::size_t hash_at_a_time = std::size_t{1} << 17; // still in the cache when it is copied
   const std::string name = "part-" + std::to_string(number) + ".safetensors";
   std::vector<const Block*> order;
   for (const Block& block : blocks)
@@ -40,23 +41,19 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
   Manifest out;
   std::vector<safetensors::Entry> entries;
   for (const Block* const block : order) {
-    SavedTensor& tensor = out.tensors[block->tensor];
-    if (!tensor.blocks.empty() && (tensor.dtype != block->dtype || tensor.shape != block->shape))
+    const auto [at, is_new] =
+        out.tensors.try_emplace(block->tensor, block->dtype, block->shape, block->layout);
+    if (!is_new && (at->second.dtype != block->dtype || at->second.shape != block->shape))
       throw InvalidArgument("checkpoint: blocks of tensor " +
                             shardwright::detail::quoted_text(block->tensor) +
                             " must agree on its shape and element type");
-    tensor.dtype = block->dtype;
-    tensor.shape = block->shape;
-    tensor.layout = block->layout;
-    if (block->bytes.empty())
-      continue;
-    tensor.blocks.push_back({block->offset, block->extent, name, block->bytes.size(), hash_of(block->bytes)});
-    entries.push_back(
-        {block_name(block->tensor, block->shape, block->offset, block->extent), block->dtype, block->extent});
+    if (!block->bytes.empty())
+      entries.push_back({block_name(block->tensor, block->shape, block->offset, block->extent), block->dtype,
+                         block->extent});
   }
   const std::string header = safetensors::header_text(entries);
   std::uint64_t bytes = header.size();
-  shardwright::detail::NewFile file(unfinished / name);
+  shardwright::detail::LargeFile file(unfinished / name);
   file.write(header);
   std::size_t i = 0;
   for (const Block* const block : order) {
@@ -66,7 +63,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
       throw InvalidArgument(
           "checkpoint: a block of tensor " + shardwright::detail::quoted_text(block->tensor) +
           " must come with the bytes of its extent, but has " + std::to_string(block->bytes.size()));
-    file.write({reinterpret_cast<const char*>(block->bytes.data()), block->bytes.size()});
+    detail::RunningHash hash;
+    for (std::span<const std::byte> left = block->bytes; !left.empty();) {
+      const auto some = left.first(std::min(left.size(), hash_at_a_time));
+      hash.add(some);
+      file.write({reinterpret_cast<const char*>(some.data()), some.size()});
+      left = left.subspan(some.size());
+    }
+    out.tensors[block->tensor].blocks.push_back(
+        {block->offset, block->extent, name, block->bytes.size(), hash.hash()});
     bytes += block->bytes.size();
   }
   file.commit();

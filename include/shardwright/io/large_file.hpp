@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief A new file of many bytes, written past the page cache where the file system can.
+
+#include <shardwright/core/config.hpp>
+#include <shardwright/io/new_file.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <string_view>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// As NewFile. A page cache that fills up holds its writers for most of a second, and takes cores from the
+/// computation beside them: ten times the time that these copies take.
+class LargeFile {
+public:
+  /// Bytes that go to the disk at a time, and the memory that a file takes until its commit().
+  static constexpr std::size_t chunk = std::size_t{4} << 20;
+
+  /// @throws DataError where no file can be made there.
+  explicit LargeFile(const std::filesystem::path& path) : path_(path), file_(path) {}
+
+  /// Appends bytes. @throws DataError where they do not all arrive, as on a full disk.
+  void write(std::string_view bytes) {
+    if (!memory_)
+      memory_.reset(new (std::align_val_t{alignment}) char[chunk]);
+    while (!bytes.empty()) {
+      const std::size_t some = std::min(bytes.size(), chunk - filled_);
+      std::memcpy(memory_.get() + filled_, bytes.data(), some);
+      bytes.remove_prefix(some);
+      filled_ += some;
+      if (filled_ == chunk)
+        write_memory();
+    }
+  }
+
+  /// As NewFile::commit().
+  void commit() {
+    bypass(false); // for an end that fills no block
+    write_memory();
+    file_.commit();
+  }
+
+  /// Whether the last bytes went past the page cache.
+  [[nodiscard]] bool bypasses() const noexcept { return bypasses_; }
+
+private:
+  static constexpr std::size_t alignment = 4096; ///< Of memory and of places in the file; disks ask for less.
+  struct Free {
+    void operator()(char* memory) const noexcept { ::operator delete[](memory, std::align_val_t{alignment}); }
+  };
+
+  void write_memory() {
+    if (written_ == 0 && filled_ == chunk)
+      bypass(true);
+    int failed = write_all(file_.descriptor(), {memory_.get(), filled_});
+    if (failed == EINVAL && bypasses_) { // a file system that wants more than it said
+      bypass(false);
+      const off_t at = ::lseek(file_.descriptor(), 0, SEEK_CUR);
+      const std::size_t done = static_cast<std::size_t>(at) - written_;
+      failed = at < 0 ? errno : write_all(file_.descriptor(), {memory_.get() + done, filled_ - done});
+    }
+    if (failed != 0)
+      reject_unwritable(path_, failed);
+    written_ += filled_;
+    filled_ = 0;
+  }
+
+  /// Leaves the file as it is where the file system has no such thing.
+  void bypass([[maybe_unused]] bool on) noexcept {
+#if defined(O_DIRECT)
+    const int flags = ::fcntl(file_.descriptor(), F_GETFL);
+    if (flags >= 0 && on != bypasses_ &&
+        ::fcntl(file_.descriptor(), F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0)
+      bypasses_ = on;
+#endif
+  }
+
+  std::filesystem::path path_;
+  NewFile file_;
+  std::unique_ptr<char[], Free> memory_;
+  std::size_t filled_ = 0;
+  std::size_t written_ = 0;
+  bool bypasses_ = false;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
