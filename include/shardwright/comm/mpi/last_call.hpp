@@ -5,6 +5,7 @@
 /// @brief The last call of a rank as plain bytes that other processes can read.
 
 #include <shardwright/comm/call.hpp>
+#include <shardwright/comm/flight_dump.hpp>
 #include <shardwright/comm/flight_recorder.hpp>
 #include <shardwright/comm/say.hpp>
 
@@ -14,6 +15,8 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -50,6 +53,18 @@ struct MpiLastCall {
 };
 static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0 &&
               offsetof(MpiLastCall, group) % 8 == 0);
+
+/// What a dump says of a rank of which only its last call is known.
+[[nodiscard]] inline FlightDump flight_of(const MpiLastCall& last, int rank, int ranks, std::string doing,
+                                          std::vector<int> awaited) {
+  FlightDump out{rank, ranks, std::move(doing), std::move(awaited), {{0, "world", {}}}, {}};
+  if (last.stage == MpiLastCall::Stage::none)
+    return out;
+  out.groups = {{last.group_id, printable(last.group.data()), {}}};
+  out.calls = {{last.sequence, 0, last.operation, last.sequence, last.peer, last.tag,
+                printable(last.file.data()), last.line, last.stage == MpiLastCall::Stage::inside}};
+  return out;
+}
 
 /// Keeps the end of a text that is too long: of a path, the end tells more.
 template <std::size_t Size>

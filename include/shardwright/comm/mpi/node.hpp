@@ -6,10 +6,11 @@
 
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/flight_dump.hpp>
+#include <shardwright/comm/mpi/cause.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>
 #include <shardwright/comm/mpi/process.hpp>
 #include <shardwright/comm/mpi/waits.hpp>
-#include <shardwright/comm/say.hpp>
 #include <shardwright/comm/waiting.hpp>
 #include <shardwright/core/error.hpp>
 
@@ -258,6 +259,7 @@ public:
     std::uint32_t expected = 0;
     if (!one.world_failure.begun.compare_exchange_strong(expected, 1))
       return;
+    write_flights(rank, kind, sentence);
     one.world_failure.write(0, kind, sentence);
     one.state.store(RankState::failed, std::memory_order_release);
     std::int32_t none = 0;
@@ -265,12 +267,29 @@ public:
   }
   /// Writes why a rank ended one group; the latest is kept.
   void fail_group(int rank, std::uint64_t group_id, Failure::Kind kind, std::string_view sentence) noexcept {
+    write_flights(rank, kind, sentence);
     slot(rank).group_failure.write(group_id, kind, sentence);
     header_->group_failures.fetch_add(1, std::memory_order_release);
   }
   /// Number of calls of fail_group on this node: one look tells whether there is anything to read.
   [[nodiscard]] std::uint32_t group_failures() const noexcept {
     return header_->group_failures.load(std::memory_order_acquire);
+  }
+  /// At the first failure, before the ranks hear of it: writes what each of this node was in, stuck or gone.
+  void write_flights(int failed, Failure::Kind kind, std::string_view sentence) const noexcept {
+    const char* const directory = flight_directory();
+    if (directory == nullptr || header_->flights_written.exchange(true))
+      return;
+    try {
+      std::vector<FlightDump> dumps;
+      for (int rank = 0; rank < ranks_; ++rank)
+        if (state(rank) != RankState::unknown) // of this node
+          dumps.push_back(flight_of(last_call(rank), rank, ranks_, report(rank),
+                                    waits(rank) ? waits_for(rank, false) : std::vector<int>()));
+      gather_members(dumps);
+      write_flights_of(dumps, directory, {kind, failed, std::string(sentence), {}, 0, false});
+    } catch (...) { // no memory
+    }
   }
   /// Writes that a rank's process is gone, and in which call it was.
   void fail_dead(int rank) noexcept {
@@ -299,7 +318,7 @@ public:
   [[nodiscard]] Failure world_failure(int rank) const { return slot(rank).world_failure.read(rank); }
   /// Whether a rank has ended a group, and why.
   [[nodiscard]] std::optional<Failure> group_failure(int rank, std::uint64_t group_id) const {
-    const Cause& cause = slot(rank).group_failure;
+    const MpiCause& cause = slot(rank).group_failure;
     if (cause.group_id.load(std::memory_order_acquire) != group_id)
       return std::nullopt;
     return cause.read(rank);
@@ -327,30 +346,11 @@ private:
     mine.version.store(version + 2, std::memory_order_release);
   }
 
-  struct Cause {
-    std::atomic<std::uint32_t> begun;
-    std::atomic<std::uint32_t> kind;
-    std::atomic<std::uint64_t> group_id;
-    std::array<char, 1024> sentence;
-
-    void write(std::uint64_t id, Failure::Kind of_kind, std::string_view text) noexcept {
-      group_id.store(0, std::memory_order_release);
-      copy_sentence(sentence, text);
-      kind.store(static_cast<std::uint32_t>(of_kind), std::memory_order_relaxed);
-      group_id.store(id, std::memory_order_release);
-    }
-    [[nodiscard]] Failure read(int rank) const {
-      Failure out;
-      out.kind = static_cast<Failure::Kind>(kind.load(std::memory_order_relaxed));
-      out.rank = rank;
-      out.sentence = printable({sentence.data(), ::strnlen(sentence.data(), sentence.size())});
-      return out;
-    }
-  };
   struct alignas(128) Header {
     std::atomic<std::int32_t> first_failure;
     std::atomic<std::uint32_t> group_failures;
     std::atomic<bool> told;
+    std::atomic<bool> flights_written;
     std::atomic<std::int32_t> opened; ///< By this many ranks.
     std::atomic<std::uint64_t> noticed;
   };
@@ -364,8 +364,8 @@ private:
     std::atomic<std::uint64_t> pid_namespace;
     std::array<std::atomic<std::uint64_t>, UsableCores::words> cores;
     std::array<std::atomic<std::uint64_t>, words_per_record> record;
-    Cause world_failure;
-    Cause group_failure;
+    MpiCause world_failure;
+    MpiCause group_failure;
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
                 std::atomic<RankState>::is_always_lock_free);

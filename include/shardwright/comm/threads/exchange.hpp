@@ -6,6 +6,7 @@
 
 #include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/reduce.hpp>
+#include <shardwright/comm/threads/cache_size.hpp>
 #include <shardwright/comm/threads/group.hpp>
 
 #include <algorithm>

@@ -67,6 +67,8 @@ private:
     if (reporting_.exchange(true)) // another rank is about to end the process
       std::this_thread::sleep_for(std::chrono::minutes(1));
     try {
+      if (own_ != nullptr)
+        own_->world_.write_flights(own_->left(called));
       say_last_words(report_line(sentence(called), on_terminal()));
     } catch (...) {
       say_last_words({});
@@ -89,6 +91,14 @@ private:
                             : ": rank " + std::to_string(own_->rank_) + ": " +
                                   own_->world_.recorder(own_->rank_).describe()) +
            " (return from the program, or throw)";
+  }
+
+  [[nodiscard]] Failure left(const char* called) const {
+    Failure out;
+    out.kind = Failure::Kind::left;
+    out.rank = rank_;
+    out.sentence = std::string("it called ") + called;
+    return out;
   }
 
   ThreadWorld& world_;

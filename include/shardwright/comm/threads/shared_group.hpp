@@ -57,8 +57,11 @@ public:
                                                                        : std::vector<int>();
   }
 
+  [[nodiscard]] FlightGroup flight_group() const override { return {0, name_, members_}; }
+
   /// Ends the group. The first failure counts, save that a rank's mere leaving gives way to others.
   void fail(const FailurePointer& failure) noexcept override {
+    world_->write_flights(*failure);
     {
       const std::lock_guard lock(mutex_);
       end(failure);
@@ -83,6 +86,11 @@ public:
   /// Ends the group unless everyone has entered the collective in the meantime; true if it is incomplete for
   /// ever.
   [[nodiscard]] bool give_up(std::uint64_t sequence, const FailurePointer& failure) noexcept {
+    bool complete = true;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      complete = complete && entered(rank) >= sequence;
+    if (!complete) // before those that wait learn of it
+      world_->write_flights(*failure);
     {
       const std::lock_guard lock(mutex_);
       close(failure);

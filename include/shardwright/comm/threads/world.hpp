@@ -6,6 +6,7 @@
 /// the first failure.
 
 #include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/flight_dump.hpp>
 #include <shardwright/comm/flight_recorder.hpp>
 #include <shardwright/comm/launch_options.hpp>
 #include <shardwright/comm/threads/core_balance.hpp>
@@ -15,7 +16,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,32 +23,7 @@
 #include <utility>
 #include <vector>
 
-#if defined(__unix__) || defined(__APPLE__)
-#include <unistd.h>
-#endif
-
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-/// Bytes of the last-level cache that one core reaches; 32 MiB where the system does not say.
-[[nodiscard]] inline std::size_t last_level_cache_bytes() noexcept {
-  static const std::size_t bytes = [] {
-    unsigned long kibibytes = 0;
-#if defined(__linux__)
-    // The C library may count the caches of a whole processor of which a core reaches only one part.
-    if (std::FILE* const file = std::fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r")) {
-      if (std::fscanf(file, "%luK", &kibibytes) != 1)
-        kibibytes = 0;
-      std::fclose(file);
-    }
-#endif
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    if (const long all = sysconf(_SC_LEVEL3_CACHE_SIZE); kibibytes == 0 && all > 0)
-      return static_cast<std::size_t>(all);
-#endif
-    return std::size_t{kibibytes > 0 ? kibibytes : 32UL << 10U} << 10U;
-  }();
-  return bytes;
-}
 
 /// The interface of a group to its world: it ends, and says for whom its ranks wait.
 class GroupOfWorld {
@@ -57,6 +32,8 @@ public:
   virtual void fail(const FailurePointer& failure) noexcept = 0;
   /// World ranks for which a call that a rank is inside of waits at this moment; none where it can go on.
   [[nodiscard]] virtual std::vector<int> awaited(int world_rank, const FlightEntry& entry) = 0;
+  /// Its name and its members.
+  [[nodiscard]] virtual FlightGroup flight_group() const = 0;
   /// A rank has left: collectives are over, messages between the others are not. Nothing if it is not a
   /// member.
   virtual void leave(int world_rank, const FailurePointer& failure) noexcept = 0;
@@ -170,6 +147,7 @@ public:
 
   /// Ends every group, waking all waiters; the first failure is the one that counts.
   void end(const FailurePointer& failure) noexcept {
+    write_flights(*failure);
     {
       const std::lock_guard lock(mutex_);
       if (!failure_)
@@ -183,6 +161,24 @@ public:
   [[nodiscard]] FailurePointer failure() const {
     const std::lock_guard lock(mutex_);
     return failure_;
+  }
+
+  /// At the first failure, before other ranks hear of it: writes what every rank was in. Once: end() and
+  /// enter() come here again with the mutex held.
+  void write_flights(const Failure& failure) noexcept {
+    const char* const directory = flight_directory();
+    if (directory == nullptr || failure.kind == Failure::Kind::finished || flights_written_.exchange(true))
+      return;
+    try {
+      std::vector<FlightDump> dumps;
+      {
+        const std::lock_guard lock(mutex_);
+        for (int rank = 0; rank < ranks_; ++rank)
+          dumps.push_back(flight_of(rank));
+      }
+      write_flights_of(dumps, directory, failure);
+    } catch (...) { // no memory
+    }
   }
 
   /// A rank's program has ended: the groups that it belongs to cannot go on without it.
@@ -345,6 +341,25 @@ private:
     return out;
   }
 
+  /// Under the mutex.
+  [[nodiscard]] FlightDump flight_of(int rank) {
+    FlightDump out{rank, ranks_, recorder(rank).describe(), wait_of(rank).ranks, {}, {}};
+    for (const GroupOfWorld* const group : groups_) {
+      FlightGroup one = group->flight_group();
+      if (std::find(one.members.begin(), one.members.end(), rank) != one.members.end())
+        add_group(out, group, std::move(one));
+    }
+    const FlightRecorder::Ticket top = recorder(rank).newest();
+    const FlightRecorder::Ticket bottom = top > FlightRecorder::kept ? top - FlightRecorder::kept : 1;
+    for (FlightRecorder::Ticket ticket = bottom; ticket < top; ++ticket)
+      if (const std::optional<FlightEntry> entry = recorder(rank).entry(ticket)) {
+        const std::size_t group = add_group(out, entry->group_id, {0, entry->group, {rank}});
+        out.calls.push_back({ticket, group, entry->operation, entry->sequence, entry->peer, entry->tag,
+                             entry->where.file, entry->where.line, entry->inside});
+      }
+    return out;
+  }
+
   bool follow(int rank, int start, std::vector<Wait>& path, std::vector<bool>& seen) {
     const Wait wait = wait_of(rank);
     path.push_back(wait);
@@ -371,6 +386,7 @@ private:
   FailurePointer failure_;
   std::atomic<bool> finished_{false};
   std::atomic<bool> failed_{false};
+  std::atomic<bool> flights_written_{false};
   std::vector<GivenUp> given_up_;           ///< By rank.
   std::vector<std::atomic<bool>> programs_; ///< Whether each rank's runs.
   WaitPoint programs_end_;

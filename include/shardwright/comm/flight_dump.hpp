@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief The last calls of a rank as files: JSON, and what PyTorch's fr_trace reads.
+
+#include <shardwright/comm/failure.hpp>
+#include <shardwright/comm/flight_recorder.hpp>
+#include <shardwright/comm/pickle_text.hpp>
+#include <shardwright/comm/say.hpp>
+#include <shardwright/comm/validate.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// The directory that SHARDWRIGHT_FLIGHT_RECORDER names; null for none. Without it nothing is written: the
+/// report on the standard error stream is for everyone, files are for those who ask.
+[[nodiscard]] inline const char* flight_directory() noexcept {
+  const char* const directory = std::getenv("SHARDWRIGHT_FLIGHT_RECORDER");
+  return directory != nullptr && *directory != '\0' ? directory : nullptr;
+}
+
+/// A group as a dump names it, unlike every other group of the rank.
+struct FlightGroup {
+  std::uint64_t id = 0;
+  std::string name;
+  std::vector<int> members; ///< World ranks, as far as they are known.
+};
+struct FlightCall {
+  std::uint64_t number = 0; ///< Of the calls of its rank.
+  std::size_t group = 0;    ///< In FlightDump::groups.
+  Operation operation = Operation::barrier;
+  std::uint64_t sequence = 0;
+  int peer = -1;
+  int tag = 0;
+  std::string file;
+  int line = 0;
+  bool inside = false;
+};
+/// A rank at the first failure of its world.
+struct FlightDump {
+  int rank = 0;
+  int ranks = 1;
+  std::string doing;        ///< In words.
+  std::vector<int> awaited; ///< World ranks that it waits for in its call.
+  std::vector<FlightGroup> groups;
+  std::vector<FlightCall> calls; ///< The oldest first.
+};
+
+/// The place of a group in a dump, added where it is new; the second of one name is "name.2".
+inline std::size_t add_group(FlightDump& to, const void* id, FlightGroup group) {
+  group.id = reinterpret_cast<std::uintptr_t>(id);
+  int alike = 1;
+  for (std::size_t i = 0; i < to.groups.size(); ++i) {
+    if (to.groups[i].id == group.id)
+      return i;
+    const std::string& known = to.groups[i].name;
+    alike += known == group.name || known.starts_with(group.name + ".") ? 1 : 0;
+  }
+  if (alike > 1)
+    group.name += "." + std::to_string(alike);
+  to.groups.push_back(std::move(group));
+  return to.groups.size() - 1;
+}
+
+[[nodiscard]] inline std::string json_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char letter : text) {
+    char code[8];
+    if (letter == '"' || letter == '\\')
+      (out += '\\') += letter;
+    else if (static_cast<unsigned char>(letter) >= 0x20 && static_cast<unsigned char>(letter) < 0x7f)
+      out += letter;
+    else
+      out.append(code, static_cast<std::size_t>(
+                           std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned char>(letter))));
+  }
+  return out + '"';
+}
+[[nodiscard]] inline std::string json_text(const std::vector<int>& numbers) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    out += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
+  return out + "]";
+}
+
+[[nodiscard]] inline std::string flight_json(const FlightDump& dump, const Failure& failure) {
+  constexpr const char* kinds[] = {"failed", "left", "abandoned", "deadline", "mismatch", "aborted"};
+  std::string out =
+      "{\"version\": 1, \"rank\": " + std::to_string(dump.rank) +
+      ", \"ranks\": " + std::to_string(dump.ranks) +
+      ",\n \"failure\": {\"kind\": " + json_text(kinds[static_cast<std::size_t>(failure.kind)]) +
+      ", \"rank\": " + std::to_string(failure.rank) + ", \"sentence\": " + json_text(failure.sentence) +
+      "},\n \"doing\": " + json_text(dump.doing) + ",\n \"waits_for\": " + json_text(dump.awaited) +
+      ",\n \"groups\": {";
+  for (std::size_t i = 0; i < dump.groups.size(); ++i)
+    out += (i == 0 ? "" : ", ") + json_text(dump.groups[i].name) + ": " + json_text(dump.groups[i].members);
+  out += "},\n \"calls\": [";
+  for (std::size_t i = 0; i < dump.calls.size(); ++i) {
+    const FlightCall& call = dump.calls[i];
+    out += (i == 0 ? "\n  {\"number\": " : ",\n  {\"number\": ") + std::to_string(call.number) +
+           ", \"operation\": " + json_text(name_of(call.operation)) +
+           ", \"group\": " + json_text(dump.groups[call.group].name) +
+           ", \"sequence\": " + std::to_string(call.sequence) + ", \"peer\": " + std::to_string(call.peer) +
+           ", \"tag\": " + std::to_string(call.tag) +
+           ", \"state\": " + (call.inside ? "\"inside\"" : "\"ended\"") +
+           ", \"file\": " + json_text(call.file) + ", \"line\": " + std::to_string(call.line) + "}";
+  }
+  return out + "]}\n";
+}
+
+/// How fr_trace calls an operation; it knows no split.
+[[nodiscard]] constexpr std::string_view torch_name(Operation operation) noexcept {
+  switch (operation) {
+  case Operation::all_gather:
+    return "nccl:_all_gather_base";
+  case Operation::reduce_scatter:
+    return "nccl:_reduce_scatter_base";
+  case Operation::barrier:
+  case Operation::split:
+    return "nccl:all_reduce_barrier";
+  case Operation::broadcast:
+    return "nccl:broadcast";
+  case Operation::all_to_all:
+    return "nccl:all_to_all";
+  default:
+    return "nccl:all_reduce";
+  }
+}
+
+/// A dump of version 2.10 as torch.distributed.flight_recorder reads it, of the collectives alone: that tool
+/// pairs messages by numbers which both sides share, and here each side has its own. Sizes are not recorded;
+/// those given agree with one another as the tool demands.
+[[nodiscard]] inline std::string flight_pickle(const FlightDump& dump) {
+  PickleText out;
+  out.begin_dictionary().text("version").text("2.10").text("pg_config").begin_dictionary();
+  for (const FlightGroup& group : dump.groups)
+    out.text(group.name)
+        .begin_dictionary()
+        .text("name")
+        .text(group.name)
+        .text("desc")
+        .text(group.name)
+        .text("ranks")
+        .text(json_text(group.members))
+        .end_dictionary();
+  out.end_dictionary().text("pg_status").begin_dictionary().end_dictionary().text("entries").begin_list();
+  for (const FlightCall& call : dump.calls) {
+    if (sends_or_receives(call.operation))
+      continue;
+    const FlightGroup& group = dump.groups[call.group];
+    const auto sizes = [&](bool larger) {
+      const std::size_t size = larger ? group.members.size() : 1;
+      out.begin_list().begin_list().number(static_cast<std::int64_t>(size)).end_list().end_list();
+    };
+    const auto number = static_cast<std::int64_t>(call.number);
+    out.begin_dictionary().text("record_id").number(number).text("pg_id").number(0);
+    out.text("process_group").text(group.name).text(group.name).pair();
+    out.text("collective_seq_id").number(static_cast<std::int64_t>(call.sequence));
+    out.text("p2p_seq_id").number(0).text("op_id").number(number).text("is_p2p").truth(false);
+    out.text("profiling_name").text(torch_name(call.operation)).text("time_created_ns").number(0);
+    out.text("input_sizes");
+    sizes(call.operation == Operation::reduce_scatter);
+    out.text("output_sizes");
+    sizes(call.operation == Operation::all_gather);
+    for (const char* const types : {"input_dtypes", "output_dtypes"})
+      out.text(types).begin_list().text("unknown").end_list();
+    out.text("state").text(call.inside ? "started" : "completed").text("retired").truth(!call.inside);
+    for (const char* const times : {"time_discovered_started_ns", "time_discovered_completed_ns"})
+      out.text(times).none();
+    out.text("frames").begin_list().begin_dictionary().text("name").text(name_of(call.operation));
+    out.text("filename").text(call.file).text("line").number(call.line).end_dictionary().end_list();
+    out.end_dictionary();
+  }
+  return out.end_list().end_dictionary().file();
+}
+
+/// Writes `rank-N.json` and `trace_rank_N`, each whole or not at all. @return whether both are there
+inline bool write_flight(const std::string& directory, const FlightDump& dump, const Failure& failure) {
+  const auto write = [](const std::string& path, const std::string& bytes) {
+    const std::string unfinished = path + ".part";
+    std::FILE* const file = std::fopen(unfinished.c_str(), "we");
+    const bool wrote = file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+    const bool closed = file != nullptr && std::fclose(file) == 0;
+    return wrote && closed && std::rename(unfinished.c_str(), path.c_str()) == 0;
+  };
+  const std::string rank = std::to_string(dump.rank);
+  return write(directory + "/rank-" + rank + ".json", flight_json(dump, failure)) &&
+         write(directory + "/trace_rank_" + rank, flight_pickle(dump));
+}
+
+/// Writes all, or says once that it cannot.
+inline void write_flights_of(const std::vector<FlightDump>& dumps, const std::string& directory,
+                             const Failure& failure) {
+  for (const FlightDump& dump : dumps)
+    if (!write_flight(directory, dump, failure))
+      return say(
+          "flight recorder: " + printable(directory) +
+          " must be writable, but it is not (let SHARDWRIGHT_FLIGHT_RECORDER name a directory that exists)");
+}
+
+/// For a transport that knows of a group only who is in its calls and whom they wait for: all of these are
+/// members. All ranks are members of the world.
+inline void gather_members(std::vector<FlightDump>& dumps) {
+  for (FlightDump& to : dumps)
+    for (FlightGroup& group : to.groups) {
+      std::vector<int> members;
+      for (int rank = 0; rank < to.ranks && group.name == "world"; ++rank)
+        members.push_back(rank);
+      for (const FlightDump& from : dumps)
+        if (from.groups.front().id == group.id) {
+          members.push_back(from.rank);
+          members.insert(members.end(), from.awaited.begin(), from.awaited.end());
+        }
+      std::sort(members.begin(), members.end());
+      members.erase(std::unique(members.begin(), members.end()), members.end());
+      group.members = std::move(members);
+    }
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""flight_pickles.py DIR RANKS: the dumps of a job whose last rank stopped, as PyTorch's fr_trace takes them."""
+import importlib.util
+import pathlib
+import pickle
+import subprocess
+import sys
+
+directory, ranks = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+dumps = [pickle.loads((directory / f"trace_rank_{rank}").read_bytes()) for rank in range(ranks)]
+for rank, dump in enumerate(dumps):
+    assert dump["version"] == "2.10", dump
+    assert dump["pg_config"]["world"]["ranks"] == str(list(range(ranks))), dump
+    for entry in dump["entries"]:
+        assert entry["process_group"] == ("world", "world") and entry["is_p2p"] is False, entry
+        assert entry["frames"][0]["filename"].endswith("_program.cpp") and entry["frames"][0]["line"] > 0, entry
+first, last = dumps[0]["entries"][-1], dumps[-1]["entries"][-1]
+assert first["state"] == "started" and last["collective_seq_id"] < first["collective_seq_id"], dumps
+if importlib.util.find_spec("torch"):
+    trace = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(directory)], capture_output=True, text=True)
+    text = trace.stdout + trace.stderr
+    assert trace.returncode == 0 and f"missing ranks: {{{ranks - 1}}}" in text and "_program.cpp:" in text, text
+    print("fr_trace agrees")

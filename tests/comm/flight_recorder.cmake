@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Dumps of thread ranks and of processes: of a rank that does not come, and of one that is gone.
+
+# shardwright_flight_test(<name> <regex of the verdict> <command>...)
+function(shardwright_flight_test name says)
+  string(REPLACE ";" "|" command "${ARGN}")
+  shardwright_add_check(
+    comm.flight_recorder.${name} LABEL comm TIMEOUT 90
+    COMMAND "${CMAKE_COMMAND}" "-DCOMMAND=${command}" "-DJOIN=$<TARGET_FILE:flight_recorder>" -DRANKS=3
+            "-DPYTHON=${Python3_EXECUTABLE}" "-DSAYS=${says}" -P
+            "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/flight_check.cmake")
+endfunction()
+
+set(last "its last operation was all_reduce #1 on group world at [^ ]*_fault_program.cpp:[0-9]+")
+shardwright_flight_test(threads "rank 0: waiting in barrier #2 .* waits for 2|rank 2 stopped first, .*: ${last}"
+                        $<TARGET_FILE:comm_thread_fault_program> spins)
+if(TARGET comm_mpi_fault_program)
+  get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
+  foreach(fault IN ITEMS freezes killed)
+    shardwright_flight_test(
+      mpi_${fault} "rank 2 stopped first.*; ${last}|rank 0: waiting in all_reduce #2 .*rank 1: waiting"
+      "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS} $<TARGET_FILE:comm_mpi_fault_program>
+      ${MPIEXEC_POSTFLAGS} ${fault})
+    set_tests_properties(comm.flight_recorder.mpi_${fault} PROPERTIES ENVIRONMENT "${shardwright_mpi_environment}"
+                                                                      PROCESSORS 2 LABELS mpi)
+  endforeach()
+endif()
