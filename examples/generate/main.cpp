@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// @file
-/// @brief Continues a text with a published model on any mesh of pipeline and tensor parallel ranks.
+/// @brief Continues a text with a published model on any mesh of pipeline, expert and tensor parallel ranks.
 
 #include "generation.hpp"
 #include "options.hpp"
-#include "tokenizer.hpp"
+
+#include <pretrained/tensor_files.hpp>
+#include <pretrained/tokenizer.hpp>
 
 #include <shardwright/io/checked_output.hpp>
 #include <shardwright/io/configuration_hash.hpp>
@@ -26,13 +28,13 @@ namespace sw = shardwright;
 /// A prompt, and what turns the result to text; nothing where ids were given.
 struct Prompt {
   std::vector<std::int32_t> ids;
-  std::unique_ptr<generate::Tokenizer> tokenizer;
+  std::unique_ptr<pretrained::Tokenizer> tokenizer;
 };
 
-Prompt read_prompt(const generate::Options& options, const generate::Settings& settings) {
+Prompt read_prompt(const generate::Options& options, const pretrained::Settings& settings) {
   Prompt out{options.prompt_ids, nullptr};
   if (options.prompt) {
-    out.tokenizer = generate::read_tokenizer(options.model / "tokenizer.json");
+    out.tokenizer = pretrained::read_tokenizer(options.model / "tokenizer.json");
     out.ids = out.tokenizer->encode(*options.prompt);
   }
   if (out.ids.empty())
@@ -53,7 +55,7 @@ Prompt read_prompt(const generate::Options& options, const generate::Settings& s
 /// Prints the text as it grows: bytes that make whole characters.
 class Printer {
 public:
-  explicit Printer(const generate::Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  explicit Printer(const pretrained::Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
   void add(std::int32_t token) {
     if (tokenizer_ == nullptr) {
       std::cout << (first_ ? "" : ",") << token << std::flush;
@@ -75,7 +77,7 @@ public:
   void finish() { std::cout << pending_ << std::endl; }
 
 private:
-  const generate::Tokenizer* tokenizer_;
+  const pretrained::Tokenizer* tokenizer_;
   std::string pending_;
   bool first_ = true;
 };
@@ -91,18 +93,20 @@ void dump(const generate::Options& options, const std::vector<std::int32_t>& pro
 
 /// One rank's run.
 void run(const sw::HostCommunicator& world, const generate::Options& options,
-         const generate::Settings& settings, const Prompt& prompt) {
+         const pretrained::Settings& settings, const Prompt& prompt) {
   sw::require_same_configuration(world, options.text());
   const sw::safetensors::Files files(options.model);
   const auto positions = static_cast<std::int64_t>(prompt.ids.size()) + options.tokens;
-  const auto model = generate::load_model(world, options.extents, settings, files, positions);
+  const auto model =
+      generate::load_model(world, options.extents, settings, files, positions,
+                           [](const std::string& line) { std::cerr << "generate: " << line << std::endl; });
   const bool reports = world.rank() == 0;
   if (!options.export_to.empty()) {
-    const auto values = [&](const generate::Parameter& parameter) { return model->parameter(parameter); };
+    const auto values = [&](const pretrained::Parameter& parameter) { return model->parameter(parameter); };
     if (reports)
-      generate::write_model(options.export_to, settings, values);
+      pretrained::write_model(options.export_to, settings, values);
     else
-      for (const generate::Parameter& parameter : generate::all_parameters(settings))
+      for (const pretrained::Parameter& parameter : pretrained::all_parameters(settings))
         static_cast<void>(values(parameter));
   }
   Printer printer(prompt.tokenizer.get());
@@ -132,7 +136,7 @@ int main(int argc, char** argv) {
     const generate::Options& options = *parsed.options;
     sw::kernels::use_single_threaded_blas();
     const Kokkos::ScopeGuard kokkos;
-    const generate::Settings settings = generate::read_settings(options.model);
+    const pretrained::Settings settings = pretrained::read_settings(options.model, options.fp8);
     const Prompt prompt = read_prompt(options, settings);
     const int code = sw::launch({.ranks = options.extents.ranks()}, [&](const sw::HostCommunicator& world) {
       run(world, options, settings, prompt);

@@ -2,10 +2,10 @@
 #pragma once
 
 /// @file
-/// @brief A published model on a mesh of pipeline and tensor parallel ranks, for generation.
+/// @brief A published model on a mesh of pipeline, expert and tensor parallel ranks, for generation.
 
-#include "settings.hpp"
-#include "weights.hpp"
+#include <pretrained/settings.hpp>
+#include <pretrained/weights.hpp>
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/io/safetensors/files.hpp>
@@ -14,16 +14,22 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace generate {
 
+namespace sw = shardwright;
+using pretrained::Parameter;
+using pretrained::Settings;
+
 /// @brief Ranks along the axes of the mesh.
 struct Extents {
   int pp = 1; ///< Stages of layers.
+  int ep = 1; ///< Ranks that share the experts of each layer, and have all else alike.
   int tp = 1; ///< Ranks that share each layer: its heads, its hidden dimension, and the vocabulary.
 
-  [[nodiscard]] int ranks() const noexcept { return pp * tp; }
+  [[nodiscard]] int ranks() const noexcept { return pp * ep * tp; }
 };
 
 /// @brief Of which tokens the scores are asked for.
@@ -47,9 +53,11 @@ public:
 
 /// @brief Loads a model: each rank reads the blocks that it holds. Collective.
 /// @param positions tokens of a sequence, at most; memory for their keys and values is taken at once
+/// @param note called on the first rank with each line about tensors that were passed over
 /// @throws sw::InvalidArgument where the sizes do not divide over the mesh; sw::DataError as check_tensors.
 [[nodiscard]] std::unique_ptr<Model> load_model(const sw::HostCommunicator& world, const Extents& extents,
                                                 const Settings& settings, const sw::safetensors::Files& files,
-                                                std::int64_t positions);
+                                                std::int64_t positions,
+                                                const std::function<void(const std::string&)>& note);
 
 } // namespace generate

@@ -25,9 +25,10 @@ std::string Options::text() const {
   out << "--model " << model.string() << "\n--prompt " << prompt.value_or("") << "\n--prompt-ids";
   for (const std::int32_t id : prompt_ids)
     out << " " << id;
-  out << "\n--mesh " << extents.pp << " " << extents.tp << "\n--tokens " << tokens << "\n--temperature "
-      << sampling.temperature << "\n--top-p " << sampling.top_p << "\n--seed " << sampling.seed
-      << "\n--ignore-end " << ignores_end << "\n--dump " << !dump.empty() << "\n--export "
+  out << "\n--mesh " << extents.pp << " " << extents.ep << " " << extents.tp << "\n--tokens " << tokens
+      << "\n--temperature " << sampling.temperature << "\n--top-p " << sampling.top_p << "\n--seed "
+      << sampling.seed << "\n--ignore-end " << ignores_end << "\n--widen-fp8 "
+      << (fp8 == pretrained::Fp8::widened) << "\n--dump " << !dump.empty() << "\n--export "
       << !export_to.empty() << "\n";
   return out.str();
 }
@@ -50,12 +51,12 @@ std::vector<std::int32_t> parse_ids(const std::string& word) {
 Extents parse_extents(const std::string& word) {
   Extents out;
   for (const MeshAxis& axis : parse_mesh(word)) {
-    if (axis.name != "pp" && axis.name != "tp" && axis.extent > 1)
+    if (axis.name != "pp" && axis.name != "ep" && axis.name != "tp" && axis.extent > 1)
       throw UsageError(
           "--mesh has the axis " + axis.name +
-          ", which splits a batch (generate has one sequence: use pp for layers and tp for tensors)");
-    if (axis.name == "pp" || axis.name == "tp")
-      (axis.name == "pp" ? out.pp : out.tp) = axis.extent;
+          ", which splits a batch (generate has one sequence: use pp for layers, tp for tensors and ep for experts)");
+    if (axis.name == "pp" || axis.name == "ep" || axis.name == "tp")
+      (axis.name == "pp" ? out.pp : axis.name == "ep" ? out.ep : out.tp) = axis.extent;
   }
   return out;
 }
@@ -72,9 +73,10 @@ void check(const Options& options) {
 ParseResult parse(int argc, const char* const* argv) {
   Options options;
   std::string model, prompt, ids, mesh = "tp=1", dump, export_to;
+  bool widens = false;
   CLI::App app{
-      "Continues a text with a published model of the Llama, Mistral, Qwen2, Qwen3 or Mixtral family, split over "
-      "pipeline (pp) and tensor (tp) ranks. The text does not depend on the mesh but for rounding.",
+      "Continues a text with a published model of the Llama, Mistral, Qwen2, Qwen3, Mixtral or DeepSeek-V3 family, split over "
+      "pipeline (pp), expert (ep) and tensor (tp) ranks. The text does not depend on the mesh but for rounding.",
       "generate"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
@@ -101,6 +103,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_option("--seed", options.sampling.seed, "Chooses what is drawn. Default: 1.")
       ->check(whole_from<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()))
       ->type_name("N");
+  app.add_flag("--widen-fp8", widens, "Reads weights in blocks of FP8 too, each widened to float.");
   app.add_flag("--ignore-end", options.ignores_end, "Goes on after the model's end of text.");
   app.add_option("--dump", dump, "File for the ids and the scores of the prompt, as safetensors.")
       ->type_name("FILE");
@@ -118,6 +121,7 @@ ParseResult parse(int argc, const char* const* argv) {
       options.prompt = prompt;
     options.prompt_ids = parse_ids(ids);
     options.extents = parse_extents(mesh);
+    options.fp8 = widens ? pretrained::Fp8::widened : pretrained::Fp8::refused;
     options.dump = dump;
     options.export_to = export_to;
     check(options);

@@ -6,9 +6,9 @@
 
 #include <generate/generation.hpp>
 #include <generate/model.hpp>
-#include <generate/settings.hpp>
-#include <generate/tokenizer.hpp>
-#include <generate/weights.hpp>
+#include <pretrained/settings.hpp>
+#include <pretrained/tensor_files.hpp>
+#include <pretrained/tokenizer.hpp>
 
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/safetensors/write.hpp>
@@ -56,6 +56,20 @@ const std::string qwen3 = "{\"model_type\": \"qwen3\", " + sizes + R"(, "attenti
 const std::string mixtral = "{\"model_type\": \"mixtral\", " + sizes + R"(, "num_local_experts": 3,
   "num_experts_per_tok": 2, "rope_theta": 500.0, "sliding_window": 5, "dtype": "float32"})";
 
+// Of DeepSeek-V3: ranks, widths of a head, experts and their hidden dimension.
+constexpr int query_rank = 6, value_rank = 5, plain_width = 2, rotary = 4, value_width = 3, routed = 4,
+              inner = 7;
+const std::string deepseek = R"({"model_type": "deepseek_v3", "num_hidden_layers": 3, "hidden_size": 12,
+  "num_attention_heads": 4, "intermediate_size": 10, "vocab_size": 29, "rms_norm_eps": 1e-5,
+  "max_position_embeddings": 64, "q_lora_rank": 6, "kv_lora_rank": 5, "qk_nope_head_dim": 2, "qk_rope_head_dim": 4,
+  "v_head_dim": 3, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 2,
+  "topk_group": 1, "moe_intermediate_size": 7, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
+  "scoring_func": "sigmoid", "topk_method": "noaux_tc", "num_nextn_predict_layers": 1, "rope_theta": 500.0,
+  "rope_scaling": {"type": "yarn", "factor": 8.0, "beta_fast": 4, "beta_slow": 1, "mscale": 1.0,
+  "mscale_all_dim": 0.5, "original_max_position_embeddings": 32}})";
+const std::array<std::pair<std::string, std::string>, 4> families{
+    {{"llama", llama}, {"qwen3", qwen3}, {"mixtral", mixtral}, {"deepseek_v3", deepseek}}};
+
 /// Random tensors under the names of the model.
 Directory random_model(const std::string& family) {
   Directory out;
@@ -75,6 +89,34 @@ Directory random_model(const std::string& family) {
     const std::string at = "model.layers." + std::to_string(layer) + ".";
     add(at + "input_layernorm.weight", {width}, 1);
     add(at + "post_attention_layernorm.weight", {width}, 1);
+    const auto mlp = [&](const std::string& gate, const std::string& up, const std::string& down,
+                         std::uint64_t of = hidden) {
+      add(gate, {of, width});
+      add(up, {of, width});
+      add(down, {width, of});
+    };
+    if (family == "deepseek_v3") {
+      const std::string self = at + "self_attn.";
+      add(self + "q_a_proj.weight", {query_rank, width});
+      add(self + "q_a_layernorm.weight", {query_rank}, 1);
+      add(self + "q_b_proj.weight", {heads * (plain_width + rotary), query_rank});
+      add(self + "kv_a_proj_with_mqa.weight", {value_rank + rotary, width});
+      add(self + "kv_a_layernorm.weight", {value_rank}, 1);
+      add(self + "kv_b_proj.weight", {heads * (plain_width + value_width), value_rank});
+      add(self + "o_proj.weight", {width, heads * value_width});
+      if (layer > 0) {
+        add(at + "mlp.gate.weight", {routed, width});
+        add(at + "mlp.gate.e_score_correction_bias", {routed});
+      }
+      for (int expert = -1; layer > 0 && expert < routed; ++expert) {
+        const std::string of =
+            at + "mlp." + (expert < 0 ? "shared_experts." : "experts." + std::to_string(expert) + ".");
+        mlp(of + "gate_proj.weight", of + "up_proj.weight", of + "down_proj.weight", inner);
+      }
+      if (layer == 0)
+        mlp(at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight", at + "mlp.down_proj.weight");
+      continue;
+    }
     for (const auto& [name, rows] : {std::pair{"q", heads}, {"k", kv_heads}, {"v", kv_heads}}) {
       add(at + "self_attn." + name + "_proj.weight", {std::uint64_t(rows * head_width), width});
       if (family == "llama")
@@ -86,11 +128,6 @@ Directory random_model(const std::string& family) {
     if (family == "qwen3")
       for (const char* name : {"q_norm", "k_norm"})
         add(at + "self_attn." + name + ".weight", {head_width}, 1);
-    const auto mlp = [&](const std::string& gate, const std::string& up, const std::string& down) {
-      add(gate, {hidden, width});
-      add(up, {hidden, width});
-      add(down, {width, hidden});
-    };
     if (family != "mixtral") {
       mlp(at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight", at + "mlp.down_proj.weight");
       continue;
@@ -129,12 +166,14 @@ public:
     }
     for (int layer = 0; layer < layers; ++layer) {
       const std::string name = "model.layers." + std::to_string(layer) + ".";
-      attend(x, name);
+      family_ == "deepseek_v3" ? attend_by_latents(x, name) : attend(x, name);
       for (Numbers& token : x) {
         const Numbers read = normed(token, name + "post_attention_layernorm.weight");
         add(token, family_ == "mixtral" ? mixture(read, name + "block_sparse_moe.")
-                                        : mlp(read, name + "mlp.gate_proj.weight",
-                                              name + "mlp.up_proj.weight", name + "mlp.down_proj.weight"));
+                   : model_.count(name + "mlp.gate.weight")
+                       ? grouped_mixture(read, name + "mlp.")
+                       : mlp(read, name + "mlp.gate_proj.weight", name + "mlp.up_proj.weight",
+                             name + "mlp.down_proj.weight"));
       }
     }
     const bool tied = model_.count("lm_head.weight") == 0;
@@ -186,6 +225,86 @@ private:
       add(out, part);
     }
     return out;
+  }
+  /// Two of four experts, both of the group with the greater sum, and the shared one.
+  Numbers grouped_mixture(const Numbers& x, const std::string& name) const {
+    Numbers score = product(x, name + "gate.weight"), biased;
+    for (std::size_t e = 0; e < score.size(); ++e) {
+      score[e] = 1 / (1 + std::exp(-score[e]));
+      biased.push_back(score[e] + at(name + "gate.e_score_correction_bias")[e]);
+    }
+    const std::size_t first = biased[0] + biased[1] >= biased[2] + biased[3] ? 0 : 2;
+    const auto expert = [&](const std::string& of) {
+      return mlp(x, name + of + "gate_proj.weight", name + of + "up_proj.weight",
+                 name + of + "down_proj.weight");
+    };
+    Numbers out = expert("shared_experts.");
+    for (const std::size_t e : {first, first + 1}) {
+      Numbers part = expert("experts." + std::to_string(e) + ".");
+      for (double& number : part)
+        number *= 1.5 * score[e] / (score[first] + score[first + 1]);
+      add(out, part);
+    }
+    return out;
+  }
+  /// Neighbours of the last elements of a head, as YaRN stretches their angles from 32 positions by 8.
+  static void turn(Numbers& head, std::size_t position) {
+    const auto logarithm = [](double weight) { return 0.1 * weight * std::log(8.0) + 1; };
+    const auto bound = [](double turns) {
+      return 4 * std::log(32 / (turns * 2 * std::acos(-1.0))) / (2 * std::log(500.0));
+    };
+    const double low = std::max(std::floor(bound(4)), 0.0), high = std::min(std::ceil(bound(1)), 3.0);
+    for (std::size_t i = 0; i < rotary / 2; ++i) {
+      const double share = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+      const double plain = std::pow(500.0, -0.5 * static_cast<double>(i));
+      const double angle = static_cast<double>(position) * (share * plain / 8 + (1 - share) * plain);
+      const double factor = logarithm(1.0) / logarithm(0.5);
+      double& a = head[head.size() - rotary + 2 * i];
+      double& b = head[head.size() - rotary + 2 * i + 1];
+      const double was = a;
+      a = factor * (was * std::cos(angle) - b * std::sin(angle));
+      b = factor * (b * std::cos(angle) + was * std::sin(angle));
+    }
+  }
+  /// Keys and values of each head, expanded.
+  void attend_by_latents(std::vector<Numbers>& x, const std::string& layer) const {
+    const std::string name = layer + "self_attn.";
+    const auto cut = [](const Numbers& from, std::size_t first, std::size_t count) {
+      const auto begin = from.begin() + static_cast<std::ptrdiff_t>(first);
+      return Numbers(begin, begin + static_cast<std::ptrdiff_t>(count));
+    };
+    std::vector<Numbers> queries, expanded, turning, out(x.size());
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      const Numbers read = normed(x[t], layer + "input_layernorm.weight");
+      queries.push_back(
+          product(normed(product(read, name + "q_a_proj.weight"), name + "q_a_layernorm.weight"),
+                  name + "q_b_proj.weight"));
+      const Numbers kept = product(read, name + "kv_a_proj_with_mqa.weight");
+      expanded.push_back(product(normed(cut(kept, 0, value_rank), name + "kv_a_layernorm.weight"),
+                                 name + "kv_b_proj.weight"));
+      turning.push_back(cut(kept, value_rank, rotary));
+      turn(turning.back(), t);
+    }
+    const double of_all = 0.1 * 0.5 * std::log(8.0) + 1;
+    for (std::size_t h = 0; h < heads; ++h)
+      for (std::size_t t = 0; t < x.size(); ++t) {
+        Numbers query = cut(queries[t], h * (plain_width + rotary), plain_width + rotary), sum(value_width);
+        turn(query, t);
+        double total = 0;
+        for (std::size_t s = 0; s <= t; ++s) {
+          Numbers key = cut(expanded[s], h * (plain_width + value_width), plain_width);
+          key.insert(key.end(), turning[s].begin(), turning[s].end());
+          const double weight = std::exp(std::inner_product(query.begin(), query.end(), key.begin(), 0.0) *
+                                         of_all * of_all / std::sqrt(plain_width + rotary));
+          total += weight;
+          for (std::size_t i = 0; i < value_width; ++i)
+            sum[i] += weight * expanded[s][h * (plain_width + value_width) + plain_width + i];
+        }
+        for (const double number : sum)
+          out[t].push_back(number / total);
+      }
+    for (std::size_t t = 0; t < x.size(); ++t)
+      add(x[t], product(out[t], name + "o_proj.weight"));
   }
   /// Frequency i of a head, as the published Llama 3.1 stretches it from 32 positions by 8.
   double frequency(int i) const {
@@ -276,6 +395,8 @@ Continuation plain_continuation(const Plain& plain) {
   return {{ids.begin() + std::ptrdiff_t(prompt.size()), ids.end()}, scores};
 }
 
+void nothing(const std::string&) {}
+
 double difference(std::span<const float> scores, const Numbers& reference) {
   double out = scores.size() == reference.size() ? 0 : 1e9;
   for (std::size_t i = 0; i < reference.size() && out < 1e9; ++i)
@@ -286,17 +407,20 @@ double difference(std::span<const float> scores, const Numbers& reference) {
 } // namespace
 
 TEST_CASE("a model of each family continues a prompt as plain loops do, on every mesh") {
-  for (const auto& [family, config] : {std::pair{"llama", llama}, {"qwen3", qwen3}, {"mixtral", mixtral}}) {
+  for (const auto& [family, config] : families) {
     const Scratch directory;
     const Directory model = random_model(family);
     write(directory.root(), config, model);
     const Continuation plain = plain_continuation(Plain(model, family));
-    for (const generate::Extents extents : {generate::Extents{1, 1}, {1, 2}, {3, 1}, {2, 2}}) {
-      INFO(family << " on pp " << extents.pp << " tp " << extents.tp);
+    for (const generate::Extents extents :
+         {generate::Extents{1, 1, 1}, {1, 1, 2}, {3, 1, 1}, {2, 1, 2}, {1, 3, 2}}) {
+      if (extents.ep > 1 && config.find("experts") == config.npos)
+        continue;
+      INFO(family << " on pp " << extents.pp << " ep " << extents.ep << " tp " << extents.tp);
       CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
-              const generate::Settings settings = generate::read_settings(directory.root());
+              const pretrained::Settings settings = pretrained::read_settings(directory.root());
               const files::Files opened(directory.root());
-              const auto made = generate::load_model(world, extents, settings, opened, 32);
+              const auto made = generate::load_model(world, extents, settings, opened, 32, nothing);
               std::vector<float> last = made->append(prompt, generate::Scores::last);
               std::vector<std::int32_t> got;
               for (std::int64_t i = 0; i < new_tokens; ++i) {
@@ -307,7 +431,7 @@ TEST_CASE("a model of each family continues a prompt as plain loops do, on every
               }
               findings.expect(got == plain.tokens, "the greedy tokens must be those of the plain loops");
               // All scores of one pass are those of one token at a time.
-              const auto fresh = generate::load_model(world, extents, settings, opened, 32);
+              const auto fresh = generate::load_model(world, extents, settings, opened, 32, nothing);
               const std::vector<float> all = fresh->append(prompt, generate::Scores::all);
               findings.expect(all.size() == prompt.size() * vocabulary &&
                                   difference(std::span(all).last(vocabulary), plain.scores[0]) < 2e-4,
@@ -318,21 +442,22 @@ TEST_CASE("a model of each family continues a prompt as plain loops do, on every
 }
 
 TEST_CASE("an exported model has the tensors that it was made of") {
-  for (const auto& [family, config] : {std::pair{"llama", llama}, {"qwen3", qwen3}, {"mixtral", mixtral}}) {
+  for (const auto& [family, config] : families) {
     const Scratch from, to;
     const Directory model = random_model(family);
     write(from.root(), config, model);
-    CHECK(on_ranks(4, [&](const sw::HostCommunicator& world, Findings& findings) {
-            const generate::Settings settings = generate::read_settings(from.root());
+    const pretrained::Settings settings = pretrained::read_settings(from.root());
+    const generate::Extents extents{2, settings.experts.count > 0 ? 2 : 1, 2};
+    CHECK(on_ranks(extents.ranks(), [&](const sw::HostCommunicator& world, Findings& findings) {
             const files::Files opened(from.root());
-            const auto made = generate::load_model(world, {2, 2}, settings, opened, 4);
-            const auto values = [&](const generate::Parameter& parameter) {
+            const auto made = generate::load_model(world, extents, settings, opened, 4, nothing);
+            const auto values = [&](const pretrained::Parameter& parameter) {
               return made->parameter(parameter);
             };
             if (world.rank() == 0)
-              generate::write_model(to.root(), settings, values);
+              pretrained::write_model(to.root(), settings, values);
             else
-              for (const generate::Parameter& parameter : generate::all_parameters(settings))
+              for (const pretrained::Parameter& parameter : pretrained::all_parameters(settings))
                 static_cast<void>(values(parameter));
             findings.expect(made->size() == 0, "an export appends nothing");
           }) == "");
@@ -340,23 +465,22 @@ TEST_CASE("an exported model has the tensors that it was made of") {
     CHECK(written.names().size() == model.size());
     for (const auto& [name, tensor] : model)
       CHECK(written.file_of(name).read_as<float>(name) == tensor.values);
-    const generate::Settings before = generate::read_settings(from.root());
-    CHECK(generate::settings_text(generate::read_settings(to.root())) == generate::settings_text(before));
+    CHECK(pretrained::settings_text(pretrained::read_settings(to.root())) ==
+          pretrained::settings_text(settings));
   }
 }
 
 TEST_CASE("settings that this program does not know end in a sentence that names the field") {
-  const auto refusal = [](const std::string& from, const std::string& to) {
-    std::string text = llama;
+  const auto refusal = [](const std::string& from, const std::string& to, std::string text = llama) {
     text.replace(text.find(from), from.size(), to);
     try {
-      (void)generate::parse_settings(text, "config.json");
+      (void)pretrained::parse_settings(text, "config.json");
     } catch (const sw::DataError& error) {
       return std::string(error.what());
     }
     return std::string("none");
   };
-  CHECK(generate::parse_settings(llama, "x").end_tokens == std::vector<std::int32_t>{7, 9});
+  CHECK(pretrained::parse_settings(llama, "x").end_tokens == std::vector<std::int32_t>{7, 9});
   const auto has = [](const std::string& part) { return shardwright_test::ContainsSubstring(part); };
   CHECK_THAT(refusal("\"rope_theta\"", "\"rope_teta\""),
              has("'rope_teta' must be one that this program knows"));
@@ -380,6 +504,24 @@ TEST_CASE("settings that this program does not know end in a sentence that names
              has("'quantization_config' must be null or absent"));
   CHECK_THAT(refusal("[7, 9]", "\"end\""), has("'eos_token_id' must be a token's number"));
   CHECK_THAT(refusal("9]}", "9]"), has("it must be a JSON object"));
+  const auto of_deepseek = [&](const std::string& from, const std::string& to) {
+    return refusal(from, to, deepseek);
+  };
+  CHECK_THAT(of_deepseek("\"sigmoid\"", "\"softmax\""), has("'scoring_func' must be \"sigmoid\""));
+  CHECK_THAT(of_deepseek("noaux_tc", "greedy"), has("'topk_method' must be \"noaux_tc\""));
+  CHECK_THAT(of_deepseek("\"n_group\": 2", "\"n_group\": 3"), has("'n_group' must be at most 64, and"));
+  CHECK_THAT(of_deepseek("\"topk_group\": 1", "\"topk_group\": 3"),
+             has("'topk_group' must be at most n_group"));
+  CHECK_THAT(of_deepseek("\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3"),
+             has("'num_experts_per_tok' must be at most the experts of topk_group groups"));
+  CHECK_THAT(of_deepseek("\"yarn\"", "\"linear\""), has("'rope_scaling.type' must be default or yarn"));
+  CHECK_THAT(of_deepseek("\"beta_fast\": 4", "\"beta_fast\": 1"),
+             has("'rope_scaling.beta_fast' must be above"));
+  CHECK_THAT(of_deepseek("\"kv_lora_rank\": 5, ", ""), has("'kv_lora_rank' must be a whole number"));
+  CHECK_THAT(of_deepseek("500.0", "500, \"index_topk\": 8"),
+             has("'index_topk' must be one that this program knows"));
+  CHECK_THAT(of_deepseek("500.0", "500, \"quantization_config\": {}"),
+             has("'quantization_config' must be null, or --widen-fp8 must be given"));
 }
 
 TEST_CASE("tensors that are missing, surplus or otherwise are named in one error") {
@@ -389,10 +531,10 @@ TEST_CASE("tensors that are missing, surplus or otherwise are named in one error
   model["model.layers.2.self_attn.q_norm.weight"] = {{2}, {1, 2}};
   model["model.norm.weight"] = {{3}, {1, 2, 3}};
   write(directory.root(), llama, model);
-  const auto settings = generate::read_settings(directory.root());
+  const auto settings = pretrained::read_settings(directory.root());
   std::string sentence;
   try {
-    generate::check_tensors(settings, files::Files(directory.root()));
+    (void)pretrained::check_tensors(settings, files::Files(directory.root()));
   } catch (const sw::DataError& error) {
     sentence = error.what();
   }
@@ -400,6 +542,57 @@ TEST_CASE("tensors that are missing, surplus or otherwise are named in one error
        {"model.layers.1.mlp.up_proj.weight is missing", "model.norm.weight must be [12], but is [3]",
         "'model.layers.2.self_attn.q_norm.weight' belongs to no parameter"})
     CHECK_THAT(sentence, shardwright_test::ContainsSubstring(part));
+}
+
+TEST_CASE("blocks of FP8 are widened with their scales, and layers behind the model are passed over") {
+  const Scratch directory;
+  std::string config = deepseek;
+  config.insert(config.rfind('}'), R"(, "quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
+    "activation_scheme": "dynamic", "weight_block_size": [2, 3]})");
+  const auto settings = pretrained::parse_settings(config, "x", pretrained::Fp8::widened);
+  Directory model = random_model("deepseek_v3");
+  model["model.layers.3.eh_proj.weight"] = {{2, 2}, {1, 2, 3, 4}};
+  const std::string name = "model.layers.0.self_attn.kv_a_proj_with_mqa.weight"; // [9, 12]
+  model.erase(name);
+  std::vector<files::Source> sources;
+  for (const auto& [each, tensor] : model)
+    sources.push_back(files::source<float>(each, tensor.shape, tensor.values));
+  // 1, -2, the greatest, the least, the least that is no fraction alone
+  const std::array<unsigned char, 5> patterns{0x38, 0xc0, 0x7e, 0x01, 0x08};
+  const std::array<float, 5> numbers{1, -2, 448, 0.001953125F, 0.015625F};
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < 9 * 12; ++i)
+    bytes.push_back(std::byte{patterns[i % 5]});
+  sources.push_back({name, files::Dtype::f8_e4m3, {9, 12}, bytes});
+  const auto refusal = [&] {
+    files::write_sharded(directory.root(), sources, 1 << 20);
+    try {
+      (void)pretrained::check_tensors(settings, files::Files(directory.root()));
+    } catch (const sw::DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  CHECK_THAT(refusal(), shardwright_test::ContainsSubstring("mqa.weight_scale_inv is missing"));
+  std::vector<float> scales(20);
+  std::iota(scales.begin(), scales.end(), 1.0F);
+  sources.push_back(files::source<float>(name + "_scale_inv", {4, 5}, scales));
+  CHECK_THAT(refusal(),
+             shardwright_test::ContainsSubstring("weight_scale_inv must be F32 [5, 4], but is F32 [4, 5]"));
+  sources.back().shape = {5, 4};
+  CHECK(refusal() == "none");
+  const files::Files opened(directory.root());
+  const auto passed_over = pretrained::check_tensors(settings, opened);
+  REQUIRE(passed_over.size() == 1);
+  CHECK_THAT(passed_over[0], shardwright_test::ContainsSubstring("ignored: model.layers.3, 1 tensors"));
+  const std::array<std::int64_t, 2> offset{4, 3}, extent{7, 5}; // [in, out], the transposed file
+  const auto pieces = pretrained::pieces_of(settings, {pretrained::Part::key_value_down, 0}, offset, extent);
+  std::vector<float> block(35);
+  pretrained::read_pieces(opened, settings, pieces, block);
+  for (std::size_t in = 0; in < 7; ++in)
+    for (std::size_t out = 0; out < 5; ++out)
+      CHECK(block[in * 5 + out] ==
+            numbers[((out + 3) * 12 + in + 4) % 5] * scales[(out + 3) / 2 * 4 + (in + 4) / 3]);
 }
 
 TEST_CASE("tokens are drawn by temperature and top-p, from the seed alone") {
@@ -464,11 +657,11 @@ std::string text_of(const std::filesystem::path& path) {
 TEST_CASE("a tokenizer splits text as its file says, and gives it back") {
   const Scratch directory;
   const auto path = directory.write("tokenizer.json", small_tokenizer());
-  if (!generate::has_tokenizer()) {
-    CHECK_THROWS_AS(generate::read_tokenizer(path), sw::InvalidArgument);
+  if (!pretrained::has_tokenizer()) {
+    CHECK_THROWS_AS(pretrained::read_tokenizer(path), sw::InvalidArgument);
     return;
   }
-  const auto tokenizer = generate::read_tokenizer(path);
+  const auto tokenizer = pretrained::read_tokenizer(path);
   using Ids = std::vector<std::int32_t>;
   const auto encode = [&](const std::string& text) { return tokenizer->encode(text, false); };
   CHECK(tokenizer->encode("hello") == Ids{300, 258, 'o'}); // he, ll, hell before lo
@@ -490,7 +683,7 @@ TEST_CASE("a tokenizer splits text as its file says, and gives it back") {
     std::string other = small_tokenizer();
     other.replace(other.find(from), from.size(), to);
     try {
-      (void)generate::read_tokenizer(directory.write("other.json", other));
+      (void)pretrained::read_tokenizer(directory.write("other.json", other));
     } catch (const sw::DataError& error) {
       return std::string(error.what());
     }
@@ -537,7 +730,7 @@ TEST_CASE("tokens of texts, for Python", "[.tokenizers]") {
   for (const auto& of : std::filesystem::directory_iterator(directory)) {
     if (of.path().extension() != ".json")
       continue;
-    const auto tokenizer = generate::read_tokenizer(of.path());
+    const auto tokenizer = pretrained::read_tokenizer(of.path());
     for (const auto& from : std::filesystem::directory_iterator(directory)) {
       if (from.path().extension() != ".txt")
         continue;

@@ -17,7 +17,7 @@
 #include <set>
 #include <utility>
 
-namespace generate {
+namespace pretrained {
 namespace {
 
 using Json = nlohmann::json;
@@ -65,6 +65,9 @@ public:
   }
   std::int64_t count_or(const std::string& name, std::int64_t otherwise) {
     return find(name) == nullptr ? otherwise : count(name);
+  }
+  double positive_or(const std::string& name, double otherwise) {
+    return find(name) == nullptr ? otherwise : positive(name);
   }
   double positive(const std::string& name) {
     const Json* const value = find(name);
@@ -118,8 +121,24 @@ private:
   std::set<std::string> known_;
 };
 
+YarnScaling read_yarn(Fields& rope) {
+  YarnScaling out;
+  out.factor = rope.positive("factor");
+  out.fast = rope.positive_or("beta_fast", out.fast);
+  out.slow = rope.positive_or("beta_slow", out.slow);
+  if (!(out.fast > out.slow))
+    rope.fail("beta_fast", "above beta_slow");
+  out.positions = static_cast<double>(rope.count("original_max_position_embeddings"));
+  out.mscale = rope.positive_or("mscale", 0);
+  out.mscale_all = rope.positive_or("mscale_all_dim", 0);
+  out.whole_numbers = rope.flag("truncate", true);
+  rope.absent("attention_factor");
+  return out;
+}
+
 /// Positions as both generations of files state them: rope_theta and rope_scaling, or rope_parameters.
 void read_positions(Fields& fields, Settings& out) {
+  const bool yarn_known = out.latent.has_value();
   const Json* const both = fields.find("rope_parameters");
   const Json* const scaling = fields.find("rope_scaling");
   if (fields.find("rope_theta") != nullptr)
@@ -141,10 +160,60 @@ void read_positions(Fields& fields, Settings& out) {
       rope.fail("high_freq_factor", "above low_freq_factor");
     out.rope_scaling = {rope.positive("factor"), low, high,
                         static_cast<double>(rope.count("original_max_position_embeddings"))};
+    if (yarn_known)
+      rope.fail("rope_type", "default or yarn");
+  } else if (type == "yarn" && yarn_known) {
+    out.latent->scaling = read_yarn(rope);
   } else if (type != "default") {
-    rope.fail(rope.find("rope_type") != nullptr ? "rope_type" : "type", "default or llama3");
+    rope.fail(rope.find("rope_type") != nullptr ? "rope_type" : "type",
+              yarn_known ? "default or yarn" : "default or llama3");
   }
   rope.finish();
+}
+
+/// Of DeepSeek-V3: latent attention, and experts behind the first layers.
+void read_latent(Fields& fields, Settings& out) {
+  LatentSizes latent;
+  if (fields.find("q_lora_rank") != nullptr)
+    latent.query_rank = fields.count("q_lora_rank");
+  latent.key_value_rank = fields.count("kv_lora_rank");
+  latent.plain_width = fields.count("qk_nope_head_dim");
+  latent.rotary_width = fields.count("qk_rope_head_dim");
+  if (latent.rotary_width % 2 != 0)
+    fields.fail("qk_rope_head_dim", "even");
+  latent.value_width = fields.count("v_head_dim");
+  latent.interleaved = fields.flag("rope_interleave", true);
+  out.latent = latent;
+  fields.only("attention_bias", false);
+  fields.only("pretraining_tp", 1);
+  fields.only("qk_head_dim", latent.plain_width + latent.rotary_width);
+  // Of training, and of layers that foresee tokens behind the next one.
+  fields.pass_over({"aux_loss_alpha", "seq_aux", "output_router_logits", "num_nextn_predict_layers",
+                    "num_mtp_layers", "ep_size", "auto_map", "router_aux_loss_coef"});
+}
+void read_deepseek_experts(Fields& fields, Settings& out) {
+  ExpertSettings& experts = out.experts;
+  experts.count = fields.count("n_routed_experts", most_parts);
+  experts.chosen = fields.count("num_experts_per_tok");
+  experts.hidden = fields.count("moe_intermediate_size");
+  experts.shared_hidden = experts.hidden * fields.count("n_shared_experts", most_parts);
+  const Json* const dense = fields.find("first_k_dense_replace");
+  if (dense != nullptr && *dense != 0)
+    experts.dense_layers = fields.count("first_k_dense_replace", most_parts);
+  experts.sigmoid = true;
+  experts.sums_to_one = fields.flag("norm_topk_prob", true);
+  experts.scale = fields.positive("routed_scaling_factor");
+  experts.groups = fields.count_or("n_group", 1);
+  if (experts.groups > 64 || experts.count % experts.groups != 0 || experts.count / experts.groups < 2)
+    fields.fail("n_group", "at most 64, and half of n_routed_experts or a smaller part of them");
+  experts.kept_groups = fields.count_or("topk_group", 1);
+  if (experts.kept_groups > experts.groups)
+    fields.fail("topk_group", "at most n_group");
+  if (experts.chosen > experts.count / experts.groups * experts.kept_groups)
+    fields.fail("num_experts_per_tok", "at most the experts of topk_group groups");
+  fields.only("scoring_func", "sigmoid");
+  fields.only("topk_method", "noaux_tc");
+  fields.only("moe_layer_freq", 1);
 }
 
 /// What the families differ in.
@@ -165,15 +234,19 @@ void read_family(Fields& fields, Settings& out) {
     if (fields.find("sliding_window") != nullptr)
       out.window = fields.count("sliding_window");
     if (family == "mixtral") {
-      out.experts = fields.count("num_local_experts", most_parts);
-      out.chosen_experts = fields.count("num_experts_per_tok");
-      if (out.chosen_experts > out.experts)
+      out.experts.count = fields.count("num_local_experts", most_parts);
+      out.experts.chosen = fields.count("num_experts_per_tok");
+      out.experts.hidden = fields.count("intermediate_size");
+      if (out.experts.chosen > out.experts.count)
         fields.fail("num_experts_per_tok", "at most num_local_experts");
       fields.pass_over(
           {"router_aux_loss_coef", "output_router_logits", "router_jitter_noise"}); // of training
     }
+  } else if (family == "deepseek_v3") {
+    read_latent(fields, out);
+    read_deepseek_experts(fields, out);
   } else {
-    fields.fail("model_type", "llama, mistral, qwen2, qwen3 or mixtral");
+    fields.fail("model_type", "llama, mistral, qwen2, qwen3, mixtral or deepseek_v3");
   }
   if (const Json* const kinds = fields.find("layer_types"))
     if (!kinds->is_array() ||
@@ -198,9 +271,34 @@ void read_end_tokens(Fields& fields, std::vector<std::int32_t>& out) {
     add(*ends);
 }
 
+/// Weights in blocks of FP8 with a scale for each, as DeepSeek-V3 has them.
+void read_quantization(Fields& fields, Settings& out, Fp8 fp8) {
+  const Json* const found = fields.find("quantization_config");
+  if (found == nullptr)
+    return;
+  if (!out.latent || !found->is_object())
+    fields.absent("quantization_config");
+  if (fp8 == Fp8::refused)
+    fields.fail("quantization_config", "null, or --widen-fp8 must be given, which reads its FP8 weights");
+  Fields blocks(*found, fields.subject(), "quantization_config.");
+  blocks.only("quant_method", "fp8");
+  blocks.only("fmt", "e4m3");
+  blocks.pass_over({"activation_scheme"}); // activations are not quantized here
+  const Json* const sizes = blocks.find("weight_block_size");
+  const auto is_size = [](const Json& size) {
+    return size.is_number_integer() && size >= 1 && size <= 65536;
+  };
+  if (sizes == nullptr || !sizes->is_array() || sizes->size() != 2 || !is_size((*sizes)[0]) ||
+      !is_size((*sizes)[1]))
+    blocks.fail("weight_block_size", "a list of the rows and the columns of a block");
+  out.fp8_rows = (*sizes)[0].get<std::int64_t>();
+  out.fp8_columns = (*sizes)[1].get<std::int64_t>();
+  blocks.finish();
+}
+
 } // namespace
 
-Settings parse_settings(std::string_view text, const std::string& subject) {
+Settings parse_settings(std::string_view text, const std::string& subject, Fp8 fp8) {
   const Json json = parsed(text, subject);
   Fields fields(json, subject);
   Settings out;
@@ -212,10 +310,15 @@ Settings parse_settings(std::string_view text, const std::string& subject) {
   out.kv_heads = fields.count_or("num_key_value_heads", out.heads);
   if (out.heads % out.kv_heads != 0)
     fields.fail("num_key_value_heads", "a divisor of num_attention_heads, " + std::to_string(out.heads));
-  if (fields.find("head_dim") == nullptr && out.width % out.heads != 0)
+  if (out.latent && out.kv_heads != out.heads)
+    fields.fail("num_key_value_heads", "num_attention_heads, as keys are made for each head");
+  if (out.latent)
+    fields.only("head_dim", out.latent->rotary_width);
+  else if (fields.find("head_dim") == nullptr && out.width % out.heads != 0)
     fields.fail("head_dim", "there, as hidden_size is no multiple of num_attention_heads");
-  out.head_width = fields.count_or("head_dim", out.width / out.heads);
-  if (out.head_width % 2 != 0)
+  out.head_width = out.latent ? out.latent->plain_width + out.latent->rotary_width
+                              : fields.count_or("head_dim", out.width / out.heads);
+  if (!out.latent && out.head_width % 2 != 0)
     fields.fail("head_dim", "even");
   out.hidden = fields.count("intermediate_size");
   out.vocabulary = fields.count("vocab_size");
@@ -225,7 +328,7 @@ Settings parse_settings(std::string_view text, const std::string& subject) {
   out.tied_embedding = fields.flag("tie_word_embeddings");
   read_end_tokens(fields, out.end_tokens);
   fields.only("hidden_act", "silu");
-  fields.absent("quantization_config");
+  read_quantization(fields, out, fp8);
   // Of training, of other tokens than the last one, or of the program that wrote the file.
   fields.pass_over({"architectures", "attention_dropout", "bos_token_id", "dtype", "initializer_range",
                     "pad_token_id", "torch_dtype", "transformers_version", "use_cache", "_name_or_path"});
@@ -233,9 +336,9 @@ Settings parse_settings(std::string_view text, const std::string& subject) {
   return out;
 }
 
-Settings read_settings(const std::filesystem::path& directory) {
+Settings read_settings(const std::filesystem::path& directory, Fp8 fp8) {
   const auto path = directory / "config.json";
-  Settings out = parse_settings(sw::read_text(path, most_bytes), path.string());
+  Settings out = parse_settings(sw::read_text(path, most_bytes), path.string(), fp8);
   if (const auto more = directory / "generation_config.json"; std::filesystem::exists(more)) {
     const Json json = parsed(sw::read_text(more, most_bytes), more.string());
     Fields fields(json, more.string());
@@ -244,49 +347,4 @@ Settings read_settings(const std::filesystem::path& directory) {
   return out;
 }
 
-std::string settings_text(const Settings& settings) {
-  const std::string& family = settings.family;
-  Json rope{{"rope_type", "default"}, {"rope_theta", settings.rope_base}};
-  if (const auto& scaling = settings.rope_scaling)
-    rope = {{"rope_type", "llama3"},
-            {"rope_theta", settings.rope_base},
-            {"factor", scaling->factor},
-            {"low_freq_factor", scaling->low},
-            {"high_freq_factor", scaling->high},
-            {"original_max_position_embeddings", static_cast<std::int64_t>(scaling->positions)}};
-  Json scaling = rope; // for programs of before rope_parameters
-  scaling.erase("rope_theta");
-  Json out{{"architectures", {std::string()}},
-           {"model_type", family},
-           {"num_hidden_layers", settings.layers},
-           {"hidden_size", settings.width},
-           {"num_attention_heads", settings.heads},
-           {"num_key_value_heads", settings.kv_heads},
-           {"head_dim", settings.head_width},
-           {"intermediate_size", settings.hidden},
-           {"vocab_size", settings.vocabulary},
-           {"max_position_embeddings", settings.positions},
-           {"rms_norm_eps", settings.norm_epsilon},
-           {"rope_theta", settings.rope_base},
-           {"rope_scaling", settings.rope_scaling ? scaling : Json()},
-           {"rope_parameters", rope},
-           {"tie_word_embeddings", settings.tied_embedding},
-           {"hidden_act", "silu"},
-           {"eos_token_id", settings.end_tokens}};
-  std::string name = family;
-  name.front() = static_cast<char>(name.front() - 'a' + 'A');
-  out["architectures"] = {name + "ForCausalLM"};
-  if (settings.end_tokens.size() < 2)
-    out["eos_token_id"] = settings.end_tokens.empty() ? Json() : Json(settings.end_tokens.front());
-  if (family == "llama" || family == "qwen3")
-    out["attention_bias"] = settings.qkv_bias;
-  if (family == "mistral" || family == "mixtral")
-    out["sliding_window"] = settings.window ? Json(*settings.window) : Json();
-  if (settings.experts > 0) {
-    out["num_local_experts"] = settings.experts;
-    out["num_experts_per_tok"] = settings.chosen_experts;
-  }
-  return out.dump(2) + "\n";
-}
-
-} // namespace generate
+} // namespace pretrained

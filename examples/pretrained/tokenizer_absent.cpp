@@ -7,7 +7,7 @@
 
 #include <shardwright/core/error.hpp>
 
-namespace generate {
+namespace pretrained {
 
 std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path&) {
   throw shardwright::InvalidArgument(
@@ -16,4 +16,4 @@ std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path&) {
 }
 bool has_tokenizer() noexcept { return false; }
 
-} // namespace generate
+} // namespace pretrained

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace generate {
+namespace pretrained {
 
 /// @brief Pairs of tokens that become one, the lower rank first (Sennrich et al., arXiv 1508.07909).
 class BytePairs {
@@ -80,4 +80,4 @@ private:
   std::unordered_map<std::uint64_t, std::pair<std::int32_t, std::int32_t>> merges_; // rank, merged
 };
 
-} // namespace generate
+} // namespace pretrained

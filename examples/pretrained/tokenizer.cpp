@@ -26,7 +26,7 @@
 #include <set>
 #include <utility>
 
-namespace generate {
+namespace pretrained {
 namespace {
 
 namespace sw = shardwright;
@@ -521,4 +521,4 @@ std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path) {
 }
 bool has_tokenizer() noexcept { return true; }
 
-} // namespace generate
+} // namespace pretrained

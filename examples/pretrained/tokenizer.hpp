@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace generate {
+namespace pretrained {
 
 /// @brief Text to tokens and back.
 class Tokenizer {
@@ -35,4 +35,4 @@ public:
 /// @brief Whether the program has been built with ICU, without which read_tokenizer throws.
 [[nodiscard]] bool has_tokenizer() noexcept;
 
-} // namespace generate
+} // namespace pretrained

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Multi-head latent attention of new tokens over all so far, of which it keeps the compressed keys
+/// and values.
+
+#include "attention.hpp"
+
+#include <shardwright/nn/rms_norm.hpp>
+#include <shardwright/tensor/kernels/matmul.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace generate {
+
+/// @brief Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434, section 2.1). A token leaves
+/// key_value_rank + rotary_width numbers behind, and not the keys and values of its heads: the matrix that
+/// would expand a key is applied to the query in its place, and the one of values to the sum of compressed
+/// ones, as that section says at its end.
+///
+/// Memory of a layer: positions * (key_value_rank + rotary_width) numbers, on every rank of tp.
+class LatentAttention {
+  /// Columns of a row-major matrix.
+  template <class Number>
+  [[nodiscard]] static auto columns(Number* data, std::size_t rows, std::size_t width, std::size_t first,
+                                    std::size_t count) {
+    return Kokkos::subview(sw::MatrixView<Number>(data, rows, width), Kokkos::ALL,
+                           Kokkos::make_pair(first, first + count));
+  }
+
+public:
+  LatentAttention(Weights& weights, std::int64_t layer, std::int64_t positions)
+      : sizes_(*weights.settings().latent), epsilon_(weights.settings().norm_epsilon),
+        query_down_(weights.load_if<Whole>(sizes_.query_rank > 0, {Part::query_down, layer})),
+        query_norm_(weights.load_if<Vector>(sizes_.query_rank > 0, {Part::query_down_norm, layer})),
+        query_up_(weights.load<Qkv>({Part::query_up, layer})),
+        down_(weights.load<Whole>({Part::key_value_down, layer})),
+        norm_(weights.load<Vector>({Part::key_value_down_norm, layer})),
+        up_(weights.load<HeadRows>({Part::key_value_up, layer})),
+        out_(weights.load<Rows>({Part::out, layer})),
+        frequencies_(sizes_.scaling
+                         ? sizes_.scaling->frequencies(sizes_.rotary_width, weights.settings().rope_base)
+                         : sw::rotary_frequencies(sizes_.rotary_width, weights.settings().rope_base)),
+        kept_(static_cast<std::size_t>(positions) * row()) {}
+
+  //! [latent]
+  [[nodiscard]] Tensor<Sum> operator()(const Tensor<Tokens>& x, std::int64_t first) {
+    auto queries = query_down_ != nullptr ? sw::matmul(compressed(x), query_up_) : sw::matmul(x, query_up_);
+    keep(sw::matmul(x, down_), static_cast<std::size_t>(first));
+    const auto tokens = static_cast<std::size_t>(x.shape()[1]), heads = local_heads();
+    std::vector<Element> absorbed = absorb(queries, static_cast<std::size_t>(first));
+    const std::vector<Element> latents = attend(absorbed, tokens, static_cast<std::size_t>(first));
+    Tensor<sw::AttentionLayout<Heads>> values(x.resources(),
+                                              {1, x.shape()[1], queries.shape()[2] * sizes_.value_width});
+    for (std::size_t head = 0; head < heads; ++head) // [tokens, rank] by [value width, rank]
+      multiply(columns(latents.data(), tokens, heads * rank(), head * rank(), rank()),
+               sw::kernels::Transpose::no,
+               columns(up_.data() + (head * expanded() + plain()) * rank(), value(), rank(), 0, rank()),
+               sw::kernels::Transpose::yes,
+               columns(values.mutable_data(), tokens, heads * value(), head * value(), value()));
+    return sw::matmul(values, out_);
+  }
+  //! [latent]
+
+private:
+  [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(sizes_.key_value_rank); }
+  [[nodiscard]] std::size_t plain() const { return static_cast<std::size_t>(sizes_.plain_width); }
+  [[nodiscard]] std::size_t turning() const { return static_cast<std::size_t>(sizes_.rotary_width); }
+  [[nodiscard]] std::size_t value() const { return static_cast<std::size_t>(sizes_.value_width); }
+  [[nodiscard]] std::size_t expanded() const { return plain() + value(); }
+  [[nodiscard]] std::size_t row() const { return rank() + turning(); } // of what is kept
+  [[nodiscard]] std::size_t local_heads() const { return static_cast<std::size_t>(up_.local_shape()[0]); }
+
+  template <class A, class B, class C>
+  void multiply(const A& a, sw::kernels::Transpose transpose_a, const B& b,
+                sw::kernels::Transpose transpose_b, const C& c, double factor = 1) const {
+    sw::kernels::matmul(up_.execution(), a, transpose_a, b, transpose_b, c, factor);
+  }
+
+  [[nodiscard]] Tensor<Tokens> compressed(const Tensor<Tokens>& x) const {
+    return sw::rms_norm(sw::matmul(x, *query_down_), *query_norm_, epsilon_).normed;
+  }
+
+  /// Turns numbers by a position: neighbours together, or those half a width apart.
+  void turn(Element* numbers, std::size_t position) const {
+    const std::size_t pairs = frequencies_.size();
+    const double factor = sizes_.scaling ? sizes_.scaling->turned_factor() : 1;
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(position) * frequencies_[i];
+      const auto cosine = static_cast<Element>(factor * std::cos(angle));
+      const auto sine = static_cast<Element>(factor * std::sin(angle));
+      Element& a = numbers[sizes_.interleaved ? 2 * i : i];
+      Element& b = numbers[sizes_.interleaved ? 2 * i + 1 : i + pairs];
+      const Element was = a;
+      a = was * cosine - b * sine;
+      b = b * cosine + was * sine;
+    }
+  }
+
+  /// Compressed keys and values of new tokens, behind an RMSNorm, and the part of their keys that turns.
+  void keep(const Tensor<Tokens>& made, std::size_t first) {
+    const auto tokens = static_cast<std::size_t>(made.shape()[1]);
+    Element* const to = kept_.data() + first * row();
+    std::copy_n(made.data(), tokens * row(), to);
+    for (std::size_t token = 0; token < tokens; ++token) {
+      norm_row(to + token * row(), rank(), norm_.data(), epsilon_);
+      turn(to + token * row() + rank(), first + token);
+    }
+  }
+
+  /// Queries against what is kept, [tokens, heads, row], with the factor of the scores.
+  [[nodiscard]] std::vector<Element> absorb(Tensor<Heads>& queries, std::size_t first) const {
+    const std::size_t heads = local_heads(), width = plain() + turning();
+    const std::size_t tokens = queries.local_size() / (heads * width);
+    const double factor =
+        (sizes_.scaling ? sizes_.scaling->score_factor() : 1) / std::sqrt(static_cast<double>(width));
+    std::vector<Element> out(tokens * heads * row());
+    for (std::size_t head = 0; head < heads; ++head) // [tokens, plain width] by [plain width, rank]
+      multiply(columns(std::as_const(queries).data(), tokens, heads * width, head * width, plain()),
+               sw::kernels::Transpose::no,
+               columns(up_.data() + head * expanded() * rank(), plain(), rank(), 0, rank()),
+               sw::kernels::Transpose::no, columns(out.data(), tokens, heads * row(), head * row(), rank()),
+               factor);
+    for (std::size_t each = 0; each < tokens * heads; ++each) {
+      Element* const turned = queries.mutable_data() + each * width + plain();
+      turn(turned, first + each / heads);
+      std::transform(turned, turned + turning(), out.data() + each * row() + rank(),
+                     [&](Element number) { return static_cast<Element>(factor) * number; });
+    }
+    return out;
+  }
+
+  /// The sums of compressed values by the softmax of the scores, [tokens, heads, rank].
+  [[nodiscard]] std::vector<Element> attend(const std::vector<Element>& queries, std::size_t tokens,
+                                            std::size_t first) const {
+    const std::size_t heads = local_heads();
+    std::vector<Element> out(tokens * heads * rank());
+    std::vector<Element> scores(heads * (first + tokens));
+    for (std::size_t token = 0; token < tokens; ++token) {
+      const std::size_t seen = first + token + 1;
+      multiply(columns(queries.data() + token * heads * row(), heads, row(), 0, row()),
+               sw::kernels::Transpose::no, columns(kept_.data(), seen, row(), 0, row()),
+               sw::kernels::Transpose::yes, columns(scores.data(), heads, seen, 0, seen));
+      for (std::size_t head = 0; head < heads; ++head) {
+        Element* const of = scores.data() + head * seen;
+        const Element best = *std::max_element(of, of + seen);
+        double total = 0;
+        for (std::size_t s = 0; s < seen; ++s)
+          total += double(of[s] = std::exp(of[s] - best));
+        for (std::size_t s = 0; s < seen; ++s)
+          of[s] = static_cast<Element>(double(of[s]) / total);
+      }
+      multiply(columns(std::as_const(scores).data(), heads, seen, 0, seen), sw::kernels::Transpose::no,
+               columns(kept_.data(), seen, row(), 0, rank()), sw::kernels::Transpose::no,
+               columns(out.data() + token * heads * rank(), heads, rank(), 0, rank()));
+    }
+    return out;
+  }
+
+  pretrained::LatentSizes sizes_;
+  double epsilon_;
+  const Tensor<Whole>* query_down_;
+  const Tensor<Vector>* query_norm_;
+  const Tensor<Qkv>& query_up_;
+  const Tensor<Whole>& down_;
+  const Tensor<Vector>& norm_;
+  const Tensor<HeadRows>& up_;
+  const Tensor<Rows>& out_;
+  std::vector<double> frequencies_;
+  std::vector<Element> kept_; // [positions, rank + rotary width]
+};
+
+} // namespace generate

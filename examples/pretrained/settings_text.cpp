@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Settings of a published model as text, and what follows from them.
+
+#include "settings.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <numbers>
+
+namespace pretrained {
+
+using Json = nlohmann::json;
+
+namespace {
+
+/// Equation 22 of the paper, with a weight of the logarithm.
+double magnitude(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+
+Json rope_of(const Settings& settings) {
+  Json out{{"rope_type", "default"}, {"rope_theta", settings.rope_base}};
+  if (const auto& scaling = settings.rope_scaling) {
+    out["rope_type"] = "llama3";
+    out["factor"] = scaling->factor;
+    out["low_freq_factor"] = scaling->low;
+    out["high_freq_factor"] = scaling->high;
+    out["original_max_position_embeddings"] = static_cast<std::int64_t>(scaling->positions);
+  } else if (settings.latent && settings.latent->scaling) {
+    const YarnScaling& yarn = *settings.latent->scaling;
+    out["rope_type"] = "yarn";
+    out["factor"] = yarn.factor;
+    out["beta_fast"] = yarn.fast;
+    out["beta_slow"] = yarn.slow;
+    out["original_max_position_embeddings"] = static_cast<std::int64_t>(yarn.positions);
+    if (yarn.mscale > 0)
+      out["mscale"] = yarn.mscale;
+    if (yarn.mscale_all > 0)
+      out["mscale_all_dim"] = yarn.mscale_all;
+    if (!yarn.whole_numbers)
+      out["truncate"] = false;
+  }
+  return out;
+}
+
+void add_latent(Json& out, const Settings& settings) {
+  const LatentSizes& latent = *settings.latent;
+  const ExpertSettings& experts = settings.experts;
+  out["q_lora_rank"] = latent.query_rank > 0 ? Json(latent.query_rank) : Json();
+  out["kv_lora_rank"] = latent.key_value_rank;
+  out["qk_nope_head_dim"] = latent.plain_width;
+  out["qk_rope_head_dim"] = latent.rotary_width;
+  out["v_head_dim"] = latent.value_width;
+  out["rope_interleave"] = latent.interleaved;
+  out["n_routed_experts"] = experts.count;
+  out["num_experts_per_tok"] = experts.chosen;
+  out["moe_intermediate_size"] = experts.hidden;
+  out["n_shared_experts"] = experts.shared_hidden / experts.hidden;
+  out["first_k_dense_replace"] = experts.dense_layers;
+  out["norm_topk_prob"] = experts.sums_to_one;
+  out["routed_scaling_factor"] = experts.scale;
+  out["n_group"] = experts.groups;
+  out["topk_group"] = experts.kept_groups;
+  out["num_nextn_predict_layers"] = 0;
+}
+
+} // namespace
+
+std::vector<double> YarnScaling::frequencies(std::int64_t rotary_width, double base) const {
+  const auto d = static_cast<double>(rotary_width);
+  const auto place = [&](double turns) {
+    return d * std::log(positions / (turns * 2 * std::numbers::pi)) / (2 * std::log(base));
+  };
+  double low = place(fast), high = place(slow);
+  if (whole_numbers) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, d - 1);
+  if (low == high)
+    high += 0.001;
+  std::vector<double> out = sw::rotary_frequencies(rotary_width, base);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double stretched = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    out[i] *= 1 - stretched + stretched / factor;
+  }
+  return out;
+}
+
+double YarnScaling::turned_factor() const {
+  return mscale > 0 && mscale_all > 0 ? magnitude(factor, mscale) / magnitude(factor, mscale_all)
+                                      : magnitude(factor, 1);
+}
+
+double YarnScaling::score_factor() const {
+  const double of_each = mscale_all > 0 ? magnitude(factor, mscale_all) : 1;
+  return of_each * of_each;
+}
+
+std::string settings_text(const Settings& settings, const std::string& element) {
+  const std::string& family = settings.family;
+  const Json rope = rope_of(settings);
+  Json scaling = rope; // for programs of before rope_parameters
+  scaling.erase("rope_theta");
+  Json out{{"architectures", {std::string()}},
+           {"model_type", family},
+           {"num_hidden_layers", settings.layers},
+           {"hidden_size", settings.width},
+           {"num_attention_heads", settings.heads},
+           {"num_key_value_heads", settings.kv_heads},
+           {"intermediate_size", settings.hidden},
+           {"vocab_size", settings.vocabulary},
+           {"max_position_embeddings", settings.positions},
+           {"rms_norm_eps", settings.norm_epsilon},
+           {"rope_theta", settings.rope_base},
+           {"rope_scaling", scaling.at("rope_type") == "default" ? Json() : scaling},
+           {"rope_parameters", rope},
+           {"tie_word_embeddings", settings.tied_embedding},
+           {"hidden_act", "silu"},
+           {"torch_dtype", element},
+           {"eos_token_id", settings.end_tokens}};
+  std::string name = family == "deepseek_v3" ? "DeepseekV3" : family;
+  name.front() = static_cast<char>(std::toupper(name.front()));
+  out["architectures"] = {name + "ForCausalLM"};
+  if (settings.end_tokens.size() < 2)
+    out["eos_token_id"] = settings.end_tokens.empty() ? Json() : Json(settings.end_tokens.front());
+  if (family == "llama" || family == "qwen3")
+    out["attention_bias"] = settings.qkv_bias;
+  if (family == "mistral" || family == "mixtral")
+    out["sliding_window"] = settings.window ? Json(*settings.window) : Json();
+  if (settings.latent) {
+    add_latent(out, settings);
+    return out.dump(2) + "\n";
+  }
+  out["head_dim"] = settings.head_width;
+  if (settings.experts.count > 0) {
+    out["num_local_experts"] = settings.experts.count;
+    out["num_experts_per_tok"] = settings.experts.chosen;
+  }
+  return out.dump(2) + "\n";
+}
+
+} // namespace pretrained
