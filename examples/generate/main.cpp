@@ -103,11 +103,13 @@ void run(const sw::HostCommunicator& world, const generate::Options& options,
   const bool reports = world.rank() == 0;
   if (!options.export_to.empty()) {
     const auto values = [&](const pretrained::Parameter& parameter) { return model->parameter(parameter); };
-    if (reports)
+    if (reports) {
       pretrained::write_model(options.export_to, settings, values);
-    else
+      pretrained::copy_tokenizer(options.model, options.export_to);
+    } else {
       for (const pretrained::Parameter& parameter : pretrained::all_parameters(settings))
         static_cast<void>(values(parameter));
+    }
   }
   Printer printer(prompt.tokenizer.get());
   const auto ends = options.ignores_end ? std::vector<std::int32_t>() : settings.end_tokens;

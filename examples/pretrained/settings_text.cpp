@@ -3,7 +3,10 @@
 /// @file
 /// @brief Settings of a published model as text, and what follows from them.
 
-#include "settings.hpp"
+#include "tensor_files.hpp"
+
+#include <shardwright/io/read_text.hpp>
+#include <shardwright/io/write_text.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +20,8 @@ namespace pretrained {
 using Json = nlohmann::json;
 
 namespace {
+
+constexpr std::size_t most_bytes = std::size_t{1} << 28; // of a file beside the tensors
 
 /// Equation 22 of the paper, with a weight of the logarithm.
 double magnitude(double factor, double weight) {
@@ -144,6 +149,28 @@ std::string settings_text(const Settings& settings, const std::string& element) 
     out["num_experts_per_tok"] = settings.experts.chosen;
   }
   return out.dump(2) + "\n";
+}
+
+void write_settings(const std::filesystem::path& directory, const Settings& settings,
+                    const std::string& element) {
+  sw::write_text(directory / "config.json", settings_text(settings, element));
+}
+
+void copy_settings(const std::filesystem::path& from, const std::filesystem::path& to,
+                   const std::string& element) {
+  auto config = nlohmann::ordered_json::parse(sw::read_text(from / "config.json", most_bytes));
+  config.erase("quantization_config");
+  for (const char* name : {"dtype", "torch_dtype"}) // of today's programs, and of older ones
+    config[name] = element;
+  sw::write_text(to / "config.json", config.dump(2) + "\n");
+}
+
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
+        "chat_template.jinja", "vocab.json", "merges.txt", "generation_config.json"})
+    if (std::filesystem::exists(from / name))
+      sw::write_text(to / name, sw::read_text(from / name, most_bytes));
 }
 
 } // namespace pretrained

@@ -9,7 +9,6 @@
 #include <shardwright/core/foreign_text.hpp>
 #include <shardwright/core/narrow_float.hpp>
 #include <shardwright/io/safetensors/write.hpp>
-#include <shardwright/io/write_text.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -245,7 +244,7 @@ void write_model(const std::filesystem::path& directory, const Settings& setting
                values(parameter));
   }
   writer.write(directory, Dtype::f32);
-  sw::write_text(directory / "config.json", settings_text(settings));
+  write_settings(directory, settings, "float32");
 }
 
 } // namespace pretrained

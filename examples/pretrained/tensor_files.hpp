@@ -49,6 +49,21 @@ private:
   std::map<std::string, Tensor> tensors_;
 };
 
+/// @brief Writes `directory`/config.json.
+/// @param element of the weights: "float32", "bfloat16" or "float16"
+void write_settings(const std::filesystem::path& directory, const Settings& settings,
+                    const std::string& element);
+
+/// @brief Copies a config.json, in which the element of the weights becomes `element` and no quantisation
+/// stays.
+/// @throws sw::DataError where a file cannot be read or written.
+void copy_settings(const std::filesystem::path& from, const std::filesystem::path& to,
+                   const std::string& element);
+
+/// @brief Copies what a model's directory has of a tokenizer, and its settings for generation.
+/// @throws sw::DataError where a file cannot be read or written.
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// @brief Writes a directory that other programs load: config.json and the tensors, F32.
 /// @param values gives a whole parameter, row-major; called for each in turn
 /// @throws sw::DataError where a file cannot be written.

@@ -4,7 +4,9 @@
 /// @brief Saves and finds the checkpoints of train_gpt.
 
 #include "checkpoints.hpp"
+#include "published.hpp"
 
+#include <pretrained/training_source.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/io/checkpoint/saver.hpp>
 #include <shardwright/io/checkpoint/training_state.hpp>
@@ -58,6 +60,8 @@ std::string continued_text(const Options& options, std::uint64_t data_hash) {
       << "\n--min-lr " << options.least_learning_rate << "\n--warmup " << options.warmup
       << "\n--weight-decay " << options.weight_decay << "\n--clip " << options.clip << "\ndata hash "
       << data_hash << "\n";
+  if (!options.init.empty())
+    out << "--init " << options.init.string() << "\n";
   return out.str();
 }
 
@@ -96,6 +100,7 @@ struct Checkpoints::State {
   std::string configuration;
   std::optional<cp::Saver> saver{};
   std::unique_ptr<const cp::Reader> reader{};
+  std::unique_ptr<const pretrained::ModelSource> published{};
   std::vector<std::string> news{};
   std::uint64_t told = 0; // the step of the last save that is in the news
   bool stops = false;
@@ -156,23 +161,34 @@ struct Checkpoints::State {
 
 Checkpoints::Checkpoints(const sw::HostCommunicator& world, const Options& options, std::uint64_t data_hash)
     : state_(new State{world, options, continued_text(options, data_hash)}) {
-  if (!options.checkpoint.on())
-    return;
-  state_->saver.emplace(world, options.checkpoint.directory);
-  state_->open();
+  if (options.checkpoint.on()) {
+    state_->saver.emplace(world, options.checkpoint.directory);
+    state_->open();
+  }
+  if (options.published && !state_->reader)
+    together([&] {
+      state_->published = std::make_unique<pretrained::ModelSource>(options.init, *options.published);
+    });
 }
 Checkpoints::~Checkpoints() = default;
 
-const cp::BlockSource* Checkpoints::source() const { return state_->reader.get(); }
+const cp::BlockSource* Checkpoints::source() const {
+  if (state_->published)
+    return state_->published.get();
+  return state_->reader.get();
+}
 
 sw::TrainingProgress Checkpoints::place() const {
+  if (state_->published)
+    return {};
   return cp::progress_of(state_->reader->manifest().description.more);
 }
 
 void Checkpoints::together(const std::function<void()>& work) const { state_->together(work); }
 
 void Checkpoints::require_names(const std::vector<std::string>& names) const {
-  cp::require_same_names(state_->world, *state_->reader, names);
+  if (state_->reader)
+    cp::require_same_names(state_->world, *state_->reader, names);
 }
 
 bool Checkpoints::due(std::int64_t step) {
@@ -210,6 +226,12 @@ void Checkpoints::finish() {
     return;
   state_->saver->finish();
   state_->note_saved();
+}
+
+bool Checkpoints::exports() const { return !state_->options.export_to.empty(); }
+
+void Checkpoints::export_model(const cp::Staging& blocks) {
+  together([&] { train_gpt::export_model(state_->world, state_->options, blocks); });
 }
 
 std::vector<std::string> Checkpoints::news() { return std::exchange(state_->news, {}); }

@@ -40,7 +40,8 @@ public:
   Checkpoints(const shardwright::HostCommunicator& world, const Options& options, std::uint64_t data_hash);
   ~Checkpoints();
 
-  /// @brief The checkpoint that the run goes on from; null where it begins.
+  /// @brief The checkpoint that the run goes on from, or the published model that it begins with; null where
+  /// it begins with random numbers.
   [[nodiscard]] const shardwright::checkpoint::BlockSource* source() const;
   /// @brief The place in the run that was saved there.
   [[nodiscard]] shardwright::TrainingProgress place() const;
@@ -60,6 +61,10 @@ public:
   void start(const shardwright::TrainingProgress& progress);
   /// @brief Waits until everything is durable.
   void finish();
+  /// @brief Returns whether the trained model is to be written.
+  [[nodiscard]] bool exports() const;
+  /// @brief Writes the model of which the ranks hold those blocks; rank 0 holds all of it meanwhile.
+  void export_model(const shardwright::checkpoint::Staging& blocks);
   /// @brief The news since the last call, line by line.
   [[nodiscard]] std::vector<std::string> news();
 

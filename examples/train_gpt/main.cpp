@@ -6,6 +6,7 @@
 #include "checkpoints.hpp"
 #include "dry_run.hpp"
 #include "options.hpp"
+#include "published.hpp"
 #include "training.hpp"
 #include "verify.hpp"
 
@@ -65,11 +66,7 @@ int main(int argc, char** argv) {
     const Kokkos::ScopeGuard kokkos;
     if (options.dry_run)
       return sw::checked_output("train_gpt", train_gpt::report_dry_run(std::cout, options));
-    const sw::ByteDataset dataset({.paths = options.data,
-                                   .sequence = static_cast<std::size_t>(options.size.sequence),
-                                   .seed = options.seed,
-                                   .vocabulary = static_cast<std::size_t>(options.size.vocabulary),
-                                   .least_samples = static_cast<std::size_t>(options.data_ranks())});
+    const sw::ByteDataset dataset = train_gpt::read_dataset(options);
     const auto deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
         std::chrono::duration<double>(options.deadline_seconds));
     std::optional<train_gpt::RunResult> first;

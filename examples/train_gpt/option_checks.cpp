@@ -137,7 +137,7 @@ void settle_dry_run(Options& options, const std::string& ranks, const IsGiven& g
     options.dry_run_ranks.push_back(*rank);
     begin = end + 1;
   }
-  constexpr std::array sizes{"--model",    "--layers", "--d-model",  "--heads",
+  constexpr std::array sizes{"--init",     "--model",  "--layers",   "--d-model",   "--heads",
                              "--kv-heads", "--hidden", "--sequence", "--vocabulary"};
   const bool model_given = std::any_of(sizes.begin(), sizes.end(), given);
   const auto fits = [&](const Preset& preset) {
@@ -363,7 +363,8 @@ void settle_training(Options& options, const IsGiven& given) {
     throw UsageError("--context ring needs --sequence-parallel with tp=" + text(options.extent("tp")) +
                      " in this program (add it, or leave tp out)");
   if (!given("--lr"))
-    options.learning_rate = 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
+    options.learning_rate =
+        options.published ? 1e-5 : 0.016 / std::sqrt(static_cast<double>(options.size.d_model));
   if (!given("--min-lr"))
     options.least_learning_rate = options.learning_rate / 10;
   if (!given("--warmup"))

@@ -6,6 +6,7 @@
 
 #include "options.hpp"
 #include "option_checks.hpp"
+#include "published.hpp"
 #include "schedules.hpp"
 
 #include <command_line/checks.hpp>
@@ -110,7 +111,7 @@ std::string Options::configuration_text() const {
       << "\n--link-bandwidth " << link.bytes_per_second << "\n--timeline " << records() << "\n--verify "
       << verify << "\n--checkpoint " << checkpoint.directory.string() << "\n--save-every " << checkpoint.every
       << "\n--keep " << checkpoint.keep << "\n--resume " << checkpoint.resume << "\n--stop-after "
-      << checkpoint.stop_after << "\n";
+      << checkpoint.stop_after << "\n--init " << init.string() << "\n--export " << export_to.string() << "\n";
   return out.str();
 }
 
@@ -126,8 +127,9 @@ struct Words {
   std::string recompute = "none";
   std::string context = "all-to-all";
   std::string non_finite = "stop";
-  std::string metrics, tensorboard, timeline, timeline_svg, dry_run_json, checkpoint; ///< Paths.
-  std::string ranks;                                                                  ///< Of a dry run.
+  std::string metrics, tensorboard, timeline, timeline_svg, dry_run_json, checkpoint, init,
+      export_to;     ///< Paths.
+  std::string ranks; ///< Of a dry run.
   double link_microseconds = 0;
   double link_gigabytes = 0;
   ModelSize size; ///< Of it only what was given counts.
@@ -298,14 +300,14 @@ void add_training_options(CLI::App& app, Options& options, Words& words) {
   in.whole("--accumulation,--microbatches", options.accumulation, 1,
            "Passes whose gradients are added before a step; a pipeline has them in flight. "
            "Default: batch / (dp x microbatch), or 1; with a pipeline batch / dp.");
-  in.count("--steps", options.steps, 1, "Optimizer steps.");
+  in.count("--steps", options.steps, 0, "Optimizer steps.");
   in.add("--seed", options.seed,
          "Chooses initial weights and batches; equal seeds give equal runs. Default: " + text(options.seed) +
              ".")
       ->check(whole_from<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()))
       ->type_name("N");
   in.real("--lr", options.learning_rate, 0, false,
-          "Peak learning rate of AdamW. Default: 0.016 / sqrt(d_model).");
+          "Peak learning rate of AdamW. Default: 0.016 / sqrt(d_model), and 1e-5 with --init.");
   in.count("--warmup", options.warmup, 0,
            "Steps in which the rate rises from 0. Default: a tenth, at most 100.");
   in.real("--min-lr", options.least_learning_rate, 0, true,
@@ -358,6 +360,13 @@ void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
   in.flag("--resume", checkpoint.resume,
           "Go on from the newest whole checkpoint there, on any mesh, schedule and --zero.");
   in.count("--stop-after", checkpoint.stop_after, 0, "Step after which to save and end; 0 for none.");
+  in.add("--init", words.init,
+         "Directory of a published Llama or Mistral model to begin with: its sizes, weights and tokenizer.")
+      ->type_name("DIR");
+  in.add(
+        "--export", words.export_to,
+        "Directory for the trained model, such that transformers and generate load it; with --init --steps may be 0.")
+      ->type_name("DIR");
   in.real("--stop-limit", checkpoint.stop_limit_seconds, 1, true,
           "Seconds from a signal to the end of the run, after which it ends with code 1.", 1e6);
 }
@@ -391,6 +400,8 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
   options.metrics = words.metrics;
   options.tensorboard = words.tensorboard;
   options.checkpoint.directory = words.checkpoint;
+  options.init = words.init;
+  options.export_to = words.export_to;
   options.non_finite =
       words.non_finite == "skip" ? shardwright::NonFinite::skip : shardwright::NonFinite::stop;
   options.link = {words.link_microseconds * 1e-6, words.link_gigabytes * 1e9};
@@ -422,6 +433,7 @@ void settle_words(Options& options, const Words& words, const IsGiven& given,
       options.size.*member = words.size.*member;
 
   options.ring = words.context == "ring";
+  settle_published(options, given);
 }
 
 } // namespace
@@ -459,6 +471,7 @@ ParseResult parse(int argc, const char* const* argv, const Environment& environm
       "  train_gpt --model moe-small --mesh dp=2,ep=2,tp=2,pp=2 --verify\n"
       "  mpirun -n 4 train_gpt --mesh dp=2,tp=2 --metrics run.jsonl\n"
       "  train_gpt --mesh dp=2,tp=2 --checkpoint run --save-every 50 --resume\n"
+      "  train_gpt --init Llama-3.2-1B --data notes/ --mesh dp=2,tp=2 --precision bf16 --sequence-parallel --export tuned\n"
       "  train_gpt --dry-run --mesh dp=256,tp=8,pp=8 --rank 17,9000 --model 405b --precision bf16 --sequence-parallel");
 
   try {

@@ -6,6 +6,7 @@
 /// them.
 
 #include <command_line/mesh.hpp>
+#include <pretrained/settings.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
 #include <shardwright/train/non_finite.hpp>
 #include <shardwright/train/recompute.hpp>
@@ -134,6 +135,9 @@ struct Options {
   std::filesystem::path timeline_svg; ///< Drawing of it, planned and measured; empty: none.
   bool verify = false;
   CheckpointOptions checkpoint;
+  std::filesystem::path init; ///< Directory of a published model to begin with; empty: none.
+  std::optional<pretrained::Settings> published; ///< Its settings.
+  std::filesystem::path export_to;               ///< Directory for the trained model; empty: none.
 
   bool dry_run = false;               ///< Count instead of training.
   std::vector<int> dry_run_ranks{0};  ///< Of the mesh.

@@ -27,7 +27,7 @@ struct RunMonitor::State {
 
   State(const Options& options, const RunFacts& of_run, bool on,
         std::shared_ptr<sw::CommunicationClock> communication)
-      : facts(of_run), reports(on), clock(std::move(communication)),
+      : facts(of_run), reports(on), tokens(options.published.has_value()), clock(std::move(communication)),
         metrics(on ? options.metrics : std::filesystem::path(),
                 on ? options.tensorboard : std::filesystem::path()),
         progress(std::cout, {.steps = options.steps,
@@ -43,7 +43,7 @@ struct RunMonitor::State {
   void note_spike(std::int64_t step, const char* what, double value, sw::SpikeDetector& detector);
 
   RunFacts facts;
-  bool reports;
+  bool reports, tokens;
   std::shared_ptr<sw::CommunicationClock> clock;
   sw::MetricsWriter metrics;
   sw::Progress progress;
@@ -129,8 +129,8 @@ void RunMonitor::validation(std::int64_t step, double loss) {
   State& state = *state_;
   state.summary.validation_loss = loss;
   char line[128];
-  std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per byte",
-                static_cast<long long>(step), loss);
+  std::snprintf(line, sizeof line, "step %lld  validation loss %.4f nats per %s",
+                static_cast<long long>(step), loss, state.tokens ? "token" : "byte");
   state.progress.note(line);
   if (state.summary.experts)
     state.progress.note("step " + std::to_string(step) + "  " + state.summary.experts->text());

@@ -48,14 +48,22 @@ template <class Config>
   config.tied_embedding = options.tied;
   config.dropout = options.dropout;
   config.recompute = options.recompute;
-  if constexpr (std::is_same_v<Config, sw::MoeConfig>) { // after DeepSeek-V3
+  if (options.published) {
+    config.norm_epsilon = options.published->norm_epsilon;
+    config.rope_base = options.published->rope_base;
+    config.rope_scaling = options.published->rope_scaling;
+  }
+  if constexpr (std::is_same_v<Config, sw::MoeConfig>) { // after DeepSeek-V3, or after Mixtral
     config.dense_layers = options.size.dense_layers;
     config.experts = options.size.experts;
     config.expert_hidden = options.size.expert_hidden;
-    config.shared_hidden = options.size.expert_hidden;
-    config.routing = {.chosen = options.size.chosen, .scores = sw::RouterScores::sigmoid};
-    config.bias = {.rate = 0.001};
-    config.balance = 0.0001;
+    config.routing = {.chosen = options.size.chosen};
+    if (!options.published) {
+      config.shared_hidden = options.size.expert_hidden;
+      config.routing.scores = sw::RouterScores::sigmoid;
+      config.bias = {.rate = 0.001};
+      config.balance = 0.0001;
+    }
     config.capacity = options.capacity;
     config.batch_sequences = std::int64_t{options.microbatch} * options.data_ranks();
   }

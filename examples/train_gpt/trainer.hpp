@@ -126,6 +126,8 @@ public:
       if (reports_)
         write_timelines(options_, run_.schedule, world);
     }
+    if (checkpoints_.exports())
+      export_model();
     result.validation_loss = validate();
     monitor.validation(options_.steps, result.validation_loss);
     result.seconds = monitor.finish(run_.whole.world(), pool().peak_bytes);
@@ -160,9 +162,10 @@ private:
   void announce(double matrix_rate) const {
     if (!reports_)
       return;
-    std::printf("%lld parameters on %s, %zu bytes of text, matrix rate %.1f GFLOP/s over %d ranks\n",
+    std::printf("%lld parameters on %s, %zu %s of text, matrix rate %.1f GFLOP/s over %d ranks\n",
                 static_cast<long long>(run_.model.config().parameters()), options_.mesh_text().c_str(),
-                dataset_.bytes(), matrix_rate * 1e-9, run_.whole.size());
+                dataset_.bytes(), options_.published ? "tokens" : "bytes", matrix_rate * 1e-9,
+                run_.whole.size());
     if (run_.whole.template extent<pp>() > 1)
       std::printf("schedule %s: %d stages on %d ranks, %d microbatches\n", run_.schedule.name().c_str(),
                   run_.schedule.stages(), run_.schedule.ranks(), run_.schedule.microbatches());
@@ -208,6 +211,12 @@ private:
     checkpoints_.start(run_.training.progress());
   }
   //! [save]
+  /// Writes the weights for other programs. Collective.
+  void export_model() {
+    sw::checkpoint::Staging staging;
+    sw::checkpoint::stage(run_.model, run_.training.optimizer(), staging);
+    checkpoints_.export_model(staging);
+  }
   void tell_saves(RunMonitor& monitor) {
     for (const std::string& line : checkpoints_.news())
       monitor.note(line);

@@ -81,6 +81,7 @@ Options on_one_rank(Options options) {
   }
   options.metrics.clear();
   options.checkpoint = {};
+  options.export_to.clear();
   options.tensorboard.clear();
   options.check_replicas = 0;
   options.timeline.clear();

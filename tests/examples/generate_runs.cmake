@@ -2,7 +2,8 @@
 # generate against Python's transformers and tokenizers, and its answers to mistakes.
 shardwright_add_check(
   examples.generate.transformers LABEL examples TIMEOUT 1200 PROCESSORS 2
-  COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_transformers.py" $<TARGET_FILE:generate>)
+  COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/generate_transformers.py" $<TARGET_FILE:generate>
+          $<TARGET_FILE:train_gpt>)
 
 if(TARGET examples_test)
   shardwright_add_check(

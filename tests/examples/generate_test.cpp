@@ -9,6 +9,8 @@
 #include <pretrained/settings.hpp>
 #include <pretrained/tensor_files.hpp>
 #include <pretrained/tokenizer.hpp>
+#include <train_gpt/published.hpp>
+#include <train_gpt/training.hpp>
 
 #include <shardwright/core/philox.hpp>
 #include <shardwright/io/safetensors/write.hpp>
@@ -71,7 +73,8 @@ const std::array<std::pair<std::string, std::string>, 4> families{
     {{"llama", llama}, {"qwen3", qwen3}, {"mixtral", mixtral}, {"deepseek_v3", deepseek}}};
 
 /// Random tensors under the names of the model.
-Directory random_model(const std::string& family) {
+Directory random_model(const std::string& family, std::uint64_t tokens = vocabulary,
+                       std::uint64_t wide = width) {
   Directory out;
   std::uint64_t number = 0;
   const auto add = [&](const std::string& name, std::vector<std::uint64_t> shape, float mean = 0) {
@@ -84,28 +87,28 @@ Directory random_model(const std::string& family) {
           static_cast<float>(1.2 * (sw::unit_interval(sw::random_words({3, number}, i).word[0]) - 0.5)));
     out.emplace(name, std::move(tensor));
   };
-  add("model.embed_tokens.weight", {vocabulary, width});
+  add("model.embed_tokens.weight", {tokens, wide});
   for (int layer = 0; layer < layers; ++layer) {
     const std::string at = "model.layers." + std::to_string(layer) + ".";
-    add(at + "input_layernorm.weight", {width}, 1);
-    add(at + "post_attention_layernorm.weight", {width}, 1);
+    add(at + "input_layernorm.weight", {wide}, 1);
+    add(at + "post_attention_layernorm.weight", {wide}, 1);
     const auto mlp = [&](const std::string& gate, const std::string& up, const std::string& down,
                          std::uint64_t of = hidden) {
-      add(gate, {of, width});
-      add(up, {of, width});
-      add(down, {width, of});
+      add(gate, {of, wide});
+      add(up, {of, wide});
+      add(down, {wide, of});
     };
     if (family == "deepseek_v3") {
       const std::string self = at + "self_attn.";
-      add(self + "q_a_proj.weight", {query_rank, width});
+      add(self + "q_a_proj.weight", {query_rank, wide});
       add(self + "q_a_layernorm.weight", {query_rank}, 1);
       add(self + "q_b_proj.weight", {heads * (plain_width + rotary), query_rank});
-      add(self + "kv_a_proj_with_mqa.weight", {value_rank + rotary, width});
+      add(self + "kv_a_proj_with_mqa.weight", {value_rank + rotary, wide});
       add(self + "kv_a_layernorm.weight", {value_rank}, 1);
       add(self + "kv_b_proj.weight", {heads * (plain_width + value_width), value_rank});
-      add(self + "o_proj.weight", {width, heads * value_width});
+      add(self + "o_proj.weight", {wide, heads * value_width});
       if (layer > 0) {
-        add(at + "mlp.gate.weight", {routed, width});
+        add(at + "mlp.gate.weight", {routed, wide});
         add(at + "mlp.gate.e_score_correction_bias", {routed});
       }
       for (int expert = -1; layer > 0 && expert < routed; ++expert) {
@@ -118,13 +121,13 @@ Directory random_model(const std::string& family) {
       continue;
     }
     for (const auto& [name, rows] : {std::pair{"q", heads}, {"k", kv_heads}, {"v", kv_heads}}) {
-      add(at + "self_attn." + name + "_proj.weight", {std::uint64_t(rows * head_width), width});
+      add(at + "self_attn." + name + "_proj.weight", {std::uint64_t(rows * head_width), wide});
       if (family == "llama")
         add(at + "self_attn." + name + "_proj.bias", {std::uint64_t(rows * head_width)});
     }
-    add(at + "self_attn.o_proj.weight", {width, heads * head_width});
+    add(at + "self_attn.o_proj.weight", {wide, heads * head_width});
     if (family == "llama")
-      add(at + "self_attn.o_proj.bias", {width});
+      add(at + "self_attn.o_proj.bias", {wide});
     if (family == "qwen3")
       for (const char* name : {"q_norm", "k_norm"})
         add(at + "self_attn." + name + ".weight", {head_width}, 1);
@@ -132,15 +135,15 @@ Directory random_model(const std::string& family) {
       mlp(at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight", at + "mlp.down_proj.weight");
       continue;
     }
-    add(at + "block_sparse_moe.gate.weight", {experts, width});
+    add(at + "block_sparse_moe.gate.weight", {experts, wide});
     for (int expert = 0; expert < experts; ++expert) {
       const std::string of = at + "block_sparse_moe.experts." + std::to_string(expert) + ".w";
       mlp(of + "1.weight", of + "3.weight", of + "2.weight");
     }
   }
-  add("model.norm.weight", {width}, 1);
+  add("model.norm.weight", {wide}, 1);
   if (family != "qwen3")
-    add("lm_head.weight", {vocabulary, width});
+    add("lm_head.weight", {tokens, wide});
   return out;
 }
 
@@ -706,6 +709,160 @@ TEST_CASE("a tokenizer splits text as its file says, and gives it back") {
            {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null",
             "'decoder.type' must be ByteLevel"}})
     CHECK_THAT(refusal(from, to), shardwright_test::ContainsSubstring(part));
+}
+
+namespace {
+
+/// A run of train_gpt on ranks that are threads; what the first rank has found, or the sentence of an error.
+struct Trained {
+  std::string error;
+  train_gpt::RunResult result;
+};
+Trained train(std::vector<std::string> words) {
+  words.insert(words.begin(), "train_gpt");
+  std::vector<const char*> arguments;
+  for (const std::string& word : words)
+    arguments.push_back(word.c_str());
+  const auto parsed =
+      train_gpt::parse(static_cast<int>(arguments.size()), arguments.data(), {{}, "/sources"});
+  if (!parsed.options)
+    return {parsed.message, {}};
+  const sw::ByteDataset dataset = train_gpt::read_dataset(*parsed.options);
+  Trained out;
+  out.error = on_ranks(parsed.options->ranks, [&](const sw::HostCommunicator& world, Findings& findings) {
+    auto result = train_gpt::train(world, *parsed.options, dataset, true);
+    findings.expect(std::isfinite(result.validation_loss), "the loss must be a number");
+    if (world.rank() == 0)
+      out.result = std::move(result);
+  });
+  return out;
+}
+
+/// The mean loss of a model over the held-out windows that a training looks at, one sequence after the other.
+double held_out_loss(const std::filesystem::path& directory, const std::filesystem::path& text,
+                     std::size_t sequence, std::size_t batch) {
+  const std::string length = std::to_string(sequence);
+  const std::array<const char*, 7> words{"train_gpt",  "--init",     directory.c_str(), "--data",
+                                         text.c_str(), "--sequence", length.c_str()};
+  const auto parsed = train_gpt::parse(static_cast<int>(words.size()), words.data(), {{}, "/sources"});
+  const sw::ByteDataset dataset = train_gpt::read_dataset(parsed.options.value());
+  const std::size_t batches = dataset.validation_batches(batch, 2);
+  double sum = 0;
+  CHECK(on_ranks(1, [&](const sw::HostCommunicator& world, Findings& findings) {
+          const pretrained::Settings settings = pretrained::read_settings(directory);
+          const files::Files opened(directory);
+          findings.expect(settings.layers == layers, "the model must be the one that was written");
+          std::vector<std::int32_t> ids(batch * sequence), targets(ids.size());
+          for (std::size_t i = 0; i < batches; ++i) {
+            dataset.validation(i, batches, batch, {0, batch}, ids, targets);
+            for (std::size_t row = 0; row < batch; ++row) {
+              const auto model = generate::load_model(world, {}, settings, opened,
+                                                      static_cast<std::int64_t>(sequence), nothing);
+              const auto all =
+                  model->append(std::span(ids).subspan(row * sequence, sequence), generate::Scores::all);
+              const std::size_t width_of = all.size() / sequence;
+              for (std::size_t t = 0; t < sequence; ++t) {
+                double total = 0;
+                for (std::size_t v = 0; v < width_of; ++v)
+                  total += std::exp(static_cast<double>(all[t * width_of + v]));
+                sum += std::log(total) -
+                       static_cast<double>(all[t * width_of + std::size_t(targets[row * sequence + t])]);
+              }
+            }
+          }
+        }) == "");
+  return sum / static_cast<double>(batches * batch * sequence);
+}
+
+} // namespace
+
+TEST_CASE("a training begins with a published model, and leaves one") {
+  constexpr std::uint64_t tokens = 304; // those of the small tokenizer, and one
+  struct Case {
+    std::string family, config;
+    std::vector<std::string> whole, one, other; // meshes
+  };
+  const std::string more = R"(, "rope_theta": 500.0, "eos_token_id": 301, "hidden_act": "silu")";
+  const std::vector<Case> cases{
+      {"mistral",
+       "{\"model_type\": \"llama\", " + sizes + more +
+           R"(, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+  "high_freq_factor": 4.0, "original_max_position_embeddings": 4}})",
+       {"--mesh", "pp=2,dp=2,tp=2"},
+       {"--mesh", "tp=2", "--sequence-parallel"},
+       {"--mesh", "pp=3"}}};
+  for (const Case& each : cases) {
+    const Scratch from, to, one, other, data;
+    const Directory model = random_model(each.family, tokens, 16);
+    std::string config = each.config;
+    config.replace(config.find(": 29"), 4, ": 304");
+    config.replace(config.find(": 12"), 4, ": 16");
+    write(from.root(), config, model);
+    (void)from.write("tokenizer.json", small_tokenizer());
+    std::string text;
+    for (int i = 0; i < 200; ++i)
+      text += "hello world " + std::to_string(i * i) + (i % 7 == 0 ? "\n" : " ");
+    const auto file = data.write("text.txt", text);
+    std::vector<std::string> words{
+        "--init", from.root().string(),   "--data", file.string(), "--sequence", "8",        "--batch",
+        "6",      "--validation-batches", "2",      "--lr",        "0.01",       "--warmup", "0"};
+    if (!pretrained::has_tokenizer()) {
+      CHECK_THROWS_AS(train(words), sw::InvalidArgument);
+      return;
+    }
+    const auto run = [&](std::vector<std::string> with, const std::string& steps, const Scratch& exported) {
+      with.insert(with.end(), words.begin(), words.end());
+      with.insert(with.end(), {"--steps", steps, "--export", exported.root().string()});
+      return train(with);
+    };
+    const Trained none = run(each.whole, "0", to);
+    REQUIRE(none.error == "");
+    const files::Files written(to.root());
+    CHECK(written.names().size() == model.size());
+    for (const auto& [name, tensor] : model)
+      CHECK(written.file_of(name).read_as<float>(name) == tensor.values);
+    CHECK(shardwright_test::bytes_of(to.root() / "tokenizer.json") == small_tokenizer());
+    const double expected = held_out_loss(from.root(), file, 8, 6);
+    CHECK(std::abs(none.result.validation_loss - expected) < 1e-5 * expected);
+
+    const Trained first = run(each.one, "3", one), second = run(each.other, "3", other);
+    REQUIRE(first.error == "");
+    REQUIRE(second.error == "");
+    const double trained = held_out_loss(one.root(), file, 8, 6);
+    CHECK(trained < expected - 0.1);
+    CHECK(std::abs(first.result.validation_loss - trained) < 1e-5 * trained);
+    CHECK(std::abs(second.result.validation_loss - trained) < 1e-4 * trained);
+    CHECK(std::abs(held_out_loss(other.root(), file, 8, 6) - trained) < 1e-4 * trained);
+  }
+}
+
+TEST_CASE("what a training cannot begin with ends in a sentence") {
+  const Scratch from;
+  const auto said = [&](std::string config, std::vector<std::string> more = {}) {
+    sw::write_text(from.root() / "config.json", config);
+    more.insert(more.begin(), {"--init", from.root().string()});
+    try {
+      return train(more).error;
+    } catch (const sw::DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto has = [](const std::string& part) { return shardwright_test::ContainsSubstring(part); };
+  CHECK_THAT(said(llama), has("'attention_bias' must be false (this program trains no biases)"));
+  CHECK_THAT(said(qwen3), has("'model_type' must be llama or mistral, but it is qwen3"));
+  CHECK_THAT(said(deepseek), has("but it is deepseek_v3"));
+  CHECK_THAT(said(mixtral), has("but it is mixtral"));
+  std::string config = "{\"model_type\": \"mistral\", " + sizes + ", \"sliding_window\": 5}";
+  config.replace(config.find("\"hidden_size\": 12"), 17, "\"hidden_size\": 16");
+  CHECK_THAT(said(config, {"--sequence", "6"}), has("'sliding_window' must not be less than --sequence 6"));
+  config.replace(config.find("\"sliding_window\": 5"), 19, "\"sliding_window\": null");
+  CHECK_THAT(said(config, {"--sequence", "65"}), has("'max_position_embeddings' must not be less"));
+  CHECK_THAT(said(config, {"--layers", "2"}), has("--layers is settled by the model that --init names"));
+  CHECK_THAT(said(config, {"--steps", "0"}), has("--steps 0 trains nothing"));
+  CHECK_THAT(said(config, {"--sample", "3"}), has("--sample is for models of bytes"));
+  CHECK_THAT(said(config, {"--export", from.root().string()}), has("--export must name another directory"));
+  CHECK_THAT(train({"--model", "moe-tiny", "--export", "x"}).error,
+             has("--export writes a model with experts only where --init"));
 }
 
 // Called by generate_runs.cmake, whose runs know how plain loops continue 3, 17, 28, 0, 11, 11, 5.

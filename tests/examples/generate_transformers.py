@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Models between generate and Python's transformers: `generate_transformers.py <generate>`.
+"""Models between generate, train_gpt and Python's transformers: `generate_transformers.py <generate> <train_gpt>`.
 
 Random models of each family are made there. Scores of a prompt must be equal to 1e-5, and 100 greedy tokens equal, on
-several meshes; a model that generate exports must load there and give the same scores.
+several meshes; a model that generate exports must load there and give the same scores. One that train_gpt begins with
+and exports must be the same without a step, and after some steps give the same scores there and in generate.
 
 Ends with 77, skipped, where Python has no transformers or no torch.
 """
@@ -104,8 +105,7 @@ def compare(program, directory, name, model):
         assert torch.equal(back(ids).logits, model(ids).logits), "the exported model must give the same scores"
 
 
-def compare_text(program, directory, model):
-    """From a text to a text, with the directory's own tokenizer."""
+def add_tokenizer(directory):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -113,6 +113,12 @@ def compare_text(program, directory, model):
                                              initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(["the sea was the colour of the sky and the shore"] * 3, trainer)
     tokenizer.save(str(directory / "tokenizer.json"))
+    return tokenizer
+
+
+def compare_text(program, directory, model):
+    """From a text to a text, with the directory's own tokenizer."""
+    tokenizer = add_tokenizer(directory)
     prompt = "The sea was \u00e9meraude, 12 o'clock"
     ids = torch.tensor([tokenizer.encode(prompt).ids])
     with torch.no_grad():
@@ -165,6 +171,33 @@ def compare_fp8(program, directory):
     assert difference <= 1e-5, "scores must be equal to 1e-5"
 
 
+def compare_training(generate, train, directory, model):
+    """The model through train_gpt, without a step and after some."""
+    add_tokenizer(directory)
+    text = directory / "text.txt"
+    text.write_text(" ".join(f"the sea was {i * i % 97} shades of the sky" for i in range(300)))
+    ids = torch.tensor([PROMPT])
+    words = ["--init", str(directory), "--data", str(text), "--sequence", "32", "--batch", "4", "--lr", "1e-3"]
+    for steps in ("0", "4"):
+        out = directory / ("steps" + steps)
+        trained = subprocess.run([train, *words, "--steps", steps, "--export", str(out), "--mesh", "pp=2,dp=2"],
+                                 capture_output=True, text=True, timeout=300)
+        if "was left out" in trained.stderr or "ICU" in trained.stderr:
+            print("no such training in this build")
+            return
+        assert trained.returncode == 0, trained.stderr
+        back = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
+        assert transformers.AutoTokenizer.from_pretrained(out)("the sea").input_ids
+        with torch.no_grad():
+            wanted, before = back(ids).logits[0], model(ids).logits[0]
+        assert torch.equal(wanted, before) == (steps == "0"), "weights change by steps alone"
+        dump = directory / "dump.safetensors"
+        run(generate, "--model", str(out), "--prompt-ids", ",".join(map(str, PROMPT)), "--tokens", "5", "--dump", str(dump))
+        difference = (load_file(dump)["scores"] - wanted).abs().max().item() / max(1.0, wanted.abs().max().item())
+        print(f"after {steps} steps: scores moved by {(wanted - before).abs().max():.2f}, differ by {difference:.1e}")
+        assert difference <= 1e-5, "scores must be equal to 1e-5"
+
+
 with tempfile.TemporaryDirectory() as top:
     for name, more in FAMILIES.items():
         directory = pathlib.Path(top) / name.replace(" ", "_")
@@ -173,5 +206,7 @@ with tempfile.TemporaryDirectory() as top:
         compare(sys.argv[1], directory, name, model)
         if name == "Qwen2":
             compare_text(sys.argv[1], directory, model)
+        if name == "Llama":
+            compare_training(*sys.argv[1:3], directory, model)
         if name == "DeepseekV3":
             compare_fp8(sys.argv[1], directory)

@@ -306,3 +306,16 @@ if(TARGET comm_mpi_test)
   shardwright_train_gpt_run(
     mpi_data_missing 1 RANKS 2 OPTIONS --data /nowhere/at/all --steps 1 SAYS "Data: /nowhere/at/all must exist")
 endif()
+# A model for other programs, and what cannot begin with it.
+set(exported "${CMAKE_CURRENT_BINARY_DIR}/train_gpt_exported")
+shardwright_train_gpt_run(
+  export 0 FRESH "${exported}" OPTIONS ${tiny} --steps 2 --mesh pp=2,tp=2 --export "${exported}" SAYS "step 2/2" FILE "${exported}/config.json"
+  HOLDS "\"model_type\": \"llama\"" "\"torch_dtype\": \"float32\"")
+shardwright_train_gpt_run(
+  init_no_tokenizer 1 OPTIONS --init "${exported}" SAYS "train_gpt: .*token")
+shardwright_train_gpt_run(
+  init_sizes 2 OPTIONS --init "${exported}" --layers 2 SAYS "--layers is settled by the model that --init names")
+shardwright_train_gpt_run(no_steps 2 OPTIONS ${tiny} --steps 0 SAYS "--steps 0 trains nothing")
+set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.export" PROPERTIES FIXTURES_SETUP train_gpt_exported)
+set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_no_tokenizer" "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.init_sizes"
+                     PROPERTIES FIXTURES_REQUIRED train_gpt_exported)

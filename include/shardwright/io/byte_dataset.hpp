@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Windows of bytes from text files for a language model, with a held-out part, the same on every
-/// mesh.
+/// @brief Windows of bytes or tokens from text files for a language model, with a held-out part, the same on
+/// every mesh.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,12 +28,12 @@ struct ByteDatasetOptions {
   std::vector<std::filesystem::path> paths; ///< Files and directories, in this order.
   std::size_t sequence = 256;               ///< Tokens of one sample.
   std::uint64_t seed = 0;                   ///< Chooses the training windows.
-  std::size_t vocabulary = 256;             ///< Bytes from here on are an error.
+  std::size_t vocabulary = 256;             ///< Bytes, or tokens, from here on are an error.
   std::size_t least_samples = 1; ///< Separate training windows that must exist, such as the data ranks.
 };
 
-/// @brief Byte-level text: tokens are bytes, a sample is `sequence` inputs and the same bytes one further as
-/// targets.
+/// @brief Text of bytes, or of tokens that a tokenizer has made of it: a sample is `sequence` inputs and the
+/// same bytes one further as targets.
 ///
 /// The files form one run of bytes, cut into blocks; every tenth block is held out. No training window
 /// touches a held-out byte, neither as input nor as target. Training windows are drawn at random, with
@@ -68,17 +69,38 @@ public:
                       text_.locate(text_.bytes.size()) + " (give more data or a shorter sequence)");
   }
 
-  [[nodiscard]] std::size_t sequence() const noexcept { return sequence_; }       ///< Tokens of a sample.
-  [[nodiscard]] std::size_t bytes() const noexcept { return text_.bytes.size(); } ///< All bytes.
-  [[nodiscard]] const TextFiles& text() const noexcept { return text_; }          ///< Files and their bytes.
+  /// @brief The same over tokens; `options.paths` is not used.
+  ByteDataset(std::vector<std::int32_t> tokens, const ByteDatasetOptions& options)
+      : ByteDataset({std::string(tokens.size(), '\0'), {}}, options) {
+    const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](std::int32_t token) {
+      return token < 0 || static_cast<std::size_t>(token) >= options.vocabulary;
+    });
+    if (bad != tokens.end())
+      throw DataError("ByteDataset: every token must be below the vocabulary of " +
+                      std::to_string(options.vocabulary) + ", but one is " + std::to_string(*bad) +
+                      " (use the tokenizer of this model)");
+    tokens_ = std::move(tokens);
+    text_.bytes = {};
+  }
+
+  [[nodiscard]] std::size_t sequence() const noexcept { return sequence_; } ///< Tokens of a sample.
+  /// @brief All bytes, or tokens.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return tokens_.empty() ? text_.bytes.size() : tokens_.size();
+  }
+  [[nodiscard]] const TextFiles& text() const noexcept { return text_; } ///< Files and their bytes.
   /// @brief Separate windows of the training part.
   [[nodiscard]] std::size_t training_samples() const noexcept { return training_.samples; }
   /// @brief Windows of the held-out part.
   [[nodiscard]] std::size_t validation_samples() const noexcept { return validation_.samples; }
   /// @brief Bytes of the held-out part.
   [[nodiscard]] std::size_t validation_bytes() const noexcept { return validation_.bytes; }
-  /// @brief Identity of the bytes, for comparing ranks that read their own copy.
-  [[nodiscard]] std::uint64_t hash() const noexcept { return detail::Fnv1a().add(text_.bytes).value(); }
+  /// @brief Identity of the data, for comparing ranks that read their own copy.
+  [[nodiscard]] std::uint64_t hash() const noexcept {
+    const std::string_view tokens(reinterpret_cast<const char*>(tokens_.data()),
+                                  tokens_.size() * sizeof(std::int32_t));
+    return detail::Fnv1a().add(tokens_.empty() ? std::string_view(text_.bytes) : tokens).value();
+  }
 
   /// @brief Returns whether the byte at `position` is held out.
   [[nodiscard]] bool held_out(std::size_t position) const noexcept {
@@ -211,9 +233,14 @@ private:
 
   void copy_window(std::size_t position, std::size_t row, std::span<std::int32_t> inputs,
                    std::span<std::int32_t> targets) const noexcept {
-    const char* const bytes = text_.bytes.data() + position;
     std::int32_t* const in = inputs.data() + row * sequence_;
     std::int32_t* const out = targets.data() + row * sequence_;
+    if (!tokens_.empty()) {
+      std::copy_n(tokens_.data() + position, sequence_, in);
+      std::copy_n(tokens_.data() + position + 1, sequence_, out);
+      return;
+    }
+    const char* const bytes = text_.bytes.data() + position;
     for (std::size_t i = 0; i < sequence_; ++i) {
       in[i] = static_cast<unsigned char>(bytes[i]);
       out[i] = static_cast<unsigned char>(bytes[i + 1]);
@@ -227,6 +254,7 @@ private:
   }
 
   TextFiles text_;
+  std::vector<std::int32_t> tokens_; // in place of the bytes
   std::size_t sequence_;
   std::uint64_t seed_;
   Part training_;

@@ -148,8 +148,12 @@ private:
   template <class Place>
   [[nodiscard]] static auto angles(const Place& place, const Config& config) {
     using Angles = typename Attention::Angles;
-    return place.shared.template get<Angles>(
-        "rotary", [&] { return Angles(place.mesh, config.sequence, config.head_width(), config.rope_base); });
+    return place.shared.template get<Angles>("rotary", [&] {
+      return config.rope_scaling
+                 ? Angles(place.mesh, config.sequence,
+                          rotary_frequencies(config.head_width(), config.rope_base, config.rope_scaling))
+                 : Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
+    });
   }
   /// Numbers of a layer's random streams: 0 to 3 are matrices, 4 and 5 dropout.
   [[nodiscard]] static std::uint32_t key(std::size_t layer, std::uint32_t part) {

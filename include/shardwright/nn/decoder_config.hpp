@@ -6,9 +6,11 @@
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/nn/context.hpp>
+#include <shardwright/nn/rotary_frequencies.hpp>
 #include <shardwright/train/recompute.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -25,7 +27,8 @@ struct DecoderConfig {
   std::int64_t sequence = 128; ///< Tokens per sequence, at most.
   bool tied_embedding = false; ///< The output table is the input table.
   double norm_epsilon = 1e-5;
-  double rope_base = 10000; ///< Su et al., arXiv 2104.09864, equation 15.
+  double rope_base = 10000;                    ///< Su et al., arXiv 2104.09864, equation 15.
+  std::optional<RotaryScaling> rope_scaling{}; ///< Of positions beyond those of an earlier training.
   double initial_deviation = 0.02;
   double dropout = 0;        ///< Of what attention and MLP add to the residual stream, in training.
   Recomputation recompute{}; ///< The parts that layers compute again in the backward pass.

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Between the files of a published model and the parameters of a decoder in training, by the names
+/// that these have in checkpoints.
+
+#include "tensor_files.hpp"
+
+#include <shardwright/io/checkpoint/block.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace pretrained {
+
+/// @brief The pieces that make up a block of a training decoder's parameter, such as
+/// "layers.3.attention.qkv", [offset, offset + extent); none for a name that is no weight's.
+[[nodiscard]] std::vector<Piece> training_pieces(const Settings& settings, const std::string& name,
+                                                 std::span<const std::uint64_t> offset,
+                                                 std::span<const std::uint64_t> extent);
+
+/// @brief A published model as a checkpoint that a training begins with: weights from the files, in F32;
+/// states of the optimizer and loads of experts, which it has none of, are zeros.
+//! [source]
+class ModelSource final : public sw::checkpoint::BlockSource {
+public:
+  /// @throws sw::DataError as check_tensors.
+  ModelSource(const std::filesystem::path& directory, const Settings& settings);
+
+  [[nodiscard]] sw::safetensors::Dtype require(const std::string& name, sw::safetensors::Dtype wanted,
+                                               const std::vector<std::uint64_t>& shape,
+                                               bool convert) const override;
+  void read(const std::string& name, const sw::safetensors::BlockOf& wanted,
+            std::span<std::byte> out) const override;
+  //! [source]
+
+private:
+  Settings settings_;
+  sw::safetensors::Files files_;
+};
+
+/// @brief Puts a block of a checkpoint, F32 or F64, among the tensors to write; one that is no weight's is
+/// left out.
+void add_block(TensorWriter& writer, const Settings& settings, const sw::checkpoint::Block& block);
+
+} // namespace pretrained

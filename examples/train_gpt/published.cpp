@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// @file
+/// @brief Begins with a published model, and writes one.
+
+#include "published.hpp"
+
+#include <command_line/words.hpp>
+#include <pretrained/tokenizer.hpp>
+#include <pretrained/training_source.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/io/text_files.hpp>
+#include <shardwright/nn/decoder_config.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace train_gpt {
+
+namespace sw = shardwright;
+namespace cp = shardwright::checkpoint;
+
+using namespace command_line;
+
+namespace {
+
+/// The model's settings are those that a Decoder has.
+void check_trainable(const Options& options, const pretrained::Settings& settings) {
+  const auto fail = [&](const std::string& sentence) {
+    throw sw::DataError((options.init / "config.json").string() + ": " + sentence);
+  };
+  if (settings.family != "llama" && settings.family != "mistral")
+    fail("field 'model_type' must be llama or mistral, but it is " + settings.family +
+         " (this program trains no other; generate runs it)");
+  if (settings.qkv_bias)
+    fail("field 'attention_bias' must be false (this program trains no biases)");
+  if (settings.head_width * settings.heads != settings.width)
+    fail("field 'head_dim' must be hidden_size / num_attention_heads, but it is " +
+         text(settings.head_width) + " (this program trains no other)");
+  if (settings.window && *settings.window < options.size.sequence)
+    fail("field 'sliding_window' must not be less than --sequence " + text(options.size.sequence) +
+         ", but it is " + text(*settings.window) + " (give --sequence " + text(*settings.window) + ")");
+  if (settings.positions < options.size.sequence)
+    fail("field 'max_position_embeddings' must not be less than --sequence " + text(options.size.sequence) +
+         ", but it is " + text(settings.positions) + " (give --sequence " + text(settings.positions) + ")");
+}
+
+/// The settings of what the run trains: those that it began with, or those of a Llama of its sizes.
+pretrained::Settings settings_of(const Options& options) {
+  if (options.published)
+    return *options.published;
+  pretrained::Settings out;
+  const ModelSize& size = options.size;
+  const sw::DecoderConfig usual;
+  out.family = "llama";
+  out.layers = size.layers;
+  out.width = size.d_model;
+  out.heads = size.heads;
+  out.kv_heads = size.kv_heads;
+  out.head_width = size.d_model / size.heads;
+  out.hidden = size.hidden;
+  out.vocabulary = size.vocabulary;
+  out.positions = size.sequence;
+  out.norm_epsilon = usual.norm_epsilon;
+  out.rope_base = usual.rope_base;
+  out.tied_embedding = options.tied;
+  return out;
+}
+
+using Head = std::array<std::uint64_t, 4>; // letters of the name, element type, dimensions, bytes
+
+std::span<const std::uint8_t> letters(std::string_view text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+void send_blocks(sw::HostCommunicator& world, std::span<const cp::StagedBlock> blocks) {
+  for (const cp::StagedBlock& each : blocks) {
+    const cp::Block& block = each.block;
+    if (block.bytes.empty())
+      continue;
+    std::vector<std::uint64_t> place = block.offset;
+    place.insert(place.end(), block.extent.begin(), block.extent.end());
+    world.send(Head{block.tensor.size(), static_cast<std::uint64_t>(block.dtype), block.offset.size(),
+                    block.bytes.size()},
+               0);
+    world.send(letters(block.tensor), 0);
+    world.send(place, 0);
+    world.send(std::span(reinterpret_cast<const std::uint8_t*>(block.bytes.data()), block.bytes.size()), 0);
+  }
+  world.send(Head{}, 0);
+}
+
+void receive_blocks(sw::HostCommunicator& world, int from,
+                    const std::function<void(const cp::Block&)>& take) {
+  for (Head head{};;) {
+    world.receive(head, from);
+    if (head[0] == 0)
+      return;
+    std::vector<std::uint8_t> name(head[0]), bytes(head[3]);
+    std::vector<std::uint64_t> place(2 * head[2]);
+    world.receive(name, from);
+    world.receive(place, from);
+    world.receive(bytes, from);
+    const auto middle = place.begin() + static_cast<std::ptrdiff_t>(head[2]);
+    take({std::string(name.begin(), name.end()),
+          static_cast<sw::safetensors::Dtype>(head[1]),
+          {},
+          {place.begin(), middle},
+          {middle, place.end()},
+          std::as_bytes(std::span(bytes)),
+          {}});
+  }
+}
+
+} // namespace
+
+void settle_published(Options& options, const IsGiven& given) {
+  if (options.steps == 0 && options.export_to.empty())
+    throw UsageError(
+        "--steps 0 trains nothing (give steps, or --export DIR to write the model that --init names)");
+  if (options.size.experts > 0 && options.init.empty() && !options.export_to.empty())
+    throw UsageError(
+        "--export writes a model with experts only where --init has begun with one (leave it out)");
+  if (options.init.empty())
+    return;
+  for (const char* name :
+       {"--model", "--layers", "--d-model", "--heads", "--kv-heads", "--hidden", "--vocabulary", "--experts",
+        "--chosen", "--expert-hidden", "--dense-layers", "--tied"})
+    if (given(name))
+      throw UsageError(std::string(name) + " is settled by the model that --init names (leave it out)");
+  if (options.sample > 0)
+    throw UsageError(
+        "--sample is for models of bytes (leave it out, and run generate on what --export writes)");
+  std::error_code none;
+  if (std::filesystem::equivalent(options.init, options.export_to, none))
+    throw UsageError("--export must name another directory than --init " + options.init.string() +
+                     " (name a new one)");
+  const pretrained::Settings settings = pretrained::read_settings(options.init);
+  const auto number = [](std::int64_t size) { return static_cast<int>(size); };
+  constexpr std::int64_t usual_sequence = 512;
+  if (!given("--sequence"))
+    options.size.sequence =
+        number(std::min({usual_sequence, settings.positions, settings.window.value_or(usual_sequence)}));
+  check_trainable(options, settings);
+  options.size = {number(settings.layers),
+                  number(settings.width),
+                  number(settings.heads),
+                  number(settings.kv_heads),
+                  number(settings.hidden),
+                  options.size.sequence,
+                  number(settings.vocabulary),
+                  number(settings.experts.count),
+                  number(settings.experts.chosen),
+                  number(settings.experts.hidden),
+                  0};
+  options.tied = settings.tied_embedding;
+  options.model = options.init.string();
+  options.published = settings;
+}
+
+sw::ByteDataset read_dataset(const Options& options) {
+  const sw::ByteDatasetOptions how{.paths = options.data,
+                                   .sequence = static_cast<std::size_t>(options.size.sequence),
+                                   .seed = options.seed,
+                                   .vocabulary = static_cast<std::size_t>(options.size.vocabulary),
+                                   .least_samples = static_cast<std::size_t>(options.data_ranks())};
+  if (!options.published)
+    return sw::ByteDataset(how);
+  const auto tokenizer = pretrained::read_tokenizer(options.init / "tokenizer.json");
+  const sw::TextFiles text = sw::read_text_files(options.data);
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = 0; i < text.files.size(); ++i) {
+    const std::size_t begin = text.files[i].begin,
+                      end = i + 1 < text.files.size() ? text.files[i + 1].begin : text.bytes.size();
+    std::vector<std::int32_t> of_file;
+    try {
+      of_file = tokenizer->encode(std::string_view(text.bytes).substr(begin, end - begin), false);
+    } catch (const sw::InvalidArgument& error) {
+      throw sw::DataError(text.files[i].path.string() + ": " + error.what());
+    }
+    tokens.insert(tokens.end(), of_file.begin(), of_file.end());
+    if (!options.published->end_tokens.empty())
+      tokens.push_back(options.published->end_tokens.front());
+  }
+  return {std::move(tokens), how};
+}
+
+void export_model(const sw::HostCommunicator& ranks, const Options& options, const cp::Staging& blocks) {
+  using sw::safetensors::Dtype;
+  sw::HostCommunicator world = ranks;
+  const pretrained::Settings settings = settings_of(options);
+  pretrained::TensorWriter writer;
+  const auto add = [&](const cp::Block& block) { pretrained::add_block(writer, settings, block); };
+  if (world.rank() != 0)
+    return send_blocks(world, blocks.blocks());
+  for (const cp::StagedBlock& each : blocks.blocks())
+    add(each.block);
+  for (int rank = 1; rank < world.size(); ++rank)
+    receive_blocks(world, rank, add);
+  const bool narrow = is_narrow(options.precision), brain = options.precision == Precision::bf16;
+  const Dtype element = brain ? Dtype::bf16 : narrow ? Dtype::f16 : Dtype::f32;
+  const std::string name = brain ? "bfloat16" : narrow ? "float16" : "float32";
+  writer.write(options.export_to, element);
+  if (options.init.empty())
+    return pretrained::write_settings(options.export_to, settings, name);
+  pretrained::copy_settings(options.init, options.export_to, name);
+  pretrained::copy_tokenizer(options.init, options.export_to);
+}
+
+} // namespace train_gpt
