@@ -12,6 +12,7 @@
 #include <shardwright/tensor/kernels/cross_entropy.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/embedding.hpp>
+#include <shardwright/tensor/kernels/grouped_matmul.hpp>
 #include <shardwright/tensor/kernels/insert_columns.hpp>
 #include <shardwright/tensor/kernels/key_values.hpp>
 #include <shardwright/tensor/kernels/layer_norm.hpp>
@@ -76,6 +77,7 @@ public:
     random_numbers();
     elementwise();
     products();
+    experts();
     norms();
     attention();
     losses();
@@ -278,6 +280,27 @@ private:
     kernels::matmul(execution_, block(left, 8, depth), Transpose::no, block(right, 8, columns), Transpose::no,
                     block(wide, 16, columns), 1.0, 0.0);
     keep(wide);
+  }
+
+  /// Groups of rows with their matrices, one of them without rows.
+  void experts() {
+    using kernels::Transpose;
+    constexpr std::size_t groups = 4;
+    const auto whole = static_cast<std::int64_t>(rows);
+    const std::vector<std::int64_t> first{0, whole / 3, whole / 3, whole - 1, whole};
+    const auto x = random(rows, depth), y = matrix(), dx = matrix(rows, depth);
+    const Kokkos::View<Element***, Kokkos::LayoutRight, typename Target::memory_space> weights(
+        "weights", groups, depth, columns);
+    kernels::fill_normal(execution_, Matrix<Element>(weights.data(), groups * depth, columns),
+                         {{0, 0}, {groups * depth, columns}}, {42, ++tensors_}, 0.0, 1.0);
+    kernels::grouped_matmul(execution_, first, x, weights, Transpose::no, y);
+    kernels::grouped_matmul(execution_, first, y, weights, Transpose::yes, dx);
+    keep_all(y, dx);
+    kernels::grouped_weight_gradient(execution_, first, x, random(), weights, 0.5);
+    const Kokkos::View<Main***, Kokkos::LayoutRight, typename Target::memory_space> wide("wide", groups,
+                                                                                         depth, columns);
+    kernels::grouped_weight_gradient(execution_, first, x, random(), wide, 0.0);
+    keep_all(weights, wide);
   }
 
   void norms() {

@@ -154,7 +154,7 @@ esac""")
            ("failed", "tests/cuda/training_float.cpp(7): error: no such thing"))
     expect("kernels that keep to their registers", rows["ptxas"][:2], ("passed", "1 kernels"))
     expect("one whose libraries are not here", rows["build train_gpt"][0], "skipped")
-    program(tools / "cmake", "echo '-- shardwright: cuBLASLt not found, products are slow'")
+    program(tools / "cmake", "echo '-- shardwright: cuBLAS not found, products are slow'")
     check = check_in(build)
     expect("without cuBLASLt", results(check, lambda: expect("no build", check.compile(), False))["cuBLASLt"][0], "failed")
     del os.environ["KOKKOS_CUDA_ROOT"]

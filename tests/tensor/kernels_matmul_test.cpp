@@ -1,10 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <shardwright/tensor/kernels/grouped_matmul.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
 
 #include "tensor/kernels_support.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 using namespace kernels_test;
+
+namespace kernels_test {
+
+/// A place with a library of grouped products, which are FakeLibrary's, one after the other.
+struct GroupSpace : Execution {
+  std::size_t* calls = nullptr;
+};
+template <class Functor>
+void launch(const char*, const GroupSpace&, std::size_t count, const Functor& functor) {
+  for (std::size_t i = 0; i < count; ++i)
+    functor(i);
+}
+
+} // namespace kernels_test
 
 namespace {
 
@@ -73,6 +92,46 @@ private:
     return true;
   }
 };
+
+/// Rows of every group times its matrix, and the gradients of the matrices: compared with loops.
+template <class Where>
+void check_groups(const Where& where, const std::vector<std::int64_t>& sizes) {
+  constexpr std::size_t in = 5, out = 7;
+  std::vector<std::int64_t> first{0};
+  for (const std::int64_t size : sizes)
+    first.push_back(first.back() + size);
+  const std::size_t groups = sizes.size();
+  using Blocks = Kokkos::View<float***, Kokkos::LayoutRight, Memory>;
+  const auto all = static_cast<std::size_t>(first.back());
+  const auto x = random_matrix<float>(all, in, 1), dy = random_matrix<float>(all, out, 2);
+  const Blocks weights("weights", groups, in, out), turned("turned", groups, out, in);
+  const Blocks gradients("gradients", groups, in, out);
+  kernels::fill_normal(where, Matrix<float>(weights.data(), groups * in, out), {{0, 0}, {groups * in, out}},
+                       {42, 3}, 0.0, 1.0);
+  Kokkos::deep_copy(gradients, weights);
+  Matrix<float> y("y", all, out), dx("dx", all, in), y_of_turned("y", all, out);
+  Matrix<double> wanted_y("y", all, out), wanted_dx("dx", all, in), sums("sums", groups * in, out);
+  for (std::size_t g = 0; g < groups; ++g)
+    for (std::size_t i = 0; i < in; ++i)
+      for (std::size_t j = 0; j < out; ++j) {
+        turned(g, j, i) = weights(g, i, j);
+        sums(g * in + i, j) = 0.5 * static_cast<double>(weights(g, i, j));
+        for (auto r = static_cast<std::size_t>(first[g]); r < static_cast<std::size_t>(first[g + 1]); ++r) {
+          wanted_y(r, j) += static_cast<double>(x(r, i)) * static_cast<double>(weights(g, i, j));
+          wanted_dx(r, i) += static_cast<double>(dy(r, j)) * static_cast<double>(weights(g, i, j));
+          sums(g * in + i, j) += static_cast<double>(x(r, i)) * static_cast<double>(dy(r, j));
+        }
+      }
+  using kernels::Transpose;
+  kernels::grouped_matmul(where, first, x, weights, Transpose::no, y);
+  kernels::grouped_matmul(where, first, x, turned, Transpose::yes, y_of_turned);
+  kernels::grouped_matmul(where, first, dy, weights, Transpose::yes, dx);
+  kernels::grouped_weight_gradient(where, first, x, dy, gradients, 0.5);
+  REQUIRE(largest_difference(y, wanted_y) < 1e-5);
+  REQUIRE(largest_difference(y_of_turned, wanted_y) < 1e-5);
+  REQUIRE(largest_difference(dx, wanted_dx) < 1e-5);
+  REQUIRE(largest_difference(gradients, sums) < 1e-5);
+}
 
 /// A block of rows of a wider matrix, in the element asked for.
 template <class Element>
@@ -147,6 +206,48 @@ void check_all(std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, do
 }
 
 } // namespace
+
+/// Reads addresses as cuBLAS does, from memory that kernels wrote.
+template <>
+struct kernels::detail::LibraryGemmGroup<GroupSpace> {
+  static constexpr bool available = true;
+
+  static bool multiply(const GroupSpace& space, const GemmGroup& group) {
+    std::vector<const void*> addresses(3 * group.size());
+    for (std::size_t first = 0; first < group.size(); first += PlaceAddresses::most) {
+      const auto place = PlaceAddresses::of(group, first, addresses.data());
+      run("addresses", space, place.size(), place);
+    }
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      GemmProblem one = group.shared;
+      one.m = group.m[i], one.n = group.n[i], one.k = group.k[i];
+      one.lda = group.lda[i], one.ldb = group.ldb[i], one.ldc = group.ldc[i];
+      REQUIRE(one.k > 0); // what the library says nothing about
+      const GemmOperands& with = group.operands[i];
+      FakeLibrary().multiply(one, {},
+                             {addresses[i], addresses[group.size() + i],
+                              const_cast<void*>(addresses[2 * group.size() + i]), with.alpha, with.beta});
+    }
+    ++*space.calls;
+    return true;
+  }
+};
+
+TEST_CASE("Groups of rows are multiplied by their matrices, one after the other or by one call",
+          "[kernels]") {
+  std::size_t calls = 0;
+  GroupSpace space{execution()};
+  space.calls = &calls;
+  std::vector<std::int64_t> many(300); // more than one launch takes addresses for
+  for (std::size_t g = 0; g < many.size(); ++g)
+    many[g] = static_cast<std::int64_t>(g % 4);
+  for (const auto& sizes : {std::vector<std::int64_t>{3, 0, 9, 1}, many, {0, 0}, {6}}) {
+    check_groups(execution(), sizes);
+    const std::size_t before = calls;
+    check_groups(space, sizes);
+    REQUIRE(calls - before == (sizes.size() > 2 ? 4 : 0)); // nothing to put together
+  }
+}
 
 TEMPLATE_TEST_CASE("Products match plain loops for every transposition and odd sizes", "[kernels]", float,
                    double) {

@@ -7,13 +7,13 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/ragged.hpp>
 #include <shardwright/tensor/apply.hpp>
-#include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/grouped_matmul.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,38 +23,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The rows of one expert as a matrix.
+/// Where each of this rank's experts begins in rows, and the end.
 template <class Rows>
-[[nodiscard]] auto rows_of(const Rows& rows, std::size_t expert) {
-  const auto& first = rows.shape().route().first_rows;
-  const auto width = static_cast<std::size_t>(rows.local_shape()[1]);
-  const auto begin = static_cast<std::size_t>(first[expert]);
-  return MatrixView<const typename Rows::value_type, typename Rows::target>(
-      rows.data() + begin * width, static_cast<std::size_t>(first[expert + 1]) - begin, width);
-}
-template <class Rows>
-[[nodiscard]] auto mutable_rows_of(Rows& rows, std::size_t expert) {
-  const auto from = rows_of(rows, expert);
-  return MatrixView<typename Rows::value_type, typename Rows::target>(
-      rows.mutable_data() + (from.data() - rows.data()), from.extent(0), from.extent(1));
-}
-/// One of this rank's matrices of weights.
-template <class Weights>
-[[nodiscard]] auto matrix_of(const Weights& weights, std::size_t expert) {
-  const auto rows = static_cast<std::size_t>(weights.local_shape()[1]);
-  const auto columns = static_cast<std::size_t>(weights.local_shape()[2]);
-  return MatrixView<const typename Weights::value_type, typename Weights::target>(
-      weights.data() + expert * rows * columns, rows, columns);
-}
-template <class Weights>
-[[nodiscard]] auto mutable_matrix_of(Weights& weights, std::size_t expert) {
-  const auto from = matrix_of(weights, expert);
-  return MatrixView<typename Weights::value_type, typename Weights::target>(
-      weights.mutable_data() + (from.data() - weights.data()), from.extent(0), from.extent(1));
-}
-template <class Rows>
-[[nodiscard]] std::size_t own_experts(const Rows& rows) {
-  return rows.shape().route().first_rows.size() - 1;
+[[nodiscard]] std::span<const std::int64_t> first_rows_of(const Rows& rows) {
+  return rows.shape().route().first_rows;
 }
 
 template <class Rows, class Weights>
@@ -75,9 +47,8 @@ void require_experts(const Rows& rows, const Weights& weights, int dimension, So
 /// out_e (+)= rows_e^T gradient_e, of every expert of this rank.
 template <class Out, class Rows, class G>
 void grouped_weight_gradient_into(Out& out, const Rows& rows, const G& y_gradient, double beta) {
-  for (std::size_t e = 0; e < own_experts(rows); ++e)
-    kernels::matmul(rows.execution(), rows_of(rows, e), kernels::Transpose::yes, rows_of(y_gradient, e),
-                    kernels::Transpose::no, mutable_matrix_of(out, e), 1.0, beta);
+  kernels::grouped_weight_gradient(rows.execution(), first_rows_of(rows), rows.local(), y_gradient.local(),
+                                   out.mutable_local(), beta);
 }
 
 template <class Rows, class Weights, class L>
@@ -104,10 +75,8 @@ struct Grouped {
       detail::require_one_mesh("grouped", rows, weights, where);
       detail::require_experts(rows, weights, 1, where);
       Result out(rows.resources(), rows.shape().with_columns(weights.shape()[2]), where);
-      for (std::size_t e = 0; e < detail::own_experts(rows); ++e)
-        kernels::matmul(rows.execution(), detail::rows_of(rows, e), kernels::Transpose::no,
-                        detail::matrix_of(weights, e), kernels::Transpose::no,
-                        detail::mutable_rows_of(out, e));
+      kernels::grouped_matmul(rows.execution(), detail::first_rows_of(rows), rows.local(), weights.local(),
+                              kernels::Transpose::no, out.mutable_local());
       return out;
     }
   }
@@ -120,10 +89,8 @@ struct Grouped {
     } else {
       detail::require_experts(y_gradient, weights, 2, {});
       Result out(y_gradient.resources(), y_gradient.shape().with_columns(weights.shape()[1]));
-      for (std::size_t e = 0; e < detail::own_experts(y_gradient); ++e)
-        kernels::matmul(y_gradient.execution(), detail::rows_of(y_gradient, e), kernels::Transpose::no,
-                        detail::matrix_of(weights, e), kernels::Transpose::yes,
-                        detail::mutable_rows_of(out, e));
+      kernels::grouped_matmul(y_gradient.execution(), detail::first_rows_of(y_gradient), y_gradient.local(),
+                              weights.local(), kernels::Transpose::yes, out.mutable_local());
       return out;
     }
   }
@@ -149,8 +116,7 @@ struct Grouped {
 /// No communication. Columns are as those of a matmul with one matrix: sharded where `out` is, and
 /// Partial<Sum> where `in` is, over axes that replicate the tokens. The gradient of the weights is
 /// Partial<Sum> over the axes that split the tokens and own no experts; an expert without rows gives 0 to it.
-/// Cost: 2 |rows| |in| |out| local floating-point operations, one product of the host's or the device's
-/// library for each expert.
+/// Cost: 2 |rows| |in| |out| local floating-point operations, started as kernels::grouped_matmul.
 /// @throws InvalidArgument where experts or extents differ.
 template <Operand Rows, Operand Weights>
 [[nodiscard]] auto grouped(Rows&& rows, Weights&& weights, SourceLocation where = SourceLocation::current()) {

@@ -38,6 +38,24 @@ void device_product(const Execution& execution, std::size_t m, std::size_t n, st
   run_product(execution, Product<Element, Out>::of(m, n, k, alpha, a, b, beta, c, c_stride));
 }
 
+/// The product of shapes that fit, by whatever the target has.
+template <class Execution, class Element, class Out>
+void start_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
+                   MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
+                   MainElement<Element> beta, Out* c, std::size_t c_stride) {
+  if (m == 0 || n == 0)
+    return;
+  if constexpr (counts_only<Execution>)
+    shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                                     static_cast<double>(k));
+  else if constexpr (!runs_on_host<Execution>)
+    device_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+  else if constexpr (is_narrow<Element>)
+    widened_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+  else
+    number_product(execution, m, n, k, alpha, a, b, beta, c, c_stride);
+}
+
 } // namespace detail
 
 /// @brief C = alpha op(A) op(B) + beta C with row-major matrices; beta = 0 ignores what C held.
@@ -75,21 +93,11 @@ void matmul(const Execution& execution, const A& a, Transpose transpose_a, const
   detail::require((tb ? right.rows : right.columns) == n, "matmul", "C must have as many columns as op(B).");
   detail::require((tb ? right.columns : right.rows) == k, "matmul",
                   "op(B) must have as many rows as op(A) has columns.");
-  if (m == 0 || n == 0)
-    return;
   const Number by = static_cast<Number>(alpha);
   const Number keep = static_cast<Number>(beta);
   const detail::Factor<Element> first{left.data, left.stride, ta};
   const detail::Factor<Element> second{right.data, right.stride, tb};
-  if constexpr (counts_only<Execution>)
-    shardwright::detail::count_flops(2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                                     static_cast<double>(k));
-  else if constexpr (!detail::runs_on_host<Execution>)
-    detail::device_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
-  else if constexpr (is_narrow<Element>)
-    detail::widened_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
-  else
-    detail::number_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
+  detail::start_product(execution, m, n, k, by, first, second, keep, out.data, out.stride);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief Products of different sizes on NVIDIA GPUs, by one call of cublasGemmGroupedBatchedEx.
+///
+/// cuBLASLt has batches of equal sizes only, and experts have different numbers of rows.
+
+#include <shardwright/core/error.hpp>
+#include <shardwright/tensor/kernels/gemm_group.hpp>
+#include <shardwright/tensor/kernels/launch.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
+
+#if CUBLAS_VERSION >= 120500
+
+/// cuBLAS on one stream, with a workspace of its own, so that it allocates nothing and repeats its sums.
+class CublasGroups {
+public:
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20; // as NVIDIA recommends for Hopper
+  static constexpr std::size_t most_products = 4096;                    // of one call
+
+  /// On the calling thread's device, which is the stream's.
+  CublasGroups(cudaStream_t stream, int device) : stream_(stream), device_(device) {
+    check(cublasCreate(&handle_), "cublasCreate");
+    const cudaError_t status =
+        cudaMalloc(&workspace_, workspace_bytes + 3 * most_products * sizeof(const void*));
+    if (status != cudaSuccess) {
+      cublasDestroy(handle_);
+      throw DeviceError(
+          static_cast<int>(status),
+          std::string("grouped: the device must have 33 MiB of memory left for each stream, but CUDA says ") +
+              cudaGetErrorString(status) + " (use a smaller batch).");
+    }
+    check(cublasSetStream(handle_, stream_), "cublasSetStream");
+    check(cublasSetWorkspace(handle_, workspace_, workspace_bytes), "cublasSetWorkspace");
+    // Parts of a split depth add up in the type of the sums.
+    check(cublasSetMathMode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
+  }
+  CublasGroups(CublasGroups&& other) noexcept
+      : stream_(other.stream_), device_(other.device_), handle_(std::exchange(other.handle_, nullptr)),
+        workspace_(std::exchange(other.workspace_, nullptr)) {}
+  CublasGroups& operator=(CublasGroups&&) = delete;
+  ~CublasGroups() {
+    if (handle_ == nullptr)
+      return;
+    cudaSetDevice(device_);
+    cublasDestroy(handle_);
+    cudaFree(workspace_); // waits for the products under way
+  }
+
+  [[nodiscard]] bool is_for(cudaStream_t stream, int device) const {
+    return stream_ == stream && device_ == device;
+  }
+
+  /// False where cuBLAS has no kernel for these types.
+  [[nodiscard]] bool multiply(const Kokkos::Cuda& execution, const GemmGroup& group) {
+    const GemmProblem& shared = group.shared;
+    if (shared.factors != shared.result || group.size() > most_products)
+      return false; // 16-bit factors and float sums are not among its types
+    auto** const addresses =
+        reinterpret_cast<const void**>(static_cast<unsigned char*>(workspace_) + workspace_bytes);
+    for (std::size_t first = 0; first < group.size(); first += PlaceAddresses::most) {
+      const PlaceAddresses place = PlaceAddresses::of(group, first, addresses);
+      run("sw::addresses", execution, place.size(), place);
+    }
+    const bool twofold = shared.compute == GemmCompute::float64;
+    const GemmOperands& any = group.operands.front();
+    const std::size_t count = group.size();
+    narrow_.assign(count, static_cast<float>(any.alpha));
+    narrow_.resize(2 * count, static_cast<float>(any.beta));
+    wide_.assign(count, any.alpha);
+    wide_.resize(2 * count, any.beta);
+    first_.assign(count, shared.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    second_.assign(count, shared.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    ones_.assign(count, 1);
+    const void* const scales = twofold ? static_cast<const void*>(wide_.data()) : narrow_.data();
+    const auto* const betas =
+        static_cast<const unsigned char*>(scales) + count * (twofold ? sizeof(double) : sizeof(float));
+    const cudaDataType_t type = data_type(shared.factors);
+    const cublasStatus_t status = cublasGemmGroupedBatchedEx_64(
+        handle_, first_.data(), second_.data(), group.m.data(), group.n.data(), group.k.data(), scales,
+        addresses, type, group.lda.data(), addresses + count, type, group.ldb.data(), betas,
+        const_cast<void* const*>(addresses + 2 * count), type, group.ldc.data(),
+        static_cast<std::int64_t>(count), ones_.data(), compute_type(shared.compute));
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH)
+      return false;
+    check(status, "cublasGemmGroupedBatchedEx");
+    return true;
+  }
+
+private:
+  static void check(cublasStatus_t status, const char* call) {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw DeviceError(static_cast<int>(status),
+                        std::string("grouped: ") + call + " must succeed, but cuBLAS says " +
+                            cublasGetStatusString(status) +
+                            " (look for an earlier error of the device, or for exhausted memory).");
+  }
+  [[nodiscard]] static cudaDataType_t data_type(ElementType type) {
+    return type == ElementType::float64    ? CUDA_R_64F
+           : type == ElementType::bfloat16 ? CUDA_R_16BF
+           : type == ElementType::float16  ? CUDA_R_16F
+                                           : CUDA_R_32F;
+  }
+  [[nodiscard]] static cublasComputeType_t compute_type(GemmCompute compute) {
+    return compute == GemmCompute::float64 ? CUBLAS_COMPUTE_64F
+           : compute == GemmCompute::tf32  ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                           : CUBLAS_COMPUTE_32F;
+  }
+
+  cudaStream_t stream_;
+  int device_;
+  cublasHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::vector<float> narrow_; // alpha of each, then beta
+  std::vector<double> wide_;
+  std::vector<cublasOperation_t> first_, second_;
+  std::vector<std::int64_t> ones_;
+};
+
+/// A rank's thread has those of its streams, as it has its plans of products.
+template <>
+struct LibraryGemmGroup<Kokkos::Cuda> {
+  static constexpr bool available = true;
+
+  [[nodiscard]] static bool multiply(const Kokkos::Cuda& execution, const GemmGroup& group) {
+    static thread_local std::deque<CublasGroups> streams;
+    cudaSetDevice(execution.cuda_device()); // collectives and Kokkos may have left another
+    for (CublasGroups& known : streams)
+      if (known.is_for(execution.cuda_stream(), execution.cuda_device()))
+        return known.multiply(execution, group);
+    streams.emplace_back(execution.cuda_stream(), execution.cuda_device());
+    return streams.back().multiply(execution, group);
+  }
+};
+
+#endif
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
