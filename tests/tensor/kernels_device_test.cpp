@@ -70,7 +70,7 @@ void check_all_lengths() {
   check_thread_lanes<Number, Element>(detail::ThreadLanes<Number>::register_width, 0);
 }
 
-template <class Element>
+template <class Element, unsigned warps = 8>
 void check_norm_blocks(std::size_t rows, std::size_t width) {
   using Number = sw::MainElement<Element>;
   const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
@@ -95,7 +95,7 @@ void check_norm_blocks(std::size_t rows, std::size_t width) {
                   .d_residual = detail::const_span_of<Element>(residual),
                   .dx = detail::span_of(dx_blocks),
                   .partial = work.data()};
-  using Blocks = detail::NormBackwardOfBlocks<Norm>;
+  using Blocks = detail::NormBackwardOfBlocks<Norm, warps>;
   const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
   sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{norm});
   using Sums = detail::SumPartialsOfBlocks<Number>;
@@ -105,7 +105,7 @@ void check_norm_blocks(std::size_t rows, std::size_t width) {
   REQUIRE(largest_difference(d_gain, d_gain_blocks) < 100 * tolerance<Number>);
 }
 
-template <class Element>
+template <class Element, unsigned warps = 8>
 void check_layer_norm_blocks(std::size_t rows, std::size_t width) {
   using Number = sw::MainElement<Element>;
   const auto x = random_matrix<Element>(rows, width, 1), dy = random_matrix<Element>(rows, width, 2),
@@ -129,7 +129,7 @@ void check_layer_norm_blocks(std::size_t rows, std::size_t width) {
                   .d_residual = detail::const_span_of<Element>(residual),
                   .dx = detail::span_of(dx_blocks),
                   .partial = work.data()};
-  using Blocks = detail::NormBackwardOfBlocks<Norm>;
+  using Blocks = detail::NormBackwardOfBlocks<Norm, warps>;
   const std::size_t blocks = detail::blocks_of(rows, detail::column_sum_rows);
   sw_test::run_host_blocks(blocks, Blocks::shared_bytes(width), Blocks{norm});
   REQUIRE(largest_difference(dx, dx_blocks) == 0);
@@ -170,10 +170,12 @@ TEST_CASE("Blocks of warps give the norm's gradients") {
   check_norm_blocks<float>(130, 96);
   check_norm_blocks<sw::bfloat16>(67, 40);
   check_norm_blocks<double>(64, 33);
+  check_norm_blocks<float, 2>(67, 96); // of rows so wide that memory is short
   check_layer_norm_blocks<float>(1, 5);
   check_layer_norm_blocks<float>(130, 96);
   check_layer_norm_blocks<sw::bfloat16>(67, 40);
   check_layer_norm_blocks<double>(64, 33);
+  check_layer_norm_blocks<sw::bfloat16, 2>(130, 40);
 }
 
 TEST_CASE("Groups of pairs turn like whole rows") {

@@ -64,7 +64,7 @@ SHARDWRIGHT_FUNCTION inline Number sum_over_block(const Block& block, Number own
 inline constexpr std::size_t shared_bytes_everywhere = std::size_t{48} << 10;
 
 /// Starts kernels of blocks; specialized by headers of targets, which have
-/// `run(execution, blocks, shared_bytes, functor)`.
+/// `run(execution, blocks, shared_bytes, functor)` and `most_shared_bytes(execution)`.
 template <class Execution>
 struct BlockLauncher {
   static constexpr bool available = false;

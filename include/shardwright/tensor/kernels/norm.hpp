@@ -216,9 +216,9 @@ private:
 
 /// With sums over rows, of one row block per block: its warps share the rows and keep their sums in
 /// shared memory.
-template <class Norm>
+template <class Norm, unsigned count_of_warps = 8>
 struct NormBackwardOfBlocks {
-  static constexpr unsigned warps = 8;
+  static constexpr unsigned warps = count_of_warps;
   static constexpr unsigned blocks_at_once = 4;
   using Number = typename Norm::Number;
   Norm norm;
@@ -257,15 +257,27 @@ MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
   return {span.data, span.rows, span.columns, span.stride};
 }
 
+/// By blocks of as many warps as there is shared memory for the sums of; false where one has none for two.
+template <unsigned warps, class Norm, class Execution>
+[[nodiscard]] bool run_norm_blocks(const Execution& execution, const Norm& functor) {
+  using Blocks = NormBackwardOfBlocks<Norm, warps>;
+  const std::size_t shared = Blocks::shared_bytes(functor.x.columns);
+  if (shared <= BlockLauncher<Execution>::most_shared_bytes(execution)) {
+    BlockLauncher<Execution>::run(execution, blocks_of(functor.x.rows, column_sum_rows), shared,
+                                  Blocks{functor});
+    return true;
+  }
+  if constexpr (warps > 2)
+    return run_norm_blocks<2>(execution, functor);
+  return false;
+}
+
 template <class Norm, class Execution>
 void run_norm_backward(const char* label, const Execution& execution, Norm functor) {
   constexpr bool sums = Norm::sums_of_rows > 0;
   if constexpr (sums && BlockLauncher<Execution>::available) {
-    using Blocks = NormBackwardOfBlocks<Norm>;
-    const std::size_t shared = Blocks::shared_bytes(functor.x.columns);
-    if (shared <= shared_bytes_everywhere)
-      return BlockLauncher<Execution>::run(execution, blocks_of(functor.x.rows, column_sum_rows), shared,
-                                           Blocks{functor});
+    if (run_norm_blocks<8>(execution, functor))
+      return;
   }
   functor.grain = sums || runs_on_host<Execution> ? column_sum_rows : 1;
   run_lanes(label, execution, blocks_of(functor.x.rows, functor.grain), functor);
