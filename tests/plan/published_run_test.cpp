@@ -153,6 +153,20 @@ TEST_CASE("runs of the second file are predicted", "[published_run]") {
   CHECK(summary_of(experts).median <= 0.18); // releases of one program differ by more
 }
 
+TEST_CASE("runs that no constant was fitted to are predicted", "[published_run]") {
+  const auto outcomes = evaluate_runs(rows_of("unseen_runs.csv"));
+  std::vector<double> errors;
+  for (const RunOutcome& one : outcomes) {
+    INFO(one.id << " " << one.run.not_handled);
+    REQUIRE((one.handled() && one.timed));
+    errors.push_back(one.error());
+  }
+  CHECK(errors.size() == 51);
+  CHECK(within_interval(outcomes) >= 0.65);
+  CHECK(summary_of(errors).median <= 0.11);
+  CHECK(summary_of(errors).ninetieth <= 0.26);
+}
+
 TEST_CASE("what ran is seldom called out of memory", "[published_run]") {
   int stated = 0, larger = 0;
   for (const char* file : {"published_runs.csv", "further_runs.csv"}) {
