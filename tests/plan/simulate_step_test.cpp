@@ -106,10 +106,12 @@ TEST_CASE("without contention and stragglers a step takes what its cost says", "
     Calibration calibration = calibration_of(cluster.chip.generation);
     const SimulationOptions options{.contention = false, .even_stages = true};
     {
-      // Sends are what the cost bounds from above: with them, no more than they and their shadow.
+      // Sends are what the cost bounds from above: with them, no more than they and their shadow. Even stages
+      // wait for those that the heaviest stage would hide.
       const StepCost cost = evaluate(model, cluster, run, plan, calibration);
       const double seconds = simulate_step(model, cluster, run, plan, options, calibration).step_seconds;
-      REQUIRE(seconds <= counted(cost) * 1.005);
+      const double unhidden = std::min(cost.imbalance_seconds, cost.of(Traffic::pipeline).hidden_seconds());
+      REQUIRE(seconds <= (counted(cost) + unhidden) * 1.005);
       if (data_fits(plan, cost, calibration.shared)) {
         REQUIRE(seconds >= counted(cost) - cost.of(Traffic::pipeline).exposed_seconds - 1e-9 * seconds);
         ++bounded;
@@ -168,7 +170,7 @@ TEST_CASE("the cost of plans at random is that of their simulation, within 3% of
     near += std::fabs(off) <= 0.03 ? 1 : 0;
     ++plans;
   }
-  CHECK(near >= 0.97 * plans);
+  CHECK(near >= 0.99 * plans);
 }
 
 TEST_CASE("the events of a pipeline are at the times of its proof", "[simulate_step]") {

@@ -26,8 +26,8 @@ struct ChipCalibration {
 struct SharedCalibration {
   double attention_reached = 0.644; ///< Of the published rates of attention kernels, in a model.
   double attention_half = 455;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
-  double eight_bit = 0.863;         ///< Of the time that the peaks of 8-bit formats promise to save.
-  double rows_half = 357;           ///< Tokens of a product that takes twice its asymptotic time.
+  double eight_bit = 0.864;         ///< Of the time that the peaks of 8-bit formats promise to save.
+  double rows_half = 356;           ///< Tokens of a product that takes twice its asymptotic time.
   double width_half = 171;          ///< The same of its columns and of what it sums over.
   double element_bytes = 131;       ///< Memory traffic per token and hidden element of a layer, both passes.
   double plain_traffic = 1.67;      ///< Factor on the traffic of a layer in the plain stack.
@@ -36,17 +36,17 @@ struct SharedCalibration {
   double torus_exposed = 0.278;     ///< The same on a torus, where XLA splits products to overlap them.
   double jitter = 0.00458;          ///< Growth of the step per doubling of the chips above eight.
   double expert_seconds = 0.0039;   ///< That a separate host takes for both passes of a layer with experts.
-  double each_expert_seconds = 0.000215; ///< The same for every expert of a rank, whose kernels are many.
-  double behind_host = 0.314;     ///< Share of the faster of host and chip that such a layer takes besides.
+  double each_expert_seconds = 0.000216; ///< The same for every expert of a rank, whose kernels are many.
+  double behind_host = 0.315;     ///< Share of the faster of host and chip that such a layer takes besides.
   double coupled_host = 0.603;    ///< Of this, what a host on the chip's board takes.
-  double sizing_host = 1.12;      ///< The same where the host sizes all-to-alls.
+  double sizing_host = 1.13;      ///< The same where the host sizes all-to-alls.
   double padded_host = 0.49;      ///< The same where it knows all sizes beforehand.
   double overlapping_host = 1.23; ///< The same where all-to-alls run beside another microbatch.
-  double latent_host = 1.49;      ///< The same with latent attention, whose kernels are more.
+  double latent_host = 1.51;      ///< The same with latent attention, whose kernels are more.
   double captured_share = 0.266;  ///< Of this and of exposed all-to-alls, what captured graphs leave.
   double sorting_traffic = 2.82;  ///< Factor on routed_bytes where no fused dispatch sorts copies of tokens.
-  double biased_traffic = 6.87;   ///< Factor on branch_bytes of experts with biases.
-  double cast_bytes = 12.3;       ///< Traffic per element that a product of experts casts to 8 bits.
+  double biased_traffic = 6.88;   ///< Factor on branch_bytes of experts with biases.
+  double cast_bytes = 12.2;       ///< Traffic per element that a product of experts casts to 8 bits.
 
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
@@ -77,7 +77,7 @@ struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
   RatioInterval dense{0.922, 1.18};   // of models without experts
-  RatioInterval experts{0.849, 1.25}; // of models with experts
+  RatioInterval experts{0.847, 1.24}; // of models with experts
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns are what papers
@@ -87,7 +87,7 @@ struct Calibration {
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
     {0.849, 0.55, 0.55}, // ampere
     {0.762, 0.60, 0.30}, // hopper
-    {0.739, 0.60, 0.30}, // blackwell
+    {0.74, 0.60, 0.30},  // blackwell
     {0.864, 0.50, 0.50}, // tpu
     {0.75, 0.60, 0.30},  // generic
 }};

@@ -56,7 +56,8 @@ namespace detail {
       cost, model, run, plan, shared, detail::rank_computation(model, cluster, run, plan, calibration),
       detail::layer_traffic(model, cluster, run, plan, links, shared),
       [&](const PassCosts& passes, const detail::StageSeconds& stages) {
-        return detail::schedule_time(model, run, plan, links, shared, passes, stages);
+        return detail::schedule_time(model, run, plan, links, shared, passes, stages,
+                                     detail::heaviest_seconds(model, run, plan, stages));
       },
       [&](const detail::BesideSeconds& beside) {
         return detail::sharding_time(cluster, run, plan, detail::rank_parameters(model, size, plan), links,

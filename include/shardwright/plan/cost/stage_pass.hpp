@@ -72,15 +72,27 @@ struct BothPasses {
   return {wait(host, forward), wait(host * (backward_host + repeats.layer), backward)};
 }
 
+/// What a schedule does with the passes of a microbatch.
+struct PassForm {
+  bool splits_backward = false; ///< Weight gradients, which hide nothing, are passes of their own.
+  double paired = 0;            ///< Share of the forward passes that run beside a backward pass.
+};
+
+/// The form of a plan's passes: DualPipe pairs those between the first and the last of as many microbatches
+/// as there are ranks.
+[[nodiscard]] constexpr PassForm pass_form(const PlanConfiguration& plan, double microbatches) noexcept {
+  return {plan.pp > 1 && splits_backward(plan.schedule),
+          pairs_passes(plan) ? std::max(0.0, 1 - plan.pp / microbatches) : 0};
+}
+
 /// The passes of one microbatch through some layers.
 ///
 /// A backward pass takes two products for each forward one, half of them for weights; fused attention
 /// computes its scores again, five products for two; what is recomputed precedes the input gradient. Traffic
-/// that a pass hides slows it down, and a pass lasts no less than the traffic beside it.
-/// @param splits_backward whether weight gradients, which hide nothing, are passes of their own
+/// that a pass hides slows it down, and a pass, or a pair of them, lasts no less than the traffic beside it.
 [[nodiscard]] constexpr StagePass stage_pass(const StageLayers& layers, const RankComputation& computed,
                                              const LayerTraffic& traffic, const Repeats& repeats,
-                                             const SharedCalibration& shared, bool splits_backward) noexcept {
+                                             const SharedCalibration& shared, const PassForm& form) noexcept {
   StagePass stage;
   ForwardSeconds& f = stage.forward;
   const auto add = [&f](const ForwardSeconds& one, double times) {
@@ -107,8 +119,14 @@ struct BothPasses {
   const double forward = f.matmul + f.attention + f.elementwise + slowed + overhead.forward;
   const double input_gradient = f.matmul * again + f.attention * (2.5 + repeats.attention) +
                                 f.elementwise * (1 + again) + slowed * again + overhead.backward;
-  const double beside = input_gradient + (splits_backward ? 0 : f.matmul);
-  stage.waiting = {std::max(0.0, hidden - forward), std::max(0.0, hidden * again - beside), 0};
+  const double beside = input_gradient + (form.splits_backward ? 0 : f.matmul);
+  const double alone = hidden - forward, back = hidden * again - beside; // what traffic takes longer
+  const double spared = // by pairs, of which one pass has time left
+      alone > 0 && back < 0   ? std::min(alone, -back)
+      : back > 0 && alone < 0 ? std::min(back, -alone)
+                              : 0;
+  stage.waiting = {std::max(0.0, alone) - (alone > 0 ? form.paired * spared : 0),
+                   std::max(0.0, back) - (back > 0 ? form.paired * spared : 0), 0};
   stage.passes.forward = forward + exposed + stage.waiting.forward;
   stage.passes.input_gradient = input_gradient + exposed * again + stage.waiting.input_gradient;
   stage.passes.weight_gradient = f.matmul;

@@ -45,6 +45,11 @@ struct StageSeconds {
   double beside_last = 0; ///< That stages of the rank with the head take less than the fullest ranks' do.
 };
 
+/// Share of the ranks that have a layer more than the others.
+[[nodiscard]] constexpr double uneven_share(const ModelSpec& model, const PlanConfiguration& plan) noexcept {
+  return static_cast<double>(model.layers % plan.pp) / plan.pp;
+}
+
 /// Microbatches of which the last rank with a layer more works what it works longer while others wait, too:
 /// in 1F1B, before the first backward pass comes back to it and after the last forward one. Ranks from the
 /// second on have one more, the first and the last of all only at last.
@@ -56,6 +61,13 @@ struct StageSeconds {
   return more == 0 || !waits ? 0 : plan.pp - 1 - std::min(more, plan.pp - 2);
 }
 
+/// Time that a stage with a layer more than others works longer than the mean one.
+[[nodiscard]] constexpr double fullest_seconds(const ModelSpec& model, const PlanConfiguration& plan,
+                                               double microbatches, double longer) noexcept {
+  const double all = microbatches - 1;
+  return (all - std::min(all, idle_microbatches(model, plan))) * longer;
+}
+
 /// Time that the heaviest stage works longer than the mean one. DualPipe runs one half of the
 /// microbatches through the last stage of each rank, one through its first, of which both have a layer more
 /// only where half of all do; stages that a rank of the interleaved schedule has beside the one with the head
@@ -65,49 +77,94 @@ struct StageSeconds {
                                                 const StageSeconds& stages) noexcept {
   if (plan.pp <= 1)
     return 0;
-  double last = stages.last, fullest = stages.fullest;
+  const double microbatches = microbatches_of(run, plan);
+  double last = stages.last, fullest = stages.fullest, of_last = microbatches - 1;
   if (plan.schedule == PlanSchedule::dual_pipe) { // a rank has stages from both ends
     const int layers = model.layers / plan.pp, more = model.layers % plan.pp;
     const double light = more == 0 ? fullest : fullest * layers / (layers + 1);
     last = (last + light) / 2;
     fullest = 2 * more >= plan.pp - 1 ? fullest : (fullest + light) / 2;
   } else if (plan.schedule == PlanSchedule::interleaved) {
-    last += stages.beside_last;
+    const double early = std::min(1.0, of_last / (plan.pp - 1));
+    last += early * stages.beside_last;
+    of_last += early * (1 - 1.0 / plan.chunks);
   }
-  const double all = microbatches_of(run, plan) - 1;
-  return std::max({0.0, all * (last - stages.mean),
-                   (all - std::min(all, idle_microbatches(model, plan))) * (fullest - stages.mean)});
+  return std::max({0.0, of_last * (last - stages.mean),
+                   fullest_seconds(model, plan, microbatches, fullest - stages.mean)});
 }
 
 /// Part of a bubble in which the heaviest stage works: where it is the first of a V as well as the last, or
 /// in the middle of a pipeline that fills its bubble with weight gradients. Read off simulations.
-[[nodiscard]] constexpr double filled_bubble(const PlanConfiguration& plan,
-                                             const StageSeconds& stages) noexcept {
-  const bool turns = plan.schedule == PlanSchedule::zb_v || plan.schedule == PlanSchedule::dual_pipe ||
-                     plan.schedule == PlanSchedule::dual_pipe_v;
-  const bool middle = plan.schedule == PlanSchedule::zb_h2 && stages.fullest >= stages.last;
-  return turns ? 0.2 + 1.1 / plan.pp : middle ? 0.28 : 0;
+[[nodiscard]] constexpr double filled_bubble(const ModelSpec& model, const PlanConfiguration& plan,
+                                             int microbatches, const StageSeconds& stages) noexcept {
+  const double p = plan.pp, rounds = microbatches / p, early = std::min(1.0, rounds);
+  const double uneven = uneven_share(model, plan);
+  const bool middle = stages.fullest >= stages.last;
+  const double even = middle ? std::min(0.55, 1 - uneven) : 1 - uneven;
+  switch (plan.schedule) {
+  case PlanSchedule::zb_h2:
+    return 0.53 * (1 - uneven) * std::min(1.0, rounds / 2);
+  case PlanSchedule::zb_v:
+    return middle ? 0.65 * (1 - uneven) * (1 - uneven) * early
+                  : (0.37 * std::max(0.0, 1 - 1.5 * uneven) + 1.6 / (p * p)) * early * early;
+  case PlanSchedule::dual_pipe:
+    return (0.28 + 1.1 / p) * even;
+  case PlanSchedule::dual_pipe_v:
+    return (0.7 - 0.5 / p) * even;
+  default:
+    return 0;
+  }
+}
+
+/// Time that the last stage of a pipeline which fills its bubble with weight gradients keeps it up, where it
+/// works `longer` on a microbatch than the mean one, `weight` of that on its weight gradient: from the first
+/// input on it never waits, or its weight gradients fit beside what is on its way back.
+[[nodiscard]] constexpr double held_up_by_last(const PlanConfiguration& plan, int microbatches,
+                                               const PassCosts& passes, double longer, double weight,
+                                               double bubble) noexcept {
+  const double delayed = plan.schedule == PlanSchedule::zb_h1 ? std::min(plan.pp, microbatches) - 1
+                                                              : std::min(microbatches, 2 * plan.pp - 1) - 1;
+  return std::max(microbatches * longer + (plan.pp - 1) * passes.forward - bubble,
+                  (microbatches - 1) * longer - delayed * weight);
 }
 
 /// Time that a pipeline takes longer than one of even stages, whose heaviest works so much longer.
 /// @param passes of the mean stage, whose bubble it is
-[[nodiscard]] constexpr double imbalance_seconds(const PlanConfiguration& plan, int microbatches,
-                                                 const PassCosts& passes, const StageSeconds& stages,
-                                                 double heaviest, double bubble) noexcept {
-  if (heaviest <= 0)
+[[nodiscard]] constexpr double imbalance_seconds(const ModelSpec& model, const PlanConfiguration& plan,
+                                                 int microbatches, const PassCosts& passes,
+                                                 const StageSeconds& stages, double heaviest,
+                                                 double bubble) noexcept {
+  const bool few = plan.schedule == PlanSchedule::zb_h1,
+             one_way = few || plan.schedule == PlanSchedule::zb_h2;
+  if (plan.pp <= 1 || (heaviest <= 0 && !few))
     return 0;
+  double least = 0;
+  const int at = std::min(model.layers % plan.pp, plan.pp - 2); // the last rank with a layer more
+  if (one_way) { // it never waits from its first input on; or the first of them from its first gradient on
+    const double longer = stages.fullest - stages.mean, f = passes.forward, w = passes.weight_gradient;
+    const double later = passes.input_gradient + w;
+    least = microbatches * longer + at * f - bubble;
+    if (few && microbatches < plan.pp && at > 0)
+      least = std::max(least, (microbatches - 1) * (w - f) + microbatches * longer * later / (f + later) -
+                                  passes.input_gradient);
+    if (stages.last > stages.fullest)
+      return std::max({0.0, least,
+                       held_up_by_last(plan, microbatches, passes, stages.last - stages.mean,
+                                       stages.weight - w, bubble)});
+  }
   double waiting = heaviest;
   // The heaviest stage waits for the passes of the others, and has more weight gradients to fill that with.
-  if (fills_with_weights(plan.schedule)) {
+  if (one_way || plan.schedule == PlanSchedule::dual_pipe) {
     PassCosts filled = passes;
     filled.weight_gradient = std::max(passes.weight_gradient, stages.weight);
     const int chunks = chunks_of(plan.schedule, plan.chunks);
     const double left =
-        std::max(0.0, pipeline_shape(plan.schedule, plan.pp, microbatches, chunks, filled).bubble);
+        few ? bubble - std::min(at, microbatches - 1) * (filled.weight_gradient - passes.weight_gradient)
+            : std::max(0.0, pipeline_shape(plan.schedule, plan.pp, microbatches, chunks, filled).bubble);
     waiting += left - bubble;
     bubble = left;
   }
-  return std::max(0.0, waiting - filled_bubble(plan, stages) * bubble);
+  return std::max({0.0, least, waiting - filled_bubble(model, plan, microbatches, stages) * bubble});
 }
 
 /// The time that a schedule adds to the passes of its ranks.
@@ -117,18 +174,29 @@ struct ScheduleTime {
   TrafficCost sends{};
 };
 
+/// @param heaviest of `heaviest_seconds`
 [[nodiscard]] constexpr ScheduleTime schedule_time(const ModelSpec& model, const RunSpec& run,
                                                    const PlanConfiguration& plan, const PlanLinks& links,
                                                    const SharedCalibration& shared, const PassCosts& passes,
-                                                   const StageSeconds& stages) {
+                                                   const StageSeconds& stages, double heaviest) {
   const double microbatches = microbatches_of(run, plan);
   const int chunks = chunks_of(plan.schedule, plan.chunks);
   const auto each = static_cast<int>(microbatches);
   const PipelineShape shape = pipeline_shape(plan.schedule, plan.pp, each, chunks, passes);
-  return {
-      shape.bubble,
-      imbalance_seconds(plan, each, passes, stages, heaviest_seconds(model, run, plan, stages), shape.bubble),
-      send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
+  const double imbalance = imbalance_seconds(model, plan, each, passes, stages, heaviest, shape.bubble);
+  ScheduleTime out{shape.bubble, imbalance,
+                   send_traffic(model, run, plan, links, shared, microbatches, chunks, shape.hops)};
+  // Ranks that wait for the heaviest stage wait for the sends between them meanwhile, but not on the way in
+  // and out; those of the interleaved schedule wait from stage to stage of theirs, unless groups have more
+  // microbatches than there are ranks.
+  const bool turns = plan.schedule == PlanSchedule::interleaved && (each < plan.pp || each % plan.pp == 0);
+  if (shape.hops > 0 && !turns) {
+    const double ways = plan.schedule == PlanSchedule::zb_v ? 3.5 : 2; // along the pipeline
+    const double ends = std::min(1.0, ways * (plan.pp - 1) / shape.hops);
+    out.sends.exposed_seconds =
+        std::max(ends * out.sends.exposed_seconds, out.sends.exposed_seconds - imbalance);
+  }
+  return out;
 }
 
 /// The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters
@@ -184,10 +252,11 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
                          const OfSchedule& of_schedule, const OfSharding& of_sharding) {
   const double p = plan.pp, microbatches = microbatches_of(run, plan);
   const Repeats repeats = repeats_of(plan.recomputation);
+  const PassForm form = pass_form(plan, microbatches);
   const double expert_share = static_cast<double>(model.expert_layers()) / model.layers;
   const auto stage_of = [&](double layers, double head) {
     return stage_pass({layers * (1 - expert_share), layers * expert_share, head}, computed, traffic, repeats,
-                      shared, plan.pp > 1 && splits_backward(plan.schedule));
+                      shared, form);
   };
   // One microbatch on the mean stage, and on the heaviest: the fullest one, or the last one with the head.
   const double layers = model.layers / p;

@@ -90,7 +90,8 @@ struct PipelineFilling {
       cost, in.model, in.run, plan, shared, branch.computed,
       layer_traffic(in.model, in.cluster, in.run, plan, links, shared),
       [&](const PassCosts& passes, const StageSeconds& stages) {
-        return schedule_time(in.model, in.run, plan, links, shared, passes, stages);
+        return schedule_time(in.model, in.run, plan, links, shared, passes, stages,
+                             heaviest_seconds(in.model, in.run, plan, stages));
       },
       [&](const BesideSeconds& beside) {
         return sharding_time(in.cluster, in.run, plan, rank_parameters(in.model, in.size, plan), links,
@@ -141,7 +142,7 @@ struct PipelineFilling {
   const SharedCalibration& shared = in.calibration.shared;
   const double expert = in.model.expert_layers();
   const StagePass all = stage_pass({in.model.layers - expert, expert, 1}, computed, traffic,
-                                   repeats_of(Recompute::none), shared, false);
+                                   repeats_of(Recompute::none), shared, {.paired = 1});
   const auto chips = static_cast<double>(in.cluster.chips());
   const double passes = static_cast<double>(in.run.sequences) * plan.tp * plan.cp / (chips * plan.microbatch);
   return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(chips)));
@@ -152,7 +153,7 @@ struct PipelineFilling {
   const double expert = static_cast<double>(in.model.expert_layers()) / plan.pp;
   return stage_pass({static_cast<double>(in.model.layers) / plan.pp - expert, expert, 1.0 / plan.pp},
                     computation_of(in, plan), least_traffic(in, plan), repeats_of(plan.recomputation),
-                    in.calibration.shared, false);
+                    in.calibration.shared, {.paired = 1});
 }
 
 /// The least traffic of a layer with the branch's schedules of a kind; nothing where it has none.
@@ -186,11 +187,8 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
     const double heaviest = heaviest_seconds(in.model, in.run, one, stages);
     if (!filling.own)
       one.microbatch = filling.plan.microbatch;
-    ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,
-                                      filling.own ? passes : filling.passes, stages);
-    time.imbalance_seconds =
-        imbalance_seconds(one, static_cast<int>(microbatches_of(in.run, one)),
-                          filling.own ? passes : filling.passes, stages, heaviest, time.bubble_seconds);
+    const ScheduleTime time = schedule_time(in.model, in.run, one, at_once, in.calibration.shared,
+                                            filling.own ? passes : filling.passes, stages, heaviest);
     least = first ? time : least_of(least, time);
     first = false;
   });
@@ -226,7 +224,8 @@ least_traffic(const SearchInput& in, const SearchBranch& branch, const PlanLinks
   if (!traffic)
     return std::numeric_limits<double>::infinity();
   PlanConfiguration plan = branch.plan;
-  plan.schedule = PlanSchedule::one_f_one_b; // each stage on one rank, which is the least
+  // Of each kind the schedule that has each stage on one rank, which is the least.
+  plan.schedule = kind == ScheduleKind::paired ? PlanSchedule::dual_pipe_v : PlanSchedule::one_f_one_b;
   StepCost cost;
   ++evaluations;
   add_times(

@@ -107,7 +107,7 @@ public:
                             parts;
       const double head = even_stages ? 1.0 / placement.stages() : stage + 1 == placement.stages() ? 1 : 0;
       stages_.push_back(stage_pass({layers * (1 - experts), layers * experts, head}, computed, traffic,
-                                   repeats_, shared_, plan.pp > 1 && splits_backward(plan.schedule)));
+                                   repeats_, shared_, pass_form(plan, microbatches_of(run, plan))));
     }
     const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;
     message_seconds_ = plan.pp > 1 ? links.pipeline.seconds(cost_.of(Traffic::pipeline).bytes / sends) : 0;
