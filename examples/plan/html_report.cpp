@@ -77,7 +77,8 @@ std::string html_report(const Options& options, const Study& study) {
   if (document.has("/ranks"))
     out += memory_section(document);
   if (study.best.found())
-    out += time_section(document) + binding_section(document) + plans_section(document);
+    out += time_section(document) + binding_section(document) + plans_section(document) +
+           choice_section(document);
   out += sweeps_section(document);
   if (study.best.found())
     out += schedule_section(options, study.best);

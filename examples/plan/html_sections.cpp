@@ -77,6 +77,32 @@ std::string verdict(const Document& study) {
   return "<p class=\"verdict\">" + words + "</p>\n";
 }
 
+/// The last candidates of the search in the order of their simulated steps, and a warning where that is not
+/// the cost's.
+std::string simulated_order(const Document& study) {
+  const std::size_t count = study.at("/simulated_again").size();
+  if (count == 0)
+    return {};
+  std::string warning;
+  std::vector<std::vector<std::string>> rows;
+  const double first = study.figure("/simulated_again/0/simulated_seconds").value;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string at = "/simulated_again/" + std::to_string(i);
+    const bool chosen = study.at(at + "/plan") == study.at("/plan/text");
+    const double over = study.figure(at + "/over_cost").value;
+    if (chosen && std::fabs(over - 1) > 0.03)
+      warning += " Simulation and cost of the plan differ by more than 3&nbsp;%: trust the simulation.";
+    if (chosen && first < 0.99 * study.figure(at + "/simulated_seconds").value)
+      warning += " Simulated, another plan is faster by more than 1&nbsp;%.";
+    rows.push_back({std::to_string(i + 1) + (chosen ? ", the plan" : ""),
+                    "<code>" + escaped(study.word(at + "/plan")) + "</code>",
+                    study.number(at + "/simulated_seconds", 1, "s"), study.number(at + "/over_cost")});
+  }
+  return (warning.empty() ? std::string() : "<p class=\"verdict none\">Warning:" + warning + "</p>\n") +
+         table("The last candidates of the search, simulated with shared links",
+               {"Place", "Plan", "simulated step", "of its cost without jitter"}, rows);
+}
+
 } // namespace
 
 std::string chart_figure(const std::string& chart, const std::string& caption) {
@@ -261,6 +287,28 @@ std::string plans_section(const Document& study) {
   if (study.has("/divisible_sequences"))
     out += " " + study.number("/divisible_sequences") + " sequences do.";
   return out + "</p>\n" + table("Plans side by side", head, rows);
+}
+
+std::string choice_section(const Document& study) {
+  std::string out = "<h2 id=\"choice\">Launching it, and what comes next</h2>\n";
+  if (study.at("/launch/reasons").empty()) {
+    out += "<p>With this library: <code>" + escaped(study.word("/launch/command")) + "</code></p>\n";
+  } else {
+    out += "<p>Not by train_gpt of this library:";
+    for (std::size_t i = 0; i < study.at("/launch/reasons").size(); ++i)
+      out += (i == 0 ? " " : "; ") + escaped(study.word("/launch/reasons/" + std::to_string(i)));
+    out += ".</p>\n";
+  }
+  out += "<p>The search left " + study.percent("/headroom") + " of a chip's memory free.</p>\n";
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < study.at("/runners_up").size(); ++i) {
+    const std::string at = "/runners_up/" + std::to_string(i);
+    rows.push_back({"<code>" + escaped(study.word(at + "/plan")) + "</code>",
+                    study.number(at + "/step_seconds", 1, "s"), study.percent(at + "/loses")});
+  }
+  if (!rows.empty())
+    out += table("Runners-up, and what they lose", {"Plan", "step", "loses"}, rows);
+  return out + simulated_order(study);
 }
 
 std::string source_section(const Document& study) {

@@ -15,6 +15,7 @@ namespace plan_example {
 [[nodiscard]] std::string time_section(const Document& study);
 [[nodiscard]] std::string binding_section(const Document& study);
 [[nodiscard]] std::string plans_section(const Document& study);
+[[nodiscard]] std::string choice_section(const Document& study);
 [[nodiscard]] std::string sweeps_section(const Document& study);
 [[nodiscard]] std::string source_section(const Document& study);
 

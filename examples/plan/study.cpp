@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <future>
+#include <utility>
 
 namespace plan_example {
 
@@ -60,6 +62,28 @@ std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) 
   return out.saves > 0.02 ? std::optional(out) : std::nullopt;
 }
 
+using Ends = std::vector<std::future<Counterfactual>>;
+
+/// Where the best plan's pipeline ends, each resource in a thread of its own: dozens of searches each.
+Ends ends_of(const Options& options, const sw::SearchSpace& space) {
+  Ends out;
+  for (const sw::Resource resource : {sw::Resource::scale_out_bandwidth, sw::Resource::scale_up_bandwidth,
+                                      sw::Resource::memory, sw::Resource::tokens})
+    if (sw::amount_of({options.cluster, options.run}, resource) > 0)
+      out.push_back(std::async(std::launch::async, [&options, space, resource] {
+        return Counterfactual{resource, sw::pipeline_ends(options.model, options.cluster, options.run,
+                                                          resource, most_factor, space)};
+      }));
+  return out;
+}
+
+std::vector<Counterfactual> all_of(Ends ends) {
+  std::vector<Counterfactual> out;
+  for (std::future<Counterfactual>& one : ends)
+    out.push_back(one.get());
+  return out;
+}
+
 std::vector<sw::Resource> varied(const Options& options) {
   std::vector<sw::Resource> out{sw::Resource::scale_up_bandwidth, sw::Resource::domain, sw::Resource::chips,
                                 sw::Resource::tokens, sw::Resource::memory};
@@ -77,6 +101,15 @@ Study study_of(const Options& options, bool with_sweeps) {
   const sw::SearchSpace& space = options.space;
   Study out;
   out.best = sw::search(model, cluster, run, space);
+  sw::SearchSpace unpaired = space;
+  unpaired.schedule = sw::PlanSchedule::one_f_one_b;
+  const bool also_unpaired = pairs(out.best) && !space.schedule && !space.pp;
+  Ends ends, unpaired_ends; // found beside what follows
+  if (out.best.found() && out.best.configuration.pp > 1 && !space.pp) {
+    ends = ends_of(options, space);
+    if (also_unpaired)
+      unpaired_ends = ends_of(options, unpaired);
+  }
   out.usual = sw::recipe(model, cluster, run);
   sw::SearchSpace flat = space;
   flat.pp = 1;
@@ -97,21 +130,9 @@ Study study_of(const Options& options, bool with_sweeps) {
   }
   if (out.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
     out.divisible_sequences = divisible(options, out.best.found() ? flat : space);
-  sw::SearchSpace unpaired = space;
-  unpaired.schedule = sw::PlanSchedule::one_f_one_b;
-  const bool also_unpaired = pairs(out.best) && !space.schedule && !space.pp;
-  if (out.best.found() && out.best.configuration.pp > 1 && !space.pp)
-    for (const sw::Resource resource : {sw::Resource::scale_out_bandwidth, sw::Resource::scale_up_bandwidth,
-                                        sw::Resource::memory, sw::Resource::tokens}) {
-      if (sw::amount_of({cluster, run}, resource) <= 0)
-        continue;
-      const auto end = [&](const sw::SearchSpace& in) {
-        return Counterfactual{resource, sw::pipeline_ends(model, cluster, run, resource, most_factor, in)};
-      };
-      out.turns.push_back(end(space));
-      if (also_unpaired)
-        out.turns_unpaired.push_back(end(unpaired));
-    }
+  if (out.best.found())
+    out.turns = all_of(std::move(ends));
+  out.turns_unpaired = all_of(std::move(unpaired_ends));
   if (!with_sweeps || sw::is_unusable(out.best.problem))
     return out;
   const sw::Situation now{cluster, run};
