@@ -18,6 +18,7 @@
 #include <shardwright/tensor/kernels/layer_norm.hpp>
 #include <shardwright/tensor/kernels/lion.hpp>
 #include <shardwright/tensor/kernels/matmul.hpp>
+#include <shardwright/tensor/kernels/order_choices.hpp>
 #include <shardwright/tensor/kernels/positions.hpp>
 #include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
@@ -282,7 +283,7 @@ private:
     keep(wide);
   }
 
-  /// Groups of rows with their matrices, one of them without rows.
+  /// Groups of rows with their matrices, one of them without rows; and what orders them.
   void experts() {
     using kernels::Transpose;
     constexpr std::size_t groups = 4;
@@ -301,6 +302,15 @@ private:
                                                                                          depth, columns);
     kernels::grouped_weight_gradient(execution_, first, x, random(), wide, 0.0);
     keep_all(weights, wide);
+    constexpr std::int32_t known = 150;
+    const auto choices = ids(rows * columns, known);
+    const Vector<std::int32_t> order("order", choices.size()), places("places", choices.size()),
+        counts("counts", known + 2);
+    const Vector<unsigned char> memory("memory",
+                                       kernels::order_choices_workspace(execution_, choices.size(), known));
+    kernels::order_choices(execution_, choices.data(), choices.size(), known, order.data(), places.data(),
+                           counts.data(), memory.data());
+    keep_all(order, places, counts);
   }
 
   void norms() {

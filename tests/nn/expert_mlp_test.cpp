@@ -13,10 +13,12 @@
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/nn/mlp.hpp>
 #include <shardwright/nn/moe_layer.hpp>
+#include <shardwright/tensor/kernels/order_choices.hpp>
 #include <shardwright/train/check_gradients.hpp>
 #include <shardwright/train/recompute.hpp>
 #include <shardwright/train/tape.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -410,6 +412,40 @@ TEST_CASE("gradients of an expert layer are its slopes, and its value is that of
           const double apart = difference(whole_of(call(tape.input(x), tape.input(gates)).value()), wanted);
           findings.expect(apart < 1e-13, "the value differs by ", apart);
         }) == "");
+}
+
+TEST_CASE("choices are counted and put in order by expert, by passes of one thread and by a sort") {
+  namespace kernels = sw::kernels::detail;
+  constexpr std::int32_t experts = 5;
+  const sw::DefaultTarget::execution_space execution;
+  for (const std::size_t pairs : {0, 1, 500}) {
+    std::vector<std::int32_t> choices(pairs), numbers(pairs), bins(pairs), sorted(pairs), places(pairs, 99);
+    for (std::size_t i = 0; i < pairs; ++i)
+      choices[i] = static_cast<std::int32_t>(sw::random_words({3, 4}, i).word[0] % 8) - 2; // of -2 to 5
+    std::vector<std::int32_t> order(pairs), wanted_places(pairs), counts(experts + 2);
+    std::vector<std::int32_t> memory(sw::kernels::order_choices_workspace(execution, pairs, experts) /
+                                     sizeof(std::int32_t));
+    sw::kernels::order_choices(execution, choices.data(), pairs, experts, order.data(), wanted_places.data(),
+                               counts.data(), memory.data());
+    // What a device's library does, with these kernels before and after.
+    for (std::size_t i = 0; i < pairs; ++i)
+      kernels::BinChoices{choices.data(), experts, bins.data(), numbers.data()}(i);
+    std::stable_sort(numbers.begin(), numbers.end(), [&](std::int32_t a, std::int32_t b) {
+      return bins[static_cast<std::size_t>(a)] < bins[static_cast<std::size_t>(b)];
+    });
+    for (std::size_t i = 0; i < pairs; ++i)
+      sorted[i] = bins[static_cast<std::size_t>(numbers[i])];
+    for (std::size_t i = 0; i < pairs; ++i)
+      kernels::PlaceChoices{sorted.data(), numbers.data(), experts, places.data()}(i);
+    CHECK(order == numbers);
+    CHECK(wanted_places == places);
+    for (std::int32_t bin = 0; bin < experts + 2; ++bin)
+      CHECK(counts[static_cast<std::size_t>(bin)] == std::count(sorted.begin(), sorted.end(), bin));
+    for (std::size_t i = 0; i < pairs; ++i)
+      CHECK((choices[i] >= 0 && choices[i] < experts
+                 ? order[static_cast<std::size_t>(places[i])] == static_cast<std::int32_t>(i)
+                 : places[i] == -1));
+  }
 }
 
 TEST_CASE("dispatch keeps the order of tokens, and combine is its adjoint") {

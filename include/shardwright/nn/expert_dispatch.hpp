@@ -66,16 +66,8 @@ template <class Owners, class L, class Id, class Target>
     spread *= split.extents[i];
   const std::span<const int> order(owners.mesh_axis.data(), Owners::names.size());
   const std::int64_t slots = choices.shape()[static_cast<std::size_t>(L::tensor_rank - 1)];
-  if constexpr (Target::host_accessible && !counts_only<Target>) {
-    wait_for_kernels(choices.execution());
-    return make_expert_route(resources, std::span(choices.data(), choices.local_size()), slots, order, spread,
-                             set, where);
-  } else {
-    KeptVector<std::int32_t> here(choices.local_size(), core.kept_memory());
-    copy_to_host<Target>(choices.execution(), choices.data(), here.data(), here.size());
-    return make_expert_route(resources, std::span<const std::int32_t>(here), slots, order, spread, set,
-                             where);
-  }
+  return make_expert_route(resources, std::span<const std::int32_t>(choices.data(), choices.local_size()),
+                           slots, order, spread, set, where);
 }
 
 /// The sum of each token's rows, in the order of its slots, each times its gate if there are any.
@@ -284,8 +276,8 @@ template <detail::TapeValue Rows, detail::TapeValue Gates>
 /// No token is dropped. Ranks exchange counts, then rows, by one all_to_all over the flattened owners; within
 /// an expert, rows stand in the order of the ranks that sent them and of their tokens. A rank or an expert
 /// without tokens takes part. The gradient is the sum of each token's rows, and a replay takes the same way.
-/// Cost: each rank sends its rows, tokens times slots, once. On a device the choices are read to the host,
-/// which waits.
+/// Cost: each rank sends its rows, tokens times slots, once. The host waits for how many choices each expert
+/// has.
 /// @param experts int32 [tokens..., slots] in the layout of the tokens: below set.experts and different for
 /// one token, or -1 for a slot without an expert, such as those of padding
 /// @throws InvalidArgument for an expert that does not exist, and, on every rank of the owners, where one of

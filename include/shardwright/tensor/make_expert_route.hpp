@@ -11,6 +11,8 @@
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/expert_route.hpp>
 #include <shardwright/tensor/host_copy.hpp>
+#include <shardwright/tensor/kernels/expert_rows.hpp>
+#include <shardwright/tensor/kernels/order_choices.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
 
 #include <array>
@@ -121,12 +123,13 @@ inline void require_room(const MeshCore& core, const ExpertOwners& owners, const
   }
 }
 
-/// Places of sent rows, and of received ones, from the counts.
+/// Places of sent rows, and of received ones, from the counts: `runs` are the received rows that lie together
+/// in their expert's group, one run for each rank and expert.
 inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span<const std::int64_t> counts,
-                       std::span<const std::int64_t> all, KeptVector<std::int32_t>& groups) {
+                       std::span<const std::int64_t> all, KeptVector<kernels::detail::RowRun>& runs) {
   const std::size_t ranks = owners.blocks.size();
   const std::size_t experts = counts.size();
-  KeptVector<std::size_t> first(experts + 1, groups.get_allocator());
+  KeptVector<std::size_t> first(experts + 1, runs.get_allocator());
   for (std::size_t e = 0; e < experts; ++e)
     first[e + 1] = first[e] + static_cast<std::size_t>(counts[e]);
   const DimensionBlock own = owners.blocks[owners.own];
@@ -142,10 +145,10 @@ inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span
     route.gained_rows.push_back(contiguous_block(received, rows));
     received += rows;
   }
-  KeptVector<std::size_t> next(groups.get_allocator()); // grouped row of the next received one, by expert
+  KeptVector<std::int32_t> next(runs.get_allocator()); // grouped row of the next received one, by expert
   route.first_rows.push_back(0);
   for (std::int64_t e = 0; e < own.size; ++e) {
-    next.push_back(static_cast<std::size_t>(route.first_rows.back()));
+    next.push_back(static_cast<std::int32_t>(route.first_rows.back()));
     std::int64_t rows = 0;
     for (std::size_t rank = 0; rank < ranks; ++rank)
       rows += all[rank * experts + static_cast<std::size_t>(own.offset + e)];
@@ -153,59 +156,88 @@ inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span
   }
   if (ranks == 1)
     return;
-  groups.reserve(received);
+  runs.reserve(ranks * next.size());
+  std::int32_t row = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank)
-    for (std::int64_t e = 0; e < own.size; ++e)
-      for (std::int64_t i = all[rank * experts + static_cast<std::size_t>(own.offset + e)]; i > 0; --i)
-        groups.push_back(static_cast<std::int32_t>(next[static_cast<std::size_t>(e)]++));
+    for (std::int64_t e = 0; e < own.size; ++e) {
+      const auto count =
+          static_cast<std::int32_t>(all[rank * experts + static_cast<std::size_t>(own.offset + e)]);
+      runs.push_back({row, next[static_cast<std::size_t>(e)], count});
+      next[static_cast<std::size_t>(e)] += count;
+      row += count;
+    }
 }
 
-template <class Target>
-[[nodiscard]] BufferHandle on_target(TargetResources<Target>& resources,
-                                     const KeptVector<std::int32_t>& numbers, SourceLocation where) {
-  BufferHandle out(resources.take(numbers.size() * sizeof(std::int32_t), where));
-  copy_to_target<Target>(resources.execution(), numbers.data(), static_cast<std::int32_t*>(out.data()),
+template <class Target, class Element>
+[[nodiscard]] BufferHandle on_target(TargetResources<Target>& resources, const KeptVector<Element>& numbers,
+                                     SourceLocation where) {
+  BufferHandle out(resources.take(numbers.size() * sizeof(Element), where));
+  copy_to_target<Target>(resources.execution(), numbers.data(), static_cast<Element*>(out.data()),
                          numbers.size());
   return out;
 }
 
-/// The counts of all ranks of the group, and this rank's own.
-struct ChoiceCounts {
-  KeptVector<std::int64_t> own;
-  KeptVector<std::int64_t> all; // [ranks, experts]
-};
-
+/// Sorts the pairs by expert where they are, for `route`, and counts those of each expert.
+/// @throws InvalidArgument for an expert that does not exist
 template <class Target>
-[[nodiscard]] ChoiceCounts exchange_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set,
-                                           std::span<const std::int32_t> choices, std::int64_t slots,
-                                           SourceLocation where) {
+[[nodiscard]] KeptVector<std::int64_t> order_pairs(TargetResources<Target>& resources, ExpertRoute& route,
+                                                   std::span<const std::int32_t> choices,
+                                                   SourceLocation where) {
+  const auto experts = static_cast<std::int32_t>(route.experts);
+  const auto& execution = resources.execution();
+  const KeptMemory& memory = resources.core().kept_memory();
+  const auto take = [&](std::size_t bytes) { return BufferHandle(resources.take(bytes, where)); };
+  KeptVector<std::int32_t> bins(static_cast<std::size_t>(experts) + 2, memory);
+  route.pairs = take(choices.size_bytes());
+  route.places = take(choices.size_bytes());
+  const BufferHandle counts = take(bins.size() * sizeof(std::int32_t));
+  const BufferHandle work = take(kernels::order_choices_workspace(execution, choices.size(), experts));
+  if constexpr (counts_only<Target>) {
+    return spread_evenly(static_cast<std::int64_t>(choices.size()), static_cast<std::size_t>(experts),
+                         memory);
+  } else {
+    kernels::order_choices(execution, choices.data(), choices.size(), experts,
+                           static_cast<std::int32_t*>(route.pairs.data()),
+                           static_cast<std::int32_t*>(route.places.data()),
+                           static_cast<std::int32_t*>(counts.data()), work.data());
+    copy_to_host<Target>(execution, static_cast<const std::int32_t*>(counts.data()), bins.data(),
+                         bins.size());
+    if (bins.back() != 0) { // the sentence names the token
+      KeptVector<std::int32_t> here(choices.size(), memory);
+      copy_to_host<Target>(execution, choices.data(), here.data(), here.size());
+      return count_choices("dispatch", here, route.slots, route.experts, resources.core(), where);
+    }
+    return KeptVector<std::int64_t>(bins.begin(), bins.end() - 2, memory);
+  }
+}
+
+/// The counts of all ranks of the group, [ranks, experts].
+template <class Target>
+[[nodiscard]] KeptVector<std::int64_t>
+exchange_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set,
+                const KeptVector<std::int64_t>& own_counts, SourceLocation where) {
   const std::size_t ranks = owners.blocks.size();
   const auto experts = static_cast<std::size_t>(set.experts);
   const KeptMemory& memory = core.kept_memory();
-  ChoiceCounts out{KeptVector<std::int64_t>(memory), KeptVector<std::int64_t>(memory)};
-  if constexpr (counts_only<Target>)
-    out.own = spread_evenly(static_cast<std::int64_t>(choices.size()), experts, memory);
-  else
-    out.own = count_choices("dispatch", choices, slots, set.experts, core, where);
-  if (ranks == 1) {
-    out.all = out.own;
-  } else {
-    out.all.resize(ranks * experts);
-    core.communicator(owners.mask).all_gather(out.own, out.all, where);
+  KeptVector<std::int64_t> all(own_counts, memory);
+  if (ranks > 1) {
+    all.resize(ranks * experts);
+    core.communicator(owners.mask).all_gather(own_counts, all, where);
   }
   if constexpr (counts_only<Target>) {
     const DimensionBlock own = owners.blocks[owners.own];
     const auto rows = spread_evenly(set.most_rows, ranks * static_cast<std::size_t>(own.size), memory);
     for (std::size_t i = 0; ranks > 1 && i < rows.size(); ++i)
-      out.all[i % ranks * experts + static_cast<std::size_t>(own.offset) + i / ranks] = rows[i];
+      all[i % ranks * experts + static_cast<std::size_t>(own.offset) + i / ranks] = rows[i];
   } else {
-    require_room(core, owners, set, out.all, where);
+    require_room(core, owners, set, all, where);
   }
-  return out;
+  return all;
 }
 
-/// The route of tokens whose choices are `choices`, [tokens, slots] on the host. Collective over the
-/// owners: all ranks learn the counts of all, so that all of them see it where one lacks room.
+/// The route of tokens whose choices are `choices`, [tokens, slots] in the memory of the target. The counts
+/// alone are read to the host, which waits for them. Collective over the owners: all ranks learn the counts
+/// of all, so that all of them see it where one lacks room.
 /// @throws InvalidArgument for an expert that does not exist, and where a rank would receive too many rows.
 template <class Target>
 [[nodiscard]] std::shared_ptr<const ExpertRoute>
@@ -213,8 +245,8 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
                   std::int64_t slots, std::span<const int> order, std::int64_t spread, const ExpertSet& set,
                   SourceLocation where) {
   MeshCore& core = resources.core();
-  if (set.experts < 1 || choices.size() > std::size_t(std::numeric_limits<std::int32_t>::max()) ||
-      set.most_rows > std::numeric_limits<std::int32_t>::max())
+  constexpr auto most = std::numeric_limits<std::int32_t>::max();
+  if (set.experts < 1 || set.experts > most - 2 || choices.size() > std::size_t(most) || set.most_rows > most)
     reject_operation(
         "dispatch",
         "there must be at least one expert, and rows must be counted by 32-bit integers, but there are " +
@@ -223,7 +255,6 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
             " rows (use smaller microbatches)",
         core, where);
   const ExpertOwners owners = owners_of(core, order, set.experts);
-  const auto [counts, all] = exchange_counts<Target>(core, owners, set, choices, slots, where);
   const KeptMemory& memory = core.kept_memory();
   auto route = std::allocate_shared<ExpertRoute>(KeptAllocator<ExpertRoute>(memory), memory);
   route->experts = set.experts;
@@ -232,26 +263,19 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
   route->owners = owners.mask;
   route->ranks = static_cast<std::int64_t>(owners.blocks.size());
   route->spread = spread;
-  KeptVector<std::int32_t> groups(memory);
-  place_rows(*route, owners, counts, all, groups);
-
-  KeptVector<std::int32_t> pairs(static_cast<std::size_t>(route->sent()), memory);
-  KeptVector<std::int32_t> places(choices.size(), -1, memory);
-  if constexpr (!counts_only<Target>) {
-    KeptVector<std::size_t> next(counts.size(), memory);
-    for (std::size_t e = 1; e < counts.size(); ++e)
-      next[e] = next[e - 1] + static_cast<std::size_t>(counts[e - 1]);
-    for (std::size_t pair = 0; pair < choices.size(); ++pair)
-      if (choices[pair] >= 0) {
-        const std::size_t row = next[static_cast<std::size_t>(choices[pair])]++;
-        pairs[row] = static_cast<std::int32_t>(pair);
-        places[pair] = static_cast<std::int32_t>(row);
-      }
+  const auto counts = order_pairs(resources, *route, choices, where);
+  const auto all = exchange_counts<Target>(core, owners, set, counts, where);
+  KeptVector<kernels::detail::RowRun> runs(memory);
+  place_rows(*route, owners, counts, all, runs);
+  if (route->exchanges()) {
+    const BufferHandle table = on_target(resources, runs, where);
+    route->groups =
+        BufferHandle(resources.take(static_cast<std::size_t>(route->rows()) * sizeof(std::int32_t), where));
+    kernels::detail::run_lanes(
+        "sw::number_rows", resources.execution(), runs.size(),
+        kernels::detail::NumberRuns{static_cast<const kernels::detail::RowRun*>(table.data()),
+                                    static_cast<std::int32_t*>(route->groups.data())});
   }
-  route->pairs = on_target(resources, pairs, where);
-  route->places = on_target(resources, places, where);
-  if (route->exchanges())
-    route->groups = on_target(resources, groups, where);
   return route;
 }
 

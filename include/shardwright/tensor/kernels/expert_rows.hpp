@@ -139,5 +139,30 @@ struct TakeNumbers {
   }
 };
 
+/// Elements `received` to `received + count` of `groups` are `grouped` and what follows.
+struct RowRun {
+  std::int32_t received;
+  std::int32_t grouped;
+  std::int32_t count;
+};
+struct NumberRuns {
+  const RowRun* runs;
+  std::int32_t* groups;
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    const RowRun run = runs[i];
+    for (auto row = static_cast<std::int32_t>(lane_number()); row < run.count;
+         row += static_cast<std::int32_t>(lane_threads))
+      groups[run.received + row] = run.grouped + row;
+  }
+};
+
+/// Sorts and counts on a device: `bytes(execution, pairs, bins)` of memory, and
+/// `sort(execution, pairs, bins, keys, sorted, numbers, order, counts, memory)`, stable and the same in every
+/// run; specialized by headers of targets.
+template <class Execution>
+struct LibraryOrder {
+  static constexpr bool available = false;
+};
+
 } // namespace detail
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels
