@@ -4,6 +4,7 @@
 #include <shardwright/launch.hpp>
 
 #include <dlfcn.h>
+#include <mpi.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,6 +90,9 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
   std::fflush(stdout);
   std::vector<float> data(std::size_t{1} << 20, 1.0F);
   world.all_reduce_in_place(data);
+  // All must have left the first call: a failure that finds a rank still inside is reported there, not in the
+  // second.
+  MPI_Barrier(MPI_COMM_WORLD);
   if (fault == "returns" && fails)
     return;
   if (fault == "killed_inside" && fails)
