@@ -245,3 +245,49 @@ TEST_CASE("saver: where one rank fails, all throw the same, and the older checkp
                           [&] { (void)cp::open_newest(world, scratch.root() / "none", refused); });
         }) == "");
 }
+
+TEST_CASE("saver: a save tells how many bytes all ranks have written, and at which rate") {
+  const Scratch scratch;
+  CHECK(on_ranks(3, [&](HostCommunicator world, Findings& findings) {
+          const DeviceMesh mesh{world, extent<dp>(3), extent<tp>(1)};
+          ShardedTensor<Layout<2, Shard<0, dp>>> weight(mesh, {301, 4096});
+          fill_places(weight, 1);
+          cp::Saver saver(world, scratch.root());
+          std::vector<cp::SaveProgress> told;
+          const auto begin = [&](std::uint64_t step) {
+            cp::Staging& memory = saver.staging();
+            for (int i = 0; i < 4; ++i)
+              memory.add("weight." + std::to_string(i), weight);
+            told.clear();
+            saver.start(about(step), 1);
+          };
+          const auto expect_progress = [&](std::uint64_t step) {
+            constexpr std::uint64_t total = 4 * 301 * 4096 * sizeof(float);
+            findings.expect(!told.empty() && told.back().bytes == total, "all is written in the end");
+            for (std::size_t i = 0; i < told.size(); ++i)
+              findings.expect(told[i].step == step && told[i].total == total && told[i].seconds > 0 &&
+                                  told[i].bytes_per_second() * told[i].seconds ==
+                                      Approx(static_cast<double>(told[i].bytes)).epsilon(1e-9) &&
+                                  (i == 0 || told[i].bytes >= told[i - 1].bytes),
+                              told[i].bytes, " of ", told[i].total, " bytes in ", told[i].seconds, " s");
+            findings.expect(saver.last()->bytes_per_second() * saver.last()->seconds ==
+                                Approx(static_cast<double>(saver.last()->bytes)).epsilon(1e-9),
+                            "the rate of the whole");
+          };
+          saver.on_progress([&](const cp::SaveProgress& save) { told.push_back(save); }, 0);
+          begin(1);
+          while (!saver.poll()) {
+          }
+          expect_progress(1);
+          begin(2);
+          saver.finish();
+          expect_progress(2);
+          saver.on_progress([&](const cp::SaveProgress& save) { told.push_back(save); }, 1000);
+          begin(3);
+          saver.finish();
+          saver.on_progress({}, 0);
+          begin(4);
+          saver.finish();
+          findings.expect(told.empty() && saver.last()->step == 4, "not so soon, or not at all");
+        }) == "");
+}

@@ -7,8 +7,11 @@
 #include <shardwright/core/config.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -35,7 +38,9 @@ public:
       } catch (const std::exception& error) {
         sentence_ = error.what();
       }
+      const std::lock_guard lock(mutex_); // held while it notifies, so that nobody destroys what it uses
       done_.store(true, std::memory_order_release);
+      ended_.notify_all();
     };
     try {
       thread_ = std::thread(whole);
@@ -45,6 +50,11 @@ public:
   }
 
   [[nodiscard]] bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+  /// Waits for the end, but no longer than that. @return done()
+  bool wait_for(std::chrono::duration<double> longest) {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, longest, [this] { return done(); });
+  }
   /// Waits for the end. @return what went wrong, or nothing
   const std::string& wait() {
     if (thread_.joinable())
@@ -54,6 +64,8 @@ public:
 
 private:
   std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
   std::atomic<bool> done_{true};
   std::string sentence_;
 };

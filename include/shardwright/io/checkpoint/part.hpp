@@ -14,6 +14,7 @@
 #include <shardwright/io/safetensors/header.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -28,8 +29,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
 /// @throws InvalidArgument where a block appears twice, or its bytes and extent disagree.
 /// @throws DataError where the file cannot be written.
 /// @param unfinished directory of the checkpoint, as UnfinishedSave::path()
+/// @param written grows by the bytes of blocks as they go to the file, for another thread to read
 [[nodiscard]] inline Manifest write_part(const std::filesystem::path& unfinished, std::uint64_t number,
-                                         const std::vector<Block>& blocks) {
+                                         const std::vector<Block>& blocks,
+                                         std::atomic<std::uint64_t>* written = nullptr) {
   constexpr std::size_t hash_at_a_time = std::size_t{1} << 17; // still in the cache when it is copied
   const std::string name = "part-" + std::to_string(number) + ".safetensors";
   std::vector<const Block*> order;
@@ -69,6 +72,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
       hash.add(some);
       file.write({reinterpret_cast<const char*>(some.data()), some.size()});
       left = left.subspan(some.size());
+      if (written != nullptr)
+        written->fetch_add(some.size(), std::memory_order_relaxed);
     }
     out.tensors[block->tensor].blocks.push_back(
         {block->offset, block->extent, name, block->bytes.size(), hash.hash()});

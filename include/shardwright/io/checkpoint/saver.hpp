@@ -15,14 +15,18 @@
 #include <shardwright/io/checkpoint/manifest_text.hpp>
 #include <shardwright/io/checkpoint/part.hpp>
 #include <shardwright/io/checkpoint/reader.hpp>
+#include <shardwright/io/checkpoint/save_report.hpp>
 #include <shardwright/io/checkpoint/staged_block.hpp>
 #include <shardwright/io/configuration_hash.hpp>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -76,13 +80,6 @@ inline void agree(const HostCommunicator& world, const std::string& own, SourceL
 
 } // namespace detail
 
-/// @brief A checkpoint that is durable.
-struct SaveReport {
-  std::uint64_t step = 0;
-  std::uint64_t bytes = 0; ///< Of all parts on rank 0, of its own on any other.
-  double seconds = 0;      ///< From its start, after the copy, until the ranks knew that it is durable.
-};
-
 /// @brief The ranks that save into one directory, which rank 0 holds the lock of. Every rank has its own,
 /// makes it and calls it together with the others.
 ///
@@ -131,16 +128,24 @@ public:
     finish(where);
     begin(about, staging_.blocks(), keep, where);
   }
-  /// @brief Carries on the save that is under way, without waiting. Collective where there is one: 8 bytes of
-  /// each rank. @return whether none is left
+  /// @brief Carries on the save that is under way, without waiting. Collective where there is one: 24 bytes
+  /// of each rank. @return whether none is left
   /// @throws DataError on every rank where one could not write; the older checkpoints are as they were.
   bool poll(SourceLocation where = SourceLocation::current()) { return advance(false, where); }
-  /// @brief Waits until the save that is under way is durable. Collective. @throws as poll().
+  /// @brief Waits until the save that is under way is durable; the ranks meet once a second, so that none
+  /// waits for another one beyond a deadline. Collective. @throws as poll().
   void finish(SourceLocation where = SourceLocation::current()) {
     while (!advance(true, where)) {
     }
   }
 
+  /// @brief Calls `report` with the progress of all ranks, from poll(), finish() and what waits as that does:
+  /// at most once in `every` seconds for each save, and no sooner than that after its start. Not collective;
+  /// an empty function ends it.
+  void on_progress(std::function<void(const SaveProgress&)> report, double every) {
+    report_ = std::move(report);
+    every_ = every;
+  }
   /// @brief The last save that came to its end.
   [[nodiscard]] const std::optional<SaveReport>& last() const noexcept { return last_; }
   /// @brief The one that holds the lock, on rank 0; null on the others.
@@ -148,6 +153,7 @@ public:
 
 private:
   using Clock = std::chrono::steady_clock;
+  static constexpr double shortest_wait = 0.01, longest_wait = 1; // seconds between meetings
 
   struct UnderWay {
     Description about;
@@ -158,6 +164,9 @@ private:
     std::filesystem::path path;
     std::string part; // the table of what this rank has written
     std::uint64_t bytes = 0;
+    std::uint64_t own = 0; // bytes of this rank's blocks, and how many are written
+    std::atomic<std::uint64_t> written{0};
+    double reported = 0;         // seconds from the start
     bool commits = false;        // or else writes parts
     detail::BackgroundTask task; // the last member, so that it ends before what it works on
   };
@@ -169,6 +178,8 @@ private:
     next->about = about;
     next->blocks = blocks;
     next->keep = keep;
+    for (const StagedBlock& each : blocks)
+      next->own += each.memory.size();
     detail::agree(world_, detail::sentence_of([&] {
                     if (writer_)
                       next->unfinished.reset(new UnfinishedSave{writer_->begin(about.step)}); // nvcc: braces
@@ -185,17 +196,14 @@ private:
     if (!under_way_)
       return true;
     if (waits)
-      static_cast<void>(under_way_->task.wait());
-    const std::vector<std::uint64_t> done{under_way_->task.done() ? 1U : 0U};
-    std::vector<std::uint64_t> all(static_cast<std::size_t>(world_.size()));
-    world_.all_gather(done, all, where);
-    if (std::find(all.begin(), all.end(), 0U) != all.end())
+      static_cast<void>(under_way_->task.wait_for(std::chrono::duration<double>(
+          report_ ? std::clamp(every_, shortest_wait, longest_wait) : longest_wait)));
+    if (!all_done(where))
       return false;
     auto save = std::move(under_way_); // gone where what follows throws
     detail::agree(world_, save->task.wait(), where);
     if (save->commits) {
-      last_ = {save->about.step, save->bytes,
-               std::chrono::duration<double>(Clock::now() - save->begin).count()};
+      last_ = {save->about.step, save->bytes, seconds_of(*save)};
       return true;
     }
     const std::vector<std::string> parts = detail::gather_on_first(world_, save->part, where);
@@ -204,6 +212,27 @@ private:
       save->task.start([&writer = *writer_, save = save.get(), parts] { commit(*save, parts, writer); });
     under_way_ = std::move(save);
     return false;
+  }
+
+  /// Whether the tasks of all ranks have come to their ends; reports how far they are.
+  [[nodiscard]] bool all_done(SourceLocation where) {
+    UnderWay& save = *under_way_;
+    const std::array<std::uint64_t, 3> own{save.task.done() ? 0U : 1U, save.own,
+                                           save.written.load(std::memory_order_relaxed)};
+    std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(world_.size()));
+    world_.all_gather(own, all, where);
+    std::array<std::uint64_t, 3> sum{};
+    for (std::size_t i = 0; i < all.size(); ++i)
+      sum[i % sum.size()] += all[i];
+    const double seconds = seconds_of(save);
+    if (report_ && seconds - save.reported >= every_) {
+      save.reported = seconds;
+      report_({save.about.step, sum[2], sum[1], seconds});
+    }
+    return sum[0] == 0;
+  }
+  [[nodiscard]] static double seconds_of(const UnderWay& save) {
+    return std::chrono::duration<double>(Clock::now() - save.begin).count();
   }
 
   [[nodiscard]] std::filesystem::path path_of(const UnfinishedSave* unfinished, SourceLocation where) {
@@ -219,7 +248,7 @@ private:
       blocks.push_back(each.block);
       blocks.back().bytes = each.memory; // wherever the vector has moved it
     }
-    Manifest contents = write_part(save.path, rank, blocks);
+    Manifest contents = write_part(save.path, rank, blocks, &save.written);
     contents.description = save.about;
     for (const auto& [name, part] : contents.parts)
       save.bytes += part.bytes;
@@ -242,6 +271,8 @@ private:
   std::unique_ptr<Writer> writer_;
   Staging staging_;
   std::optional<SaveReport> last_;
+  std::function<void(const SaveProgress&)> report_;
+  double every_ = 0;
   std::unique_ptr<UnderWay> under_way_; // after the writer and the memory that it uses
 };
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief How far a save is, and what it was in the end: bytes and their rate.
+
+#include <shardwright/core/config.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint {
+
+/// @brief A checkpoint that is durable.
+struct SaveReport {
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0; ///< Of all parts on rank 0, of its own on any other.
+  double seconds = 0;      ///< From its start, after the copy, until the ranks knew that it is durable.
+
+  /// @brief Its rate.
+  [[nodiscard]] double bytes_per_second() const noexcept {
+    return static_cast<double>(bytes) / std::max(seconds, 1e-9);
+  }
+};
+
+/// @brief How far a save is.
+struct SaveProgress {
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0; ///< That all ranks have written of their blocks.
+  std::uint64_t total = 0; ///< Of all blocks; when they are written, the manifest is left to do.
+  double seconds = 0;      ///< Since its start, after the copy.
+
+  /// @brief The mean rate since the start.
+  [[nodiscard]] double bytes_per_second() const noexcept {
+    return static_cast<double>(bytes) / std::max(seconds, 1e-9);
+  }
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::checkpoint
