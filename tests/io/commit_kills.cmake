@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Jobs that are killed at each of the seven steps of a save, on thread ranks and, where it is there, under mpiexec.
+add_executable(io_commit_kill_program "${CMAKE_CURRENT_LIST_DIR}/commit_kill_program.cpp")
+target_link_libraries(io_commit_kill_program PRIVATE shardwright::launch)
+shardwright_program_flags(io_commit_kill_program)
+
+function(shardwright_commit_kills name)
+  shardwright_add_check(
+    io.${name} LABEL io
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/commit_kills.py" "${CMAKE_CURRENT_BINARY_DIR}/${name}" ${ARGN}
+            $<TARGET_FILE:io_commit_kill_program>)
+endfunction()
+
+shardwright_commit_kills(commit_kills)
+if(TARGET comm_mpi_test)
+  get_test_property(comm.mpi.1 ENVIRONMENT shardwright_mpi_environment)
+  shardwright_commit_kills(commit_kills_mpi "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS})
+  set_tests_properties("${SHARDWRIGHT_TEST_PREFIX}io.commit_kills_mpi" PROPERTIES ENVIRONMENT "${shardwright_mpi_environment}" LABELS mpi)
+endif()
