@@ -38,7 +38,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// The text in quotes, printable and on one line; its first 60 bytes and dots where it is longer.
 [[nodiscard]] inline std::string quoted_text(std::string_view text) {
   constexpr std::size_t most = 60;
-  return "'" + printable(text.substr(0, most), false) + (text.size() > most ? "..." : "") + "'";
+  // Appended to, because g++ 12 warns of `"'" + std::string(...)` once it is inlined.
+  std::string out = "'";
+  out += printable(text.substr(0, most), false);
+  out += text.size() > most ? "...'" : "'";
+  return out;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

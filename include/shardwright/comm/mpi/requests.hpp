@@ -28,8 +28,9 @@ public:
   /// MPI sends a short message at once, and asks the receiver first about a longer one than this: Open MPI's
   /// limit in shared memory is 4 KiB with headers.
   static constexpr std::size_t eager_bytes = 3968;
-  /// Up to so many bytes go in parts that are sent at once: asking takes longer than three of them.
-  static constexpr std::size_t parted_bytes = 3 * eager_bytes - 1;
+  /// Up to so many bytes go in parts that are sent at once. Asking takes longer than five of them where Open
+  /// MPI reads the other process's memory (CMA, its default), and hardly less than five where it does not.
+  static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
 
   /// Both ends give the same one. A synchronous message is sent when its receive has begun; of a ragged one
   /// the receiver only knows how long it is at most.

@@ -77,7 +77,7 @@ struct Manifest {
     return tensor;
   std::string out = tensor + "@";
   for (std::size_t d = 0; d < offset.size(); ++d)
-    out += (d == 0 ? "" : ",") + std::to_string(offset[d]);
+    out.append(d == 0 ? "" : ",").append(std::to_string(offset[d]));
   return out;
 }
 

@@ -230,7 +230,7 @@ public:
           "itself (rename it)");
     std::string shape;
     for (const std::uint64_t extent : entry.shape)
-      shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+      shape.append(shape.empty() ? "" : ",").append(std::to_string(extent));
     member(entry.name, "{\"dtype\":\"" + std::string(name_of(entry.dtype)) + "\",\"shape\":[" + shape +
                            "],\"data_offsets\":[" + std::to_string(entry.begin) + "," +
                            std::to_string(entry.end) + "]}");
