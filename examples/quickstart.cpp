@@ -39,7 +39,7 @@ int program(sw::HostCommunicator world) {
 
   auto h = sw::matmul(x, w1); // Layout<2, Shard<0, dp>, Shard<1, tp>>: no communication
   auto p = sw::matmul(h, w2); // Layout<2, Shard<0, dp>, Partial<Sum, tp>>: none either
-  // sw::gelu_tanh(p);           does not compile: the input must not be Partial, an unfinished sum
+  // sw::gelu_tanh(p);           does not compile: the input must not be Partial, an incomplete sum
   static_assert(sw::Transition<decltype(p)::layout, Tokens>::count<sw::AllReduce> == 1);
   static_assert(sw::Transition<decltype(p)::layout, Tokens>::collectives == 1);
   auto y = sw::redistribute<Tokens>(std::move(p)); // the types say: one all_reduce over tp

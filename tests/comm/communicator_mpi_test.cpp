@@ -321,7 +321,7 @@ TEST_CASE("a rank that does not come is named with its last operation", "[comm]"
     CHECK(error.missing() == std::vector<int>{late});
     CHECK(error.context().rank == world.rank());
     CHECK(error.context().sequence == 2);
-    CHECK_THAT(error.what(), ContainsSubstring("rank " + std::to_string(late) + " did not come"));
+    CHECK_THAT(error.what(), ContainsSubstring("rank " + std::to_string(late) + " did not arrive"));
     CHECK_THAT(error.what(), ContainsSubstring("its last operation was all_reduce #1 on group world at "));
   }
 }

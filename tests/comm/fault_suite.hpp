@@ -137,10 +137,10 @@ public:
   /// Whether a rank that gives up a handle is missed at the deadline only.
   static constexpr bool deaf_to_handles = requires { typename Place::hears_of_no_handles; };
 
-  /// Rank 1 did not come: told at this rank's own deadline, or by a rank whose deadline passed before.
+  /// Rank 1 did not arrive: told at this rank's own deadline, or by a rank whose deadline passed before.
   void require_late(const Report& told, const std::string& last_operation) {
     require_deadline(told);
-    require(told.says("rank 1 did not come: rank 1: its last operation was " +
+    require(told.says("rank 1 did not arrive: rank 1: its last operation was " +
                       (on_hosts ? std::string() : last_operation + " on group world at ")),
             "rank 1 must be late after " + last_operation + ": " + told.text);
     require(told.says("fault_suite.hpp:" + std::to_string(began_)),
@@ -560,7 +560,7 @@ void leaves(Scene<Place>& on) {
     on.require(told.kind == Report::Kind::deadline && told.blamed == std::vector<int>{1},
                "rank 1 must be late: " + told.text);
   else
-    on.require_peer(told, "left: it gave up its handle of group part");
+    on.require_peer(told, "left: it dropped its handle to group part");
 }
 
 /// 19. A handle that never had a group.

@@ -55,16 +55,16 @@ shardwright_mpi_fault(throws_on_a_node_of_its_own nonzero 1 "rank 2 failed: the 
 set_property(TEST comm.mpi_fault.throws_on_a_node_of_its_own APPEND PROPERTY ENVIRONMENT
                                                                              SHARDWRIGHT_MPI_RANKS_PER_NODE=1)
 shardwright_mpi_fault(killed nonzero 1 "pid [0-9]+" "signal 9"
-                      "rank 2 left: its process ended without a word .*, its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
+                      "rank 2 left: its process ended without a message .*, its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
 )
 shardwright_mpi_fault(
   killed_inside nonzero 1 "pid [0-9]+" "signal 9"
-  "rank 2 left: its process ended without a word .* all_reduce #[0-9]+ on group world at [^ ]*mpi_fault_program.cpp:[0-9]+")
+  "rank 2 left: its process ended without a message .* all_reduce #[0-9]+ on group world at [^ ]*mpi_fault_program.cpp:[0-9]+")
 # The others do not communicate, so none of them would notice.
-shardwright_mpi_fault(killed_while_busy nonzero 1 "pid [0-9]+" "signal 9" "rank 2 left: its process ended without a word")
+shardwright_mpi_fault(killed_while_busy nonzero 1 "pid [0-9]+" "signal 9" "rank 2 left: its process ended without a message")
 shardwright_mpi_fault(
   freezes nonzero 1
-  "must enter all_reduce.sum, 1048576 float32. #2 at [^ ]*mpi_fault_program.cpp:[0-9]+ within 1.5 s, but rank 2 did not come: rank 2: its process is stopped .by a signal or a debugger., its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
+  "must enter all_reduce.sum, 1048576 float32. #2 at [^ ]*mpi_fault_program.cpp:[0-9]+ within 1.5 s, but rank 2 did not arrive: rank 2: its process is stopped .by a signal or a debugger., its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
   "missed rank 2")
 # One of four ranks halts at a random moment amid calls of every kind: nobody else is to blame.
 set(innocent "missed the innocent|missed nobody|wait in a cycle")
@@ -73,9 +73,9 @@ shardwright_mpi_fault(stops_2_6 nonzero 1 "missed the stopped rank" NOT "${innoc
 shardwright_mpi_fault(spins_3_7 nonzero 1 "missed the stopped rank" NOT "${innocent}" RANKS 4)
 # While one rank is at work, inside of launch() or after it, the others wait longer than the deadline.
 shardwright_mpi_fault(works_on_inside zero any "its work is done"
-                      "rank [01] has waited 1 s at the end of launch\\(\\) for ranks? [0-2, ]+, still at work")
+                      "rank [01] has waited 1 s at the end of launch\\(\\) for ranks? [0-2, ]+, still running")
 shardwright_mpi_fault(works_on_after zero any "its work is done"
-                      "rank [01] has waited 1 s at the end of the process for ranks? [0-2, ]+, still at work")
+                      "rank [01] has waited 1 s at the end of the process for ranks? [0-2, ]+, still running")
 shardwright_mpi_fault(stops_at_the_end nonzero 1 "rank [01] failed: launch: the program must end on every rank"
                       "rank 2: its process is stopped")
 shardwright_mpi_fault(stops_after nonzero any "every rank must come to its end, but rank 2: its process is stopped")
@@ -86,8 +86,8 @@ shardwright_mpi_fault(stops_before_the_board nonzero any
 # The failure begins a line, whatever the ranks have written before, and cannot steer a terminal.
 shardwright_mpi_fault(throws_controls nonzero 1 "rank 2 failed: the disk.x1b.2J is .x07 on.x0dfire")
 shardwright_mpi_fault(exits nonzero 1 "rank 2 left: it called exit")
-shardwright_mpi_fault(leaves nonzero 1 "pid [0-9]+" "rank 2 left: its process ended without a word")
-shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while others of the group went on, its last operation was all_reduce #1")
+shardwright_mpi_fault(leaves nonzero 1 "pid [0-9]+" "rank 2 left: its process ended without a message")
+shardwright_mpi_fault(returns nonzero 1 "rank 2 left: its program returned while other ranks of the group continued, its last operation was all_reduce #1")
 # One line for each of the two waits, by one of the ranks that wait, and some for the end.
 shardwright_mpi_fault(
   late zero any
@@ -107,7 +107,7 @@ set_tests_properties(
   PROPERTIES TIMEOUT 90 ENVIRONMENT "${shardwright_mpi_environment};PMI_RANK=0;PMI_SIZE=4" LABELS mpi)
 # Before MPI is there: the last rank exits, is stopped, or sleeps.
 set(starts "within 2 s, but rank 0 of 3 .mpirun of Open MPI, process [0-9]+ on [^ ]+. still waits there")
-shardwright_mpi_fault(starts_not nonzero 1 "${starts}: of rank 2 there is no process any more")
+shardwright_mpi_fault(starts_not nonzero 1 "${starts}: of rank 2 there is no longer a process")
 shardwright_mpi_fault(starts_frozen nonzero 1 "${starts}: rank 2 is stopped")
 shardwright_mpi_fault(starts_late nonzero 1 "${starts} .look for a rank that has exited")
 add_test(NAME comm.mpi_fault.two_jobs

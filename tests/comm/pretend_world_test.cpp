@@ -160,7 +160,7 @@ TEST_CASE("what a rank alone cannot know is named") {
   const auto log = std::make_shared<sw::CallLog>();
   sw::HostCommunicator world = sw::pretend_world(4, 2, log);
   CHECK(has(failure_of<sw::InvalidArgument>([&] { static_cast<void>(world.split(0, 0)); }),
-            "a rank without peers must know the place of every rank in a group (use split_by with a rule)"));
+            "in a world without peers, all colours must follow from a rule (use split_by)"));
   CHECK_FALSE(world.split(-1, 0).valid());
   CHECK_FALSE(world.split_by([](int rank) { return GroupPlace{rank == 2 ? -1 : 0, 0}; }).valid());
   for (const int rank : {-1, 4})

@@ -72,10 +72,10 @@ TEST_CASE("a deadline names who is late, what they do, and a cycle", "[comm]") {
   CHECK(detail::cycle_text({}, doing).empty());
   CHECK(
       detail::late_collective("tp", sum_of(4), 7, 2s, {2, 3}, "x") ==
-      "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but ranks 2, 3 did not come: x (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)");
+      "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but ranks 2, 3 did not arrive: x (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)");
   CHECK(
       detail::late_collective("tp", sum_of(4), 7, 2s, {}, "x") ==
-      "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but not all came (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)");
+      "every rank of group tp must enter all_reduce(sum, 4 float32) #7 within 2 s, but not all arrived (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)");
 }
 
 TEST_CASE("a communicator that has failed says why, where that is known", "[comm]") {

@@ -26,7 +26,7 @@ shardwright_thread_fault(none zero 0 "launch returned")
 shardwright_thread_fault(forks zero 0 "child ended with 0" "launch returned")
 set(frozen "launch: the program must end on every rank within 0.5 s of the first failure, but it still runs on rank 2: ")
 set(busy "${frozen}rank 2: its last operation was all_reduce #1 on group world at [^ ]*thread_fault_program.cpp:[0-9]+")
-set(missed "rank 0: barrier: every rank of group world must enter barrier.. #2 at .* rank 2 did not come")
+set(missed "rank 0: barrier: every rank of group world must enter barrier.. #2 at .* rank 2 did not arrive")
 # Both other ranks have thrown: one of them first.
 shardwright_thread_fault(spins nonzero 3 "${busy}" "the first failure: rank [01] failed: " "rank [01] failed: "
                          "rank 1 has words of its own" "${missed}")
@@ -37,7 +37,7 @@ set(exited "launch: the process must not exit while ranks run, but ")
 shardwright_thread_fault(exits nonzero 1 "${exited}rank 2 called exit.. while ranks 0, 1 went on: rank 2: its last operation was all_reduce #1")
 shardwright_thread_fault(exits_with_code nonzero 1 "${exited}rank 2 called exit")
 shardwright_thread_fault(quick_exits nonzero 1 "${exited}rank 2 called quick_exit.. while ranks 0, 1 went on")
-shardwright_thread_fault(thread_exits nonzero 1 "${exited}a thread that plays no rank called exit")
+shardwright_thread_fault(thread_exits nonzero 1 "${exited}a thread that belongs to no rank called exit")
 shardwright_thread_fault(all_exit nonzero 1 "${exited}rank [0-2] called exit.. while ranks ")
 # Nobody is cut off.
 shardwright_thread_fault(all_leave_but_one zero 0)

@@ -77,8 +77,7 @@ TEST_CASE("what one of two functions throws ends the other at its next all_to_al
           findings.expect(early == "at once" && pair.steps == "abab.", early, pair.steps);
           const auto inside =
               failure_of<sw::LifecycleError>([&] { turns->run([&] { turns->run([] {}, [] {}); }, [] {}); });
-          findings.expect(has(inside, "Turns: run() must not be called by a function that has its turn"),
-                          inside);
+          findings.expect(has(inside, "Turns: run() must not be called from inside a turn"), inside);
           pair.steps.clear();
           turns->run([&] { pair.go('a', 2); }, [&] { pair.go('b', 2); });
           findings.expect(pair.steps == "aba.b.", pair.steps);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: GradAccumulator: the sums of a model on a device must be handed on as they are, in the device's memory (call add(sums) with what the model returned)
+// expect: GradAccumulator: the sums of a model on a device must be passed on unchanged, in device memory (call add(sums) with what the model returned)
 #include <shardwright/train/grad_accumulator.hpp>
 
 using namespace shardwright;

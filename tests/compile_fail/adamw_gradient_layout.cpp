@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Optimizer: the optimizer state must lie where the gradient does (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)
+// expect: Optimizer: the optimizer state must have the layout of the gradient (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)
 
 #include <shardwright/train/adamw.hpp>
 

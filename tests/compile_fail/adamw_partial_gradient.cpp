@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Optimizer: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)
+// expect: Optimizer: the gradient must not be Partial, an incomplete sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)
 
 #include <shardwright/train/adamw.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: add: an unfinished sum (Partial) cannot be added to a finished value
+// expect: add: an incomplete sum (Partial) cannot be added to a complete value
 // expect: (redistribute the Partial first)
 
 #include <shardwright/layout/elementwise_layout.hpp>

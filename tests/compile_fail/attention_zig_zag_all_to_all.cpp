@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: attention: whole sequences, as all-to-all makes them, must be in NaturalOrder (make the batch with AllToAllContext, or keep the sequence sharded with RingContext)
+// expect: attention: whole sequences, as in all-to-all, must be in NaturalOrder (make the batch with AllToAllContext, or keep the sequence sharded with RingContext)
 
 #include <shardwright/nn/context_attention.hpp>
 #include <shardwright/tensor/redistribute.hpp>

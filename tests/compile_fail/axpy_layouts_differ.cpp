@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: axpy: both tensors must have one layout (redistribute x)
+// expect: axpy: both tensors must have the same layout (redistribute x)
 
 #include <shardwright/tensor/elementwise.hpp>
 #include <shardwright/tensor/redistribute.hpp>

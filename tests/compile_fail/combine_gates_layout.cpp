@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: combine: the gates must have the layout in which the tokens were dispatched
-// expect: (redistribute them, or make them of the tokens in that layout)
+// expect: (redistribute them, or compute them from the tokens in that layout)
 
 #include <shardwright/layout/ragged.hpp>
 

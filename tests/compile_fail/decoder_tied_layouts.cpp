@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: TiedLayouts: tied weights must have one layout
+// expect: TiedLayouts: tied weights must have the same layout
 // expect: (give both the same, or redistribute before the second use)
 
 #include <shardwright/nn/decoder.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: dispatch: the tokens must be whole rows, neither Partial nor sharded in their last dimension, nor dispatched already
+// expect: dispatch: the tokens must be whole rows, neither Partial nor sharded in their last dimension, nor already dispatched
 // expect: (read them in a layout that shards tokens only)
 
 #include <shardwright/layout/ragged.hpp>

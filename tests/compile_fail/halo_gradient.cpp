@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Gradient: a layout with halos has none, as the gradients of copies belong to their owners
+// expect: Gradient: a layout with halos has no gradient layout, as the gradients of copies belong to their owners
 // expect: (call add_halos on the tensor of gradients, and use the layout without halos on the tape)
 
 #include <shardwright/layout/gradient.hpp>

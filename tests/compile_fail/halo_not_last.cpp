@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Shard: a Halo must be the last argument, behind the axes (write Shard<0, x, Halo<1>>)
+// expect: Shard: a Halo must be the last argument, after the axes (write Shard<0, x, Halo<1>>)
 
 #include <shardwright/layout/layout.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: insert_columns: both operands must be finished, have whole rows and be split alike, but for the second last dimension, which the columns may lack (redistribute one of them)
+// expect: insert_columns: neither operand may be Partial, and both must have whole rows and be split alike, except for the second-to-last dimension, which the columns may lack (redistribute one of them)
 
 #include <shardwright/tensor/insert_columns.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: BiasedLinear: the bias must be added to a finished product, as each rank of a Partial one would add it (name the layout to which the product goes first, such as the stream's)
+// expect: BiasedLinear: the bias must be added to a complete product, as each rank of a Partial one would add it (name the layout to which the product is redistributed first, such as the stream's)
 
 #include <shardwright/nn/linear.hpp>
 

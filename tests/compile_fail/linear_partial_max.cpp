@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: linear operation: a Partial input must be an unfinished Sum or Avg (redistribute it first)
+// expect: linear operation: a Partial input must be a Sum or Avg (redistribute it first)
 
 #include <shardwright/layout/elementwise_layout.hpp>
 

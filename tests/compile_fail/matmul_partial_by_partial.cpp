@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: matmul: Partial times Partial has no meaning (redistribute one operand to finish it)
+// expect: matmul: Partial times Partial is not defined (redistribute one operand first)
 
 #include <shardwright/layout/matmul_layout.hpp>
 

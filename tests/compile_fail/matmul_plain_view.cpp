@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Operation: sharded and plain tensors must not mix (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)
+// expect: Operation: sharded and plain tensors must not be mixed (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)
 
 #include <shardwright/tensor/matmul.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: MeshShape: an axis may stand only once in a mesh (remove the second one)
+// expect: MeshShape: an axis may appear only once in a mesh (remove the second one)
 
 #include <shardwright/layout/mesh_shape.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: CountedLoss: a sum may be joined only by one over the same axes, never by a mean, a plain number or a sum over other axes (add the sum that a loss gives, and leave the division to GradAccumulator)
+// expect: CountedLoss: a sum of losses may be added only to one over the same axes, never to a mean, a plain number or a sum over other axes (add the sum that a loss returns, and leave the division to GradAccumulator)
 
 #include <shardwright/nn/balance_loss.hpp>
 

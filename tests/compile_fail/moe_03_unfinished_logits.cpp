@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: route: the input must not be Partial, an unfinished sum (redistribute it first)
+// expect: route: the input must not be Partial, an incomplete sum (redistribute it first)
 
 #include <shardwright/nn/route.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: ExpertCounts: add() must be told the first pass that it is in, or evaluations and replays would count, too (hand over first_pass() of the tape or of a Var on it)
+// expect: ExpertCounts: add() must be given the FirstPass, or evaluations and replays would count, too (pass first_pass() of the tape or of a Var on it)
 
 #include <shardwright/nn/expert_counts.hpp>
 

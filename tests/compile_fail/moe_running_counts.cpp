@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: stale_balance_loss: the counts must be those of a step that is over, as sums that run along with microbatches depend on their order (give ExpertLoad::last_step() or what ExpertCounts::finish() returned)
+// expect: stale_balance_loss: the counts must be those of a completed step, as running sums over microbatches depend on their order (pass ExpertLoad::last_step() or what ExpertCounts::finish() returned)
 
 #include <shardwright/nn/balance_loss.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: multiply: Partial times Partial has no meaning (redistribute one operand to finish it)
+// expect: multiply: Partial times Partial is not defined (redistribute one operand first)
 
 #include <shardwright/layout/elementwise_layout.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: gelu_tanh: the input must not be Partial, an unfinished sum (redistribute it first)
+// expect: gelu_tanh: the input must not be Partial, an incomplete sum (redistribute it first)
 // expect: tp
 
 #include <shardwright/layout/elementwise_layout.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Parts: each part must give the stream in the layout in which the next one takes it (end the part with .as<Stream>())
+// expect: Parts: each part must return the stream in the layout that the next one takes (end the part with .as<Stream>())
 
 #include <shardwright/train/stage.hpp>
 

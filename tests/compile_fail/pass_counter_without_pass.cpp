@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: PassCounter: add() must be told the first pass that it is in, or a replay would count again
-// expect: (hand over first_pass() of the tape or of a Var on it)
+// expect: PassCounter: add() must be given the FirstPass, or a replay would count again
+// expect: (pass first_pass() of the tape or of a Var on it)
 
 #include <shardwright/train/pass_counter.hpp>
 #include <shardwright/train/tape.hpp>

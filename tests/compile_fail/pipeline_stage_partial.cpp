@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: PipelineRunner: what stages hand over must not be Partial, an unfinished sum whose gradient has another layout
+// expect: PipelineRunner: a stage's output must not be Partial, an incomplete sum whose gradient has a different layout
 // expect: (redistribute it at the end of the stage)
 
 #include <shardwright/train/pipeline_runner.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is none of the tape's)
+// expect: reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is not on the tape)
 
 #include <shardwright/tensor/reduce.hpp>
 #include <shardwright/train/tape.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: rms_norm: the input must not be Partial, an unfinished sum (redistribute it first)
+// expect: rms_norm: the input must not be Partial, an incomplete sum (redistribute it first)
 // expect: tp
 
 #include <shardwright/nn/rms_norm.hpp>

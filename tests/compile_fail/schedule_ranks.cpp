@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: PipelineSchedule: the policy must allow this number of ranks
-// expect: (take one of the two numbers of NearestRanks in the trace, where 0 is none)
+// expect: (take one of the two numbers of NearestRanks in the trace, where 0 means none)
 // expect: NearestRanks<4,
 
 #include <shardwright/schedule/dual_pipe.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: TiedLayouts: tied weights must have one layout
+// expect: TiedLayouts: tied weights must have the same layout
 // expect: (give both the same, or redistribute before the second use)
 
 #include <shardwright/layout/gradient.hpp>

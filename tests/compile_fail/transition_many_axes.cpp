@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Transition: at most 6 axes may change at once (go through a layout in between)
+// expect: Transition: at most 6 axes may change at once (go through an intermediate layout)
 
 #include <shardwright/layout/transition.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: Transition: a Partial cannot become a Partial of another operation
-// expect: (finish it first: ask for Replicate or Shard)
+// expect: (complete it first: ask for Replicate or Shard)
 
 #include <shardwright/layout/transition.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: Transition: a replicated value cannot become Partial
-// expect: (it is finished already: keep it replicated or ask for Shard)
+// expect: (it is already complete: keep it replicated or ask for Shard)
 
 #include <shardwright/layout/transition.hpp>
 

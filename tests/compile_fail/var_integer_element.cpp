@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Var: a value that has a gradient must have floating-point elements (hand integers, such as token ids, to the operation as a tensor)
+// expect: Var: a value that has a gradient must have floating-point elements (pass integers, such as token ids, to the operation as a tensor)
 
 #include <shardwright/train/tape.hpp>
 

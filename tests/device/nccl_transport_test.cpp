@@ -82,11 +82,11 @@ std::vector<std::exception_ptr> outcomes(Program program, std::chrono::milliseco
   return rank_outcomes::of(3, deadline, program);
 }
 
-/// Ranks 0 and 2 have found out that rank 1 did not come, or heard it from one another.
+/// Ranks 0 and 2 have found out that rank 1 did not arrive, or heard it from one another.
 void check_that_1_is_late(const std::vector<std::exception_ptr>& errors) {
   for (const std::size_t rank : {0U, 2U}) {
     const std::string text = rank_outcomes::text<sw::DeadlineExceeded>(errors[rank]);
-    CHECK(shardwright_test::has(text, "but rank 1 did not come"));
+    CHECK(shardwright_test::has(text, "but rank 1 did not arrive"));
     if (!text.starts_with("(another type)")) // otherwise it was told before its own call was late
       CHECK(rank_outcomes::as<sw::DeadlineExceeded>(errors[rank]).missing() == std::vector<int>{1});
   }

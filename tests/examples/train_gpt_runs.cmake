@@ -175,7 +175,7 @@ if(SHARDWRIGHT_OPENBLAS_LIBRARY AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND TARGE
     examples.train_gpt.memory_limit LABEL examples
     COMMAND "${CMAKE_COMMAND}"
             "-DCOMMAND=sh|-c|ulimit -v 1500000 && $<TARGET_FILE:train_gpt> --model tiny --batch 8 --steps 1 --mesh dp=8" -DEXIT=1
-            "-DSAYS=8 thread ranks must find 1600 MiB of address space for the BLAS, but the limit of the process, 1464 MiB in all" -P
+            "-DSAYS=8 thread ranks must find 1600 MiB of address space for the BLAS, but the process limit of 1464 MiB in all" -P
             "${CMAKE_CURRENT_LIST_DIR}/run_check.cmake")
 endif()
 shardwright_train_gpt_run(

@@ -44,6 +44,6 @@ TEST_CASE("the table has a row and a column for every layout", "[describe]") {
   }
   CHECK_THAT(table, ContainsSubstring("reduce_scatter of the sum over tp, onto dimension 1"));
   CHECK_THAT(table, ContainsSubstring("error: Shard cannot become Partial"));
-  CHECK_THAT(table, ContainsSubstring("error: a finished value cannot become Partial"));
+  CHECK_THAT(table, ContainsSubstring("error: a complete value cannot become Partial"));
   CHECK_THAT(table, ContainsSubstring("all_reduce of the maximum over tp"));
 }

@@ -26,7 +26,7 @@ Index entry(const VirtualBlock& indices, const Index& token, std::int64_t column
 
 } // namespace
 
-TEST_CASE("a vocabulary-parallel table leaves an unfinished sum", "[embedding]") {
+TEST_CASE("a vocabulary-parallel table leaves an incomplete sum", "[embedding]") {
   using Tokens = Layout<1, Shard<0, dp>>;
   using Table = Layout<2, Shard<0, tp>>;
   using Output = Layout<2, Shard<0, dp>, Partial<Sum, tp>>;

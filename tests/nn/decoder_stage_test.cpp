@@ -155,8 +155,8 @@ TEST_CASE("a stage does not make up the place in the run of a batch that drops e
           });
           findings.expect(
               shardwright_test::has(
-                  said, "dropout: a tape in training must know where its microbatch stands in the run") &&
-                  shardwright_test::has(said, "or the batch of a stage a member `origin`"),
+                  said, "dropout: a tape in training must know the position of its microbatch in the run") &&
+                  shardwright_test::has(said, "or give the batch of a stage a member `origin`"),
               said);
         }) == "");
 }

@@ -645,7 +645,8 @@ TEST_CASE("a dispatch that has no room, or no such expert, says so on every rank
           const std::string two =
               failure_of<sw::InvalidArgument>([&] { static_cast<void>(sw::multiply(rows, others)); });
           findings.expect(
-              has(two, "multiply: both operands must be rows of one dispatch, but they are of two"), two);
+              has(two, "multiply: both operands must come from the same dispatch, but they come from two"),
+              two);
           sw::ShardedTensor<sw::Layout<3, sw::Shard<0, ep>>, double> few(mesh, {3, width, hidden});
           const std::string count =
               failure_of<sw::InvalidArgument>([&] { static_cast<void>(sw::grouped(rows, few)); });

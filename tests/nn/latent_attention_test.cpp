@@ -368,6 +368,6 @@ TEST_CASE("latent attention names a rotary width that has no pairs, and angles t
           };
           findings.expect(has(sentence(odd), "the rotary width must be even and positive, but it is 3"),
                           sentence(odd));
-          findings.expect(has(sentence(sizes), "the angles of positions must be given"), sentence(sizes));
+          findings.expect(has(sentence(sizes), "rotary angles must be given"), sentence(sizes));
         }) == "");
 }

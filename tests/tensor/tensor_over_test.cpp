@@ -181,12 +181,12 @@ TEST_CASE("a view that does not fit the block is rejected in a sentence") {
           expect(message_of<InvalidArgument>([&] {
                    static_cast<void>(tensor_over<Rows>(mesh, columns, {6, 3}));
                  }),
-                 "must follow one another in row-major order");
+                 "must be contiguous in row-major order");
           const StrideView turned(view.data(), Kokkos::LayoutStride(3, 1, 4, 3));
           expect(message_of<InvalidArgument>([&] {
                    static_cast<void>(tensor_over<Rows>(mesh, turned, {6, 4}));
                  }),
-                 "must follow one another in row-major order");
+                 "must be contiguous in row-major order");
           const StrideView rows = Kokkos::subview(view, std::pair(2, 5), Kokkos::ALL());
           const auto part = tensor_over<Rows>(mesh, rows, {6, 4});
           findings.expect(part.data() == &view(2, 0), "whole rows of a larger view");
@@ -232,7 +232,7 @@ TEST_CASE("memory of a device begins where its widest access can") {
           const auto odd = Kokkos::subview(line, std::pair(1, 9));
           const std::string message = message_of<InvalidArgument>(
               [&] { static_cast<void>(tensor_over<Layout<1>, MimicTarget>(mesh, odd, {8})); });
-          findings.expect(contains(message, "must lie at a multiple of 16 bytes"), message);
+          findings.expect(contains(message, "must be aligned to 16 bytes"), message);
           for (std::size_t i = 0; i < line.extent(0); ++i)
             line(i) = static_cast<float>(i) + 1.0F;
           const auto sum = redistribute<Layout<1>>(

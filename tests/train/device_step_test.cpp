@@ -291,7 +291,7 @@ TEST_CASE("reports are taken in order, and no more may wait than there is room f
             record.store(next);
             reports.append(summary);
           }
-          throws("may be under way", [&] { reports.append(summary); });
+          throws("may be pending", [&] { reports.append(summary); });
           for (int i = 0; i < 4; ++i)
             findings.expect(reports.ready() && reports.take().summary.loss.value == i, "report ", i);
           record.store({});

@@ -254,8 +254,7 @@ TEST_CASE("a mesh that leaves its dry run does no harm, and one on a counting ta
           const std::string said = failure_of<sw::LifecycleError>(
               [&] { static_cast<void>(sw::redistribute<sw::Layout<1>>(part)); });
           findings.expect(
-              has(said, "Counting: ranks on a counting target must meet inside a dry run (call dry_run()"),
-              said);
+              has(said, "Counting: a counting target must be used inside a dry run (call dry_run()"), said);
         }) == "");
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("the steps of an accumulator follow one another, and anything else is 
         findings.expect(has(failure_of<Failure>(add), "add() must not follow finish()"), "add after finish");
         findings.expect(
             has(failure_of<Failure>([&] { static_cast<void>(model.matrix.gradient_state().slot()); }),
-                "Parameter matrix: the step's gradient is finished"),
+                "Parameter matrix: the step's gradient is complete"),
             "accumulate after finish");
         accumulator.restart();
         findings.expect(accumulator.microbatches() == 0, "restarted");
@@ -219,7 +219,7 @@ TEST_CASE("a reduction that starts with the last contribution gives the same bit
                   static_cast<void>(model.vector.gradient_state().slot());
                   findings.expect(has(failure_of<sw::LifecycleError>(
                                           [&] { static_cast<void>(model.matrix.gradient_state().slot()); }),
-                                      "the step's gradient is finished"),
+                                      "the step's gradient is complete"),
                                   "a slot after the last contribution");
                   model.vector.gradient_state().end_pass();
                 }

@@ -58,10 +58,11 @@ TEST_CASE("ranks that give a tensor of another shape are named on every rank") {
     sw::require_equal_inputs(random_rows(mesh, world.rank() == 3 ? 6 : 8));
   });
   for (const auto& outcome : outcomes)
-    CHECK_THAT(rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
-               ContainsSubstring(
-                   "Input: a tensor must have one global shape on all ranks, but it is [8, 3] on rank 0 and "
-                   "[6, 3] on rank 3 (compute the shape from what all ranks share)"));
+    CHECK_THAT(
+        rank_outcomes::text<sw::ConfigurationMismatch>(outcome),
+        ContainsSubstring(
+            "Input: a tensor must have the same global shape on all ranks, but it is [8, 3] on rank 0 and "
+            "[6, 3] on rank 3 (compute the shape from what all ranks share)"));
 }
 
 TEST_CASE("ranks whose copies of an input differ are named with the axis, on every rank") {

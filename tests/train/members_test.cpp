@@ -267,7 +267,7 @@ TEST_CASE("what is initialized twice is named, and so is what has no place") {
           const std::string origin =
               failure_of<sw::LifecycleError>([&] { static_cast<void>(thinned.dropout(x)); });
           findings.expect(
-              has(origin, "dropout: a tape in training must know where its microbatch stands in the run"),
+              has(origin, "dropout: a tape in training must know the position of its microbatch in the run"),
               origin);
           sw::Tape<> placed(sw::Recording::training, sw::BatchOrigin{2, 1});
           static_cast<void>(thinned.dropout(placed.input(x.value())));

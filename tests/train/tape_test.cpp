@@ -393,14 +393,14 @@ TEST_CASE("a value outlives its tape, and a tape begins anew when no value is in
           auto first = tape.variable(x);
           auto second = sw::square(first);
           const std::string said = failure_of<sw::LifecycleError>([&] { tape.restart(); });
-          findings.expect(has(said, "it must not start again while 2 values on it are in use"), said);
+          findings.expect(has(said, "it must not restart while 2 values on it are in use"), said);
           const auto moved = std::move(first);
           // NOLINTNEXTLINE(bugprone-use-after-move): that is the case
           const std::string gone = failure_of<sw::LifecycleError>([&] { static_cast<void>(first.value()); });
           findings.expect(has(gone, "Var: it must name a value, but this one was moved from"), gone);
           const std::string none =
               failure_of<sw::LifecycleError>([&] { static_cast<void>(tape.gradient(moved)); });
-          findings.expect(has(none, "a value has a gradient after backward() where it is a variable()"),
+          findings.expect(has(none, "a value has a gradient after backward() only if it is a variable()"),
                           none);
         }) == "");
 }
@@ -471,8 +471,8 @@ TEST_CASE("a parameter that is used but not listed is named, and one that is lis
               unused);
           const std::string twice =
               failure_of<sw::LifecycleError>([&] { const sw::GradAccumulator second(pair); });
-          findings.expect(has(twice, "one GradAccumulator must hold its gradient, but there is a second one"),
-                          twice);
+          findings.expect(
+              has(twice, "only one GradAccumulator may hold its gradient, but there is a second one"), twice);
         }) == "");
 }
 

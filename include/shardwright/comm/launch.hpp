@@ -97,7 +97,7 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
       if (each.error)
         std::rethrow_exception(each.error);
     throw PeerFailed(failure->rank,
-                     "launch: the program must run to its end on every rank, but " + cause_of(*failure));
+                     "launch: the program must run to completion on every rank, but " + cause_of(*failure));
   }
   int code = 0;
   for (const RankResult& each : results)

@@ -63,7 +63,7 @@ template <class Doing>
 }
 
 inline constexpr std::string_view same_order_advice =
-    " (let all ranks issue the same calls in one order, or raise LaunchOptions::deadline)";
+    " (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)";
 
 /// The beginning of a sentence on a collective that has not come about.
 [[nodiscard]] inline std::string must_enter(const std::string& group, const CollectiveCall& call,
@@ -71,25 +71,26 @@ inline constexpr std::string_view same_order_advice =
   return "every rank of group " + group + " must enter " + describe(call, sequence) + " within " +
          time_text(deadline) + ", but ";
 }
-/// A collective to which ranks did not come; `found` says what they do instead. No ranks: it is not known
+/// A collective to which ranks did not arrive; `found` says what they do instead. No ranks: it is not known
 /// which.
 [[nodiscard]] inline std::string late_collective(const std::string& group, const CollectiveCall& call,
                                                  std::uint64_t sequence, std::chrono::nanoseconds deadline,
                                                  const std::vector<int>& missing, const std::string& found) {
   return must_enter(group, call, sequence, deadline) +
-         (missing.empty() ? std::string("not all came") : ranks_text(missing) + " did not come: " + found) +
+         (missing.empty() ? std::string("not all arrived")
+                          : ranks_text(missing) + " did not arrive: " + found) +
          std::string(same_order_advice);
 }
 
-/// A collective to which ranks did not come because of others, or in which they wait in a ring.
+/// A collective to which ranks did not arrive because of others, or in which they wait in a ring.
 [[nodiscard]] inline std::string held_up_collective(const std::string& group, const CollectiveCall& call,
                                                     std::uint64_t sequence, std::chrono::nanoseconds deadline,
                                                     const std::vector<int>& ranks, const std::string& found) {
-  return must_enter(group, call, sequence, deadline) + "not all came, held up by " + ranks_text(ranks) +
+  return must_enter(group, call, sequence, deadline) + "not all arrived, held up by " + ranks_text(ranks) +
          ": " + found + std::string(same_order_advice);
 }
 
-/// A message whose other side did not come; `offered` are the calls that the other side has instead.
+/// A message whose other side did not arrive; `offered` are the calls that the other side has instead.
 [[nodiscard]] inline std::string late_message(const std::string& group, const CollectiveCall& call,
                                               std::uint64_t sequence, std::chrono::nanoseconds deadline,
                                               const std::string& offered, const std::string& found) {

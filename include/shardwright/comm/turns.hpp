@@ -50,7 +50,7 @@ public:
     const Function second_function = function(second);
     if (runs_)
       throw LifecycleError(
-          "Turns: run() must not be called by a function that has its turn (use another object, or call one after the other)");
+          "Turns: run() must not be called from inside a turn (use another object, or call one after the other)");
     if (!thread_.joinable())
       thread_ = std::thread([this] { serve(); });
     {

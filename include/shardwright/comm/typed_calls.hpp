@@ -83,7 +83,7 @@ void need_same_type(const Self& self, Operation operation, const Elements& in, c
   if (in.type == out.type)
     return;
   reject(self, operation, where,
-         "input and output must have one element type, but they are " + std::string(name_of(in.type)) +
+         "input and output must have the same element type, but they are " + std::string(name_of(in.type)) +
              " and " + std::string(name_of(out.type)) + " (convert one of them first)");
 }
 

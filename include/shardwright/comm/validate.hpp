@@ -215,7 +215,8 @@ private:
     if (blocks.empty())
       return;
     if (!allowed)
-      fail(std::string("the ") + what + " must have no blocks (this operation uses it as one run)");
+      fail(std::string("the ") + what +
+           " must have no blocks (this operation uses it as one contiguous block)");
     if (blocks.size() != static_cast<std::size_t>(group_.size()))
       fail(std::string("the blocks of the ") + what + " must be one for each of the " +
            std::to_string(group_.size()) + " ranks, but " + std::to_string(blocks.size()) +
@@ -272,7 +273,7 @@ private:
     const ByteRange in = byte_range(call_.in, ins, call_.element);
     const ByteRange out = byte_range(call_.out, outs, call_.element);
     if (in.overlaps(out) && !in_place(call_, group_.rank()))
-      fail("input and output must not overlap, save for the in-place form (use it, or a second buffer)");
+      fail("input and output must not overlap, except in the in-place form (use it, or a second buffer)");
   }
 
   const CollectiveCall& call_;

@@ -72,9 +72,9 @@ inline void require_blas_memory(int ranks) {
   if (room == MAP_FAILED)
     throw InvalidArgument(
         "launch: " + std::to_string(ranks) + " thread ranks must find " + std::to_string(needed / mebibyte) +
-        " MiB of address space for the BLAS, but the limit of the process, " +
+        " MiB of address space for the BLAS, but the process limit of " +
         std::to_string(limit.rlim_cur / mebibyte) +
-        " MiB in all, leaves less (raise it by ulimit -v, start fewer ranks, or set LaunchOptions::blas_threads to 0 for a program that multiplies no matrices)");
+        " MiB leaves less (raise it with ulimit -v, start fewer ranks, or set LaunchOptions::blas_threads to 0 for a program that multiplies no matrices)");
   ::munmap(room, needed);
 }
 

@@ -98,7 +98,7 @@ private:
   int peer_;
 };
 
-/// @brief A wait outlasted its deadline; names the ranks that did not come and each one's last operation.
+/// @brief A wait outlasted its deadline; names the ranks that did not arrive and each one's last operation.
 class DeadlineExceeded : public Error {
 public:
   DeadlineExceeded(std::vector<int> missing, const std::string& sentence, ErrorContext context = {})

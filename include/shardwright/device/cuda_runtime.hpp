@@ -26,10 +26,11 @@ namespace detail {
 /// Throws what the CUDA runtime says where it is not success. `what` is what failed.
 inline void check_cuda(cudaError_t result, const char* what) {
   if (result != cudaSuccess)
-    throw TransportError(static_cast<int>(result),
-                         std::string("CUDA: ") + what + " failed: " + cudaGetErrorName(result) + ", " +
-                             cudaGetErrorString(result) +
-                             " (an error of an earlier kernel shows here too: run under compute-sanitizer)");
+    throw TransportError(
+        static_cast<int>(result),
+        std::string("CUDA: ") + what + " failed: " + cudaGetErrorName(result) + ", " +
+            cudaGetErrorString(result) +
+            " (an error in an earlier kernel shows up here too: run under compute-sanitizer)");
 }
 
 /// Tiles of a block in turn, for as many blocks of threads as there are.
@@ -115,7 +116,7 @@ public:
 
   explicit CudaRuntime(int device) : device_(device) {
     detail::check_cuda(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device),
-                       "asking for the number of multiprocessors");
+                       "querying the number of multiprocessors");
   }
 
   [[nodiscard]] int device() const noexcept { return device_; }
@@ -124,7 +125,7 @@ public:
     use_device();
     int least = 0;
     int greatest = 0;
-    detail::check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities");
+    detail::check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "querying stream priorities");
     cudaStream_t stream = nullptr;
     detail::check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
                        "creating a stream");
@@ -157,7 +158,8 @@ public:
     detail::check_cuda(cudaEventRecord(event.get(), stream.get()), "recording an event");
   }
   void wait(Stream& stream, Event& event) {
-    detail::check_cuda(cudaStreamWaitEvent(stream.get(), event.get(), 0), "putting a stream behind an event");
+    detail::check_cuda(cudaStreamWaitEvent(stream.get(), event.get(), 0),
+                       "making a stream wait for an event");
   }
   [[nodiscard]] bool done(Event& event) {
     const cudaError_t result = cudaEventQuery(event.get());
@@ -174,7 +176,8 @@ public:
   }
   template <class Kernel>
   void launch(Stream& stream, const Kernel& kernel, unsigned blocks, std::uint64_t tiles) {
-    static_assert(sizeof(Kernel) <= 4000, "peer kernels: the arguments must fit into those of any card");
+    static_assert(sizeof(Kernel) <= 4000,
+                  "peer kernels: the arguments must fit into the kernel arguments of any GPU");
     use_device();
     // Enough to fill the card twice over, so that blocks of threads that end early leave no gap.
     const auto most = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(processors_) * 16 / blocks);

@@ -181,7 +181,7 @@ requires requires { Described::steps; }
   case TransitionFault::partial_to_other_partial:
     return "error: Partial of another operation";
   case TransitionFault::replicate_to_partial:
-    return "error: a finished value cannot become Partial";
+    return "error: a complete value cannot become Partial";
   }
   return {};
 }

@@ -24,7 +24,7 @@ struct BroadcastRanks {
 template <class Axis, PropagationFault fault>
 struct LinearOver {
   static_assert(fault != PropagationFault::partial_not_linear,
-                "linear operation: a Partial input must be an unfinished Sum or Avg (redistribute it first)");
+                "linear operation: a Partial input must be a Sum or Avg (redistribute it first)");
 };
 
 template <class Axis, PropagationFault fault>
@@ -37,11 +37,11 @@ struct AddOver {
                 "add: an axis must not shard two dimensions of the result (redistribute one operand)");
   static_assert(
       fault != PropagationFault::partial_and_finished,
-      "add: an unfinished sum (Partial) cannot be added to a finished value (redistribute the Partial first)");
+      "add: an incomplete sum (Partial) cannot be added to a complete value (redistribute the Partial first)");
   static_assert(fault != PropagationFault::partial_differs,
-                "add: two Partials must be of one operation (redistribute them first)");
+                "add: two Partials must have the same operation (redistribute them first)");
   static_assert(fault != PropagationFault::partial_not_linear,
-                "add: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
+                "add: a Partial operand must be a Sum or Avg (redistribute it first)");
 };
 
 template <class Axis, PropagationFault fault>
@@ -53,12 +53,12 @@ struct MultiplyOver {
   static_assert(fault != PropagationFault::axis_conflict,
                 "multiply: an axis must not shard two dimensions of the result (redistribute one operand)");
   static_assert(fault != PropagationFault::partial_times_partial,
-                "multiply: Partial times Partial has no meaning (redistribute one operand to finish it)");
+                "multiply: Partial times Partial is not defined (redistribute one operand first)");
   static_assert(
       fault != PropagationFault::partial_and_sharded,
       "multiply: an axis that is Partial in one operand must be replicated in the other (redistribute one of them)");
   static_assert(fault != PropagationFault::partial_not_linear,
-                "multiply: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
+                "multiply: a Partial operand must be a Sum or Avg (redistribute it first)");
 };
 
 /// The right operand of a division, which is not linear in it.
@@ -67,7 +67,7 @@ struct Divisor {
   template <class Axis, PropagationFault fault>
   struct Over {
     static_assert(fault != PropagationFault::partial_unfinished,
-                  "divide: the divisor must not be Partial, an unfinished sum (redistribute it first)");
+                  "divide: the divisor must not be Partial, an incomplete sum (redistribute it first)");
   };
 };
 

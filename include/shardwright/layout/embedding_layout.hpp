@@ -27,10 +27,10 @@ struct EmbeddingOver {
       fault != PropagationFault::partial_times_partial && fault != PropagationFault::partial_and_sharded,
       "embedding: an axis that is Partial in the table or the output gradient must be replicated elsewhere (redistribute it first)");
   static_assert(fault != PropagationFault::partial_not_linear,
-                "embedding: a Partial table must be an unfinished Sum or Avg (redistribute it first)");
+                "embedding: a Partial table must be a Sum or Avg (redistribute it first)");
   static_assert(
       fault != PropagationFault::partial_unfinished,
-      "embedding: the indices must not be Partial, an unfinished reduction (redistribute them first)");
+      "embedding: the indices must not be Partial, an incomplete reduction (redistribute them first)");
 };
 
 template <bool fit>

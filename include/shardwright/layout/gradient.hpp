@@ -37,7 +37,7 @@ struct GradientOf {
   static_assert(sizeof(GradientChecks<Value, typename Value::axis_list>) != 0);
   static_assert(
       !has_halos<Value>,
-      "Gradient: a layout with halos has none, as the gradients of copies belong to their owners (call add_halos on the tensor of gradients, and use the layout without halos on the tape)");
+      "Gradient: a layout with halos has no gradient layout, as the gradients of copies belong to their owners (call add_halos on the tensor of gradients, and use the layout without halos on the tape)");
   struct Holder {
     static constexpr bool valid = !has_halos<Value> && [] {
       for (int axis = 0; axis < Value::axis_list::size; ++axis)
@@ -68,7 +68,7 @@ template <bool equal>
 struct TiedCheck {
   static_assert(
       equal,
-      "TiedLayouts: tied weights must have one layout (give both the same, or redistribute before the second use)");
+      "TiedLayouts: tied weights must have the same layout (give both the same, or redistribute before the second use)");
 };
 
 template <class First, class Second>

@@ -29,12 +29,12 @@ struct MatmulOver {
   static_assert(fault != PropagationFault::axis_conflict,
                 "matmul: an axis must not shard two dimensions of the result (gather one operand over it)");
   static_assert(fault != PropagationFault::partial_times_partial,
-                "matmul: Partial times Partial has no meaning (redistribute one operand to finish it)");
+                "matmul: Partial times Partial is not defined (redistribute one operand first)");
   static_assert(
       fault != PropagationFault::partial_and_sharded,
       "matmul: an axis that is Partial in one operand must be replicated in the other (redistribute one of them)");
   static_assert(fault != PropagationFault::partial_not_linear,
-                "matmul: a Partial operand must be an unfinished Sum or Avg (redistribute it first)");
+                "matmul: a Partial operand must be a Sum or Avg (redistribute it first)");
 };
 
 template <bool fit>

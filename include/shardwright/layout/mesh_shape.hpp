@@ -73,7 +73,7 @@ public:
   static constexpr auto axes = axis_list::names;
 
   static_assert(SortedAxes<typename Extents::axis...>::size == axis_count,
-                "MeshShape: an axis may stand only once in a mesh (remove the second one)");
+                "MeshShape: an axis may appear only once in a mesh (remove the second one)");
 
   /// @throws InvalidArgument where an extent is not positive or the product overflows.
   constexpr explicit MeshShape(Extents... extents) : extents_{static_cast<int>(extents.value)...} {

@@ -16,7 +16,7 @@
     template <class Axis, ::shardwright::PropagationFault fault>                                             \
     struct Over {                                                                                            \
       static_assert(fault != ::shardwright::PropagationFault::partial_unfinished,                            \
-                    #NAME ": the input must not be Partial, an unfinished sum (redistribute it first)");     \
+                    #NAME ": the input must not be Partial, an incomplete sum (redistribute it first)");     \
       static_assert(fault != ::shardwright::PropagationFault::row_sharded,                                   \
                     #NAME ": the last dimension must not be sharded (redistribute the input to gather it)"); \
     };                                                                                                       \

@@ -99,7 +99,7 @@ struct DispatchedTokens {
   static constexpr bool value = rows && !any_invalid<Described>;
   static_assert(
       rows || any_invalid<Described>,
-      "dispatch: the tokens must be whole rows, neither Partial nor sharded in their last dimension, nor dispatched already (read them in a layout that shards tokens only)");
+      "dispatch: the tokens must be whole rows, neither Partial nor sharded in their last dimension, nor already dispatched (read them in a layout that shards tokens only)");
 };
 
 template <class Owner, class Described, bool splits>
@@ -256,7 +256,7 @@ struct CombineOperands {
   static_assert(is_rows, "combine: the left operand must be rows grouped by expert (dispatch the tokens)");
   static_assert(
       fits,
-      "combine: the gates must have the layout in which the tokens were dispatched (redistribute them, or make them of the tokens in that layout)");
+      "combine: the gates must have the layout in which the tokens were dispatched (redistribute them, or compute them from the tokens in that layout)");
   static constexpr bool value = !reported && is_rows && fits;
 };
 

@@ -57,10 +57,10 @@ struct TransitionOver {
                 "Transition: Shard cannot become Partial (ask for Replicate, or keep the Shard)");
   static_assert(
       fault != TransitionFault::partial_to_other_partial,
-      "Transition: a Partial cannot become a Partial of another operation (finish it first: ask for Replicate or Shard)");
+      "Transition: a Partial cannot become a Partial of another operation (complete it first: ask for Replicate or Shard)");
   static_assert(
       fault != TransitionFault::replicate_to_partial,
-      "Transition: a replicated value cannot become Partial (it is finished already: keep it replicated or ask for Shard)");
+      "Transition: a replicated value cannot become Partial (it is already complete: keep it replicated or ask for Shard)");
 };
 
 /// Whether both layouts are of rows of one dispatch, or neither is of rows grouped by expert.
@@ -112,13 +112,13 @@ struct TransitionChecks
   using Table = TransitionTable<From, To, internal>;
   static_assert(
       Table::same_rows,
-      "Ragged: rows grouped by expert leave their layout by combine() only, and tokens enter it by dispatch() (call these instead)");
+      "Ragged: rows grouped by expert can leave their layout only by combine(), and tokens enter it only by dispatch() (call these instead)");
   static_assert(Table::same_rank || !Table::same_rows,
                 "Transition: both layouts must have the same tensor rank (redistribute does not reshape)");
   static_assert(Table::few_axes,
                 "Transition: the layouts may name at most 8 axes together (flatten some of them)");
   static_assert(Table::few_changes,
-                "Transition: at most 6 axes may change at once (go through a layout in between)");
+                "Transition: at most 6 axes may change at once (go through an intermediate layout)");
 };
 
 /// The axes of the dimensions that have halos, in table order.

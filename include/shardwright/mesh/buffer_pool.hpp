@@ -246,7 +246,7 @@ private:
   [[nodiscard]] static typename Target::execution_space make_execution_space() {
     if (!Kokkos::is_initialized())
       throw LifecycleError(
-          "DeviceMesh: Kokkos must run before the mesh is asked for memory, and until its last tensor is gone (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
+          "DeviceMesh: Kokkos must be initialised before the mesh allocates memory, and until its last tensor is gone (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
     return Target::make_execution_space();
   }
 

@@ -44,7 +44,7 @@ struct Counting {
     const detail::DryRunRecord* const record = detail::DryRunRecord::current();
     if (record == nullptr)
       throw LifecycleError(
-          "Counting: ranks on a counting target must meet inside a dry run (call dry_run() with the program that makes the mesh, or take the target that it counts for)");
+          "Counting: a counting target must be used inside a dry run (call dry_run() with the program that creates the mesh, or use the target that it counts for)");
     return detail::pretended_device_group(group, record->log);
   }
   [[nodiscard]] static bool idle(const execution_space&) noexcept { return true; }

@@ -126,15 +126,15 @@ private:
   static void require_kind_of_kokkos(int device) {
     if (!Kokkos::is_initialized())
       throw LifecycleError(
-          "CudaTarget: use_device must be called after Kokkos is initialised, as every GPU must match the one of Kokkos (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
+          "CudaTarget: use_device must be called after Kokkos is initialised, as every GPU must match the one that Kokkos uses (begin main with `const Kokkos::ScopeGuard kokkos(argc, argv);`)");
     const int own = Kokkos::Cuda().cuda_device();
     const auto capability = [](int of) {
       int major = 0;
       int minor = 0;
       detail::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, of),
-                         "asking for the compute capability");
+                         "querying the compute capability");
       detail::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, of),
-                         "asking for the compute capability");
+                         "querying the compute capability");
       return std::to_string(major) + "." + std::to_string(minor);
     };
     if (const std::string wanted = capability(own), got = capability(device); got != wanted)

@@ -57,7 +57,7 @@ public:
   /// Axes in mesh order.
   using axis_list = AxisList<typename detail::MeshEntry<Axes>::axis...>;
   static_assert(SortedAxes<typename detail::MeshEntry<Axes>::axis...>::size == axis_list::size,
-                "DeviceMesh: an axis may stand only once in a mesh (remove the second one)");
+                "DeviceMesh: an axis may appear only once in a mesh (remove the second one)");
   static_assert(axis_list::size <= detail::MeshCore::max_axes,
                 "DeviceMesh: a mesh has at most 8 axes (flatten some)");
 

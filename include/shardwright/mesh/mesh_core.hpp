@@ -122,7 +122,7 @@ public:
                                  background(mask, purpose));
   }
 
-  /// Whether those calls are noted; forgets the ones so far, of which none may be under way.
+  /// Whether those calls are noted; forgets the ones so far, of which none may be pending.
   void record_background(bool active) {
     background_calls_.clear();
     records_background_ = active;

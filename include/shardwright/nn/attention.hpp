@@ -121,10 +121,10 @@ struct AttentionOrder {
   static constexpr bool sharded = Qkv::tensor_rank == 4 && !Qkv::value.shard(1).empty();
   static_assert(
       sharded || std::is_same_v<Order, NaturalOrder>,
-      "attention: whole sequences, as all-to-all makes them, must be in NaturalOrder (make the batch with AllToAllContext, or keep the sequence sharded with RingContext)");
+      "attention: whole sequences, as in all-to-all, must be in NaturalOrder (make the batch with AllToAllContext, or keep the sequence sharded with RingContext)");
   static_assert(
       !sharded || std::is_same_v<Order, ZigZagOrder>,
-      "attention: a sharded sequence, as the ring takes it, must be in ZigZagOrder (make the batch with RingContext, or redistribute the input to shard its heads with AllToAllContext)");
+      "attention: a sharded sequence, as in the ring, must be in ZigZagOrder (make the batch with RingContext, or redistribute the input to shard its heads with AllToAllContext)");
   static constexpr bool value = std::is_same_v<Order, std::conditional_t<sharded, ZigZagOrder, NaturalOrder>>;
 };
 
@@ -152,7 +152,7 @@ template <class Tensor>
     reject_operation(
         "attention",
         "kv_heads " + std::to_string(qkv.shape()[2]) + " must be a multiple of the " + std::to_string(ranks) +
-            " ranks that share them (use fewer ranks on these axes, split one in two, or take RingContext, which leaves the heads whole over cp)",
+            " ranks that share them (use fewer ranks on these axes, split one in two, or use RingContext, which does not split the heads over cp)",
         qkv.core(), where);
   }
   const auto size = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };

@@ -211,7 +211,7 @@ template <class Given>
 struct CountsOfLastStep {
   static_assert(
       sizeof(Given) == 0,
-      "stale_balance_loss: the counts must be those of a step that is over, as sums that run along with microbatches depend on their order (give ExpertLoad::last_step() or what ExpertCounts::finish() returned)");
+      "stale_balance_loss: the counts must be those of a completed step, as running sums over microbatches depend on their order (pass ExpertLoad::last_step() or what ExpertCounts::finish() returned)");
 };
 template <class Over>
 struct CountsOfThisStep {

@@ -101,7 +101,8 @@ template <class Scores>
   if (!(options.label_smoothing >= 0 && options.label_smoothing < 1))
     reject_operation("cross_entropy",
                      "the label smoothing must be at least 0 and below 1, but it is " +
-                         std::to_string(options.label_smoothing) + " (give the share that goes to all words)",
+                         std::to_string(options.label_smoothing) +
+                         " (pass the share that is spread over the vocabulary)",
                      scores.core(), where);
   return {options.ignored, options.label_smoothing, static_cast<double>(scores.shape().back())};
 }

@@ -95,7 +95,7 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
           "change the sequence length");
   divides(config.kv_heads, "kv_heads", tensor_ranks * context.head_ranks,
           "the tensor times context-parallel ranks",
-          "use fewer of them, or RingContext, which leaves the heads whole over cp");
+          "use fewer of them, or RingContext, which does not split the heads over cp");
   if (sequence_parallel) {
     divides(config.sequence / context.ranks, context.ranks == 1 ? "sequence" : "sequence of a context rank",
             tensor_ranks, "the tensor-parallel ranks under sequence parallelism",

@@ -76,7 +76,7 @@ struct Dropout {
     using L = typename std::remove_cvref_t<X>::layout;
     static_assert(
         !L::value.has_partial(),
-        "dropout: the tensor must not be Partial, an unfinished sum whose parts would be dropped apart (redistribute it first)");
+        "dropout: the tensor must not be Partial, an incomplete sum whose summands would be dropped independently (redistribute it first)");
     static_assert(
         !detail::has_halos<L>,
         "dropout: the tensor must have no halos, whose copies would get different masks (redistribute it to WithoutHalos of its layout)");
@@ -116,7 +116,7 @@ template <detail::TapeOperand X>
     return as_var(std::forward<X>(x), where);
   if (!tape.origin())
     throw LifecycleError(
-        "dropout: a tape in training must know where its microbatch stands in the run, which keys the masks (give restart() a BatchOrigin of step and first sequence, or the batch of a stage a member `origin`)",
+        "dropout: a tape in training must know the position of its microbatch in the run, which keys the masks (pass restart() a BatchOrigin of step and first sequence, or give the batch of a stage a member `origin`)",
         {.rank = x.resources().core().world().rank(), .where = where});
   return apply(operation::Dropout{use, *tape.origin(), tape.runs()}, where, std::forward<X>(x));
 }

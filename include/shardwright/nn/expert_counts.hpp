@@ -53,7 +53,7 @@ template <class Pass>
 struct CountingPass {
   static_assert(
       std::is_same_v<Pass, FirstPass> || std::is_same_v<Pass, std::optional<FirstPass>>,
-      "ExpertCounts: add() must be told the first pass that it is in, or evaluations and replays would count, too (hand over first_pass() of the tape or of a Var on it)");
+      "ExpertCounts: add() must be given the FirstPass, or evaluations and replays would count, too (pass first_pass() of the tape or of a Var on it)");
 };
 
 } // namespace detail

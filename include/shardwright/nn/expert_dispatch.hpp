@@ -50,7 +50,7 @@ struct CombineGates {
       std::is_same_v<typename Gates::target, typename Rows::target>;
   static_assert(
       value,
-      "combine: the gates must have the rows' element, or float for 16-bit ones, and their target (convert the gates)");
+      "combine: the gates must have the element type of the rows, or float if that has 16 bits, and the same target (convert the gates)");
 };
 
 /// The route of choices in the layout of the tokens.

@@ -48,7 +48,7 @@ public:
   /// @throws InvalidArgument: a copy would not see the batch.
   void set_copies(HostCommunicator) override {
     throw InvalidArgument(
-        "GlobalBalance: all microbatches must pass the rank that counts them, but this schedule holds each stage twice (take one that does not, such as 1F1B with CountingFirst)");
+        "GlobalBalance: all microbatches must pass through the rank that counts them, but this schedule holds each stage twice (take one that does not, such as 1F1B with CountingFirst)");
   }
 
   /// @brief Puts the loss of a microbatch on the tape of its logits: its choice is counted now, its gradient

@@ -25,7 +25,7 @@ template <LayoutType Qkv, class Element = float, class Target = DefaultTarget>
 class KeyValueCache {
 public:
   static_assert(Target::host_accessible,
-                "KeyValueCache: its target must be a host's memory (keep the model there for generation)");
+                "KeyValueCache: its target must be host memory (keep the model there for generation)");
   using Out = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
 
   /// @param capacity tokens of a sequence, at most

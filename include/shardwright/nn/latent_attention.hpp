@@ -132,7 +132,7 @@ private:
           std::to_string(sizes.rotary_width) + " (give some elements of a head to positions)");
     if (!turns)
       throw InvalidArgument(
-          "MultiHeadLatentAttention: the angles of positions must be given (make a RotaryTable of the rotary width)");
+          "MultiHeadLatentAttention: rotary angles must be given (make a RotaryTable of the rotary width)");
     return sizes;
   }
   template <class X>

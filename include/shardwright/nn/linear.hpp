@@ -34,7 +34,7 @@ template <class Result>
 struct BiasInput {
   static_assert(
       !Result::value.has_partial(),
-      "BiasedLinear: the bias must be added to a finished product, as each rank of a Partial one would add it (name the layout to which the product goes first, such as the stream's)");
+      "BiasedLinear: the bias must be added to a complete product, as each rank of a Partial one would add it (name the layout to which the product is redistributed first, such as the stream's)");
   static constexpr bool value = !Result::value.has_partial();
 };
 

@@ -55,7 +55,7 @@ template <class Have, class Wanted>
 struct OneTokenOrder {
   static_assert(
       std::is_same_v<Have, Wanted>,
-      "TokenTensor: ids, targets and attention must have the tokens in one order, NaturalOrder for AllToAllContext and ZigZagOrder for RingContext (make the batch as the model's Ids, and fill it by their positions())");
+      "TokenTensor: ids, targets and attention must have the tokens in the same order, NaturalOrder for AllToAllContext and ZigZagOrder for RingContext (make the batch as the model's Ids, and fill it by their positions())");
 };
 
 /// Ranks that share dimension 1 of a tensor, and this rank's place among them.

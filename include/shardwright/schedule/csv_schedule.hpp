@@ -28,7 +28,7 @@ template <int stages, int lines, bool placed>
 struct CsvStagesOf {
   static_assert(
       placed,
-      "CsvSchedule: the stages must lie over the lines in a loop, in a V, or in both directions (move the actions to the lines of their stages)");
+      "CsvSchedule: the stages must be placed on the lines in a loop, in a V, or in both directions (move the actions to the lines of their stages)");
 };
 
 template <std::size_t lines>

@@ -69,16 +69,16 @@ template <class Source>
   case ScheduleFault::unknown:
     return at + " names a stage or a microbatch that does not exist";
   case ScheduleFault::misplaced:
-    return at + " stands on a rank that does not hold its stage (rank " +
+    return at + " is on a rank that does not hold its stage (rank " +
            std::to_string(source.placement().rank_of(failure.action.stage, failure.action.microbatch)) +
            " does)";
   case ScheduleFault::repeated:
-    return at + " stands there a second time";
+    return at + " appears there a second time";
   case ScheduleFault::missing:
     return text_of(failure.action) + " is missing on rank " + std::to_string(failure.rank) +
            ", and what depends on it waits forever";
   case ScheduleFault::out_of_order:
-    return at + " stands before " + text_of(failure.needed) + ", which it needs, on the same rank";
+    return at + " comes before " + text_of(failure.needed) + ", which it needs, on the same rank";
   case ScheduleFault::deadlock:
     break;
   }

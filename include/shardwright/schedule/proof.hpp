@@ -15,7 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 enum class ScheduleFault : std::uint8_t {
   none,
   unknown,      ///< An action names a stage or microbatch that does not exist.
-  misplaced,    ///< An action stands on a rank that does not hold its stage.
+  misplaced,    ///< An action is on a rank that does not hold its stage.
   repeated,     ///< An action appears twice, or an I or a W beside the B that holds it.
   missing,      ///< An action stands nowhere.
   out_of_order, ///< An action stands before one of its own rank that it needs.

@@ -93,7 +93,7 @@ namespace detail {
 [[noreturn]] inline void fail_schedule_size(const std::string& subject, std::int64_t stages,
                                             std::int64_t microbatches) {
   throw InvalidArgument(subject + ": there must be at most " + std::to_string(most_forward_passes) +
-                        " passes forward, but " + std::to_string(stages) + " stages times " +
+                        " forward passes, but " + std::to_string(stages) + " stages times " +
                         std::to_string(microbatches) + " microbatches are more (take fewer of either)");
 }
 

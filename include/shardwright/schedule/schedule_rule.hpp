@@ -103,14 +103,14 @@ template <int below, int above, bool legal>
 struct NearestRanks {
   static_assert(
       legal,
-      "PipelineSchedule: the policy must allow this number of ranks (take one of the two numbers of NearestRanks in the trace, where 0 is none)");
+      "PipelineSchedule: the policy must allow this number of ranks (take one of the two numbers of NearestRanks in the trace, where 0 means none)");
 };
 
 template <int below, int above, bool legal>
 struct NearestMicrobatches {
   static_assert(
       legal,
-      "PipelineSchedule: the policy must allow this number of microbatches on these ranks (take one of the two numbers of NearestMicrobatches in the trace, where 0 is none)");
+      "PipelineSchedule: the policy must allow this number of microbatches on these ranks (take one of the two numbers of NearestMicrobatches in the trace, where 0 means none)");
 };
 
 template <class Policy, int ranks, int microbatches>

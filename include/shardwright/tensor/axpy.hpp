@@ -25,7 +25,7 @@ template <class X, class Y>
 struct AxpyOperands {
   static constexpr bool same =
       std::is_same_v<WithoutHalos<typename X::layout>, WithoutHalos<typename Y::layout>>;
-  static_assert(same, "axpy: both tensors must have one layout (redistribute x)");
+  static_assert(same, "axpy: both tensors must have the same layout (redistribute x)");
   static_assert(!Y::read_only, "axpy: y must own its memory (give a tensor, not a read-only handle)");
   static constexpr bool value = same && !Y::read_only && WholeRows<typename Y::layout>::value &&
                                 SameElementAndTarget<X, Y>::value &&

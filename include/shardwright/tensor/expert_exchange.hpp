@@ -271,7 +271,7 @@ inline void require_equal_extents(const char* operation, const char* sentence, c
   if (!shape.one_dispatch(other))
     reject_operation(
         operation,
-        "both operands must be rows of one dispatch, but they are of two (dispatch the tokens once, and compute both from those rows)",
+        "both operands must come from the same dispatch, but they come from two (dispatch the tokens once, and compute both from those rows)",
         core, where);
   if (shape != other)
     reject_extents(operation, sentence, shape, other, core, where);

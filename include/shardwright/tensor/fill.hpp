@@ -28,7 +28,7 @@ template <class Tensor>
 struct FillOf {
   static_assert(
       !Tensor::layout::value.has_partial(),
-      "fill: the tensor must not be Partial, where every rank's part would count (fill a finished layout; fill_zero starts an accumulator)");
+      "fill: the tensor must not be Partial, as every rank's part would count (fill a layout without Partial; fill_zero starts an accumulator)");
   static constexpr bool value = !Tensor::layout::value.has_partial();
 };
 

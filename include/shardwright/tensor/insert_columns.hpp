@@ -59,7 +59,7 @@ struct ColumnsInside {
   static constexpr bool value = columns_fit<L, Columns> || any_invalid<L, Columns>;
   static_assert(
       value,
-      "insert_columns: both operands must be finished, have whole rows and be split alike, but for the second last dimension, which the columns may lack (redistribute one of them)");
+      "insert_columns: neither operand may be Partial, and both must have whole rows and be split alike, except for the second-to-last dimension, which the columns may lack (redistribute one of them)");
 };
 
 } // namespace detail
@@ -89,7 +89,7 @@ struct InsertColumns {
                                     x.shape(), 0, columns.shape(), 0, shared, x.core(), where);
       if (at < 0 || at > x.shape()[last])
         detail::reject_operation("insert_columns",
-                                 "the place must be at least 0 and at most the last extent, " +
+                                 "the position must be at least 0 and at most the last extent, " +
                                      std::to_string(x.shape()[last]) + ", but it is " + std::to_string(at) +
                                      " (count elements of a row from 0)",
                                  x.core(), where);

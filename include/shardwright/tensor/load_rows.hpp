@@ -48,7 +48,7 @@ void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read,
                 "read_rows: the tensor must have one to three dimensions (merge dimensions)");
   static_assert(
       !Tensor::layout::value.has_partial(),
-      "read_rows: the tensor must not be Partial, where every rank's part would count (read a finished layout)");
+      "read_rows: the tensor must not be Partial, as every rank's part would count (read into a layout without Partial)");
   static_assert(!detail::has_halos<typename Tensor::layout>,
                 "read_rows: the tensor must have no halos (read one without, and redistribute it)");
   const auto& shape = like.shape();

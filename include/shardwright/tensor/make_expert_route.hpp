@@ -249,7 +249,7 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
   if (set.experts < 1 || set.experts > most - 2 || choices.size() > std::size_t(most) || set.most_rows > most)
     reject_operation(
         "dispatch",
-        "there must be at least one expert, and rows must be counted by 32-bit integers, but there are " +
+        "there must be at least one expert, and the number of rows must fit in 32 bits, but there are " +
             std::to_string(set.experts) + " experts, " + std::to_string(choices.size()) +
             " choices of this rank and room for " + std::to_string(set.most_rows) +
             " rows (use smaller microbatches)",

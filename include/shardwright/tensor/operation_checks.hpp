@@ -111,7 +111,7 @@ template <class Given>
 struct ShardedOperand {
   static_assert(
       Operand<Given>,
-      "Operation: sharded and plain tensors must not mix (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)");
+      "Operation: sharded and plain tensors must not be mixed (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)");
 };
 
 /// The result of an operation with one plain operand, so that a chained call prints no second error.

@@ -137,7 +137,7 @@ struct ReductionWithGradient {
   static constexpr bool value = AnyShardedTensor<X> || std::is_same_v<Op, Sum>;
   static_assert(
       value,
-      "reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is none of the tape's)");
+      "reduce: there is no gradient of Max, Min or Product, only of a Sum (reduce the tensor value(), which is not on the tape)");
 };
 
 /// The gradient of a sum: a number of the result's gradient for each element that was summed, times the
@@ -296,7 +296,7 @@ template <AnyShardedTensor Tensor>
 [[nodiscard]] typename Tensor::value_type item(const Tensor& tensor) {
   static_assert(Tensor::tensor_rank == 0, "item: the tensor must have rank 0 (reduce it first)");
   static_assert(!Tensor::layout::value.has_partial(),
-                "item: the tensor must not be Partial, an unfinished sum (redistribute it first)");
+                "item: the tensor must not be Partial, an incomplete sum (redistribute it first)");
   static_assert(Tensor::target::host_accessible, "item: the tensor must be in host memory (copy it first)");
   if constexpr (counts_only<typename Tensor::target>) {
     return typename Tensor::value_type(1);

@@ -80,7 +80,7 @@ void for_each_run(const std::array<std::int64_t, rank>& shape, const Box<rank>& 
 template <class LayoutType>
 struct FinishedFor {
   static_assert(!LayoutType::value.has_partial(),
-                "gather: the tensor must not be Partial, an unfinished sum (redistribute it first)");
+                "gather: the tensor must not be Partial, an incomplete sum (redistribute it first)");
   static_assert(!has_halos<LayoutType>,
                 "gather: the tensor must have no halos (redistribute it to WithoutHalos of its layout)");
   static constexpr bool value =
@@ -90,7 +90,7 @@ template <class LayoutType>
 struct ScatteredInto {
   static_assert(
       !LayoutType::value.has_partial(),
-      "scatter: the layout must not be Partial, where every rank's part would count (scatter into Shard or Replicate)");
+      "scatter: the layout must not be Partial, as every rank's part would count (scatter into Shard or Replicate)");
   static_assert(!has_halos<LayoutType>,
                 "scatter: the layout must have no halos (scatter into WithoutHalos of it, and redistribute)");
   static constexpr bool value = !LayoutType::value.has_partial() && !has_halos<LayoutType>;

@@ -34,7 +34,7 @@ namespace detail {
 }
 [[noreturn]] inline void reject_shared_tensor() {
   throw LifecycleError(
-      "ShardedTensor: it must not be written while a read-only handle shares its memory (let the handle end first, or write into a clone)");
+      "ShardedTensor: it must not be written while a read-only handle shares its memory (release the handle first, or write into a clone)");
 }
 
 /// Makes tensors that share memory with another one; only transitions and handles may.
@@ -196,7 +196,7 @@ public:
   [[nodiscard]] LocalShape local_offset() const {
     static_assert(
         !detail::is_ragged<LayoutType>,
-        "Ragged: rows grouped by expert have no place in a whole tensor, which this operation asks for (use it on tokens, before dispatch() or after combine())");
+        "Ragged: rows grouped by expert have no place in a whole tensor, which this operation needs (use it on tokens, before dispatch() or after combine())");
     if constexpr (detail::is_ragged<LayoutType>)
       return {};
     else

@@ -30,7 +30,7 @@ template <class Tensor>
 template <class X>
 struct SoftmaxRank {
   static constexpr bool value = X::tensor_rank >= 1 || any_invalid<typename X::layout>;
-  static_assert(value, "softmax: the operand must have a dimension over which it is taken");
+  static_assert(value, "softmax: the operand must have at least one dimension");
 };
 
 } // namespace detail

@@ -119,14 +119,14 @@ tensor_over(const DeviceMesh<Axes...>& mesh, const View& view,
     if (!empty && !detail::is_packed(view, block))
       detail::reject_operation(
           "tensor_over",
-          "the elements of the view must follow one another in row-major order, but it is a part of a larger one, padded or transposed (copy them into a tensor)",
+          "the elements of the view must be contiguous in row-major order, but it is a part of a larger one, padded or transposed (copy them into a tensor)",
           core, where);
     auto* const data = const_cast<std::remove_const_t<Element>*>(view.data());
     if constexpr (!Where::host_accessible)
       if (reinterpret_cast<std::uintptr_t>(data) % detail::device_alignment != 0)
         detail::reject_operation(
             "tensor_over",
-            "the first element of the view must lie at a multiple of 16 bytes on a device (begin it elsewhere, or copy the elements into a tensor)",
+            "the first element of the view must be aligned to 16 bytes on a device (start the view elsewhere, or copy the elements into a tensor)",
             core, where);
     auto& resources = core.template resources<Where>();
     core.made_tensors().add(detail::SubjectShape::of(shape));

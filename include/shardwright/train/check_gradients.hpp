@@ -40,7 +40,7 @@ public:
   using Y = Var<L, Element, Target>;
   [[nodiscard]] double number(const Y& y) {
     static_assert(std::is_same_v<Element, double>,
-                  "check_gradients: the function's value must be of double (convert its operands)");
+                  "check_gradients: the function's value must be double (convert its operands)");
     const auto finished = redistribute<Gradient<L>>(y.value());
     return factors(y).times(finished);
   }

@@ -121,7 +121,7 @@ public:
   void add(LossSum<L> loss, TokenCount<L> tokens) {
     static_assert(
         on_host,
-        "GradAccumulator: the sums of a model on a device must be handed on as they are, in the device's memory (call add(sums) with what the model returned)");
+        "GradAccumulator: the sums of a model on a device must be passed on unchanged, in device memory (call add(sums) with what the model returned)");
     open_microbatch<L>();
     loss_ += loss.value;
     tokens_ += tokens.value;

@@ -79,7 +79,7 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
   };
   for (int rank = 1; rank < world.size(); ++rank)
     if (!std::equal(facts(rank), facts(rank) + tensor_rank, facts(0)))
-      fail("Input: a tensor must have one global shape on all ranks, but it is " + shape_text(0) +
+      fail("Input: a tensor must have the same global shape on all ranks, but it is " + shape_text(0) +
            " on rank 0 and " + shape_text(rank) + " on rank " + std::to_string(rank) +
            " (compute the shape from what all ranks share)");
   for (int axis = 0; axis < core.axis_count(); ++axis) {

@@ -36,13 +36,13 @@ template <class Loss, class Other>
 struct JoinedLoss {
   static_assert(
       sizeof(Other) == 0,
-      "CountedLoss: a sum may be joined only by one over the same axes, never by a mean, a plain number or a sum over other axes (add the sum that a loss gives, and leave the division to GradAccumulator)");
+      "CountedLoss: a sum of losses may be added only to one over the same axes, never to a mean, a plain number or a sum over other axes (add the sum that a loss returns, and leave the division to GradAccumulator)");
 };
 template <class Loss, class Factor>
 struct ScaledLoss {
   static_assert(
       sizeof(Factor) == 0,
-      "CountedLoss: a sum of losses must not be scaled, as its gradient is on the tape already and one division by the tokens of the global batch follows (give the coefficient to the loss)");
+      "CountedLoss: a sum of losses must not be scaled, as its gradient is on the tape already and one division by the tokens of the global batch follows (pass the coefficient to the loss)");
 };
 
 } // namespace detail
@@ -100,7 +100,7 @@ requires requires { typename Model::Loss::layout; }
 struct LossOverTokens<Model, L> {
   static_assert(
       std::is_same_v<L, typename Model::Loss::layout>,
-      "GradAccumulator: the loss must be Partial over each axis that shards the tokens, including cp where it shards sequences, and over no other (hand on the sums that the model returns: one axis less leaves tokens out, one more counts each as often as it has copies)");
+      "GradAccumulator: the loss must be Partial over each axis that shards the tokens, including cp where it shards sequences, and over no other (pass on the sums that the model returns: a missing axis leaves tokens out, an extra one counts each token once per copy)");
 };
 
 } // namespace detail

@@ -64,7 +64,7 @@ private:
   static GradientScale scaled_once(GradientScale scale) {
     static_assert(
         sizeof(Factor) == 0,
-        "GradientScale: gradients must be scaled once, and this factor holds the tokens and the loss scale already (hand the summary's scale to the optimizer as it is)");
+        "GradientScale: gradients must be scaled once, and this factor already includes the tokens and the loss scale (pass the summary's scale to the optimizer unchanged)");
     return scale;
   }
 

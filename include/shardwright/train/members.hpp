@@ -151,7 +151,7 @@ void visit_parameters(Type& part, Visitor& visit) {
   throw InvalidArgument(
       "members: every part of a model must have a unique path, but two have " +
       (path.empty() ? "the empty one" : path) +
-      " (name them apart, also in different parts of a model, or make them one TiedParameter)");
+      " (give them different names, even in different parts of a model, or make them one TiedParameter)");
 }
 
 /// The paths of a model's parts, each of which stands for one; uses of a tied parameter are one.

@@ -68,10 +68,10 @@ struct FinishedGradient {
   static constexpr bool fits = std::is_same_v<L, typename P::state_layout>;
   static_assert(
       finished,
-      "Optimizer: the gradient must not be Partial, an unfinished sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)");
+      "Optimizer: the gradient must not be Partial, an incomplete sum (finish() the GradAccumulator, or redistribute it to the parameter's gradient_layout)");
   static_assert(
       !finished || fits,
-      "Optimizer: the optimizer state must lie where the gradient does (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)");
+      "Optimizer: the optimizer state must have the layout of the gradient (redistribute the gradient to the parameter's gradient_layout, or choose the Zero type that shards both alike)");
   static constexpr bool value = finished && fits;
 };
 
@@ -110,7 +110,7 @@ public:
     if (!device_step_)
       throw LifecycleError(
           std::string(Rule::name) +
-          ": a step on a device must know its learning rate (call set_learning_rate before step, or hand the rate to step)");
+          ": a step on a device must know its learning rate (call set_learning_rate before step, or pass the rate to step)");
     const auto open = Rule::open(options_, device_step());
     run_once("sw::open_step", summary.execution(),
              OpenClippedStep<std::remove_const_t<decltype(open)>>{open, summary.record(), options_.max_norm});

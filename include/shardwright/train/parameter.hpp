@@ -81,7 +81,7 @@ public:
 
   static_assert(
       !state_layout::value.has_partial(),
-      "Parameter: the optimizer state must not be Partial, an unfinished sum (keep it replicated or sharded)");
+      "Parameter: the optimizer state must not be Partial, an incomplete sum (keep it replicated or sharded)");
   static_assert(
       !reduces_each_microbatch || std::is_same_v<accumulator_layout, reduced_layout>,
       "Parameter: the accumulator must have the layout of the raw gradient, or that of the optimizer state as far as the gradient is reduced (use ReducedGradient<Raw, State, axes>)");
@@ -172,7 +172,7 @@ public:
     if (gradient_ == nullptr)
       detail::reject_parameter(
           name_,
-          ": a GradAccumulator must hold its gradient before a backward pass runs (make one of the model that lists the parameter)");
+          ": a GradAccumulator must hold its gradient before a backward pass runs (make one for the model that lists the parameter)");
     return *gradient_;
   }
   /// @brief The gradient of the summed loss, after GradAccumulator::finish. @throws LifecycleError before it.
@@ -183,7 +183,7 @@ public:
     if (gradient != nullptr && gradient_ != nullptr)
       detail::reject_parameter(
           name_,
-          ": one GradAccumulator must hold its gradient, but there is a second one (let the first end)");
+          ": only one GradAccumulator may hold its gradient, but there is a second one (destroy the first)");
     gradient_ = gradient;
     stay(gradient != nullptr);
   }

@@ -189,7 +189,7 @@ private:
     if (stays_)
       detail::reject_parameter(
           name_,
-          ": it must stay where it is while a GradAccumulator holds its gradient (make the model where it stays, or move it before the GradAccumulator is made)");
+          ": it must stay where it is while a GradAccumulator holds its gradient (construct the model where it stays, or move it before you make the GradAccumulator)");
     return *this;
   }
   [[nodiscard]] static std::uint64_t next_number() noexcept {

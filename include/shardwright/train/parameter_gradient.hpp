@@ -237,7 +237,7 @@ class ParameterGradient final : public GradientReduction<typename P::main_elemen
   using SecondPhase = Transition<typename P::reduced_layout, typename P::gradient_layout>;
   static_assert(
       !P::gradient_layout::value.has_partial(),
-      "GradAccumulator: a finished gradient must not be Partial (take a gradient layout without Partial)");
+      "GradAccumulator: a reduced gradient must not be Partial (take a gradient layout without Partial)");
 
 public:
   ParameterGradient(P& parameter, GradientGroup& group)
@@ -255,7 +255,7 @@ public:
     if (this->complete())
       reject_parameter(
           parameter_.name(),
-          ": the step's gradient is finished, nothing must be added to it (call restart() for the next step)");
+          ": the step's gradient is complete, and nothing may be added to it (call restart() for the next step)");
     const bool first = !raw_.valid();
     const MemoryFor memory(MemoryKind::gradients);
     if (first)

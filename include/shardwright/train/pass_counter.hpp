@@ -34,7 +34,7 @@ public:
         std::is_same_v<Pass, FirstPass> || std::is_same_v<Pass, std::optional<FirstPass>>;
     static_assert(
         knows_its_pass,
-        "PassCounter: add() must be told the first pass that it is in, or a replay would count again (hand over first_pass() of the tape or of a Var on it)");
+        "PassCounter: add() must be given the FirstPass, or a replay would count again (pass first_pass() of the tape or of a Var on it)");
     if constexpr (std::is_same_v<Pass, FirstPass>)
       add_now(amounts...);
     else if constexpr (knows_its_pass)

@@ -214,8 +214,8 @@ private:
     for (const std::vector<std::string>& other : gather_texts(copies, {own}))
       if (other.front() != own)
         throw InvalidArgument("PipelineModel: all uses of the tied parameter " + parameter.name() +
-                              " must have one type, but one is " + own + " and another " + other.front() +
-                              " (use one Parameter type in both parts)");
+                              " must have the same type, but one is " + own + " and another " +
+                              other.front() + " (use one Parameter type in both parts)");
   }
 
   Config config_;

@@ -47,7 +47,7 @@ struct StageHandover {
       "PipelineRunner: a stage's output must have the layout of the next stage's input (redistribute it at the end of the stage)");
   static_assert(
       !Input::value.has_partial(),
-      "PipelineRunner: what stages hand over must not be Partial, an unfinished sum whose gradient has another layout (redistribute it at the end of the stage)");
+      "PipelineRunner: a stage's output must not be Partial, an incomplete sum whose gradient has a different layout (redistribute it at the end of the stage)");
 };
 
 } // namespace detail

@@ -57,7 +57,7 @@ public:
       if (entry.name == name && entry.type != &type<P>)
         throw InvalidArgument(
             "SharedParts: all uses of the tied parameter " + std::string(name) +
-            " must have one type, but there are two (name its layout in one place, such as TiedLayouts, and use that in both parts)");
+            " must have the same type, but there are two (name its layout in one place, such as TiedLayouts, and use that in both parts)");
     auto [parameter, made] = find<P>(name, make);
     return TiedParameter<P>(std::move(parameter), std::string(name), made);
   }

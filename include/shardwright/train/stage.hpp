@@ -59,7 +59,7 @@ template <class Out, class In>
 struct PartsFit {
   static_assert(
       std::is_same_v<Out, In>,
-      "Parts: each part must give the stream in the layout in which the next one takes it (end the part with .as<Stream>())");
+      "Parts: each part must return the stream in the layout that the next one takes (end the part with .as<Stream>())");
   static constexpr bool value = std::is_same_v<Out, In>;
 };
 
@@ -99,7 +99,7 @@ class Stage {
   using Last = typename Holders::Last;
   static_assert(
       Holders::size > 1,
-      "Parts: a model must have at least two, of which the first takes the batch and gives the stream, and the last takes the stream and gives the loss (split it)");
+      "Parts: a model must have at least two, of which the first takes the batch and returns the stream, and the last takes the stream and returns the loss (split it)");
 
 public:
   using Config = typename Model::Config;

@@ -57,7 +57,7 @@ struct DeviceStepReport {
 template <class Target>
 class StepReports {
 public:
-  /// @brief Reports that may be under way; one more must wait until the oldest is taken.
+  /// @brief Reports that may be pending; one more must wait until the oldest is taken.
   static constexpr std::size_t capacity = 4;
 
   /// @param deadline the longest time that take() waits
@@ -68,7 +68,7 @@ public:
   void append(const DeviceSummary<Target>& summary) {
     if (pending() == capacity)
       throw LifecycleError("StepReports: at most " + std::to_string(capacity) +
-                           " reports may be under way (take() the oldest before the next append)");
+                           " reports may be pending (take() the oldest before the next append)");
     ++appended_;
     execution_ = summary.execution();
     detail::run_once(
@@ -107,11 +107,12 @@ private:
   /// Ends the communicators of the rank as well: their kernels might keep the device from ever being free.
   [[noreturn]] void late(SourceLocation where) const {
     const std::string sentence = "the device must finish a step within " + detail::time_text(deadline_) +
-                                 ", but step " + std::to_string(taken_ + 1) + " of the reports has not come";
+                                 ", but step " + std::to_string(taken_ + 1) +
+                                 " of the reports has not arrived";
     if (const auto transports = detail::DrivenTransports::find())
       transports->abort(sentence);
     throw DeadlineExceeded(
-        {}, "StepReports: " + sentence + " (look for a rank that has ended, or give a longer deadline)",
+        {}, "StepReports: " + sentence + " (look for a rank that has ended, or set a longer deadline)",
         {.operation = "step report", .where = where});
   }
   [[nodiscard]] bool arrived() const {

@@ -30,7 +30,7 @@ struct SumLossOf {
   static_assert(scalar, "sum_loss: the loss must be one number (reduce it with sum)");
   static_assert(
       !scalar || over_tokens,
-      "sum_loss: the loss must be Partial over each axis that shards the tokens, and over no other (read it with .as<L>() of the TokenCount's layout, which finishes what is Partial over axes of the model)");
+      "sum_loss: the loss must be Partial over each axis that shards the tokens, and over no other (read it with .as<L>() of the TokenCount's layout, which reduces over the axes of the model)");
   static constexpr bool value = scalar && over_tokens;
 };
 

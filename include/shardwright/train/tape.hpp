@@ -140,7 +140,7 @@ public:
   [[nodiscard]] auto gradient(const Var<L, Element, Target>& variable) const {
     if (!variable.slot().has_gradient())
       detail::reject_use(
-          "Tape: a value has a gradient after backward() where it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
+          "Tape: a value has a gradient after backward() only if it is a variable() that the loss depends on, but this one has none (make it with variable(), and use it)");
     return variable.slot().gradient();
   }
   [[nodiscard]] detail::TapeOn<Target>& core() const noexcept { return *core_; }

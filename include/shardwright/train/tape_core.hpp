@@ -121,8 +121,8 @@ public:
   /// Forgets everything and starts again. @throws LifecycleError while values of it are in use.
   void restart(Recording recording, const std::optional<BatchOrigin>& origin, const TokenRuns& runs) {
     if (references_ > 1)
-      throw LifecycleError("Tape: it must not start again while " + std::to_string(references_ - 1) +
-                           " values on it are in use (let every Var of the last microbatch go first)");
+      throw LifecycleError("Tape: it must not restart while " + std::to_string(references_ - 1) +
+                           " values on it are in use (release every Var of the last microbatch first)");
     clear();
     recording_ = recording;
     origin_ = origin;

@@ -187,7 +187,7 @@ public:
   using GradientHandle = ShardedTensor<GradientLayout, const Element, Target>;
   static_assert(
       RealElement<Element>,
-      "Var: a value that has a gradient must have floating-point elements (hand integers, such as token ids, to the operation as a tensor)");
+      "Var: a value that has a gradient must have floating-point elements (pass integers, such as token ids, to the operation as a tensor)");
 
   using SlotBase::SlotBase;
 

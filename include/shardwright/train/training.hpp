@@ -73,7 +73,7 @@ struct StepsUnderWay {
     if (!options.capture)
       return "not asked for";
     if (world.size() > 1)
-      return "collectives between ranks need the host, threads to meet and NCCL to be watched, which a graph cannot hold (run one rank)";
+      return "collectives between ranks need the host, so that threads meet and NCCL is watched, which a graph cannot do (run one rank)";
     return {};
   }
 
@@ -243,7 +243,7 @@ private:
   void require_whole() const {
     if (broken_)
       detail::reject_use(
-          "Training: a step or an evaluation must not follow one that threw, as ranks may be at different places of it (end the program, or build model and Training again from a checkpoint)");
+          "Training: a step or an evaluation must not follow one that threw, as ranks may be at different points in it (end the program, or rebuild model and Training from a checkpoint)");
   }
 
   /// Forwards and backwards of the batches, and the reductions.

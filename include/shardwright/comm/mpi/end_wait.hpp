@@ -84,9 +84,10 @@ public:
     if (busy || !roll_.lonely)
       seen_ = now;
     if (now - seen_ > roll_.deadline)
-      return Verdict{{},
-                     "ranks of other nodes, one of which nobody can see, did not come within " +
-                         time_text(roll_.deadline)};
+      return Verdict{
+          {},
+          "ranks of other nodes, at least one of which no rank here can see, did not arrive within " +
+              time_text(roll_.deadline)};
     if (roll_.notice > std::chrono::nanoseconds::zero() && now - begin_ > next_notice_)
       tell(awaited);
     return std::nullopt;
@@ -109,9 +110,9 @@ private:
     say("rank " + std::to_string(roll_.node->own_rank()) + " has waited " + time_text(waited) + " " + place_ +
         " for " +
         (awaited.empty() ? "ranks of other nodes"
-                         : ranks_text(awaited) + ", still at work: " +
+                         : ranks_text(awaited) + ", still running: " +
                                whereabouts(awaited, [&](int rank) { return report(rank); })) +
-        " (it waits as long as they live)");
+        " (it waits as long as they are alive)");
   }
 
   MpiRoll roll_;

@@ -192,7 +192,7 @@ public:
         detail::say("MpiEnvironment: every rank must reach its end within " +
                     detail::time_text(finalise_deadline_) + " of this one" +
                     (siblings.empty() ? "" : ", but " + siblings) +
-                    " (look for a rank that is stuck or still works)");
+                    " (look for a rank that is stuck or still running)");
       }
       if (lost)
         MPI_Abort(MPI_COMM_WORLD, 1);

@@ -160,16 +160,16 @@ inline int join_mpi_ranks(MpiWorld& world, int code) {
       continue;
     world.look_around();
     if (const int rank = world.ended_by(); rank >= 0)
-      throw PeerFailed(rank, "launch: the program must run to its end on every rank, but " +
+      throw PeerFailed(rank, "launch: the program must run to completion on every rank, but " +
                                  cause_of(world.node().world_failure(rank)));
     const auto verdict =
         others.look([&](int rank) { return world.node().state(rank) != RankState::running; });
     if (verdict)
-      throw DeadlineExceeded(verdict->ranks, "launch: the program must end on every rank within " +
-                                                 time_text(world.options().deadline) +
-                                                 " of this one's end where no process is seen at work, but " +
-                                                 verdict->found +
-                                                 " (raise LaunchOptions::deadline if that is right)");
+      throw DeadlineExceeded(verdict->ranks,
+                             "launch: the program must end on every rank within " +
+                                 time_text(world.options().deadline) +
+                                 " of this one's end unless its process is seen to be alive, but " +
+                                 verdict->found + " (raise LaunchOptions::deadline if that is right)");
   }
 }
 

@@ -92,7 +92,7 @@ private:
   const auto are = [](const std::vector<int>& ranks) { return ranks.size() == 1 ? " is " : " are "; };
   std::string out;
   if (!missing.empty())
-    out = "of " + ranks_text(missing) + " there is no process any more";
+    out = "of " + ranks_text(missing) + " there is no longer a process";
   if (!stopped.empty())
     out += (out.empty() ? "" : "; ") + ranks_text(stopped) + are(stopped) + "stopped";
   return out;

@@ -235,7 +235,7 @@ public:
     const Clock::duration silence = Clock::now() - last_beat(rank);
     if (last.stage != MpiLastCall::Stage::inside || silence < std::chrono::seconds(1))
       return last.text();
-    return last.text() + ", but it has not looked for messages for " + time_text(silence);
+    return last.text() + ", but it has not polled for messages for " + time_text(silence);
   }
 
   [[nodiscard]] RankState state(int rank) const noexcept {
@@ -295,10 +295,10 @@ public:
   void fail_dead(int rank) noexcept {
     try {
       fail_world(rank, Failure::Kind::left,
-                 "its process ended without a word (killed by a signal, or by _exit); " +
+                 "its process ended without a message (killed by a signal, or by _exit); " +
                      last_call(rank).text());
     } catch (...) {
-      fail_world(rank, Failure::Kind::left, "its process ended without a word");
+      fail_world(rank, Failure::Kind::left, "its process ended without a message");
     }
     slot(rank).state.store(RankState::dead, std::memory_order_release);
   }

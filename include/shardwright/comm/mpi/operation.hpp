@@ -373,7 +373,7 @@ private:
       leaver_unseen_ = now;
     else if (now - leaver_unseen_ > std::chrono::milliseconds(200))
       node.fail_world(*leaver, Failure::Kind::left,
-                      "its program returned while others of the group went on; " +
+                      "its program returned while other ranks of the group continued; " +
                           node.last_call(*leaver).text());
   }
 

@@ -297,7 +297,7 @@ private:
     if (!siblings.empty() && (late.empty() || found.find("process") == std::string::npos))
       found += (found.empty() ? "" : "; ") + siblings;
     throw DeadlineExceeded(late,
-                           std::string(function) + ": every rank must come within the deadline of " +
+                           std::string(function) + ": every rank must arrive within the deadline of " +
                                time_text(options_.deadline) + (found.empty() ? "" : ", but " + found) +
                                " (start all ranks of the job, and look for one that is stuck)",
                            {rank_, "world", "split", 0, {}, {}});
@@ -316,7 +316,7 @@ private:
     if (::getentropy(&random, sizeof random) != 0)
       throw TransportError(
           errno,
-          "launch: the system must give random bytes for the name of a shared-memory segment, but it did not (allow getrandom)");
+          "launch: the system must provide random bytes for the name of a shared-memory segment, but it did not (allow getrandom)");
     Place own{host_id(), random ^ static_cast<std::uint64_t>(::getpid())};
     if (ranks_per_node > 0)
       own.host = mixed(own.host, static_cast<std::uint64_t>(rank_ / ranks_per_node));

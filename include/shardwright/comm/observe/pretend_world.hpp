@@ -162,7 +162,7 @@ public:
     if (colour < 0)
       return nullptr;
     throw InvalidArgument(
-        "split: a rank without peers must know the place of every rank in a group (use split_by with a rule)",
+        "split: in a world without peers, all colours must follow from a rule (use split_by)",
         {.group = group_.name, .operation = "split", .where = where});
   }
   [[nodiscard]] std::shared_ptr<Interface> split_by(const GroupRule& rule, std::string name,

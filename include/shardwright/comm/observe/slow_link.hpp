@@ -207,7 +207,7 @@ private:
 [[nodiscard]] inline HostCommunicator slow_link(HostCommunicator communicator, const LinkOptions& options) {
   if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
     throw InvalidArgument(
-        "slow_link: latency and bandwidth must not be negative (0 stands for no latency, and for no limit of the bandwidth)");
+        "slow_link: latency and bandwidth must not be negative (0 means no latency, or unlimited bandwidth)");
   return HostCommunicator(std::make_shared<detail::LinkedTransport>(std::move(communicator),
                                                                     std::make_shared<detail::Link>(options)));
 }

@@ -31,7 +31,7 @@ public:
       : group_(std::move(group)), rank_(rank), leaving_(std::make_shared<Failure>()) {
     leaving_->kind = Failure::Kind::left;
     leaving_->rank = world_rank(rank_);
-    leaving_->sentence = std::string("it gave up its handle of group ") + name();
+    leaving_->sentence = std::string("it dropped its handle to group ") + name();
   }
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
@@ -257,7 +257,7 @@ public:
     return whereabouts(world_ranks, [this](int rank) { return world().recorder(rank).describe(); });
   }
 
-  /// The failure of ranks that did not come to a collective.
+  /// The failure of ranks that did not arrive to a collective.
   [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence) const noexcept {
     return in_memory([&] {
       const std::vector<int> absent = group_->absent(sequence);

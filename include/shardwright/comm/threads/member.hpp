@@ -168,7 +168,7 @@ private:
         if (!group_.has_let_go(other, released_))
           late.push_back(world_rank(other));
       return std::string(name_of(call.operation)) +
-             ": every rank must finish its part in moving the data, but " + ranks_text(late) +
+             ": every rank must finish its part of the data movement, but " + ranks_text(late) +
              " did not within " + time_text(limit) + ": " + whereabouts_of(late) +
              "; the process ends, because the ranks' buffers can no longer be trusted (look for a stopped thread) [" +
              context(call, sequence_).text() + "]";

@@ -58,7 +58,7 @@ template <class Words>
   try {
     lines = report_line(std::forward<Words>(words)(), on_terminal());
   } catch (...) {
-    write_to_standard_error("shardwright: the process ends, and has no memory to say why\n");
+    write_to_standard_error("shardwright: the process ends; there is no memory left to say why\n");
   }
   say_last_words(lines);
   // The abort() of the thread sanitizer flushes the streams, one of which a stuck thread may hold.

@@ -77,7 +77,7 @@ private:
   }
 
   [[nodiscard]] static std::string sentence(const char* called) {
-    std::string who = "a thread that plays no rank called ";
+    std::string who = "a thread that belongs to no rank called ";
     std::vector<int> others;
     if (own_ != nullptr) {
       who = "rank " + std::to_string(own_->rank_) + " called ";

@@ -51,7 +51,7 @@ public:
         finishing_(made(Failure::Kind::finished, -1, "")) {
     for (int rank = 0; rank < ranks; ++rank) {
       returned_.push_back(
-          made(Failure::Kind::left, rank, "its program returned while others of the group went on"));
+          made(Failure::Kind::left, rank, "its program returned while other ranks of the group continued"));
       const auto failure = made(Failure::Kind::failed, rank, out_of_memory);
       failure->unwinding = true;
       out_of_memory_.push_back(failure);

@@ -93,7 +93,7 @@ private:
 };
 
 /// Device memory that grows when more is asked for and is kept otherwise. Memory that was handed out stays
-/// until the end, because kernels may be under way on it.
+/// until the end, because kernels may be pending on it.
 template <class Runtime>
 class DeviceScratch {
 public:

@@ -81,7 +81,7 @@ public:
           throw ConfigurationMismatch(
               "NcclCommunicator: every rank must have a GPU of its own, but ranks " +
                   std::to_string(world_rank(a)) + " and " + std::to_string(world_rank(b)) +
-                  " share one (start at most as many processes as there are GPUs and let each see another one by CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
+                  " share one (start at most as many processes as there are GPUs and make a different one visible to each with CUDA_VISIBLE_DEVICES, or run the ranks as threads of one process, which may share)",
               context(forming, 0));
   }
 
@@ -192,7 +192,7 @@ public:
         missing.push_back(world_rank(other));
     std::string who;
     if (!missing.empty())
-      who = (missing.size() == 1 ? ": " : ": one of ") + ranks_text(missing) + " may not have come";
+      who = (missing.size() == 1 ? ": " : ": one of ") + ranks_text(missing) + " may not have arrived";
     const std::string sentence = describe(call, sequence) + " on group " + name_ + " must " + what +
                                  " within " + time_text(deadline()) + ", but it did not" + who +
                                  (found.empty() ? "" : "; ") + found + std::string(same_order_advice);

@@ -342,7 +342,7 @@ private:
   void close() noexcept {
     const bool unwinding = std::uncaught_exceptions() > 0;
     if (member_.ended() || unwinding) {
-      member_.end("it ended while an error was on its way", false);
+      member_.end("it ended while an exception was propagating", false);
       return;
     }
     try {

@@ -51,7 +51,7 @@ struct Savable {
   static_assert(!LayoutType::value.has_halos(),
                 "checkpoint: a tensor must have no halos (redistribute it to the layout without them)");
   static_assert(!LayoutType::value.has_partial(),
-                "checkpoint: a tensor must not be Partial, an unfinished sum (redistribute it first)");
+                "checkpoint: a tensor must not be Partial, an incomplete sum (redistribute it first)");
 };
 
 /// Which of its replicas a rank of a mesh holds, and how many there are: ranks that differ along axes that

@@ -180,7 +180,7 @@ struct PlacementCheck {
       Traits::axes_valid,
       "Layout: a placement's arguments must be axis tags (derive the tag from axis_tag and give it a name)");
   static_assert(halo_last<Traits>,
-                "Shard: a Halo must be the last argument, behind the axes (write Shard<0, x, Halo<1>>)");
+                "Shard: a Halo must be the last argument, after the axes (write Shard<0, x, Halo<1>>)");
   static_assert(
       halo_fits<Traits>,
       "Halo: the widths must be at least 0, at most 16383 and not both 0 (leave the Halo out for none)");
@@ -266,12 +266,12 @@ struct LayoutChecks {
   static_assert(sizeof(AxisChecks<WrittenAxes<Placements...>, AxesOfPlacements<Placements...>>) != 0);
   static_assert(
       partials_commute<Placements...>(),
-      "Layout: Partials of different operations must not stand together, unless they are Sum and Avg (finish one of them first)");
+      "Layout: Partials of different operations must not be combined, unless they are Sum and Avg (reduce one of them first)");
   static_assert(one_halo_each<Placements...>(),
                 "Layout: a dimension may have one Halo (put all its axes into one Shard)");
   static_assert(
       halos_of_finished<Placements...>(),
-      "Layout: a layout with a Halo must not be Partial, as halos would copy unfinished sums (finish the sum first, then ask for the Halo)");
+      "Layout: a layout with a Halo must not be Partial, as halos would copy incomplete sums (complete the sum first, then ask for the Halo)");
 };
 
 /// Whether a layout makes sense; apart from the checks, since a class whose assertion failed has no usable

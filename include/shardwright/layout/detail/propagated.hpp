@@ -86,10 +86,10 @@ template <bool taken, bool alike>
 struct RaggedOperands {
   static_assert(
       taken,
-      "Ragged: rows grouped by expert take part only in grouped products, functions of each element, products of two such tensors, and combine() (combine them first)");
+      "Ragged: rows grouped by expert support only grouped products, elementwise functions, elementwise products of two such tensors, and combine() (combine them first)");
   static_assert(
       alike,
-      "Ragged: both operands must be rows of one dispatch (dispatch what is combined with them in the same way)");
+      "Ragged: both operands must come from the same dispatch (dispatch what is combined with them in the same way)");
 };
 
 /// For operations without a rule of their own: the sentence where a layout is of rows grouped by expert.

@@ -56,7 +56,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   const auto require_size = [&](std::int64_t replicas) {
     if (replicas > most_forward_passes / passes)
       throw InvalidArgument("Simulation: there must be at most " + std::to_string(most_forward_passes) +
-                            " passes forward, but " + std::to_string(replicas) + " replicas with " +
+                            " forward passes, but " + std::to_string(replicas) + " replicas with " +
                             std::to_string(passes) +
                             " each are more (take fewer sequences or chips, or leave the jitter out)");
   };

@@ -52,7 +52,7 @@ template <class KeyValues>
 void require_block(const char* operation, const AttentionShape& shape, const AttentionBlock& block,
                    const KeyValues& key_values) {
   require(block.queries.rows == shape.sequence && block.keys.rows <= shape.sequence, operation,
-          "the block must have one query for each token of a sequence, and no more keys.");
+          "the block must have one query for each token of a sequence, and at most as many keys.");
   require(key_values.extent(0) == shape.batch * block.keys.rows &&
               key_values.extent(1) == shape.kv_heads * shape.key_value_width(),
           operation, "keys and values must be [batch * keys, kv_heads * key_value_width].");

@@ -303,7 +303,7 @@ void cross_entropy_backward(const Execution& execution, const Logits& logits, co
   using Out = typename Gradient::value_type;
   static_assert(
       std::is_same_v<MainElement<Out>, MainElement<Element>>,
-      "cross_entropy_backward: the gradient must have the element of the logits, or one that is summed in it.");
+      "cross_entropy_backward: the gradient must have the element type of the logits, or one with the same accumulation type.");
   detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
   detail::require(gradient.extent(0) == logits.extent(0) && gradient.extent(1) == logits.extent(1),
                   "cross_entropy_backward", "the gradient must have the shape of the logits.");

@@ -234,9 +234,9 @@ void embedding_forward(const Execution& execution, const Ids& ids, const Table& 
   static_assert(std::is_same_v<typename Ids::non_const_value_type, std::int32_t>,
                 "embedding_forward: token ids must be int32.");
   detail::require(ids.extent(0) == out.extent(0), "embedding_forward",
-                  "ids and output must have as many tokens.");
+                  "ids and output must have the same number of tokens.");
   detail::require(table.extent(1) == out.extent(1), "embedding_forward",
-                  "table and output must have one width.");
+                  "table and output must have the same width.");
   const auto rows = detail::span_of(table);
   detail::run_lanes(
       "sw::embedding", execution, out.extent(0),
@@ -257,9 +257,9 @@ void embedding_backward(const Execution& execution, const Ids& ids, const DOut& 
   static_assert(std::is_same_v<typename Ids::non_const_value_type, std::int32_t>,
                 "embedding_backward: token ids must be int32.");
   detail::require(ids.extent(0) == d_out.extent(0), "embedding_backward",
-                  "ids and gradient must have as many tokens.");
+                  "ids and gradient must have the same number of tokens.");
   detail::require(d_table.extent(1) == d_out.extent(1), "embedding_backward",
-                  "table and output gradients must have one width.");
+                  "table and output gradients must have the same width.");
   const auto rows = detail::span_of(d_out);
   const auto from = detail::MatrixSpan<const Element>{rows.data, rows.rows, rows.columns, rows.stride};
   if constexpr (detail::BlockLauncher<Execution>::available) {

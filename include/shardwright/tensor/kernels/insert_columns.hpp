@@ -88,7 +88,7 @@ void insert_columns(const Execution& execution, const X& x, const Columns& colum
   detail::require(at <= x.extent(1) && x.extent(1) + columns.extent(1) == out.extent(1), "insert_columns",
                   "the result must have the columns of both, and the place must be in x.");
   detail::require(columns.extent(0) * groups == x.extent(0) && x.extent(0) == out.extent(0), "insert_columns",
-                  "a row of columns must be there for each group of rows.");
+                  "there must be a row of columns for each group of rows.");
   detail::run_lanes("sw::insert", execution, out.extent(0),
                     detail::InsertColumns<Element>{detail::read_rows(x), detail::read_rows(columns),
                                                    detail::span_of(out), at, groups});
@@ -112,7 +112,7 @@ void inserted_columns(const Execution& execution, const From& from, const Out& o
                       std::size_t groups) {
   using Element = typename Out::value_type;
   detail::require(at + out.extent(1) <= from.extent(1) && out.extent(0) * groups == from.extent(0),
-                  "inserted_columns", "a row must be there for each group of rows.");
+                  "inserted_columns", "there must be a row for each group of rows.");
   detail::run_lanes(
       "sw::inserted", execution, out.extent(0),
       detail::InsertedColumns<Element>{detail::read_rows(from), detail::span_of(out), at, groups});

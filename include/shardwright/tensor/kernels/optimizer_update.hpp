@@ -77,7 +77,7 @@ struct UpdateOnDevice {
 /// The sizes of a parameter and of what belongs to it.
 template <class... Sizes>
 void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
-  require(((sizes == size) && ...), operation, "parameter, gradient and moments must have one size.");
+  require(((sizes == size) && ...), operation, "parameter, gradient and moments must have the same size.");
 }
 
 } // namespace detail

@@ -147,7 +147,7 @@ void run_rotary(const char* operation, const Execution& execution, const Qkv& qk
                 const Table& sines, const AttentionShape& shape, const TokenRuns& positions, int direction) {
   using Element = typename Qkv::value_type;
   require(shape.rotary_width() % 2 == 0 && shape.rotary_width() <= shape.head_dim, operation,
-          "the elements of a head that turn must be even in number.");
+          "the number of rotated elements of a head must be even.");
   require(qkv.extent(0) == shape.tokens() && qkv.extent(1) == shape.qkv_width(), operation,
           "the buffer must be [batch * sequence, kv_heads * group_width].");
   require(cosines.extent(1) == shape.rotary_width() / 2 && sines.extent(1) == shape.rotary_width() / 2,
@@ -174,7 +174,7 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
                         double base = 10000.0) {
   using Element = typename Table::value_type;
   detail::require(cosines.extent(0) == sines.extent(0) && cosines.extent(1) == sines.extent(1),
-                  "fill_rotary_tables", "both tables must have one shape.");
+                  "fill_rotary_tables", "both tables must have the same shape.");
   detail::run("sw::rotary", execution, cosines.extent(0),
               detail::RotaryTable<Element>{detail::span_of(cosines), detail::span_of(sines), base});
 }
