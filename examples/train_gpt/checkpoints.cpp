@@ -155,7 +155,7 @@ struct Checkpoints::State {
     std::snprintf(seconds, sizeof seconds, "%.3f s, ", last->seconds);
     news.push_back("step " + std::to_string(last->step) +
                    "  saved: " + sw::bytes_text(static_cast<double>(last->bytes)) + " in " + seconds +
-                   sw::bytes_text(static_cast<double>(last->bytes) / std::max(last->seconds, 1e-9)) + "/s");
+                   sw::bytes_text(last->bytes_per_second()) + "/s");
   }
 };
 
@@ -189,6 +189,21 @@ void Checkpoints::together(const std::function<void()>& work) const { state_->to
 void Checkpoints::require_names(const std::vector<std::string>& names) const {
   if (state_->reader)
     cp::require_same_names(state_->world, *state_->reader, names);
+}
+
+void Checkpoints::tell_progress(std::function<void(const std::string&)> tell) {
+  if (!state_->saver)
+    return;
+  //! [progress]
+  state_->saver->on_progress(
+      [tell = std::move(tell)](const cp::SaveProgress& save) {
+        tell("step " + std::to_string(save.step) +
+             "  saving: " + sw::bytes_text(static_cast<double>(save.bytes)) + " of " +
+             sw::bytes_text(static_cast<double>(save.total)) + ", " +
+             sw::bytes_text(save.bytes_per_second()) + "/s");
+      },
+      state_->options.checkpoint.progress_seconds);
+  //! [progress]
 }
 
 bool Checkpoints::due(std::int64_t step) {

@@ -195,11 +195,11 @@ void settle_experts(Options& options, const IsGiven& given) {
 
 void check_model(const Options& options) {
   const ModelSize& size = options.size;
-  if (size.d_model % size.heads != 0)
+  if (!options.published && size.d_model % size.heads != 0)
     throw UsageError("--d-model " + text(size.d_model) + " must be divisible by --heads " + text(size.heads) +
                      " (give --d-model " + multiples_near(size.d_model, size.heads) + ", or --heads " +
                      text(nearest_divisor(size.d_model, size.heads)) + ")");
-  if (size.d_model / size.heads % 2 != 0)
+  if (!options.published && size.d_model / size.heads % 2 != 0)
     throw UsageError("--d-model " + text(size.d_model) + " over --heads " + text(size.heads) +
                      " gives heads of " + text(size.d_model / size.heads) +
                      ", but rotary positions need an even size (give --d-model " +
@@ -389,7 +389,8 @@ void settle_training(Options& options, const IsGiven& given) {
 void settle_checkpoints(const Options& options, const IsGiven& given) {
   const CheckpointOptions& checkpoint = options.checkpoint;
   if (!checkpoint.on())
-    for (const char* name : {"--save-every", "--keep", "--resume", "--stop-after", "--stop-limit"})
+    for (const char* name :
+         {"--save-every", "--keep", "--resume", "--stop-after", "--save-progress", "--stop-limit"})
       if (given(name))
         throw UsageError(std::string(name) +
                          " belongs to --checkpoint (add --checkpoint DIR, or leave it out)");

@@ -361,12 +361,14 @@ void add_checkpoint_options(CLI::App& app, Options& options, Words& words) {
           "Go on from the newest whole checkpoint there, on any mesh, schedule and --zero.");
   in.count("--stop-after", checkpoint.stop_after, 0, "Step after which to save and end; 0 for none.");
   in.add("--init", words.init,
-         "Directory of a published Llama or Mistral model to begin with: its sizes, weights and tokenizer.")
+         "Directory of a published model to begin with: its sizes, weights and tokenizer.")
       ->type_name("DIR");
   in.add(
         "--export", words.export_to,
         "Directory for the trained model, such that transformers and generate load it; with --init --steps may be 0.")
       ->type_name("DIR");
+  in.real("--save-progress", checkpoint.progress_seconds, 0, true,
+          "Seconds between lines on the bytes and the rate of a save that goes on.", 1e6);
   in.real("--stop-limit", checkpoint.stop_limit_seconds, 1, true,
           "Seconds from a signal to the end of the run, after which it ends with code 1.", 1e6);
 }

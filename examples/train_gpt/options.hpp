@@ -79,7 +79,8 @@ struct CheckpointOptions {
   std::int64_t every = 0;          ///< Steps between saves; 0: only at the end.
   int keep = 2;                    ///< Checkpoints that stay.
   bool resume = false;
-  std::int64_t stop_after = 0; ///< Step after which the run saves and ends; 0: none.
+  std::int64_t stop_after = 0;  ///< Step after which the run saves and ends; 0: none.
+  double progress_seconds = 10; ///< Between lines about a save that goes on.
   double stop_limit_seconds = 60;
 
   [[nodiscard]] bool on() const noexcept { return !directory.empty(); }

@@ -83,6 +83,7 @@ public:
       });
     };
     std::size_t allocations = 0;
+    checkpoints_.tell_progress([&monitor](const std::string& line) { monitor.note(line); });
     resume();
     tell_saves(monitor);
     const std::int64_t first = run_.training.steps();

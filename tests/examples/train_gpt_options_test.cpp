@@ -420,13 +420,13 @@ TEST_CASE("options: a GPU takes the trainings that are compiled for it") {
 
 TEST_CASE("options: a run that is saved names its directory") {
   CHECK_FALSE(accepted({}).checkpoint.on());
-  const Options options = accepted(
-      {"--checkpoint", "run", "--save-every", "5", "--keep", "3", "--resume", "--stop-limit", "2.5"});
+  const Options options = accepted({"--checkpoint", "run", "--save-every", "5", "--keep", "3", "--resume",
+                                    "--save-progress", "0", "--stop-limit", "2.5"});
   CHECK((options.checkpoint.on() && options.checkpoint.directory == "run" && options.checkpoint.resume));
   CHECK((options.checkpoint.every == 5 && options.checkpoint.keep == 3));
-  CHECK(options.checkpoint.stop_limit_seconds == 2.5);
+  CHECK((options.checkpoint.progress_seconds == 0 && options.checkpoint.stop_limit_seconds == 2.5));
   CHECK(options.configuration_text() != accepted({}).configuration_text());
-  for (const char* name : {"--save-every", "--keep", "--stop-after", "--stop-limit"})
+  for (const char* name : {"--save-every", "--keep", "--stop-after", "--save-progress", "--stop-limit"})
     CHECK_THAT(refused({name, "2"}),
                ContainsSubstring(std::string(name) + " belongs to --checkpoint (add --checkpoint DIR"));
   CHECK_THAT(refused({"--checkpoint", "run", "--keep", "0"}), ContainsSubstring("--keep"));

@@ -206,7 +206,8 @@ function(shardwright_train_gpt_resumed name)
   set(options ${tiny} --steps 6 ${run_OPTIONS})
   set(prefix "${SHARDWRIGHT_TEST_PREFIX}examples.train_gpt.${name}")
   shardwright_train_gpt_run(${name}_whole 0 ${where} FRESH "${directory}_whole" OPTIONS ${options} --checkpoint "${directory}_whole"
-                            --save-every 3 SAYS "step 3  saved: [0-9.]+ [KM]iB in [0-9.]+ s, [0-9.]+ [KMG]?i?B/s" "step 6  saved: ")
+                            --save-every 3 --save-progress 0 SAYS "step 3  saving: [0-9.]+ [KMi]*B of [0-9.]+ [KM]iB, [0-9.]+ [KMG]?i?B/s"
+                            "step 3  saved: [0-9.]+ [KM]iB in [0-9.]+ s, [0-9.]+ [KMG]?i?B/s" "step 6  saved: ")
   shardwright_train_gpt_run(${name}_stopped 0 ${where} FRESH "${directory}" OPTIONS ${options} --checkpoint "${directory}" --save-every 2
                             --keep 1 --stop-after 3 SAYS "step 3  saved: ")
   shardwright_train_gpt_run(${name}_resumed 0 ${where} OPTIONS ${options} --checkpoint "${directory}" --resume
