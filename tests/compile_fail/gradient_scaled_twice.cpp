@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: GradientScale: gradients must be scaled once, and this factor holds the tokens and the loss scale
-// expect: already (hand the summary's scale to the optimizer as it is)
+// expect: GradientScale: gradients must be scaled once, and this factor already includes the tokens
+// expect: and the loss scale (pass the summary's scale to the optimizer unchanged)
 
 #include <shardwright/train/adamw.hpp>
 

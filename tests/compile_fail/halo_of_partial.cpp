@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Layout: a layout with a Halo must not be Partial, as halos would copy unfinished sums
-// expect: (finish the sum first, then ask for the Halo)
+// expect: Layout: a layout with a Halo must not be Partial, as halos would copy incomplete sums
+// expect: (complete the sum first, then ask for the Halo)
 
 #include <shardwright/layout/layout.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Layout: Partials of different operations must not stand together, unless they are Sum and Avg
-// expect: (finish one of them first)
+// expect: Layout: Partials of different operations must not be combined, unless they are Sum and Avg
+// expect: (reduce one of them first)
 
 #include <shardwright/layout/layout.hpp>
 

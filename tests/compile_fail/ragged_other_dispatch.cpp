@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Ragged: both operands must be rows of one dispatch
+// expect: Ragged: both operands must come from the same dispatch
 // expect: (dispatch what is combined with them in the same way)
 
 #include <shardwright/layout/elementwise_layout.hpp>

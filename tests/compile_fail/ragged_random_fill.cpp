@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // needs: kokkos
-// expect: Ragged: rows grouped by expert have no place in a whole tensor, which this operation asks for
+// expect: Ragged: rows grouped by expert have no place in a whole tensor, which this operation needs
 // expect: (use it on tokens, before dispatch() or after combine())
 
 #include <shardwright/tensor/fill.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Ragged: rows grouped by expert leave their layout by combine() only, and tokens enter it by dispatch()
+// expect: Ragged: rows grouped by expert can leave their layout only by combine(), and tokens enter it only by dispatch()
 // expect: (call these instead)
 
 #include <shardwright/layout/ragged.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: Ragged: rows grouped by expert take part only in grouped products, functions of each element,
+// expect: Ragged: rows grouped by expert support only grouped products, elementwise functions,
 // expect: products of two such tensors, and combine() (combine them first)
 
 #include <shardwright/layout/ragged.hpp>
