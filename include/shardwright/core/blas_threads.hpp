@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The number of threads that the program's BLAS starts, set while ranks run and restored afterwards.
+/// @brief The thread count of the program's BLAS, limited while ranks run and restored afterwards.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -17,7 +17,7 @@
 #include <sys/resource.h>
 
 #if defined(__ELF__)
-// Present in one BLAS or another, and null elsewhere; no header declares them all.
+// Each exists in some BLAS and is null in the others; no header declares them all.
 extern "C" {
 void openblas_set_num_threads(int) __attribute__((weak));
 int openblas_get_num_threads(void) __attribute__((weak));
@@ -30,14 +30,14 @@ long bli_thread_get_num_threads(void) __attribute__((weak));
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One BLAS: how many threads it uses, for the whole process, and the variable by which a user says so.
+/// One BLAS library: its thread count, for the whole process, and the environment variable that sets it.
 struct BlasThreads {
   int (*count)();
   void (*set)(int threads);
   const char* variable;
 };
 
-/// The BLAS that the program is linked with, out of OpenBLAS, MKL and BLIS; null for another one, or none.
+/// The BLAS that the program is linked with, if it is OpenBLAS, MKL or BLIS; otherwise null.
 [[nodiscard]] inline const BlasThreads* linked_blas() noexcept {
 #if defined(__ELF__)
   static constexpr std::array known = {
@@ -57,8 +57,8 @@ struct BlasThreads {
   return nullptr;
 }
 
-/// Looks whether the process may take the address space that OpenBLAS needs on `ranks` threads. Where it may
-/// not (ulimit -v), OpenBLAS waits for ever in its allocator, or ends the process.
+/// Checks that the process may allocate the address space that OpenBLAS needs on `ranks` threads. If it may
+/// not (ulimit -v), OpenBLAS hangs in its allocator, or ends the process.
 /// @throws InvalidArgument with the numbers and what to do.
 inline void require_blas_memory(int ranks) {
   constexpr std::size_t mebibyte = std::size_t{1} << 20;
@@ -78,8 +78,9 @@ inline void require_blas_memory(int ranks) {
   ::munmap(room, needed);
 }
 
-/// Holds the BLAS to `threads` threads while it lives, unless that is 0 or the user has set the variable of
-/// the BLAS. Of several at once the first one counts; the last one to go restores what was before.
+/// Limits the BLAS to `threads` threads during its lifetime, unless that is 0 or the user has set the BLAS's
+/// environment variable. If several exist at the same time, the first one applies, and the last one to be
+/// destroyed restores the previous setting.
 class BlasThreadLimit {
 public:
   explicit BlasThreadLimit(int threads) {

@@ -2,14 +2,14 @@
 #pragma once
 
 /// @file
-/// @brief How a kernel's launcher says that what is being captured is of no use.
+/// @brief A flag by which a kernel launcher invalidates the current capture.
 
 #include <shardwright/core/config.hpp>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The calling thread's capture. While it lives, nothing that is enqueued runs, so a launcher that cannot do
-/// its part may leave it out and spoil the capture: the step is then enqueued again, call by call.
+/// The calling thread's capture. During its lifetime, enqueued work does not run, so a launcher that cannot
+/// be captured may skip its work and invalidate the capture: the step is then enqueued again, call by call.
 class CaptureMark {
 public:
   CaptureMark() noexcept { current() = this; }
@@ -18,7 +18,7 @@ public:
   CaptureMark& operator=(const CaptureMark&) = delete;
 
   [[nodiscard]] bool spoilt() const noexcept { return spoilt_; }
-  /// False where this thread captures nothing: then the failure is an error.
+  /// False if this thread captures nothing: then the failure is an error.
   [[nodiscard]] static bool spoil() noexcept {
     if (current() == nullptr)
       return false;

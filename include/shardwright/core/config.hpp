@@ -8,8 +8,8 @@
 #define SHARDWRIGHT_VERSION_MINOR 1
 #define SHARDWRIGHT_VERSION_PATCH 0
 
-/// Inline namespace of the version, the target and the checks, so that two copies in two shared libraries
-/// cannot mix.
+/// Inline namespace of the version, the target and the checks, so that copies in two shared libraries cannot
+/// be mixed up.
 #if defined(SHARDWRIGHT_WITH_CUDA) && defined(SHARDWRIGHT_CHECKED)
 #define SHARDWRIGHT_ABI v0_1_cuda_checked
 #elif defined(SHARDWRIGHT_WITH_CUDA)
@@ -30,8 +30,8 @@
 /// @brief The library; everything public lives here.
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief True in a program built with SHARDWRIGHT_CHECKED: new tensors are filled with NaN, and every step
-/// compares the data that enter its tapes between ranks.
+/// @brief True in a program built with SHARDWRIGHT_CHECKED: new tensors are filled with NaN, and in every
+/// step ranks compare the inputs of their tapes.
 inline constexpr bool always_checked =
 #if defined(SHARDWRIGHT_CHECKED)
     true;

@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Element types that collectives carry.
+/// @brief Element types that collectives support.
 enum class ElementType : std::uint8_t {
   uint8,
   int32,
@@ -28,7 +28,7 @@ enum class ElementType : std::uint8_t {
   float16
 };
 
-/// @brief The operation that a reduction combines elements with. `average` is a sum, divided once by the
+/// @brief The operation with which a reduction combines elements. `average` is a sum, divided once by the
 /// number of ranks.
 enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
 
@@ -94,13 +94,13 @@ enum class ReduceOp : std::uint8_t { sum, average, product, maximum, minimum };
   return "unknown";
 }
 
-/// @brief True for types that are stored in two bytes and computed with as floats.
+/// @brief True for types that are stored in two bytes and computed as floats.
 template <class Element>
 inline constexpr bool is_narrow =
     std::is_same_v<std::remove_cv_t<Element>, bfloat16> || std::is_same_v<std::remove_cv_t<Element>, float16>;
 
-/// @brief The element of arithmetic, statistics, gradient accumulators, master weights and moments: float for
-/// bfloat16 and float16, the element itself for others.
+/// @brief The accumulation type, also used for statistics, gradient accumulators, master weights and moments:
+/// float for bfloat16 and float16, the element itself for others.
 template <class Element>
 using MainElement = std::conditional_t<is_narrow<Element>, float, std::remove_cv_t<Element>>;
 
@@ -120,7 +120,7 @@ constexpr bool is_element_type() {
 
 } // namespace detail
 
-/// @brief A type that collectives can carry.
+/// @brief An element type that collectives support.
 template <class Element>
 concept CollectiveElement = detail::is_element_type<Element>();
 

@@ -20,8 +20,8 @@ struct ErrorContext {
   int rank = -1;              ///< Rank that throws, in its world.
   std::string group{};        ///< Communicator, such as "world" or the axes "dp,tp".
   std::string operation{};    ///< Operation, such as "all_reduce".
-  std::uint64_t sequence = 0; ///< Number of the operation on its communicator, from 1; 0 where none applies.
-  std::string layout{};       ///< Layout that was asked for.
+  std::uint64_t sequence = 0; ///< Number of the operation on its communicator, from 1; 0 if none applies.
+  std::string layout{};       ///< Requested layout.
   SourceLocation where{};     ///< Line of the user's call.
 
   /// @brief The members that are set, as "rank 1, group dp, all_reduce #7, at file:line".
@@ -85,7 +85,7 @@ public:
   using Error::Error;
 };
 
-/// @brief A peer threw, left or died; the text holds the first cause, not its echoes.
+/// @brief A peer threw, left or died; the text names the original cause, not its consequences.
 class PeerFailed : public Error {
 public:
   PeerFailed(int peer, const std::string& sentence, ErrorContext context = {})
@@ -98,13 +98,13 @@ private:
   int peer_;
 };
 
-/// @brief A wait outlasted its deadline; names the ranks that did not arrive and each one's last operation.
+/// @brief A wait exceeded its deadline; names the ranks that did not arrive and the last operation of each.
 class DeadlineExceeded : public Error {
 public:
   DeadlineExceeded(std::vector<int> missing, const std::string& sentence, ErrorContext context = {})
       : Error(sentence, std::move(context)), missing_(std::move(missing)) {}
 
-  /// @brief Ranks that were waited for, in their world.
+  /// @brief The awaited ranks, in their world.
   [[nodiscard]] const std::vector<int>& missing() const noexcept { return missing_; }
 
 private:
@@ -145,7 +145,7 @@ public:
 
 namespace detail {
 
-/// Throws a LifecycleError. Out of line: compilers spend long on each throw expression.
+/// Throws a LifecycleError. Out of line, because throw expressions are slow to compile.
 [[noreturn, gnu::noinline]] inline void reject_use(const char* sentence) { throw LifecycleError(sentence); }
 
 } // namespace detail

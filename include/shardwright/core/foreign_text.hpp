@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Text from files and other processes, made fit for an error message.
+/// @brief Escapes text from files and other processes for use in error messages.
 
 #include <shardwright/core/config.hpp>
 
@@ -35,7 +35,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return out;
 }
 
-/// The text in quotes, printable and on one line; its first 60 bytes and dots where it is longer.
+/// The text in quotes, printable and on one line; if it is longer than 60 bytes, it is cut and ends in dots.
 [[nodiscard]] inline std::string quoted_text(std::string_view text) {
   constexpr std::size_t most = 60;
   // Appended to, because g++ 12 warns of `"'" + std::string(...)` once it is inlined.

@@ -29,7 +29,7 @@ struct CheckedInteger {
   bool fits = true;
 };
 
-/// @brief left * right for factors that are not negative; `fits` is false where the product exceeds 2^63 - 1.
+/// @brief left * right for factors that are not negative; `fits` is false if the product exceeds 2^63 - 1.
 [[nodiscard]] constexpr CheckedInteger checked_multiply(std::int64_t left, std::int64_t right) noexcept {
   if (left == 0 || right == 0)
     return {0, true};
@@ -38,7 +38,7 @@ struct CheckedInteger {
   return {left * right, true};
 }
 
-/// @brief left + right for terms that are not negative; `fits` is false where the sum exceeds 2^63 - 1.
+/// @brief left + right for terms that are not negative; `fits` is false if the sum exceeds 2^63 - 1.
 [[nodiscard]] constexpr CheckedInteger checked_add(std::int64_t left, std::int64_t right) noexcept {
   if (left > std::numeric_limits<std::int64_t>::max() - right)
     return {0, false};

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Vectors that come and go with every step, and take their memory from what earlier ones have left.
+/// @brief Vectors that are created and destroyed in every step and reuse the memory of earlier ones.
 
 #include <shardwright/core/config.hpp>
 
@@ -14,8 +14,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Memory of vectors, kept for the next ones: a steady sequence takes nothing from the heap. For one thread
-/// at a time; it lives as long as anything in it.
+/// Memory of destroyed vectors, kept for new ones: in steady state, nothing is allocated on the heap. For one
+/// thread at a time; it lives as long as any vector that uses it.
 using KeptMemory = std::shared_ptr<std::pmr::memory_resource>;
 
 [[nodiscard]] inline KeptMemory make_kept_memory() {

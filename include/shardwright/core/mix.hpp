@@ -20,8 +20,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return z ^ (z >> 31U);
 }
 
-/// FNV-1a (Fowler, Noll and Vo), 64 bits, over bytes or numbers one after the other: an identity check, not a
-/// protection.
+/// FNV-1a (Fowler, Noll and Vo), 64 bits, over a sequence of bytes or numbers: an identity check, not a
+/// cryptographic hash.
 class Fnv1a {
 public:
   constexpr Fnv1a& add(std::uint64_t value) noexcept {

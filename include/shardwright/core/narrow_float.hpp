@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief bfloat16 and float16: numbers of two bytes that are stored and sent; arithmetic on them is
-/// arithmetic on floats.
+/// @brief bfloat16 and float16: two-byte formats for storage and messages; arithmetic is done in float.
 
 #include <shardwright/core/config.hpp>
 
@@ -28,7 +27,7 @@ SHARDWRIGHT_FUNCTION constexpr To same_bits(const From& from) {
   }
 }
 
-/// A double as a float whose last bit is 1 where it is inexact, so that rounding the float to fewer digits is
+/// A double as a float whose last bit is 1 if it is inexact, so that rounding the float to fewer digits is
 /// rounding the double once (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums").
 SHARDWRIGHT_FUNCTION constexpr float rounded_to_odd(double value) {
   const float nearest = static_cast<float>(value);
@@ -44,8 +43,8 @@ SHARDWRIGHT_FUNCTION constexpr float rounded_to_odd(double value) {
 
 /// @brief Format of 8 exponent bits and 7 stored digits: the upper half of a float.
 ///
-/// The functions of a format take one word or number, or a vector of them. Integer operations, because
-/// AVX512-BF16 takes subnormal numbers for zero; host and device give the same bits.
+/// The functions of a format take one word or number, or a vector of them. They use integer operations,
+/// because AVX512-BF16 treats subnormal numbers as zero; host and device give the same bits.
 struct Bfloat16 {
   static constexpr int stored_digits = 7;
   static constexpr int max_exponent = 128;
@@ -99,8 +98,8 @@ struct Float16 {
 
 /// @brief A floating-point number of two bytes, rounded to nearest, ties to even.
 ///
-/// It becomes a float by itself and is made of a number only by a cast: sums and products of such numbers
-/// are floats, and none can be accumulated in by accident.
+/// It converts to float implicitly, but from another number only by a cast: sums and products of such numbers
+/// are floats, so none can be used as an accumulator by accident.
 template <class Format>
 class NarrowFloat {
 public:
@@ -118,7 +117,7 @@ public:
     return Format::template widen<float>(std::uint32_t{bits_});
   }
 
-  /// @brief The number of these bits.
+  /// @brief The number with these bits.
   [[nodiscard]] SHARDWRIGHT_FUNCTION static constexpr NarrowFloat from_bits(std::uint16_t bits) {
     NarrowFloat out{};
     out.bits_ = bits;

@@ -11,7 +11,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The key of a stream of random numbers: the run's seed and the tensor's number in it.
+/// @brief The key of a stream of random numbers: the seed of the run and the number of the tensor.
 ///
 /// A use that needs fresh numbers at every step (dropout) mixes the step into `tensor`.
 struct RandomKey {
@@ -19,7 +19,7 @@ struct RandomKey {
   std::uint64_t tensor = 0;
 };
 
-/// @brief Four words: a counter, or the random words that belong to it.
+/// @brief Four words: a counter, or the random words generated from it.
 struct PhiloxWords {
   std::uint32_t word[4];
 

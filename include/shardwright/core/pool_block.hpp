@@ -14,13 +14,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The block that a pool gives for a request.
 struct PoolBlock {
-  std::size_t size_class = 0; ///< Number of the size among all, smallest first.
-  std::size_t bytes = 0;      ///< At least what was asked for.
+  std::size_t size_class = 0; ///< Index of the size class, smallest first.
+  std::size_t bytes = 0;      ///< At least as many as requested.
 };
 
 namespace detail {
 
-/// Sizes that a pool rounds its blocks up to.
+/// Number of size classes.
 inline constexpr std::size_t pool_size_classes = 57 * 8;
 
 } // namespace detail

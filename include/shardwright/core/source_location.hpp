@@ -10,20 +10,20 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The place of a call in the source, taken as a defaulted last argument: `SourceLocation where =
+/// @brief The source location of a call, captured by a defaulted last argument: `SourceLocation where =
 /// SourceLocation::current()`.
 struct SourceLocation {
   const char* file = "";
   int line = 0;
   const char* function = "";
 
-  /// @brief The place of the call in whose default argument this stands.
+  /// @brief The location of the call that uses this as a default argument.
   static constexpr SourceLocation current(const char* file = __builtin_FILE(), int line = __builtin_LINE(),
                                           const char* function = __builtin_FUNCTION()) noexcept {
     return {file, line, function};
   }
 
-  /// @brief "file:line", or an empty string where the place is unknown.
+  /// @brief "file:line", or an empty string if the location is unknown.
   [[nodiscard]] std::string text() const {
     return line == 0 ? std::string() : std::string(file) + ":" + std::to_string(line);
   }

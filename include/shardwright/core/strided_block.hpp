@@ -11,8 +11,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief `rows` runs of `row_length` elements, `row_stride` apart, from `offset`: what sharding one
-/// dimension leaves.
+/// @brief `rows` runs of `row_length` elements, `row_stride` apart, from `offset`: the result of sharding one
+/// dimension.
 ///
 /// Sharding dimension d of a row-major buffer gives rows = product of the extents before d, row_length =
 /// chunk times the product of the extents after d. All members count elements.
@@ -24,7 +24,7 @@ struct StridedBlock {
 
   /// @brief Elements in the block.
   [[nodiscard]] constexpr std::size_t count() const noexcept { return rows * row_length; }
-  /// @brief Returns whether the block is one run.
+  /// @brief Returns whether the block is contiguous.
   [[nodiscard]] constexpr bool contiguous() const noexcept { return rows <= 1 || row_length == row_stride; }
   /// @brief One past the last element touched; 0 for an empty block.
   [[nodiscard]] constexpr std::size_t end() const noexcept {
@@ -34,7 +34,7 @@ struct StridedBlock {
   friend constexpr bool operator==(const StridedBlock&, const StridedBlock&) = default;
 };
 
-/// @brief A block of one run.
+/// @brief A contiguous block.
 [[nodiscard]] constexpr StridedBlock contiguous_block(std::size_t offset, std::size_t count) noexcept {
   return {offset, 1, count, count};
 }
@@ -43,7 +43,7 @@ struct StridedBlock {
 ///
 /// A group flattened from axes a (major, extent A) and b (minor, extent B) has rank a*B + b. Reducing over b
 /// first and then over a is levels {{B, 1}, {A, B}}; no levels means one level over all ranks in rank order.
-/// Merging the collectives of several axes keeps this order, so it changes no bit.
+/// Merging the collectives of several axes keeps this order, so the result is bitwise the same.
 struct ReductionOrder {
   struct Level {
     int extent = 1;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The widest vector registers of the compiled-for core, and stores that go past the caches.
+/// @brief The widest vector registers of the target CPU, and stores that bypass the caches.
 
 #include <shardwright/core/config.hpp>
 
@@ -22,7 +22,7 @@ inline constexpr std::size_t lane_bytes = 32;
 inline constexpr std::size_t lane_bytes = 16;
 #endif
 
-/// `count` numbers in one value, on which arithmetic and comparisons go number by number.
+/// `count` numbers in one value, with elementwise arithmetic and comparisons.
 template <class Number, std::size_t count>
 struct Vector {
   typedef Number type __attribute__((vector_size(count * sizeof(Number))));
@@ -45,7 +45,7 @@ struct LanesOf {
 #if defined(__clang__)
     __builtin_nontemporal_store(value, reinterpret_cast<Register*>(to));
 #elif defined(__SSE2__)
-    // Builtins, because the header of the intrinsics takes a second to compile.
+    // Builtins, because the intrinsics header takes a second to compile.
     typedef float Floats __attribute__((vector_size(lane_bytes)));
     const auto bits = reinterpret_cast<Floats>(value);
     auto* const floats = reinterpret_cast<float*>(to);
