@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Attention masks as types: the keys that a query sees, by the positions of both.
+/// @brief Attention masks as types: which keys a query sees, by their positions.
 
 #include <shardwright/core/config.hpp>
 
@@ -13,8 +13,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The keys that a query sees: from `before` positions before its own up to `after` positions after
-/// it.
+/// @brief The range of keys that a query sees: from `before` positions before its own up to `after` positions
+/// after it.
 struct KeyWindow {
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
@@ -55,7 +55,7 @@ concept AttentionMask = std::copyable<Type> && requires {
   { Type::window } -> std::convertible_to<KeyWindow>;
 };
 
-/// @brief A query sees the keys up to its own one.
+/// @brief A query sees the keys up to its own position.
 struct CausalMask {
   static constexpr KeyWindow window{};
 };
@@ -63,8 +63,8 @@ struct CausalMask {
 struct FullMask {
   static constexpr KeyWindow window{KeyWindow::unlimited, KeyWindow::unlimited};
 };
-/// @brief A query sees the last `keys` keys up to its own one, which is one of them (Beltagy et al., arXiv
-/// 2004.05150; causal as in Jiang et al., arXiv 2310.06825).
+/// @brief A query sees the last `keys` keys, including its own (Beltagy et al., arXiv 2004.05150; causal as
+/// in Jiang et al., arXiv 2310.06825).
 template <std::size_t keys>
 struct SlidingWindowMask {
   static_assert(keys > 0,

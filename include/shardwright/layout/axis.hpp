@@ -35,7 +35,7 @@ namespace axis {
 struct dp : axis_tag<dp> {
   static constexpr std::string_view name = "dp";
 };
-/// @brief Data parallel over replicas of a group that shards its model state (the outer axis of HSDP).
+/// @brief Data parallel over replicas of a shard group (the outer axis of HSDP).
 struct dpr : axis_tag<dpr> {
   static constexpr std::string_view name = "dpr";
 };

@@ -35,8 +35,8 @@ struct DimensionBlock {
   return {block.offset + first, last - first};
 }
 
-/// @brief A rank's range of one dimension of extent n: its axes chunk in order, major first.
-/// @param extents extent of every axis of the table; @param coordinates the rank's place on each.
+/// @brief A rank's range of one dimension of extent n: its axes split it in order, outermost first.
+/// @param extents extent of every axis of the table; @param coordinates the rank's coordinate on each.
 [[nodiscard]] constexpr DimensionBlock dimension_block(const LayoutValue& layout, int dimension,
                                                        std::span<const int> extents,
                                                        std::span<const int> coordinates, std::int64_t n) {
@@ -78,7 +78,7 @@ local_shape(const LayoutValue& layout, std::span<const int> extents, std::span<c
   return out;
 }
 
-/// @brief Elements of the largest block, the one of rank 0: what a buffer must hold on any rank.
+/// @brief Elements of the largest block, that of rank 0: enough for a buffer on any rank.
 [[nodiscard]] constexpr std::int64_t largest_block(const LayoutValue& layout, std::span<const int> extents,
                                                    std::span<const std::int64_t> shape) {
   constexpr std::array<int, max_axes> first{};

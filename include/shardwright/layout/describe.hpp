@@ -19,7 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Texts that the compiler can write: into a string, a count of letters, or an array that holds as many.
+/// Text that the compiler can generate: into a string, a character count, or an array of that size.
 struct TextLength {
   std::size_t letters = 0;
   constexpr TextLength& operator+=(std::string_view text) {
@@ -84,7 +84,8 @@ constexpr void write_layout(Text& out, const LayoutValue& layout, std::span<cons
   out += ">";
 }
 
-/// A layout type as it is written in code. The compiler writes it: the program holds the letters only.
+/// A layout type as it is written in code, generated at compile time: the program contains only the
+/// characters.
 template <LayoutType L>
 struct LayoutText {
   static constexpr std::size_t length = [] {
@@ -146,7 +147,7 @@ struct LayoutText {
   return {};
 }
 
-/// @brief The steps of a plan, joined by "; then "; "nothing to do" where there are none.
+/// @brief The steps of a plan, joined by "; then "; "nothing to do" if there are none.
 [[nodiscard]] inline std::string describe(std::span<const TransitionMove> moves,
                                           std::span<const std::string_view> axes) {
   std::string out;
@@ -171,7 +172,7 @@ requires requires { Described::steps; }
          describe(std::span<const TransitionMove>(moves), Described::axes);
 }
 
-/// @brief The reason of a fault in a few words, for the table.
+/// @brief The reason for a fault in a few words, for the table.
 [[nodiscard]] constexpr std::string_view describe(TransitionFault fault) noexcept {
   switch (fault) {
   case TransitionFault::none:
@@ -186,8 +187,8 @@ requires requires { Described::steps; }
   return {};
 }
 
-/// @brief The table of all transitions over one axis for a tensor of rank 2, in Markdown: one row per layout
-/// before, one column per layout after, each cell what `plan_transition` gives.
+/// @brief The table of all transitions over one axis for a tensor of rank 2, in Markdown: one row per source
+/// layout, one column per target layout, each cell the result of `plan_transition`.
 [[nodiscard]] inline std::string transition_table(std::string_view axis = "tp") {
   const std::array<std::string_view, 1> axes{axis};
   LayoutValue replicated;

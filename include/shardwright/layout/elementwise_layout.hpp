@@ -74,7 +74,7 @@ struct Divisor {
 template <bool fit>
 struct AnyRanks {};
 
-/// A function of each element by itself: equal copies stay equal.
+/// An elementwise function: equal copies stay equal.
 template <class Operation>
 struct EachElement {
   static constexpr bool takes_halos = true;
@@ -155,8 +155,7 @@ template <class Operation, LayoutType Input>
 using ElementwiseNonlinearLayout =
     typename detail::Propagated<detail::NonlinearRule<Operation, false>, Input>::type;
 
-/// @brief The same of a function of each element by itself, which halos pass: the copies stay equal to what
-/// they are copies of.
+/// @brief The same for an elementwise function that accepts halos: the copies stay equal to their originals.
 template <class Operation, LayoutType Input>
 using ElementwiseFunctionLayout = ElementwiseNonlinearLayout<detail::EachElement<Operation>, Input>;
 
@@ -168,7 +167,7 @@ using RowwiseLayout = typename detail::Propagated<detail::NonlinearRule<Operatio
 /// @brief Layout of a sum of two operands; the right one may lack leading dimensions (a bias vector on the
 /// last one).
 ///
-/// P + P = P; Partial plus a finished value is an error; dimensions that both have must be sharded alike, and
+/// P + P = P; Partial plus a complete value is an error; dimensions that both have must be sharded alike, and
 /// the right operand must be replicated over the axes of the dimensions that it lacks. Equal halos pass.
 template <LayoutType Left, LayoutType Right>
 using AddLayout = typename detail::Propagated<detail::AddRule, Left, Right>::type;

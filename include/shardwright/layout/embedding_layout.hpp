@@ -64,7 +64,7 @@ struct EmbeddingRule {
 };
 
 /// The gradient adds rows of the output gradient into the rows that the indices name: tokens are contracted,
-/// and each owner of a part of the vocabulary keeps the rows that are its own.
+/// and each owner of a part of the vocabulary keeps its own rows.
 struct EmbeddingGradientRule {
   template <class Axis, PropagationFault fault>
   using Over = EmbeddingOver<Axis, fault>;
@@ -101,8 +101,8 @@ struct EmbeddingGradientRule {
 
 /// @brief Layout of `table[indices]`, shape [indices..., width], for a table [vocabulary, width].
 ///
-/// A table sharded over the vocabulary leaves Partial<Sum>: each rank gives zero for words that it does not
-/// own.
+/// A table sharded over the vocabulary leaves Partial<Sum>: each rank contributes zero for words that it does
+/// not own.
 template <LayoutType Indices, LayoutType Table>
 using EmbeddingLayout = typename detail::Propagated<detail::EmbeddingRule, Indices, Table>::type;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Layouts in which gradients are handed over, the adjoint of a transition, tied layouts, layouts on a
+/// @brief Layouts in which gradients are passed back, the adjoint of a transition, tied layouts, layouts on a
 /// mesh.
 
 #include <shardwright/core/config.hpp>
@@ -96,14 +96,15 @@ struct MeshHasAll<AxisList<Axes...>, MeshAxes> {
 
 } // namespace detail
 
-/// @brief Layout in which a gradient of a value of layout `Value` is handed over: S to S, P to R, R to R.
+/// @brief Layout in which the gradient of a value of layout `Value` is passed back: Shard stays Shard;
+/// Partial and Replicate become Replicate.
 template <LayoutType Value>
 using Gradient = typename detail::GradientOf<Value>::type;
 
 /// @brief The adjoint of a transition on gradients: from Gradient<To> to Gradient<From>.
 ///
-/// With complete gradients on both sides; a gradient that arrives Partial goes to Gradient<From> by its own
-/// Transition, which is then the reduce_scatter for an all_gather, and the all_reduce for an all_reduce.
+/// This holds for complete gradients on both sides; a gradient that is still Partial goes to Gradient<From>
+/// by its own Transition, which is a reduce_scatter for an all_gather, and an all_reduce for an all_reduce.
 template <class Forward>
 using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
 
@@ -111,7 +112,7 @@ using Adjoint = decltype(detail::adjoint_of(std::declval<const Forward&>()));
 template <LayoutType First, LayoutType Second>
 using TiedLayouts = typename detail::Tied<First, Second>::type;
 
-/// @brief True where a mesh (an AxisList in any order) has every axis of a layout. An error names the missing
+/// @brief True if a mesh (an AxisList in any order) has every axis of a layout. An error names the missing
 /// axis.
 template <LayoutType Placed, class MeshAxes>
 inline constexpr bool fits_mesh = detail::MeshHasAll<typename Placed::axis_list, MeshAxes>::value;

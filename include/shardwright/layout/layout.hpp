@@ -29,19 +29,19 @@ struct TensorLayout {
   /// The layout as a value over `axes`.
   static constexpr LayoutValue value = detail::layout_value<axis_list, rank, Placements...>();
 
-  /// @brief Index of an axis in the table, or -1 where the layout does not name it (it is replicated there).
+  /// @brief Index of an axis in the table, or -1 if the layout does not name it (it is replicated there).
   template <Axis A>
   static constexpr int index_of = axis_index(axes, A::name);
   /// @brief Dimension that an axis shards, or -1.
   template <Axis A>
   static constexpr int shard_dimension = index_of<A> < 0 ? -1 : value.dimension_of(index_of<A>);
-  /// @brief True where the tensor is an unfinished reduction over the axis.
+  /// @brief True if the tensor is Partial over the axis.
   template <Axis A>
   static constexpr bool is_partial = index_of<A> >= 0 && value.is_partial(index_of<A> < 0 ? 0 : index_of<A>);
 };
 
-/// @brief Stands for the layout of a result whose operation was rejected: everything made from it is silently
-/// invalid too, so that one mistake prints one error.
+/// @brief The layout of the result of a rejected operation: everything derived from it is silently invalid
+/// too, so that one mistake prints one error.
 struct InvalidLayout {
   static constexpr int tensor_rank = 0;
   using axis_list = AxisList<>;
@@ -58,7 +58,7 @@ inline constexpr bool is_layout<InvalidLayout> = true;
 template <int rank, class... Placements>
 inline constexpr bool is_layout<TensorLayout<rank, Placements...>> = true;
 
-/// Whether a layout is of rows grouped by expert (layout/ragged.hpp).
+/// Whether a layout describes rows grouped by expert (layout/ragged.hpp).
 template <class Type>
 inline constexpr bool is_ragged = false;
 template <class... Layouts>
@@ -153,8 +153,8 @@ using LayoutOf =
     typename LayoutFromValue<Table, Holder,
                              std::make_integer_sequence<int, EntriesOf<Holder>::value.count>>::type;
 
-/// The placements as written, checked. A wrong layout is reported once and stands for the fully replicated
-/// one.
+/// The placements as written, checked. An invalid layout is reported once and then treated as fully
+/// replicated.
 template <int rank, class... Placements>
 struct WrittenLayout {
   static_assert(sizeof(LayoutChecks<rank, Placements...>) != 0);
@@ -181,7 +181,7 @@ constexpr LayoutValue value_over() {
   return remap_axes(Described::value, map);
 }
 
-/// Whether any of the layouts stands for an error that was already reported.
+/// Whether any of the layouts represents an error that was already reported.
 template <class... Layouts>
 inline constexpr bool any_invalid = (false || ... || std::is_same_v<Layouts, InvalidLayout>);
 
@@ -218,8 +218,8 @@ concept LayoutType = detail::is_layout<std::remove_cv_t<Type>>;
 
 /// @brief The layout of a tensor with `tensor_rank` dimensions: `Layout<2, Shard<0, dp>, Partial<Sum, tp>>`.
 ///
-/// Axes that are not named are replicated. The order of the placements makes no new type; the order of the
-/// axes inside one `Shard` does: they split the dimension major to minor.
+/// Axes that are not named are replicated. The order of the placements does not change the type; the order of
+/// the axes inside one `Shard` does: they split the dimension from outermost to innermost.
 template <int tensor_rank, class... Placements>
 using Layout = typename detail::WrittenLayout<tensor_rank, Placements...>::type;
 

@@ -15,7 +15,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 inline constexpr int max_axes = 8;        ///< Axes that one layout or transition may name.
 inline constexpr int max_tensor_rank = 6; ///< Dimensions of a tensor.
 
-/// @brief A short list of axis indices; where it shards a dimension, major to minor.
+/// @brief A short list of axis indices, outermost first if it shards a dimension.
 struct AxisSequence {
   std::array<int, max_axes> items{};
   int count = 0;
@@ -30,7 +30,7 @@ struct AxisSequence {
   [[nodiscard]] constexpr const int* end() const noexcept { return items.data() + count; }
 
   constexpr void push_back(int axis) { items[static_cast<std::size_t>(count++)] = axis; }
-  /// @brief Removes the last axis; its place is cleared, so that equal lists compare equal.
+  /// @brief Removes the last axis; its slot is cleared, so that equal lists compare equal.
   constexpr void pop_back() { items[static_cast<std::size_t>(--count)] = 0; }
   [[nodiscard]] constexpr bool contains(int axis) const {
     for (int i = 0; i < count; ++i)
@@ -44,7 +44,7 @@ struct AxisSequence {
 
 /// @brief Elements of its neighbours' blocks that a rank's block carries along one dimension.
 ///
-/// One number, as compilers copy many layouts.
+/// A single number, because compilers copy many layouts.
 struct DimensionHalo {
   static constexpr int most = (1 << 14) - 1; ///< Widest on one side.
   int code = 0;
@@ -54,7 +54,7 @@ struct DimensionHalo {
   }
   [[nodiscard]] constexpr int before() const noexcept { return code & most; }
   [[nodiscard]] constexpr int after() const noexcept { return code >> 14 & most; }
-  /// @brief Whether the dimension is a ring.
+  /// @brief Whether the dimension is periodic.
   [[nodiscard]] constexpr bool periodic() const noexcept { return code >> 28 != 0; }
   [[nodiscard]] constexpr bool empty() const noexcept { return code == 0; }
   /// @brief Elements by which a block is longer.
@@ -63,10 +63,10 @@ struct DimensionHalo {
   friend constexpr bool operator==(const DimensionHalo&, const DimensionHalo&) = default;
 };
 
-/// @brief The axes that shard each dimension, and those over which the tensor is an unfinished reduction.
+/// @brief The axes that shard each dimension, and those over which the tensor is Partial.
 ///
-/// Axes are indices into a table of names that stands beside the value. An axis that is neither in a shard
-/// list nor partial is replicated.
+/// Axes are indices into a separate table of names. An axis that is neither in a shard list nor partial is
+/// replicated.
 struct LayoutValue {
   int tensor_rank = 0;
   std::array<AxisSequence, max_tensor_rank> shards{}; ///< Per dimension, major to minor.

@@ -61,9 +61,9 @@ constexpr std::int64_t check_extents(std::span<const std::string_view> axes,
 
 } // namespace detail
 
-/// @brief Meshes of exactly `ranks` ranks that change the fewest extents, and those by the smallest factors.
+/// @brief Meshes with exactly `ranks` ranks that change the fewest extents, by the smallest factors.
 ///
-/// Tries one changed axis, then two, then the factors of `ranks` spread over all axes; at most `limit`
+/// Tries one changed axis, then two, then the factors of `ranks` distributed over all axes; at most `limit`
 /// meshes.
 /// @tparam Extent a parameter only so that units without a mesh need not compile it
 template <class Extent = std::int64_t>
@@ -151,8 +151,7 @@ std::vector<std::vector<Extent>> nearest_meshes(std::span<const std::type_identi
   const std::vector<Extent> wanted(extents.begin(), extents.end());
   for (std::size_t i = 0; i < wanted.size(); ++i)
     for (std::size_t j = i; j < wanted.size(); ++j) {
-      std::int64_t rest =
-          ranks; // what axes i and j have to make up together, 0 where the others do not divide
+      std::int64_t rest = ranks; // what axes i and j have to make up together, 0 if the others do not divide
       for (std::size_t k = 0; k < wanted.size(); ++k)
         if (k != i && k != j && rest != 0)
           rest = wanted[k] > 0 && rest % wanted[k] == 0 ? rest / wanted[k] : 0;
@@ -176,8 +175,8 @@ std::vector<std::vector<Extent>> nearest_meshes(std::span<const std::type_identi
         }
     }
   if (best.empty()) {
-    // No two axes suffice: give each prime factor, largest first, to the axis that is shortest of its wanted
-    // extent.
+    // No two axes suffice: give each prime factor, largest first, to the axis that is furthest below its
+    // requested extent.
     std::vector<Extent> mesh(wanted.size(), 1);
     std::vector<Extent> primes;
     std::int64_t rest = ranks;

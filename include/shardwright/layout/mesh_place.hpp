@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The axes of a mesh with their extents and one rank's coordinates: what the size of a block depends
-/// on.
+/// @brief The axes of a mesh with their extents and one rank's coordinates, which determine the size of a
+/// block.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief One rank's place on a mesh, as a value.
+/// @brief One rank's position on a mesh, as a value.
 struct MeshPlace {
   int axis_count = 0;
   std::array<std::string_view, max_axes> names{};
@@ -28,7 +28,7 @@ struct MeshPlace {
   std::array<int, max_axes> coordinates{};
 
   constexpr MeshPlace() = default;
-  /// @brief That of rank `rank` of a mesh of this shape.
+  /// @brief The position of rank `rank` on a mesh of this shape.
   template <class... Extents>
   constexpr MeshPlace(const MeshShape<Extents...>& shape, std::int64_t rank)
       : axis_count(MeshShape<Extents...>::axis_count) {

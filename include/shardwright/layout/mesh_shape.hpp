@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Extents of mesh axes, static or run-time, and the shape of a mesh that they make.
+/// @brief Extents of mesh axes, static or run-time, and the mesh shape that they form.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/axis.hpp>
@@ -61,8 +61,7 @@ inline constexpr bool is_extent<StaticExtent<A, value>> = true;
 template <class Type>
 concept MeshExtent = detail::is_extent<std::remove_cvref_t<Type>>;
 
-/// @brief The axes of a mesh, major to minor, with their extents; rank r of the world sits at row-major
-/// coordinates.
+/// @brief The axes of a mesh, outermost first, with their extents; ranks are numbered in row-major order.
 template <MeshExtent... Extents>
 class MeshShape {
 public:
@@ -75,13 +74,13 @@ public:
   static_assert(SortedAxes<typename Extents::axis...>::size == axis_count,
                 "MeshShape: an axis may appear only once in a mesh (remove the second one)");
 
-  /// @throws InvalidArgument where an extent is not positive or the product overflows.
+  /// @throws InvalidArgument if an extent is not positive or the product overflows.
   constexpr explicit MeshShape(Extents... extents) : extents_{static_cast<int>(extents.value)...} {
     const std::array<std::int64_t, sizeof...(Extents)> wide{extents.value...};
     detail::check_extents(axes, wide);
   }
 
-  /// @brief True where the mesh has the axis.
+  /// @brief True if the mesh has the axis.
   template <Axis A>
   static constexpr bool has = axis_index(axes, A::name) >= 0;
 

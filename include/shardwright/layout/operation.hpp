@@ -9,7 +9,8 @@
 
 #include <string_view>
 
-/// Declares the tag of a nonlinear operation; the name opens its error sentences, which must be literals.
+/// Declares the tag of a nonlinear operation; its error sentences, which must be literals, begin with the
+/// name.
 #define SHARDWRIGHT_NONLINEAR_OPERATION(NAME)                                                                \
   struct NAME {                                                                                              \
     static constexpr std::string_view name = #NAME;                                                          \
@@ -24,7 +25,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Tags of the nonlinear operations that the library knows; programs add theirs with the same macro.
+/// @brief Tags of the library's nonlinear operations; programs add theirs with the same macro.
 namespace operation {
 
 SHARDWRIGHT_NONLINEAR_OPERATION(exp);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Placements: Shard, Replicate and Partial, and the reductions that finish a Partial.
+/// @brief Placements: Shard, Replicate and Partial, and the reductions that complete a Partial.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -34,7 +34,7 @@ struct Min {
   static constexpr ReduceOp value = ReduceOp::minimum;
 };
 
-/// @brief A reduction that finishes a Partial: Sum, Avg, Product, Max or Min.
+/// @brief A reduction that completes a Partial: Sum, Avg, Product, Max or Min.
 template <class Op>
 concept Reduction = std::same_as<Op, Sum> || std::same_as<Op, Avg> || std::same_as<Op, Product> ||
     std::same_as<Op, Max> || std::same_as<Op, Min>;
@@ -44,14 +44,15 @@ concept Reduction = std::same_as<Op, Sum> || std::same_as<Op, Avg> || std::same_
 template <int dimension, class... Axes>
 struct Shard {};
 
-/// @brief Behind the axes of a Shard: every block carries copies of the `before` elements in front of it and
-/// of the `after` elements behind it, as the neighbours hold them: `Shard<0, x, Halo<1>>`.
+/// @brief Follows the axes of a Shard, as in `Shard<0, x, Halo<1>>`: every block carries copies of the
+/// `before` elements before it and of the `after` elements after it, from its neighbours.
 ///
-/// What lies beyond the ends of the tensor is the program's (its boundary values), and 0 after redistribute.
+/// Elements beyond the ends of the tensor belong to the program (boundary values), and are 0 after
+/// redistribute.
 template <int before, int after = before>
 struct Halo {};
 
-/// @brief A Halo of a dimension that closes to a ring: in front of its first element stands the last one.
+/// @brief A Halo of a periodic dimension: its last element precedes its first.
 template <int before, int after = before>
 struct PeriodicHalo {};
 
@@ -59,13 +60,13 @@ struct PeriodicHalo {};
 template <class... Axes>
 struct Replicate {};
 
-/// @brief An unfinished reduction: combining the ranks' parts along the axes with `Op` gives the value.
+/// @brief A pending reduction: combining the ranks' parts along the axes with `Op` gives the value.
 template <class Op, class... Axes>
 struct Partial {};
 
 namespace detail {
 
-/// The tag of a run-time reduction.
+/// The tag for a run-time reduction operation.
 template <ReduceOp op>
 using ReductionTag = std::conditional_t<
     op == ReduceOp::sum, Sum,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The passage of layouts through products, sums and reductions: plain functions of layout values.
+/// @brief Propagation of layouts through products, sums and reductions, as plain functions of layout values.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Why an operation has no meaning over one axis.
+/// @brief Why an operation is invalid over one axis.
 enum class PropagationFault : std::uint8_t {
   none,
   contraction_differs, ///< The contracted dimensions are not sharded alike.
@@ -22,7 +22,7 @@ enum class PropagationFault : std::uint8_t {
   axis_conflict,       ///< The axis shards two different dimensions of the result.
   partial_times_partial,
   partial_and_sharded,  ///< Partial in one operand, sharded in the other.
-  partial_and_finished, ///< A sum of a Partial and a finished value.
+  partial_and_finished, ///< A sum of a Partial and a complete value.
   partial_differs,      ///< A sum of two Partials of different operations.
   partial_not_linear,   ///< A Max, Min or Product Partial into a linear operation.
   partial_unfinished,   ///< A Partial into a nonlinear operation.
@@ -30,7 +30,7 @@ enum class PropagationFault : std::uint8_t {
   halos_differ          ///< A dimension that both operands have does not carry the same halo.
 };
 
-/// @brief The layout of a result, and per axis of the table whether it has meaning.
+/// @brief The layout of a result, and the fault, if any, of each axis of the table.
 struct PropagatedLayout {
   LayoutValue layout{};
   std::array<PropagationFault, max_axes> faults{};
@@ -81,7 +81,7 @@ constexpr void fail_difference(PropagatedLayout& out, const AxisSequence& left, 
   out.fail(left.count > shared ? left[shared] : right[shared], fault);
 }
 
-/// Joins the two operands' axes of every dimension of the result.
+/// Merges the two operands' axes for every dimension of the result.
 constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, const DimensionMap& left_map,
                                const LayoutValue& right, const DimensionMap& right_map) {
   for (int d = 0; d < out.layout.tensor_rank; ++d) {
@@ -198,8 +198,8 @@ constexpr void join_dimensions(PropagatedLayout& out, const LayoutValue& left, c
   return out;
 }
 
-/// @brief Layout after reducing dimensions [first, last) away: their axes become Partial of the reduction.
-/// Halos take no part, and are none of the result's.
+/// @brief Layout after reducing away dimensions [first, last): their axes become Partial of the reduction.
+/// Halos are ignored and dropped.
 [[nodiscard]] constexpr PropagatedLayout reduction_layout(const LayoutValue& input, int first, int last,
                                                           ReduceOp op) {
   PropagatedLayout out;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Ragged: the layout of rows grouped by expert, whose numbers are known at run time only, and the
+/// @brief Ragged: the layout of rows grouped by expert, whose counts are known only at run time, and the
 /// layouts of dispatch, grouped product and combine.
 
 #include <shardwright/core/config.hpp>
@@ -53,13 +53,14 @@ constexpr LayoutValue ragged_value() {
 } // namespace detail
 
 /// @brief Rows grouped by expert, [rows, columns]: the tokens of layout `Tokens` that chose an expert of this
-/// rank, each expert's together, in the order of the ranks and of their tokens.
+/// rank, grouped by expert, in the order of the ranks and of their tokens.
 ///
 /// The experts are split over the axes of the AxisList `Owners`, major to minor, as in the `Shard<0, ...>` of
-/// their weights; every one of these axes splits the tokens. How many rows a rank has is known at run time
-/// only, so that no operation fits them but those made for them: dispatch() makes them, grouped() multiplies
-/// them, functions of each element and products of two such tensors keep them, combine() takes them back.
-/// `Columns`, a Layout<1>, says how a row is spread: sharded, or Partial, over axes that replicate tokens.
+/// their weights; every one of these axes splits the tokens. How many rows a rank has is known only at run
+/// time, so only special operations accept them: dispatch() creates them, grouped() multiplies them,
+/// elementwise functions and elementwise products of two such tensors keep them, combine() returns them to
+/// their tokens. `Columns`, a Layout<1>, says how a row is distributed: sharded, or Partial, over axes that
+/// replicate tokens.
 template <class Tokens, class Owners, class Columns = Layout<1>>
 struct Ragged {
   using tokens = Tokens;
@@ -83,7 +84,7 @@ struct Ragged {
 
 namespace detail {
 
-/// Rows of gradients lie where those of values do.
+/// Rows of gradients are on the same ranks as those of values.
 template <class Tokens, class Owners, class Columns>
 struct GradientOf<Ragged<Tokens, Owners, Columns>> {
   using type =
@@ -271,8 +272,8 @@ struct CombinedOf<true, Rows, of_gates> {
 
 } // namespace detail
 
-/// @brief Layout of tokens [tokens..., width] after they went to their experts, which the axes of the
-/// AxisList `Owners` own.
+/// @brief Layout of tokens [tokens..., width] after their dispatch to experts, which the axes of the AxisList
+/// `Owners` own.
 template <LayoutType Tokens, class Owners>
 using DispatchLayout =
     typename detail::DispatchOf<detail::DispatchedTokens<Tokens>::value, Tokens, Owners>::type;
@@ -290,7 +291,7 @@ using GroupedInputGradientLayout =
                                Weights, MatmulForm::right_transposed>::type;
 
 /// @brief Layout of the gradient of a grouped product's weights: sharded over the experts' owners, and
-/// Partial<Sum> over the other axes that split the tokens, as each rank there saw tokens of its own.
+/// Partial<Sum> over the other axes that split the tokens, as each rank there saw different tokens.
 template <LayoutType Rows, LayoutType OutputGradient>
 using GroupedWeightGradientLayout =
     typename detail::GroupedWeightOf<Rows,
@@ -302,8 +303,8 @@ template <LayoutType Rows, LayoutType Gates>
 using CombineLayout =
     typename detail::CombinedOf<detail::CombineOperands<Rows, Gates>::value, Rows, false>::type;
 
-/// @brief Layout of the gradient of combine()'s gates: Partial<Sum> over axes that shard columns or leave
-/// them unfinished.
+/// @brief Layout of the gradient of combine()'s gates: Partial<Sum> over axes over which columns are sharded
+/// or Partial.
 template <LayoutType Rows, LayoutType Gates>
 using GateGradientLayout =
     typename detail::CombinedOf<detail::CombineOperands<Rows, Gates>::value, Rows, true>::type;

@@ -52,12 +52,12 @@ struct ReduceAllRule {
 
 } // namespace detail
 
-/// @brief Layout after reducing one dimension away with `Op`: its axes become Partial<Op>, later dimensions
-/// move up.
+/// @brief Layout after reducing away one dimension with `Op`: its axes become Partial<Op>, and later
+/// dimensions move up.
 template <Reduction Op, int dimension, LayoutType Input>
 using ReductionLayout = typename detail::Propagated<detail::ReductionRule<Op, dimension>, Input>::type;
 
-/// @brief Layout after reducing all dimensions to one number (tensor rank 0). Halos take no part.
+/// @brief Layout after reducing all dimensions to one number (tensor rank 0). Halos are ignored.
 template <Reduction Op, LayoutType Input>
 using ReduceAllLayout = typename detail::Propagated<detail::ReduceAllRule<Op>, Input>::type;
 
@@ -74,8 +74,8 @@ requires(dimensions > 0) struct LeadingSumOf<Input, dimensions> {
 
 } // namespace detail
 
-/// @brief Layout after the first `dimensions` dimensions are summed away: that of the gradient of an operand
-/// that lacks them, such as a bias, given that of the result's gradient.
+/// @brief Layout after summing away the first `dimensions` dimensions: the layout of the gradient of an
+/// operand that lacks them, such as a bias, given that of the result's gradient.
 template <LayoutType Input, int dimensions>
 using LeadingSumLayout = typename detail::LeadingSumOf<Input, dimensions>::type;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Layouts after two dimensions change places, and after neighbouring ones are regrouped.
+/// @brief Layouts after swapping two dimensions, and after regrouping neighbouring ones.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/detail/propagated.hpp>
@@ -97,15 +97,15 @@ struct ShapeLayout<true, Table, Holder> {
 
 } // namespace detail
 
-/// @brief Layout after dimensions `first` and `second` change places, with their shards; a Partial passes.
+/// @brief Layout after swapping dimensions `first` and `second`, with their shards; a Partial is kept.
 template <LayoutType Input, int first, int second>
 using TransposeLayout = typename detail::ShapeLayout<detail::TransposeCheck<Input, first, second>::valid,
                                                      typename Input::axis_list,
                                                      detail::TransposedHolder<Input, first, second>>::type;
 
-/// @brief Layout after the dimensions [first, first + count) become `made` others of as many elements, in
-/// their order. Of them only the first may be sharded; its axes shard the first one that is made. A Partial
-/// passes.
+/// @brief Layout after regrouping the dimensions [first, first + count) into `made` others with as many
+/// elements, in the same order. Only the first of them may be sharded; its axes then shard the first new
+/// dimension. A Partial is kept.
 template <LayoutType Input, int first, int count, int made>
 using RegroupLayout = typename detail::ShapeLayout<detail::RegroupCheck<Input, first, count, made>::valid,
                                                    typename Input::axis_list,

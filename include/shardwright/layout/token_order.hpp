@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Orders of a sharded sequence, as types: the positions that belong to the rows of each rank.
+/// @brief Orders of a sharded sequence, as types: the positions of each rank's rows.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/block.hpp>
@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Positions of a rank's rows: the first `split` rows are neighbours from position `first` on, the
+/// @brief Positions of a rank's rows: the first `split` rows have consecutive positions from `first` on, the
 /// others from `second` on. Positions ascend with rows.
 struct TokenRuns {
   std::size_t rows = 0;
@@ -22,7 +22,7 @@ struct TokenRuns {
   std::size_t first = 0;
   std::size_t second = 0;
 
-  /// @brief `rows` neighbours from position `first` on.
+  /// @brief `rows` consecutive positions from `first` on.
   [[nodiscard]] SHARDWRIGHT_FUNCTION static constexpr TokenRuns one(std::size_t rows, std::size_t first = 0) {
     return {rows, rows, first, first + rows};
   }
@@ -35,7 +35,7 @@ struct TokenRuns {
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_before(std::size_t position) const {
     return counted(position, first, split) + counted(position, second, rows - split);
   }
-  /// @brief One more than the last position, 0 without rows.
+  /// @brief One more than the last position; 0 if there are no rows.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end() const {
     return rows == 0 ? 0 : position(rows - 1) + 1;
   }
@@ -53,7 +53,7 @@ private:
 struct NaturalOrder {
   static constexpr std::string_view name = "NaturalOrder";
 
-  /// @brief The number that the sequence must be a multiple of.
+  /// @brief The sequence length must be a multiple of this number.
   [[nodiscard]] static constexpr std::int64_t divisor(int) noexcept { return 1; }
   [[nodiscard]] static constexpr TokenRuns runs(std::int64_t sequence, int ranks, int rank) {
     const DimensionBlock block = chunk_of({0, sequence}, ranks, rank);
@@ -61,10 +61,11 @@ struct NaturalOrder {
   }
 };
 
-/// @brief Chunks folded over the ranks: of 2 ranks chunks, rank r holds chunks r and 2 ranks - 1 - r, so that
-/// each rank has as much causal attention to do (Llama Team, arXiv 2407.21783, section 3.3.2).
+/// @brief Chunks folded over the ranks: of 2 * ranks chunks, rank r holds chunks r and 2 * ranks - 1 - r, so
+/// that each rank has the same amount of causal attention to do (Llama Team, arXiv 2407.21783, section
+/// 3.3.2).
 ///
-/// On one rank it is NaturalOrder. The sequence must be a multiple of 2 ranks otherwise.
+/// On one rank it is NaturalOrder. Otherwise the sequence length must be a multiple of 2 * ranks.
 struct ZigZagOrder {
   static constexpr std::string_view name = "ZigZagOrder";
 

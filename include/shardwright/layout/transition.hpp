@@ -22,11 +22,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct Slice {
   static constexpr StepKind value = StepKind::slice;
 };
-/// @brief Every rank ends with the whole of what the ranks held.
+/// @brief Every rank gets the whole dimension.
 struct AllGather {
   static constexpr StepKind value = StepKind::all_gather;
 };
-/// @brief The axis moves from one dimension to another.
+/// @brief An axis moves from one dimension to another.
 struct AllToAll {
   static constexpr StepKind value = StepKind::all_to_all;
 };
@@ -39,7 +39,7 @@ struct AllReduce {
   static constexpr StepKind value = StepKind::all_reduce;
 };
 
-/// @brief Every rank ends with copies of the elements of its neighbours that stand around its block.
+/// @brief Every rank gets copies of its neighbours' elements around its block.
 struct ExchangeHalos {
   static constexpr StepKind value = StepKind::exchange_halos;
 };
@@ -50,7 +50,7 @@ struct DropHalos {
 
 namespace detail {
 
-/// The sentences of one axis; its name stands in the trace.
+/// The error sentences for one axis; its name is in the trace.
 template <class Axis, TransitionFault fault>
 struct TransitionOver {
   static_assert(fault != TransitionFault::shard_to_partial,
@@ -63,7 +63,7 @@ struct TransitionOver {
       "Transition: a replicated value cannot become Partial (it is already complete: keep it replicated or ask for Shard)");
 };
 
-/// Whether both layouts are of rows of one dispatch, or neither is of rows grouped by expert.
+/// Whether both layouts describe rows of the same dispatch, or neither describes rows grouped by expert.
 template <class From, class To>
 constexpr bool same_rows() {
   if constexpr (is_ragged<From> && is_ragged<To>)
@@ -132,7 +132,7 @@ constexpr AxisSequence halo_axes(const LayoutValue& layout) {
   return out;
 }
 
-/// Halos are dropped first and exchanged last: what lies between is a transition of what the ranks own.
+/// Halos are dropped first and exchanged last; in between is a transition of the owned elements.
 constexpr TransitionPlan plan_with_halos(const LayoutValue& from, const LayoutValue& to) {
   TransitionPlan plan;
   if (from == to)
@@ -217,7 +217,7 @@ public:
   }();
 
   /// @brief Bytes that rank 0, whose blocks are the largest, sends or receives (whichever is more) at
-  /// run-time extents; of halos, those of a rank in the middle of the mesh.
+  /// run-time extents; for halos, those of a rank in the middle of the mesh.
   /// @param extents per axis of `axes`; @param shape of the whole tensor.
   [[nodiscard]] static constexpr std::int64_t
   bytes(std::span<const int> extents, std::span<const std::int64_t> shape, std::size_t element_bytes) {
@@ -242,7 +242,7 @@ public:
 /// @brief The cheapest collectives from layout `From` to layout `To`.
 ///
 /// Fewest bytes at a nominal extent of 2 per axis, then fewest collectives; collectives of one kind over
-/// several axes are merged. Asking for what has no meaning (Shard to Partial, Partial to another Partial,
+/// several axes are merged. An impossible transition (Shard to Partial, Partial to a different Partial,
 /// replicated to Partial) is an error that names the axis.
 template <LayoutType From, LayoutType To>
 struct Transition : detail::BasicTransition<From, To, false> {};

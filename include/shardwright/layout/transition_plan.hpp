@@ -10,13 +10,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Number of axes whose place differs.
+/// @brief Number of axes that are placed differently.
 [[nodiscard]] constexpr int changed_axes(const LayoutValue& from, const LayoutValue& to) {
   return detail::changes_between(from, to).count;
 }
 
 /// @brief The cheapest moves from one layout to another over the same table: fewest bytes at a nominal extent
-/// of 2 per axis, then fewest collectives. Every axis goes to its final place directly, or is made replicated
+/// of 2 per axis, then fewest collectives. Every axis moves directly to its final place, or is replicated
 /// first.
 ///
 /// Preconditions: equal tensor ranks, no transition_fault on any axis, at most max_changed_axes changed axes.

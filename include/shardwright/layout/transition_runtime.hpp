@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Run-time facts of a transition, for its runner: trivial axes dropped, reduction orders, bytes.
+/// @brief Run-time properties of a transition, for its runner: trivial axes dropped, reduction orders, bytes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/strided_block.hpp>
@@ -46,11 +46,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return without_trivial_axes(from, extents) == without_trivial_axes(to, extents);
 }
 
-/// @brief The moves that these extents need: axes of extent 1 take no part, so there are never more than in
-/// the compile-time steps, and often fewer.
+/// @brief The moves needed at these extents: axes of extent 1 are ignored, so there are never more moves than
+/// compile-time steps, and often fewer.
 ///
-/// Dropping single axes from compile-time steps keeps a detour that only a trivial axis forced; this plan
-/// does not.
+/// Just dropping trivial axes from the compile-time steps would keep detours that only those axes required;
+/// this plan avoids them.
 [[nodiscard]] constexpr TransitionPlan plan_transition(const LayoutValue& from, const LayoutValue& to,
                                                        std::span<const int> extents) {
   return plan_transition(without_trivial_axes(from, extents), without_trivial_axes(to, extents));
@@ -92,7 +92,7 @@ reduction_order(const TransitionMove& move, std::span<const int> extents, std::s
 
 namespace detail {
 
-/// Elements that the halos of a rank's block have from other ranks.
+/// Elements in a rank's halos that come from other ranks.
 [[nodiscard]] constexpr std::int64_t halo_elements(const LayoutValue& layout, std::span<const int> extents,
                                                    std::span<const int> coordinates,
                                                    std::span<const std::int64_t> shape) {

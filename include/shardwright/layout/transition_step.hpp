@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One step of a transition, what it does to a layout, and which transitions have a meaning.
+/// @brief One step of a transition, its effect on a layout, and which transitions are valid.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -93,7 +93,8 @@ struct TransitionPlan {
   [[nodiscard]] constexpr int size() const noexcept { return count; }
 };
 
-/// @brief The layout after a move. An exchange of halos leaves it: the layouts around the step say which.
+/// @brief The layout after a move. A halo exchange does not change it: the layouts around the step describe
+/// the halos.
 [[nodiscard]] constexpr LayoutValue apply(const TransitionMove& move, LayoutValue layout) {
   for (int i = 0; i < move.axes.count; ++i) {
     const int axis = move.axes[i];
@@ -128,7 +129,7 @@ struct TransitionPlan {
   return layout;
 }
 
-/// @brief Why an axis cannot go from one layout to another.
+/// @brief Why a transition is impossible over an axis.
 enum class TransitionFault : std::uint8_t {
   none,
   shard_to_partial,
@@ -136,8 +137,8 @@ enum class TransitionFault : std::uint8_t {
   replicate_to_partial
 };
 
-/// @brief The fault of one axis; `internal` allows what only the library may ask for: replicated to
-/// Partial<Sum>.
+/// @brief The fault of one axis; `internal` allows replicated to Partial<Sum>, which only the library may
+/// request.
 [[nodiscard]] constexpr TransitionFault transition_fault(const LayoutValue& from, const LayoutValue& to,
                                                          int axis, bool internal) {
   if (!to.is_partial(axis))

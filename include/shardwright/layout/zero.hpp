@@ -57,8 +57,8 @@ struct ReducedHolder {
 
 } // namespace detail
 
-/// @brief Layout `L` with dimension 0 split further over the axes of a list, in its order; axes that `L` uses
-/// already stay as they are.
+/// @brief Layout `L` with dimension 0 split further over the axes of a list, in that order; axes that `L`
+/// already uses stay as they are.
 template <LayoutType L, class Axes>
 using ShardedOver =
     detail::LayoutOf<typename detail::ShardedOverHolder<L, Axes>::table, detail::ShardedOverHolder<L, Axes>>;
@@ -72,15 +72,15 @@ using ReducedGradient = detail::LayoutOf<typename detail::ReducedHolder<Raw, Sta
 /// @name Choices of sharding over the axes of a list
 ///
 /// A choice has four members: `axes`, over which it shards and which are reduced first, major to minor; and
-/// what it makes of a parameter's compute layout, which products read, and of the layout that propagation
-/// gives its raw gradient: `Stored`, `State` (of optimizer and finished gradient) and `Accumulator`, which is
+/// three functions of a parameter's compute layout, which products read, and of the layout that propagation
+/// gives its raw gradient: `Stored`, `State` (of optimizer and reduced gradient) and `Accumulator`, which is
 /// the raw gradient's layout (one reduction in a step) or ReducedGradient (one for each microbatch). The
-/// collectives follow (Rajbhandari et al., arXiv 1910.02054). Axes that shard a parameter already, as those
-/// that own experts, leave it as it is. Ranks along an axis that the parameter's gradient is Partial over and
-/// that is not in `axes` hold replicas of a shard group (HSDP).
+/// collectives follow (Rajbhandari et al., arXiv 1910.02054). Axes that already shard a parameter, such as
+/// those that own experts, do not shard it further. Ranks along an axis that the parameter's gradient is
+/// Partial over and that is not in `axes` hold replicas of a shard group (HSDP).
 /// @{
 
-/// @brief Plain data parallelism: parameters and optimizer state replicated, gradients summed once in a step
+/// @brief Plain data parallelism: parameters and optimizer state replicated, gradients summed once per step
 /// (R, P, R).
 template <class Axes>
 struct DataParallelOver {
@@ -93,7 +93,7 @@ struct DataParallelOver {
   using State = Compute;
 };
 
-/// @brief The optimizer state is sharded (R, P, S): gradients are reduce-scattered once in a step, updated
+/// @brief The optimizer state is sharded (R, P, S): gradients are reduce-scattered once per step, updated
 /// parameters gathered.
 template <class Axes>
 struct Zero1Over : DataParallelOver<Axes> {
@@ -125,7 +125,8 @@ struct Zero2 : Zero2Over<AxisList<axis::dp, axis::cp>> {};
 struct Zero3 : Zero3Over<AxisList<axis::dp, axis::cp>> {};
 /// @}
 
-/// @brief Another choice with whole accumulators: one reduction in a step instead of one for each microbatch.
+/// @brief Modifies a choice to use unsharded accumulators: one reduction per step instead of one per
+/// microbatch.
 template <class Zero>
 struct ReduceOncePerStep : Zero {
   template <LayoutType, LayoutType Raw>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reads placements into a LayoutValue, and the sentences for layouts that make no sense.
+/// @brief Reads placements into a LayoutValue, with error sentences for invalid layouts.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -26,7 +26,7 @@ struct PlacementTraits {
   using axes = AxisList<>;
 };
 
-/// The axes if all are, else none: what follows must not trip over a type without a name.
+/// The axes if all arguments are axes, else none: later checks must not fail on a type without a name.
 template <class... Axes>
 struct AxesIfValid {
   static constexpr bool valid = (... && Axis<Axes>);
@@ -143,7 +143,7 @@ constexpr LayoutValue layout_value() {
   return layout;
 }
 
-/// Two reductions that may be finished in either order.
+/// Two reductions that may be performed in either order.
 constexpr bool commute(ReduceOp first, ReduceOp second) {
   const auto linear = [](ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::average; };
   return first == second || (linear(first) && linear(second));
@@ -274,7 +274,7 @@ struct LayoutChecks {
       "Layout: a layout with a Halo must not be Partial, as halos would copy incomplete sums (complete the sum first, then ask for the Halo)");
 };
 
-/// Whether a layout makes sense; apart from the checks, since a class whose assertion failed has no usable
+/// Whether a layout is valid; separate from the checks, since a class with a failed assertion has no usable
 /// members.
 template <int rank, class... Placements>
 constexpr bool layout_valid() {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief From a propagation rule over values to a layout type and one error sentence per axis.
+/// @brief Turns a propagation rule over values into a layout type and one error sentence per axis.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/layout/layout.hpp>
@@ -14,13 +14,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Whether a rule says what becomes of halos.
+/// Whether a rule handles halos.
 template <class Rule>
 inline constexpr bool takes_halos = requires {
   requires Rule::takes_halos;
 };
 
-/// Whether a rule is one of each element by itself, wherever its row lies.
+/// Whether a rule is purely elementwise, wherever the rows are.
 template <class Rule>
 inline constexpr bool takes_ragged = requires {
   requires Rule::takes_ragged;
@@ -81,7 +81,7 @@ struct Propagated {
       typename LayoutOrInvalid<Propagation<Rule, Operands...>, Propagation<Rule, Operands...>::valid>::type;
 };
 
-/// The sentences of rows grouped by expert; the trace shows the layouts.
+/// The error sentences for rows grouped by expert; the trace shows the layouts.
 template <bool taken, bool alike>
 struct RaggedOperands {
   static_assert(
@@ -92,7 +92,7 @@ struct RaggedOperands {
       "Ragged: both operands must come from the same dispatch (dispatch what is combined with them in the same way)");
 };
 
-/// For operations without a rule of their own: the sentence where a layout is of rows grouped by expert.
+/// For operations without a separate rule: the error sentence for a layout of rows grouped by expert.
 template <class Layout>
 struct WholeRows : RaggedOperands<!is_ragged<Layout>, true> {
   static constexpr bool value = !is_ragged<Layout>;
@@ -106,7 +106,7 @@ struct RaggedKind<Layout> {
   using type = typename Layout::template with_columns<TensorLayout<1>>;
 };
 
-/// What the rule says of the columns.
+/// The rule applied to the columns.
 template <bool valid, class Rule, class... Operands>
 struct RaggedResult {
   using type = InvalidLayout;

@@ -106,7 +106,7 @@ public:
 private:
   using Cost = std::int64_t;
   struct State {
-    Cost cost = 0; ///< Cost of the cheapest way here, plus 1; 0 where there is none yet.
+    Cost cost = 0; ///< Cost of the cheapest way here, plus 1; 0 if there is none yet.
     int previous = 0;
     int axes = 0; ///< Slots that take part in the move that leads here.
     StepKind kind = StepKind::slice;
@@ -171,8 +171,7 @@ private:
       pending &= ~offer_all_reduce(pending);
   }
 
-  /// A slice moves nothing and makes every later step smaller, and nothing undoes it: it is always taken at
-  /// once.
+  /// A slice moves nothing, makes every later step smaller and is never undone, so it is always taken first.
   constexpr bool offer_slice() {
     for (int d = 0; d < from_.tensor_rank; ++d) {
       int axes = 0;
