@@ -11,19 +11,19 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A pass of one microbatch through one stage; `backward` is the other two in one.
+/// @brief A pass of one microbatch through one stage; `backward` combines the two gradient passes.
 enum class Pass : std::uint8_t {
-  forward,         ///< F: consumes the activation of the stage before.
+  forward,         ///< F: consumes the activation of the previous stage.
   backward,        ///< B: both gradients at once.
-  input_gradient,  ///< I: the gradient that the stage before waits for.
+  input_gradient,  ///< I: the gradient that the previous stage waits for.
   weight_gradient, ///< W: the gradient of the stage's own parameters, any time after its I.
 };
 
 /// @brief Letter of a pass: F, B, I or W.
 [[nodiscard]] constexpr char letter_of(Pass pass) noexcept { return "FBIW"[static_cast<int>(pass)]; }
 
-/// @brief Returns whether a pass adds to the gradients of the stage's parameters, and so ends the
-/// microbatch's stay.
+/// @brief Returns whether a pass adds to the gradients of the stage's parameters, after which the microbatch
+/// is no longer kept.
 [[nodiscard]] constexpr bool makes_weight_gradient(Pass pass) noexcept {
   return pass == Pass::backward || pass == Pass::weight_gradient;
 }
@@ -37,10 +37,10 @@ struct Action {
   friend constexpr bool operator==(const Action&, const Action&) = default;
 };
 
-/// @brief One place in a rank's order: an action, or two whose work is overlapped.
+/// @brief One step in a rank's order: an action, or two overlapped actions.
 struct Step {
   Action first{};
-  Action second{};         ///< Counts only where `overlapped`.
+  Action second{};         ///< Used only if `overlapped`.
   bool overlapped = false; ///< The `&` pairs of DualPipe: both inputs are waited for, then both run together.
 
   /// @brief One, or two where overlapped.
@@ -57,7 +57,8 @@ struct Step {
 
 namespace detail {
 
-/// Returns whether an order, given by `bool next(Step&)`, has no forward after or beside a backward.
+/// Returns whether an order, given by `bool next(Step&)`, has no forward pass after or together with a
+/// backward pass.
 template <class Cursor>
 [[nodiscard]] constexpr bool forwards_come_first(Cursor cursor) {
   bool backward = false;

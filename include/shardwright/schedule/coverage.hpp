@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A check that every microbatch passes once through every stage of a schedule, whatever the order.
+/// @brief Checks that every microbatch passes exactly once through every stage of a schedule, in any order.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -14,10 +14,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The first action that is unknown, misplaced, repeated or missing; `none` where all stand once.
+/// The first action that is unknown, misplaced, repeated or missing; `none` if all appear exactly once.
 ///
-/// Missing ones are looked for microbatch by microbatch along the stages, F first, so that the one named is
-/// the one that the others wait for.
+/// Missing actions are searched microbatch by microbatch along the stages, F first, so that the one reported
+/// is the one that others wait for.
 template <class Source>
 [[nodiscard]] constexpr ScheduleFailure uncovered(const Source& source) {
   constexpr int marks[] = {1, 6, 2, 4}; // of F, B, I, W

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reads schedules from the interchange spelling, and writes them.
+/// @brief Reads and writes schedules as CSV.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -19,8 +19,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A schedule in the interchange spelling: one line per rank, and no idle cells; a rank without steps
-/// is a comma, so that readers count its line.
+/// @brief A schedule as CSV: one line per rank, and no idle cells; a rank without steps is a single comma, so
+/// that readers count its line.
 [[nodiscard]] inline std::string to_csv(const Schedule& schedule) {
   std::string out;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
@@ -63,8 +63,8 @@ namespace detail {
                   std::to_string(shape.ranks) + " lines (" + why + ")");
 }
 
-/// In PyTorch's older spelling a B is the input gradient wherever the microbatch's stage has a W too. Texts
-/// with an I are in today's, where a B beside a W is a mistake that the proof names.
+/// In PyTorch's older notation a B is the input gradient if the microbatch's stage also has a W. Texts with
+/// an I use the current notation, in which a B in addition to a W is an error that the proof reports.
 inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int microbatches, std::int64_t cells) {
   std::vector<bool> has_weight_gradient(static_cast<std::size_t>(cells));
   const auto cell = [microbatches](const Action& action) {
@@ -97,11 +97,11 @@ inline void read_older_spelling(std::vector<std::vector<Step>>& steps, int micro
 
 /// @brief Reads a schedule: line r holds the steps of rank r, and empty cells do not count.
 ///
-/// Stages and microbatches are as many as the highest named ones; the placement is the first of loop, V and
-/// both directions that fits. Whether the schedule makes sense is for `prove` to say. PyTorch's older
-/// spelling, where B and W are the two gradients of a microbatch, is read as I and W.
+/// The numbers of stages and microbatches follow from the highest indices; the placement is the first of
+/// loop, V and bidirectional that fits. Use `prove` to check the schedule. PyTorch's older notation, where B
+/// and W are the two gradients of a microbatch, is read as I and W.
 /// @throws DataError naming line and cell where the text is malformed or fits no placement.
-/// @throws InvalidArgument where it names more than `most_forward_passes`.
+/// @throws InvalidArgument if it names more than `most_forward_passes`.
 [[nodiscard]] inline Schedule schedule_from_csv(std::string_view text, std::string name = "csv") {
   const detail::CsvShape shape = detail::csv_shape(text);
   if (shape.bad_line > 0)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A schedule of one's own that the compiler reads and proves.
+/// @brief A custom schedule that the compiler parses and proves.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/csv_text.hpp>
@@ -44,10 +44,9 @@ template <std::size_t lines>
 
 } // namespace detail
 
-/// @brief The schedule whose text is `Text::csv`, a static constexpr std::string_view, in the interchange
-/// spelling.
+/// @brief The schedule whose text is `Text::csv`, a static constexpr std::string_view in CSV.
 ///
-/// Its numbers of ranks and microbatches are those of the text. PipelineSchedule of it compiles only if the
+/// The numbers of ranks and microbatches follow from the text. PipelineSchedule of it compiles only if the
 /// proof holds.
 template <class Text>
 struct CsvSchedule {

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The interchange spelling of schedules: a row per rank, cells such as `0F7` and
-/// `(0F7;7B3)OVERLAP_F_B`.
+/// @brief The CSV format of schedules: a row per rank, cells such as `0F7` and `(0F7;7B3)OVERLAP_F_B`.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -17,12 +16,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Spelling of an action: stage, letter, microbatch.
+/// @brief Text of an action: stage, letter, microbatch.
 [[nodiscard]] inline std::string text_of(const Action& action) {
   return std::to_string(action.stage) + letter_of(action.pass) + std::to_string(action.microbatch);
 }
 
-/// @brief Spelling of a step: an action, or an overlapped pair.
+/// @brief Text of a step: an action, or an overlapped pair.
 [[nodiscard]] inline std::string text_of(const Step& step) {
   if (!step.overlapped)
     return text_of(step.first);
@@ -39,7 +38,7 @@ struct CsvCell {
 
 namespace detail {
 
-/// Reads "12F34" off the front of a text; a stage of -1 says that it is not one.
+/// Parses "12F34" at the front of a text; the stage is -1 if there is no action.
 [[nodiscard]] constexpr Action take_action(std::string_view& text) {
   const auto number = [&text] {
     int value = -1;
@@ -62,7 +61,7 @@ namespace detail {
           microbatch < 0 ? -1 : stage, microbatch};
 }
 
-/// Removes a text from the front of another; false where it does not begin with it.
+/// Removes a prefix from a text; false if the text does not begin with it.
 constexpr bool take(std::string_view& text, std::string_view front) {
   if (!text.starts_with(front))
     return false;
@@ -72,7 +71,7 @@ constexpr bool take(std::string_view& text, std::string_view front) {
 
 } // namespace detail
 
-/// @brief Reads one cell; spaces around it do not count.
+/// @brief Reads one cell; surrounding spaces are ignored.
 [[nodiscard]] constexpr CsvCell csv_cell(std::string_view cell) {
   while (!cell.empty() && (cell.front() == ' ' || cell.front() == '\t'))
     cell.remove_prefix(1);
@@ -97,7 +96,7 @@ constexpr bool take(std::string_view& text, std::string_view front) {
 
 namespace detail {
 
-/// Reads a text cell by cell, and knows where it is.
+/// Reads a text cell by cell, and tracks its position.
 class CsvReader {
 public:
   constexpr explicit CsvReader(std::string_view text) : rest_(text) {
@@ -137,12 +136,12 @@ private:
   bool at_end_ = false;
 };
 
-/// The extents of a schedule, as its text gives them.
+/// The extents of a schedule, from its text.
 struct CsvShape {
   int ranks = 0;
   int stages = 0;       ///< One more than the highest stage that is named.
   int microbatches = 0; ///< One more than the highest microbatch that is named.
-  int bad_line = 0;     ///< Line of the first malformed cell, from 1; 0 where there is none.
+  int bad_line = 0;     ///< Line of the first malformed cell, from 1; 0 if there is none.
   int bad_column = 0;   ///< Its place in the line, from 1.
 };
 
@@ -164,7 +163,7 @@ struct CsvShape {
   return shape;
 }
 
-/// A cell of a text, and the action in it; line 0 is none.
+/// A cell of a text, and its action; line 0 means none.
 struct CsvPosition {
   int line = 0;
   int column = 0;
@@ -182,7 +181,7 @@ struct CsvPosition {
   return {};
 }
 
-/// The placements that have as many stages as a text names.
+/// The placements with the number of stages that a text names.
 struct CsvPlacements {
   StagePlacement candidates[3] = {};
   int count = 0;
@@ -200,8 +199,8 @@ struct CsvPlacements {
   return found;
 }
 
-/// The first of loop, V and both directions under which all actions of a text stand on the right rank;
-/// one without ranks where there is none.
+/// The first of loop, V and bidirectional that puts all actions of a text on the right rank; one without
+/// ranks if none does.
 [[nodiscard]] constexpr StagePlacement csv_placement(std::string_view text, const CsvShape& shape) {
   const CsvPlacements placements = csv_placements(shape);
   for (int i = 0; i < placements.count; ++i)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief DualPipe: microbatches enter at both ends, and forwards are overlapped with backwards.
+/// @brief DualPipe: microbatches enter at both ends, and forward passes overlap with backward passes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/dual_pipe_order.hpp>

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Says in words why a schedule does not hold: the missing dependency, or the cycle of ranks that
-/// wait.
+/// @brief Explains why a schedule does not hold: the missing dependency, or the cycle of waiting ranks.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -32,7 +31,7 @@ namespace detail {
                       : who + " (" + text_of(wait.action) + ") waits for " + message + " from " + other;
 }
 
-/// The ranks that wait for one another, from the first one that a chain of waits comes back to.
+/// The ranks that wait for one another in a cycle, from the first rank that a chain of waits returns to.
 template <class Source>
 [[nodiscard]] std::string cycle_text(const Simulation<Source>& simulation, int rank, int ranks) {
   std::vector<bool> seen(static_cast<std::size_t>(ranks));
@@ -54,7 +53,7 @@ template <class Source>
 
 } // namespace detail
 
-/// @brief Why a source of orders does not hold with a window, as a sentence; empty where it does.
+/// @brief Explains in a sentence why a source of orders does not hold with a window; empty if it does.
 template <class Source>
 [[nodiscard]] std::string explain(const Source& source, const MessageWindow& window) {
   detail::Simulation<Source> simulation(source, {}, window);
@@ -90,8 +89,8 @@ template <class Source>
   return out;
 }
 
-/// @brief The proof of a schedule that must hold before it is run.
-/// @throws InvalidArgument that says which dependency is missing or which ranks wait for one another.
+/// @brief Proves a schedule before it is run. @throws InvalidArgument naming the missing dependency or the
+/// ranks that wait for one another.
 [[nodiscard]] inline Proof require_proof(const Schedule& schedule, const PassCosts& costs = {}) {
   const Proof proof = prove(schedule, costs);
   if (!proof.holds())

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief An array of a length that is known late, which every compiler can use in constant expressions.
+/// @brief An array with a run-time length that every compiler can use in constant expressions.
 
 #include <shardwright/core/config.hpp>
 
@@ -10,10 +10,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// So many elements, value-initialised, as plain memory.
+/// Value-initialised elements in plain memory.
 ///
-/// A std::vector will not do: the one of libstdc++ 12 fills memory in ways that clang does not accept in
-/// constant expressions, and each access through it costs several of the steps that compilers limit.
+/// A std::vector will not do: that of libstdc++ 12 initialises memory in ways that clang rejects in constant
+/// expressions, and each access costs several of the evaluation steps that compilers limit.
 template <class Element>
 struct FixedArray {
   constexpr explicit FixedArray(std::size_t count) : items(new Element[count]()), size(count) {}

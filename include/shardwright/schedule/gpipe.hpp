@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief GPipe: all forwards, then all backwards.
+/// @brief GPipe: all forward passes, then all backward passes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>
@@ -16,8 +16,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Of m microbatches F0 .. F(m-1), then B0 .. B(m-1).
 ///
 /// Keeps m microbatches; on p ranks the bubble is (p-1)(F+B), where F and B are the times of the passes.
-/// Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism",
-/// arXiv 1811.06965, section 2.3. The only policy here whose forwards all precede its backwards.
+/// Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", arXiv
+/// 1811.06965, section 2.3. The only policy here in which all forward passes precede all backward passes.
 struct GPipe {
   static constexpr std::string_view name = "gpipe";
   static constexpr bool forwards_first = true;

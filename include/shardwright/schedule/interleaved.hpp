@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Interleaved 1F1B: several chunks of the model per rank, which divide the bubble by their number.
+/// @brief Interleaved 1F1B: several chunks of the model per rank, whose number divides the bubble.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -21,7 +21,7 @@ namespace detail {
 /// The order of a rank that runs its chunks in turn, `group` microbatches each.
 ///
 /// It is 1F1B over chunks * microbatches passes; the k-th forward belongs to chunk (k / group) % chunks, the
-/// k-th backward to the mirrored one. A last group that is smaller is run alike.
+/// k-th backward to the mirrored one. A smaller last group is treated the same way.
 class InterleavedCursor {
 public:
   constexpr InterleavedCursor() = default;
@@ -83,8 +83,8 @@ struct Interleaved {
       return {"the last group must have no fewer microbatches than there are ranks"};
     return {};
   }
-  /// @brief A group that is larger than the ranks arrives at the first rank before its turn: room for the
-  /// rest.
+  /// @brief A group with more microbatches than ranks arrives at the first rank before its turn: make room
+  /// for the rest.
   [[nodiscard]] static constexpr MessageWindow window(int ranks, int microbatches) {
     return {2, std::max(2, group(ranks, microbatches) - ranks)};
   }

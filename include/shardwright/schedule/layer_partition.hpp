@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The layers of a model that each stage holds, as a value or as a type.
+/// @brief The assignment of a model's layers to stages, as a value or as a type.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -22,8 +22,8 @@ struct LayerRange {
   friend constexpr bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
-/// @brief Layers of stage `stage` where `layers` are spread evenly: the earlier stages take the rest, one
-/// each.
+/// @brief Layers of stage `stage` if `layers` are distributed evenly: the earlier stages get the remainder,
+/// one each.
 [[nodiscard]] constexpr LayerRange even_layers(int layers, int stages, int stage) noexcept {
   const int each = layers / stages;
   const int rest = layers % stages;
@@ -31,11 +31,11 @@ struct LayerRange {
   return {begin, begin + each + (stage < rest ? 1 : 0)};
 }
 
-/// @brief The layers of every stage, known at run time; a stage may have none.
+/// @brief The layers of every stage, chosen at run time; a stage may have none.
 class LayerPartition {
 public:
-  /// @brief Evenly spread layers; the earlier stages take the rest.
-  /// @throws InvalidArgument where layers is negative or stages is not positive.
+  /// @brief Distributes layers evenly; the earlier stages get the remainder. @throws InvalidArgument if
+  /// layers is negative or stages is not positive.
   constexpr LayerPartition(int layers, int stages) {
     if (stages < 1 || layers < 0)
       throw InvalidArgument(

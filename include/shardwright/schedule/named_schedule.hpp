@@ -28,7 +28,7 @@ namespace detail {
 
 struct NamedSchedule {
   std::string_view name;
-  std::string_view title; ///< As its paper writes it.
+  std::string_view title; ///< As written in its paper.
   int chunks;             ///< Stages per rank, of the schedule that may have several numbers of them; else 0.
   Schedule (*make)(int ranks, int microbatches);
 };
@@ -52,7 +52,7 @@ inline constexpr std::array<NamedSchedule, 10> named_schedules{
 
 } // namespace detail
 
-/// @brief The names that `make_schedule` knows.
+/// @brief The names that `make_schedule` accepts.
 [[nodiscard]] inline std::vector<std::string> schedule_names() {
   std::vector<std::string> out;
   for (const detail::NamedSchedule& known : detail::named_schedules)
@@ -69,10 +69,10 @@ inline constexpr std::array<NamedSchedule, 10> named_schedules{
   return std::string(name);
 }
 
-/// @brief A published schedule by its name.
+/// @brief Makes a published schedule by its name.
 /// @param chunks stages per rank of "interleaved", 2 to 4; the others have a fixed number of them.
-/// @throws InvalidArgument for another name or number, with those that there are, and where the schedule does
-/// not allow ranks or microbatches, with the nearest legal values.
+/// @throws InvalidArgument for an unknown name or number, listing the valid ones, and if the schedule does
+/// not allow the numbers of ranks or microbatches, with the nearest legal values.
 [[nodiscard]] inline Schedule make_schedule(std::string_view name, int ranks, int microbatches,
                                             int chunks = 2) {
   std::string names;

@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A number with at most `digits` digits after the point, without the zeros at its end.
+/// @brief A number with at most `digits` digits after the point, without trailing zeros.
 [[nodiscard]] inline std::string number_text(double value, int digits) {
   std::array<char, 400> text; // 309 digits before the point at most
   const auto result =
@@ -30,7 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief A share of 1 in percent with one digit after the point, such as "27.3 %".
 [[nodiscard]] inline std::string percent_text(double share) { return number_text(100 * share, 1) + " %"; }
 
-/// @brief The least of 1, 2, 5, 10, 20, ... that is not below `least`, for the ticks of an axis.
+/// @brief The smallest of 1, 2, 5, 10, 20, ... that is at least `least`, for the ticks of an axis.
 [[nodiscard]] inline double round_step(double least) {
   const double power = std::pow(10.0, std::floor(std::log10(least)));
   for (const double factor : {1.0, 2.0, 5.0})

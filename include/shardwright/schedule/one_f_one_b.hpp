@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief 1F1B: as few forwards ahead as keep the ranks busy, then one forward and one backward in turn.
+/// @brief 1F1B: just enough forward passes in advance to keep the ranks busy, then one forward and one
+/// backward pass in turn.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>

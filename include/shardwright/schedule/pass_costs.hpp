@@ -2,20 +2,20 @@
 #pragma once
 
 /// @file
-/// @brief The costs of passes and sends, and the window in which a runner works ahead with its messages.
+/// @brief The costs of passes and sends, and the window in which a runner issues messages ahead of time.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Time of each pass of one microbatch through one stage, in any one unit.
+/// @brief Time of each pass of one microbatch through one stage, in any unit.
 struct PassCosts {
   double forward = 1;
   double input_gradient = 1;
   double weight_gradient = 1;
-  double send = 0;       ///< From the moment that both ends are ready until the message has arrived.
-  double overlapped = 0; ///< A forward and a backward together; 0 takes their sum.
+  double send = 0;       ///< From the moment when both ends are ready until the message has arrived.
+  double overlapped = 0; ///< A forward and a backward pass overlapped; 0 means their sum.
 
   [[nodiscard]] constexpr double of(Pass pass) const noexcept {
     return pass == Pass::forward           ? forward

@@ -16,15 +16,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// A pass of the next microbatch of one chunk.
 struct PhaseItem {
   Pass pass = Pass::forward;
-  std::int8_t chunk = 0;      ///< -1 of a W: the chunk whose input gradient has waited longest for it.
+  std::int8_t chunk = 0;      ///< -1 in a W: the chunk whose input gradient has waited longest for it.
   bool overlaps_next = false; ///< Runs together with the item after it.
 };
 
-/// Words to write patterns in: `{F(0), I(1), W(1)}`, and `{with(F(0)), B(1)}` for an overlapped pair.
+/// Names for writing patterns: `{F(0), I(1), W(1)}`, and `{with(F(0)), B(1)}` for an overlapped pair.
 namespace phase_words {
 
-/// A pass through a chunk: forward, backward, input gradient, weight gradient; `with(item)` runs
-/// beside the one before.
+/// A pass through a chunk: forward, backward, input gradient, weight gradient; `with(item)` runs together
+/// with the next one.
 [[nodiscard]] constexpr PhaseItem F(int chunk = 0) {
   return {Pass::forward, static_cast<std::int8_t>(chunk)};
 }
@@ -42,7 +42,7 @@ inline constexpr int oldest = -1; ///< `W(oldest)`
 
 } // namespace phase_words
 
-/// A pattern of up to six items that is repeated; less than once is never.
+/// A pattern of up to six items and its number of repetitions; below one means never.
 struct Phase {
   int repeats = 0;
   int length = 0;
@@ -57,7 +57,7 @@ struct Phase {
 
 /// The chunks of a rank as its phases number them.
 struct RankChunks {
-  int microbatches = 0;         ///< Per chunk; items past them are left out.
+  int microbatches = 0;         ///< Per chunk; items beyond them are skipped.
   int stage[2] = {};            ///< Stage that each chunk is.
   int first_microbatch[2] = {}; ///< Microbatch that each chunk begins with.
   int deferred_alternating =
@@ -65,9 +65,9 @@ struct RankChunks {
   int deferred_first = 0; ///< Chunk of the first deferred I.
 };
 
-/// Goes through the phases of one rank and numbers the microbatches of every pass and chunk in turn.
+/// Iterates over the phases of one rank and numbers the microbatches of every pass and chunk in turn.
 ///
-/// Holds a few hundred bytes however many steps there are, so that a proof needs no stored schedule.
+/// Needs a few hundred bytes however many steps there are, so that a proof needs no stored schedule.
 class PhaseCursor {
 public:
   constexpr PhaseCursor() = default;
@@ -105,7 +105,7 @@ private:
     return item;
   }
 
-  /// Gives an item the next microbatch of its pass and chunk; false where there are no more.
+  /// Gives an item the next microbatch of its pass and chunk; false if there are no more.
   constexpr bool number(PhaseItem item, Action& action) {
     const int chunk = item.chunk >= 0                            ? item.chunk
                       : deferred_ < chunks_.deferred_alternating ? (chunks_.deferred_first + deferred_++) % 2

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Proves that a schedule is complete, ordered and free of deadlock, and says what it keeps and takes.
+/// @brief Proves that a schedule is complete, ordered and free of deadlock, and computes its memory and time.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/coverage.hpp>
@@ -17,11 +17,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The orders that a policy gives numbers of ranks and microbatches, step by step and never stored.
+/// @brief The orders of a policy for given numbers of ranks and microbatches, generated step by step and
+/// never stored.
 template <class Policy>
 class PolicyOrders {
 public:
-  /// @throws InvalidArgument where the policy does not allow the numbers, with the nearest legal values.
+  /// @throws InvalidArgument if the policy does not allow the numbers, with the nearest legal values.
   constexpr PolicyOrders(int ranks, int microbatches) : ranks_(ranks), microbatches_(microbatches) {
     detail::check_schedule_rule<Policy>(ranks, microbatches);
   }
@@ -69,7 +70,7 @@ template <class Source>
   proof.complete = covered.fault == ScheduleFault::none;
   proof.ordered = simulation.failure().fault == ScheduleFault::none;
   proof.deadlock_free = proof.ordered && waiting.fault == ScheduleFault::none;
-  // What is missing makes others wait: it comes first, and a wait is at fault only where nothing else is.
+  // A missing action makes others wait, so it is reported first; a wait is at fault only if nothing else is.
   proof.failure = !proof.complete ? covered : !proof.ordered ? simulation.failure() : waiting;
   return proof;
 }
@@ -77,7 +78,7 @@ template <class Source>
 } // namespace detail
 
 /// @brief Proves any source of orders (a Schedule, or PolicyOrders).
-/// @param ranks where not empty, receives what each rank keeps and how long it works.
+/// @param ranks where not empty, receives how many microbatches each rank keeps and how long it works.
 /// @param watch called as (rank, step, start, end) for every step, each rank's in its order.
 template <class Source, class Watch>
 [[nodiscard]] constexpr Proof prove(const Source& source, const PassCosts& costs, const MessageWindow& window,
@@ -116,7 +117,7 @@ struct ScheduleFaultAt {
       "PipelineSchedule: ranks must not wait for one another (ScheduleFaultAt in the trace names a rank, its step and what it waits for; the proof at run time prints the cycle)");
 };
 
-/// Policies with numbers of ranks and microbatches of their own are proven where they are named.
+/// Policies with fixed numbers of ranks and microbatches are proven where they are named.
 template <class Policy>
 struct ProvenWhereFixed {};
 template <class Policy>
@@ -130,13 +131,13 @@ requires(Policy::ranks > 0 && Policy::microbatches > 0) struct ProvenWhereFixed<
 
 } // namespace detail
 
-/// @brief A pipeline schedule that a policy describes; one of CsvSchedule compiles only if its proof holds.
+/// @brief A pipeline schedule described by a policy; one from CsvSchedule compiles only if its proof holds.
 template <class Policy>
 struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
   using policy = Policy;
 
   /// @brief Proves the schedule for numbers of ranks and microbatches, at compile time or at run time.
-  /// @throws InvalidArgument where the policy does not allow them, with the nearest legal values.
+  /// @throws InvalidArgument if the policy does not allow them, with the nearest legal values.
   [[nodiscard]] static constexpr Proof prove(int ranks, int microbatches, const PassCosts& costs = {}) {
     return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs);
   }
@@ -146,8 +147,7 @@ struct PipelineSchedule : detail::ProvenWhereFixed<Policy> {
     return shardwright::prove(PolicyOrders<Policy>(ranks, microbatches), costs, window, per_rank);
   }
 
-  /// @brief The schedule for numbers that the compiler knows; ones that the policy does not allow do not
-  /// compile.
+  /// @brief The schedule for compile-time numbers; numbers that the policy does not allow do not compile.
   template <int ranks, int microbatches>
   [[nodiscard]] static constexpr PolicyOrders<Policy> with() {
     static_assert(sizeof(detail::StaticRule<Policy, ranks, microbatches>) != 0);

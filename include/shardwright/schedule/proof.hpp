@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The result of a proof of a schedule: whether it holds, what it keeps and how long it takes.
+/// @brief The result of proving a schedule: whether it holds, the microbatches it keeps and the time it
+/// takes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -11,24 +12,24 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The first fault that is found in a schedule.
+/// @brief The kind of the first fault found in a schedule.
 enum class ScheduleFault : std::uint8_t {
   none,
   unknown,      ///< An action names a stage or microbatch that does not exist.
   misplaced,    ///< An action is on a rank that does not hold its stage.
   repeated,     ///< An action appears twice, or an I or a W beside the B that holds it.
-  missing,      ///< An action stands nowhere.
-  out_of_order, ///< An action stands before one of its own rank that it needs.
+  missing,      ///< An action is missing.
+  out_of_order, ///< An action comes before one of its own rank that it needs.
   deadlock,     ///< Ranks wait for one another.
 };
 
 /// @brief The first fault of a schedule and where it is.
 struct ScheduleFailure {
   ScheduleFault fault = ScheduleFault::none;
-  int rank = -1;   ///< Rank whose order is at fault, or that begins the cycle of waits.
-  int step = -1;   ///< Place in its order, from 0; -1 where the action stands nowhere.
+  int rank = -1;   ///< Rank whose order is at fault, or where the cycle of waits begins.
+  int step = -1;   ///< Position in its order, from 0; -1 if the action is missing.
   Action action{}; ///< The action of the rank there.
-  Action needed{}; ///< The action that it waits for, where it waits.
+  Action needed{}; ///< The action that it waits for, if any.
 };
 
 /// @brief The microbatches that one rank keeps and the time it works, in the unit of the PassCosts.
@@ -43,17 +44,17 @@ struct RankProof {
   [[nodiscard]] constexpr double stall() const noexcept { return end - begin - busy; }
 };
 
-/// @brief Result of a proof; the figures count only where it holds. Times are in the unit of the PassCosts.
+/// @brief Result of a proof; the figures are valid only if it holds. Times are in the unit of the PassCosts.
 struct Proof {
   bool complete = false; ///< Every microbatch passes once through every stage: F, I and W, or F and B.
   bool ordered = false;  ///< Every action comes after what it needs: F before I, I before W, stage by stage.
-  bool deadlock_free = false; ///< It ends with the sends and receives as a MessageWindow issues them.
+  bool deadlock_free = false; ///< It completes when sends and receives are issued as a MessageWindow allows.
   int peak_in_flight = 0; ///< Most microbatches (of a chunk) on a rank, from the start of F to the end of W.
-  int peak_until_input_gradient = 0; ///< The same where activations are freed at the end of I.
+  int peak_until_input_gradient = 0; ///< The same if activations are freed at the end of I.
   double makespan = 0;               ///< From the first start to the last end.
   double bubble = 0;                 ///< Makespan less the busy time, of the rank that idles most.
   double stall = 0;                  ///< Idle time inside its span, of the rank that has most.
-  ScheduleFailure failure{};         ///< The fault where it does not hold.
+  ScheduleFailure failure{};         ///< The fault if it does not hold.
 
   /// @brief Returns whether the schedule may be run.
   [[nodiscard]] constexpr bool holds() const noexcept { return complete && ordered && deadlock_free; }

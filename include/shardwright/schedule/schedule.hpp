@@ -20,10 +20,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The steps of every rank in their order; what a pipeline runner carries out once it is proven.
+/// @brief The steps of every rank in order; a pipeline runner executes them once they are proven.
 class Schedule {
 public:
-  /// @brief Goes through the steps of one rank.
+  /// @brief Iterates over the steps of one rank.
   class Cursor {
   public:
     Cursor() = default;
@@ -42,7 +42,7 @@ public:
     std::span<const Step> steps_{};
   };
 
-  /// @brief Steps of rank 0, 1, ..., as given: `prove` says whether they make sense.
+  /// @brief Steps of rank 0, 1, ..., as given; `prove` checks them.
   Schedule(std::string name, StagePlacement placement, int microbatches, std::vector<std::vector<Step>> steps,
            MessageWindow window = {})
       : name_(std::move(name)), placement_(placement), microbatches_(microbatches), steps_(std::move(steps)),
@@ -84,8 +84,8 @@ public:
   using Schedule::Schedule;
 };
 
-/// @brief Most passes forward, stages times microbatches, that a schedule made or read at run time may have:
-/// some 200 MB.
+/// @brief The largest number of forward passes, stages times microbatches, that a schedule made or read at
+/// run time may have: about 200 MB.
 inline constexpr std::int64_t most_forward_passes = std::int64_t{1} << 21;
 
 namespace detail {
@@ -100,7 +100,7 @@ namespace detail {
 } // namespace detail
 
 /// @brief The schedule of a policy for numbers of ranks and microbatches.
-/// @throws InvalidArgument where the policy does not allow them, with the nearest legal values, or where they
+/// @throws InvalidArgument if the policy does not allow them, with the nearest legal values, or where they
 /// are more than `most_forward_passes`.
 template <class Policy>
 [[nodiscard]] PolicySchedule<Policy> make_schedule(int ranks, int microbatches) {

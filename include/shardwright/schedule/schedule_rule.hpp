@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The numbers of ranks and microbatches that a policy allows, and the nearest ones where it does not.
+/// @brief The numbers of ranks and microbatches that a policy allows, and the nearest legal ones otherwise.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -14,18 +14,18 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The number that a rule of a policy is about.
+/// @brief The number that a policy's rule restricts.
 enum class ScheduleExtent : std::uint8_t { ranks, microbatches };
 
-/// @brief The rule of a policy that numbers of ranks and microbatches break, if any.
+/// @brief The policy rule that numbers of ranks and microbatches violate, if any.
 struct ScheduleRule {
-  std::string_view broken{}; ///< Such as "the number of microbatches must be even"; empty where all is well.
+  std::string_view broken{}; ///< Such as "the number of microbatches must be even"; empty if all is well.
   ScheduleExtent about = ScheduleExtent::microbatches; ///< The number that has to change.
 
   [[nodiscard]] constexpr bool holds() const noexcept { return broken.empty(); }
 };
 
-/// @brief The legal numbers next to one that is not; 0 where there is none on that side.
+/// @brief The nearest legal numbers on either side of an illegal one; 0 if there is none on that side.
 struct NearestLegal {
   int below = 0;
   int above = 0;
@@ -33,7 +33,7 @@ struct NearestLegal {
   friend constexpr bool operator==(const NearestLegal&, const NearestLegal&) = default;
 };
 
-/// @brief The rule of `Policy` that the two numbers break, if any; both must be positive for every policy.
+/// @brief The rule of `Policy` that the two numbers violate, if any; both must be positive for every policy.
 template <class Policy>
 [[nodiscard]] constexpr ScheduleRule schedule_rule(int ranks, int microbatches) {
   if (ranks < 1)

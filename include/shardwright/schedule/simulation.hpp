@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Runs a schedule through with the messages of a pipeline runner, without running anything.
+/// @brief Simulates a schedule with the messages of a pipeline runner.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -22,23 +22,23 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The step and message that a blocked rank waits for.
 struct RankWait {
-  int step = -1;          ///< Place in its order; -1 where it waits for nothing.
-  Action action{};        ///< Its action there; where it sends, the action whose result is on its way.
+  int step = -1;          ///< Place in its order; -1 if it waits for nothing.
+  Action action{};        ///< Its action there; if it is sending, the action whose result is being sent.
   StageMessage message{}; ///< The message that has to arrive.
   bool sending = false;   ///< Whether it is the sender, who waits until the message is received.
 
-  /// Rank that it waits for; -1 where it waits for nothing.
+  /// Rank that it waits for; -1 if it waits for nothing.
   [[nodiscard]] constexpr int on() const noexcept {
     return step < 0 ? -1 : sending ? message.to_rank : message.from_rank;
   }
 };
 
-/// Goes through the orders of all ranks as a runner with the same MessageWindow would.
+/// Simulates the orders of all ranks as a runner with the same MessageWindow would execute them.
 ///
 /// `Source` has placement(), microbatches() and cursor(rank), whose `bool next(Step&)` gives the steps in
-/// turn. Every rank runs until it must wait. Times follow only from maxima and sums, so they do not depend
-/// on which rank is taken first. Memory: a few hundred bytes per rank, and one byte per stage and microbatch.
-/// Time: constant per action; and few statements, because compilers count them against a limit.
+/// turn. Every rank runs until it must wait. Times are computed only by maxima and sums, so they do not
+/// depend on which rank is processed first. Memory: a few hundred bytes per rank, and one byte per stage and
+/// microbatch. Time: constant per action; and few statements, because compilers count them against a limit.
 template <class Source>
 class Simulation {
 public:
@@ -53,7 +53,7 @@ public:
       ranks_.items[rank].cursor = source.cursor(rank);
   }
 
-  /// Runs until every rank has ended or none can go on; calls `watch(rank, step, start, end)`.
+  /// Runs until every rank has ended or none can continue; calls `watch(rank, step, start, end)`.
   template <class Watch>
   constexpr void run(const Watch& watch) {
     while (runnable_count_ > 0 && failure_.fault == ScheduleFault::none)
@@ -62,7 +62,7 @@ public:
 
   /// Passes of all microbatches through all stages that were not run, a B counted as two.
   [[nodiscard]] constexpr std::int64_t left() const noexcept { return left_; }
-  /// The first action that stands at a wrong place.
+  /// The first action in a wrong position.
   [[nodiscard]] constexpr const ScheduleFailure& failure() const noexcept { return failure_; }
   [[nodiscard]] constexpr const RankProof& proof_of(int rank) const { return ranks_.items[rank].proof; }
 
@@ -85,14 +85,15 @@ public:
 private:
   using Cursor = decltype(std::declval<const Source&>().cursor(0));
 
-  /// A send or a receive: what it carries, when its end of the line was ready, and when it ended.
+  /// A send or a receive: its content, when its side was ready, and when it ended.
   struct Message {
-    std::int64_t key = -1; ///< Twice the index of stage and microbatch that make it, plus 1 for a gradient.
+    std::int64_t key =
+        -1; ///< Twice the index of the stage and microbatch that produce it, plus 1 for a gradient.
     double ready = 0;
     double ended = 0; ///< Negative while it has not.
   };
 
-  /// A step that is read and not yet done, with what its actions wait for.
+  /// A step that has been read but not done, with the messages that its actions wait for.
   struct Planned {
     Step step{};
     const StagePlace* at[2] = {};
@@ -189,7 +190,7 @@ private:
     return true;
   }
 
-  /// Goes through the passes of a step; false while it has to wait, or where it stands at a wrong place.
+  /// Runs the passes of a step; false while it has to wait, or if it is in a wrong position.
   template <class Watch>
   constexpr bool compute(int rank, Rank& me, const Planned& planned, const Watch& watch) {
     if (planned.in[0].ended < 0 || planned.in[1].ended < 0 ||
@@ -209,7 +210,8 @@ private:
     return true;
   }
 
-  /// Marks a pass as run, and counts what is kept. What comes from other ranks is there already.
+  /// Marks a pass as run, and updates the kept microbatches. Its inputs from other ranks have already
+  /// arrived.
   constexpr bool pass(int rank, Rank& me, const Planned& planned, const Action& action, int i) {
     const int kind = static_cast<int>(action.pass);
     std::uint8_t* passed = passed_.items + planned.index[i];
@@ -238,7 +240,7 @@ private:
                 {action.pass, action.stage + from[kind], action.microbatch});
   }
 
-  /// Starts the send of what an action made, if there is one; false while its slot is not free.
+  /// Starts the send of an action's result, if it is sent; false while its slot is not free.
   constexpr bool send(int rank, Rank& me, const Planned& planned, const Action& action, int i) {
     const int stages_on = -from[static_cast<int>(action.pass)];
     const int other = planned.at[i][stages_on].rank;
@@ -262,7 +264,7 @@ private:
     return true;
   }
 
-  /// The other end of the line is there: the message ends, and its owner may go on.
+  /// The other side is ready: the message completes, and its owner may continue.
   constexpr bool meet(Message& out, Message& in, int other, bool awaited) {
     in.ended = out.ended = (in.ready < out.ready ? out.ready : in.ready) + costs_.send;
     if (awaited)

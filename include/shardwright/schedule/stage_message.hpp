@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The messages that an action sends to the next stage and receives from the one before.
+/// @brief The messages that an action exchanges with neighbouring stages.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -12,27 +12,27 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The message of one stage to its neighbour for a microbatch: an activation onwards, or an input
-/// gradient back.
+/// @brief The message from one stage to its neighbour for a microbatch: an activation to the next stage, or
+/// an input gradient to the previous one.
 ///
-/// Stage, direction and microbatch name it: messages are matched by them, never by order.
+/// Messages are matched by stage, direction and microbatch, never by order.
 struct StageMessage {
   bool gradient = false;
-  int stage = 0; ///< Stage that makes it.
+  int stage = 0; ///< Stage that produces it.
   int microbatch = 0;
   int from_rank = 0;
   int to_rank = 0;
 
-  /// @brief Stage that takes it.
+  /// @brief Stage that consumes it.
   [[nodiscard]] constexpr int to_stage() const noexcept { return stage + (gradient ? -1 : 1); }
-  /// @brief Returns whether it is sent at all. Stages on one rank hand over without a message.
+  /// @brief Returns whether it is sent at all. Stages on the same rank exchange no messages.
   [[nodiscard]] constexpr bool is_sent() const noexcept { return from_rank != to_rank; }
 
   friend constexpr bool operator==(const StageMessage&, const StageMessage&) = default;
 };
 
-/// @brief The message that a stage makes for a microbatch; none from the last stage onwards or the first
-/// back.
+/// @brief The message that a stage produces for a microbatch; none forward from the last stage or back from
+/// the first.
 [[nodiscard]] constexpr std::optional<StageMessage> stage_message(const StagePlacement& placement, int stage,
                                                                   int microbatch, bool gradient) {
   const int to = stage + (gradient ? -1 : 1);
@@ -42,12 +42,12 @@ struct StageMessage {
                       placement.rank_of(to, microbatch)};
 }
 
-/// @brief The pass that makes a message; the B that may stand for an I is named I.
+/// @brief The pass that produces a message; a B that takes the place of an I is named I.
 [[nodiscard]] constexpr Action action_of(const StageMessage& message) {
   return {message.gradient ? Pass::input_gradient : Pass::forward, message.stage, message.microbatch};
 }
 
-/// @brief Returns the message that an action makes for a neighbouring stage; none for a W or at the ends of
+/// @brief Returns the message that an action sends to a neighbouring stage; none for a W or at the ends of
 /// the model.
 [[nodiscard]] constexpr std::optional<StageMessage> output_of(const StagePlacement& placement,
                                                               const Action& action) {
@@ -56,8 +56,8 @@ struct StageMessage {
   return stage_message(placement, action.stage, action.microbatch, action.pass != Pass::forward);
 }
 
-/// @brief Returns the message that an action takes from a neighbouring stage; none for a W or at the ends of
-/// the model.
+/// @brief Returns the message that an action receives from a neighbouring stage; none for a W or at the ends
+/// of the model.
 [[nodiscard]] constexpr std::optional<StageMessage> input_of(const StagePlacement& placement,
                                                              const Action& action) {
   if (action.pass == Pass::weight_gradient)

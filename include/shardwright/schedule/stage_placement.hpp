@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The placement of stages on the ranks of a pipeline: in a loop, in a V, or in both directions at
-/// once.
+/// @brief The placement of stages on the ranks of a pipeline: in a loop, in a V, or in both directions.
 
 #include <shardwright/core/config.hpp>
 
@@ -12,11 +11,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The order in which stages run over the ranks.
+/// @brief The order in which stages are assigned to ranks.
 enum class StageOrder : std::uint8_t {
   loop,          ///< Every chunk runs from the first rank to the last.
-  v_shape,       ///< Chunks run there and back in turn: with two, a rank holds stages s and 2p - 1 - s.
-  bidirectional, ///< Each stage on two ranks; one half of the microbatches enters at either end (DualPipe).
+  v_shape,       ///< Chunks alternate in direction: with two, a rank holds stages s and 2p - 1 - s.
+  bidirectional, ///< Each stage is on two ranks; half of the microbatches enter at each end (DualPipe).
 };
 
 /// @brief Name of an order of stages.
@@ -32,7 +31,7 @@ struct StagePlacement {
   StageOrder order = StageOrder::loop;
   int ranks = 1;
   int chunks = 1;
-  int turn = 0; ///< First microbatch of the second direction; used where the order is bidirectional.
+  int turn = 0; ///< First microbatch of the second direction; used only if the order is bidirectional.
 
   /// @brief `chunks` rounds over the ranks: stage c * ranks + r is chunk c of rank r.
   [[nodiscard]] static constexpr StagePlacement loop(int ranks, int chunks = 1) noexcept {
@@ -51,11 +50,11 @@ struct StagePlacement {
   [[nodiscard]] constexpr int stages() const noexcept {
     return order == StageOrder::bidirectional ? ranks : ranks * chunks;
   }
-  /// @brief 1 where a microbatch runs from the last rank to the first (only if bidirectional), else 0.
+  /// @brief 1 if a microbatch runs from the last rank to the first (only if bidirectional), else 0.
   [[nodiscard]] constexpr int direction_of(int microbatch) const noexcept {
     return order == StageOrder::bidirectional && microbatch >= turn ? 1 : 0;
   }
-  /// @brief Chunk of its rank that a stage is, for a microbatch.
+  /// @brief Index of a stage among the chunks of its rank, for a microbatch.
   [[nodiscard]] constexpr int chunk_of(int stage, int microbatch) const noexcept {
     return order == StageOrder::bidirectional ? direction_of(microbatch) : stage / ranks;
   }
@@ -63,7 +62,7 @@ struct StagePlacement {
   [[nodiscard]] constexpr int rank_of(int stage, int microbatch) const noexcept {
     return runs_back(chunk_of(stage, microbatch)) ? ranks - 1 - stage % ranks : stage % ranks;
   }
-  /// @brief Stage that a chunk of a rank is.
+  /// @brief Stage of a rank's chunk.
   [[nodiscard]] constexpr int stage_of(int rank, int chunk) const noexcept {
     return (order == StageOrder::bidirectional ? 0 : chunk * ranks) +
            (runs_back(chunk) ? ranks - 1 - rank : rank);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A placement of stages as a table, with the neighbours of a stage beside it.
+/// @brief A placement of stages as a table, with neighbouring stages in adjacent entries.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>
@@ -20,7 +20,7 @@ struct StagePlace {
   int runs_back = 0;
 };
 
-/// @brief Looks up who runs what and who comes before and after; one step per question.
+/// @brief Looks up the rank of a stage and its neighbours, in constant time.
 class StageTable {
 public:
   constexpr StageTable(const StagePlacement& placement, int microbatches)
@@ -35,11 +35,11 @@ public:
 
   [[nodiscard]] constexpr int stages() const noexcept { return stages_; }
   [[nodiscard]] constexpr int microbatches() const noexcept { return microbatches_; }
-  /// @brief Place of a stage; [-1] and [1] of it are its neighbours'.
+  /// @brief Entry of a stage; [-1] and [1] relative to it are its neighbours'.
   [[nodiscard]] constexpr const StagePlace* at(int stage, int microbatch) const noexcept {
     return places_.items + (microbatch >= turn_ ? stages_ + 2 : 0) + stage + 1;
   }
-  /// @brief Place of an action's stage, or none where the action names a stage or microbatch that does not
+  /// @brief Entry of an action's stage, or none if the action names a stage or microbatch that does not
   /// exist.
   [[nodiscard]] constexpr const StagePlace* find(const Action& action) const noexcept {
     return action.stage < 0 || action.stage >= stages_ || action.microbatch < 0 ||
@@ -47,11 +47,11 @@ public:
                ? nullptr
                : places_.items + (action.microbatch >= turn_ ? stages_ + 2 : 0) + action.stage + 1;
   }
-  /// @brief Pairs of a stage and a microbatch.
+  /// @brief Number of (stage, microbatch) pairs.
   [[nodiscard]] constexpr std::size_t cells() const noexcept {
     return static_cast<std::size_t>(stages_) * static_cast<std::size_t>(microbatches_);
   }
-  /// @brief Position of a stage and microbatch among all of them.
+  /// @brief Index of a (stage, microbatch) pair.
   [[nodiscard]] constexpr std::int64_t index(int stage, int microbatch) const noexcept {
     return static_cast<std::int64_t>(stage) * microbatches_ + microbatch;
   }

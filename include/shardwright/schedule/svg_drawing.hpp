@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Draws timetables to scale as SVG: passes, idle time, and what every rank keeps.
+/// @brief Draws timetables to scale as SVG: passes, idle time, and the microbatches that every rank keeps.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -22,12 +22,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The words of a drawing.
+/// @brief The text of a drawing.
 struct DrawingText {
   std::string title;
   std::string subtitle;
   std::string time_unit = "1"; ///< The unit of the time axis, such as "ms".
-  double width = 0;            ///< Of the time axis in pixels; 0 takes what numbers in the boxes need.
+  double width = 0;            ///< Of the time axis in pixels; 0 fits the numbers in the boxes.
 };
 
 namespace detail {
@@ -66,7 +66,7 @@ public:
       throw InvalidArgument("Drawing: a timetable must have at most " + std::to_string(most_boxes) +
                             " steps, but it has " + std::to_string(boxes) +
                             " (draw fewer ranks or microbatches)");
-    // Wide enough for numbers in the boxes, within what a screen can show.
+    // Wide enough for the numbers in the boxes, but no wider than a screen can show.
     scale_ = text_.width > 0 ? text_.width / span_ : std::clamp(18 / shortest, 920 / span_, 2400 / span_);
   }
 
@@ -259,11 +259,13 @@ private:
 
 } // namespace detail
 
-/// @brief An SVG of one or more timetables of one placement, one lane for each of them under every rank.
+/// @brief An SVG of one or more timetables of the same placement, with one lane for each of them under every
+/// rank.
 ///
-/// Boxes are to scale, with the microbatch's number; hatched is idle time. Below stands what the rank keeps,
-/// with the peak marked. Colours follow the reader's light or dark setting; there are no scripts.
-/// @throws InvalidArgument where nothing takes time, or there are more than 200,000 steps.
+/// Boxes are to scale, with the microbatch's number; idle time is hatched. Below is the number of
+/// microbatches that the rank keeps, with the peak marked. Colours follow the reader's light or dark setting;
+/// there are no scripts.
+/// @throws InvalidArgument if nothing takes time, or there are more than 200,000 steps.
 [[nodiscard]] inline std::string draw_svg(std::span<const Timetable> tables, const DrawingText& text) {
   if (tables.empty())
     throw InvalidArgument("Drawing: there must be a timetable to draw");

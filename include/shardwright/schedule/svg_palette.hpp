@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Colours of passes and chunks that colour-blind readers tell apart.
+/// @brief Colours of passes and chunks that colour-blind readers can tell apart.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/action.hpp>

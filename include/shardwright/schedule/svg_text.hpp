@@ -12,7 +12,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Text that drawings add their elements to; `kind` names a class of the style.
+/// Text to which drawings append their elements; `kind` names a CSS class.
 class SvgText {
 protected:
   [[nodiscard]] static std::string px(double value) { return number_text(value, 1); }

@@ -19,14 +19,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A step of a rank and when it ran.
+/// @brief A step of a rank and its times.
 struct TimedStep {
   Step step{};
   double start = 0;
   double end = 0;
 };
 
-/// @brief The number of microbatches (of a chunk) that a rank keeps from a moment on.
+/// @brief The number of microbatches (of a chunk) that a rank keeps from a given time on.
 struct KeptFrom {
   double time = 0;
   int count = 0;
@@ -37,7 +37,7 @@ struct Timetable {
   std::string label; ///< Such as "planned".
   StagePlacement placement{};
   int microbatches = 0;
-  std::vector<std::vector<TimedStep>> ranks; ///< Each in the order of its times.
+  std::vector<std::vector<TimedStep>> ranks; ///< Each sorted by time.
 
   /// @brief End of the last step.
   [[nodiscard]] double makespan() const {
@@ -87,12 +87,11 @@ struct Timetable {
     }
     return curve;
   }
-  /// @brief "chunks" where a microbatch passes a rank several times, so that each time counts, else
-  /// "microbatches".
+  /// @brief "chunks" if a microbatch passes a rank several times and each pass counts, else "microbatches".
   [[nodiscard]] std::string kept_unit() const {
     return placement.chunks > 1 && placement.order != StageOrder::bidirectional ? "chunks" : "microbatches";
   }
-  /// @brief Most of what a rank keeps at a time.
+  /// @brief The peak of the microbatches that a rank keeps.
   [[nodiscard]] int peak(int rank) const {
     int most = 0;
     for (const KeptFrom& point : kept(rank))
@@ -101,8 +100,8 @@ struct Timetable {
   }
 };
 
-/// @brief The times that a proof gives the steps of a schedule.
-/// @throws InvalidArgument where the schedule does not hold, with what is missing or who waits for whom.
+/// @brief The times of a schedule's steps according to its proof. @throws InvalidArgument if the schedule
+/// does not hold, naming what is missing or which ranks wait for one another.
 [[nodiscard]] inline Timetable planned_timetable(const Schedule& schedule, const PassCosts& costs = {}) {
   Timetable out{"planned", schedule.placement(), schedule.microbatches(), {}};
   out.ranks.resize(static_cast<std::size_t>(schedule.ranks()));

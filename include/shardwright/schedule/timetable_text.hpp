@@ -35,7 +35,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
          " of the makespan), peak " + std::to_string(peak) + " " + table.kept_unit() + " in flight";
 }
 
-/// @brief "F=1,I=1,W=1,send=0": costs as the programs take them.
+/// @brief "F=1,I=1,W=1,send=0": costs in the format that the programs accept.
 [[nodiscard]] inline std::string costs_text(const PassCosts& costs) {
   return "F=" + number_text(costs.forward, 6) + ",I=" + number_text(costs.input_gradient, 6) +
          ",W=" + number_text(costs.weight_gradient, 6) + ",send=" + number_text(costs.send, 6) +
@@ -54,7 +54,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The longest time of which all steps begin and end at a multiple; if there is none, a small part of a step.
+/// The longest time such that all steps begin and end at a multiple of it; if there is none, a small fraction
+/// of a step.
 [[nodiscard]] inline double time_of_column(const Timetable& table) {
   double shortest = table.makespan();
   for (const std::vector<TimedStep>& steps : table.ranks)
@@ -76,7 +77,7 @@ namespace detail {
   return shortest / 2;
 }
 
-/// "F3", or with several stages per rank "2F3" as in the interchange spelling; pairs with & between.
+/// "F3", or with several stages per rank "2F3" as in CSV; pairs are joined by &.
 [[nodiscard]] inline std::string step_text(const StagePlacement& placement, const Step& step) {
   std::string out;
   for (int i = 0; i < step.size(); ++i)
@@ -95,8 +96,8 @@ namespace detail {
 /// @brief Each rank's steps in columns of equal time, then a line of figures per rank.
 ///
 /// A step is as long as its time, filled up with dashes; a dot is a column of idle time. Lines longer than
-/// `width` characters go on below.
-/// @throws InvalidArgument where nothing takes time, or there would be more than 64 MiB of text.
+/// `width` characters are continued below.
+/// @throws InvalidArgument if nothing takes time, or there would be more than 64 MiB of text.
 [[nodiscard]] inline std::string timetable_text(const Timetable& table, std::size_t width = 120) {
   using detail::padded;
   if (table.makespan() <= 0)

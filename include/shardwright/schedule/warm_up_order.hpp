@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The order that GPipe, 1F1B, ZB-H1 and ZB-H2 share: some forwards, then backwards and forwards in
-/// turn.
+/// @brief The order that GPipe, 1F1B, ZB-H1 and ZB-H2 share: some forward passes, then backward and forward
+/// passes in turn.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/phase_cursor.hpp>
@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return {{m, {stage, 0}}, {{warm, {F()}}, {m - warm, {B(), F()}}, {warm, {B()}}}};
 }
 
-/// The same with B taken apart: every W follows `lag` I's later, and the last `lag` W's end the order.
+/// The same with B split into I and W: every W follows `lag` I's later, and the last `lag` W's end the order.
 [[nodiscard]] constexpr PhaseCursor warm_up_order(int stage, int microbatches, int warm_up, int lag) {
   using namespace phase_words;
   const int m = microbatches;

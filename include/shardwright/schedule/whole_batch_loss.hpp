@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The losses that a schedule can carry: one that needs the whole batch needs all forwards first.
+/// @brief The losses that a schedule supports: one that needs the whole batch requires all forward passes
+/// first.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -14,19 +15,19 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A loss whose backward needs statistics of the whole batch, and says so.
+/// @brief A loss whose backward pass needs statistics of the whole batch, such as a load-balancing loss over
+/// all microbatches.
 ///
-/// Such as a load-balancing loss over all microbatches: it declares
-/// `static constexpr bool needs_whole_batch = true`.
+/// It declares `static constexpr bool needs_whole_batch = true`.
 template <class Loss>
 concept WholeBatchLoss = requires {
   requires Loss::needs_whole_batch;
 };
 
-/// @brief A schedule whose policy the compiler does not know, but which has all forwards first.
+/// @brief A run-time schedule that has been checked to run all forward passes first.
 class ForwardsFirstSchedule : public Schedule {
 public:
-  /// @throws InvalidArgument where a rank has a forward after a backward.
+  /// @throws InvalidArgument if a rank has a forward after a backward.
   explicit ForwardsFirstSchedule(Schedule schedule) : Schedule(std::move(schedule)) {
     if (!forwards_first(*this))
       throw InvalidArgument(
@@ -35,8 +36,9 @@ public:
   }
 };
 
-/// @brief Any schedule, before which all forwards run once more and keep nothing: the statistics of the whole
-/// batch are then known before its first backward. Costs a forward pass of every microbatch, and no memory.
+/// @brief Any schedule, preceded by an extra forward pass of all microbatches that keeps nothing, so that
+/// statistics of the whole batch are known before its first backward pass. Costs a forward pass of every
+/// microbatch, and no memory.
 class CountingFirst : public Schedule {
 public:
   explicit CountingFirst(Schedule schedule) : Schedule(std::move(schedule)) {}
@@ -63,14 +65,15 @@ struct LossUnder {
 
 } // namespace detail
 
-/// @brief True where the type of a schedule says that all its forwards precede all its backwards.
+/// @brief True if the type of a schedule guarantees that all its forward passes precede all its backward
+/// passes.
 template <class Schedule>
 inline constexpr bool all_forwards_first = detail::AllForwardsFirst<std::remove_cvref_t<Schedule>>::value;
 
-/// @brief Checks, for a runner, that a schedule can carry a loss; it does not compile where it cannot.
+/// @brief Checks at compile time, for a runner, that a schedule supports a loss.
 ///
-/// For a schedule chosen at run time, ForwardsFirstSchedule makes the type that a loss over the batch needs;
-/// CountingFirst makes it of any schedule.
+/// For a schedule chosen at run time, ForwardsFirstSchedule or CountingFirst gives the type that a loss over
+/// the batch needs.
 template <class Loss, class Schedule>
 inline constexpr bool
     carries_loss = sizeof(detail::LossUnder<Loss, std::remove_cvref_t<Schedule>,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief ZB-H1: 1F1B whose weight gradients fill the bubbles, at the memory of 1F1B's first rank.
+/// @brief ZB-H1: 1F1B whose weight gradients fill the bubbles, with the memory of 1F1B's first rank.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>

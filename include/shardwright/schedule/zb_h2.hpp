@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief ZB-H2: ZB-H1 with twice the forwards ahead, which leaves no bubble where F = I = W.
+/// @brief ZB-H2: ZB-H1 with twice as many forward passes in advance, which leaves no bubble if F = I = W.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/schedule_rule.hpp>

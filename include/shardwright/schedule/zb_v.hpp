@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief ZB-V: stages placed in a V, no bubble where F = I = W, at the memory of 1F1B.
+/// @brief ZB-V: stages placed in a V, no bubble if F = I = W, with the memory of 1F1B.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/phase_cursor.hpp>
