@@ -15,8 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One collective step of a transition, for tensors of one shape on one mesh. Buffers, element and location
-/// vary from use to use.
+/// One collective step of a transition, bound to a shape and a mesh. Buffers, element type and location vary
+/// between uses.
 struct BoundCall {
   BoundCall() = default;
   BoundCall(const BoundCall&) = delete;
@@ -36,7 +36,7 @@ struct BoundCall {
     return ready;
   }
 
-  /// Whether one call may carry blocks of both.
+  /// Whether one call may combine blocks of both.
   [[nodiscard]] bool joins(const BoundCall& other) const {
     return mask == other.mask && call.operation == other.call.operation &&
            call.reduce_op == other.call.reduce_op && call.order == other.call.order;
@@ -49,14 +49,13 @@ struct BoundCall {
   std::vector<StridedBlock> blocks{}; ///< The blocks that the call refers to.
 };
 
-/// Calls by step and shape, the newer of two that fall into one place. A hit makes a transition of a small
-/// tensor cost a few nanoseconds beside its collective.
+/// Calls by step and shape; of two in the same slot, the newer one. With a hit, a transition of a small
+/// tensor costs a few nanoseconds on top of its collective.
 class BoundCalls {
 public:
   using Shape = std::array<std::int64_t, max_tensor_rank>;
 
-  /// The call of a step for a shape; `bind(call)` fills it in where it is not there. Valid until the next
-  /// one.
+  /// The call of a step for a shape; `bind(call)` fills it in if it is missing. Valid until the next lookup.
   template <class Bind>
   [[nodiscard]] const BoundCall& find(const void* step, const Shape& shape, Bind bind) {
     if (places_.empty())

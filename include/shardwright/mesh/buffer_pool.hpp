@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The pool of device or host memory that a mesh's tensors share, so that a steady state allocates
-/// nothing.
+/// @brief The pool of device or host memory that a mesh's tensors share, so that nothing is allocated in
+/// steady state.
 
 #include <shardwright/comm/call_subject.hpp>
 #include <shardwright/comm/device_communicator.hpp>
@@ -26,14 +26,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Counters of a pool so far, all in bytes or counts of this rank.
+/// @brief Counters of a rank's pool so far.
 struct PoolStatistics {
   std::size_t allocations = 0;       ///< Blocks taken from the system; constant in a steady state.
   std::size_t reserved_bytes = 0;    ///< Memory held, free blocks included.
-  std::size_t used_bytes = 0;        ///< Memory handed out now.
+  std::size_t used_bytes = 0;        ///< Memory in use.
   std::size_t peak_bytes = 0;        ///< Largest `used_bytes` so far.
-  std::size_t requested_bytes = 0;   ///< The part of `used_bytes` that was asked for, before rounding up.
-  std::size_t requested_at_peak = 0; ///< The same of `peak_bytes`.
+  std::size_t requested_bytes = 0;   ///< The part of `used_bytes` that was requested, before rounding up.
+  std::size_t requested_at_peak = 0; ///< The same for `peak_bytes`.
 };
 
 namespace detail {
@@ -55,7 +55,7 @@ struct Buffer {
   std::uint32_t holder = 0;    ///< For the record of a dry run.
   std::uint8_t list = 0;       ///< The free lists that it comes from.
   bool borrowed = false;       ///< Whether the memory is someone else's, and only this record the pool's.
-  SubjectShape reduced_from{}; ///< Shape of the tensor that its elements are a reduction of.
+  SubjectShape reduced_from{}; ///< Shape of the tensor whose reduction it holds.
   BufferPool* pool = nullptr;
   Buffer* next = nullptr;
 };
@@ -75,7 +75,7 @@ public:
     statistics_.peak_bytes = statistics_.used_bytes;
     statistics_.requested_at_peak = statistics_.requested_bytes;
   }
-  /// Text that an out-of-memory error ends with, such as a table of what was to be expected.
+  /// Text appended to an out-of-memory error, such as a table of the predicted memory.
   void set_note(std::string note) { note_ = std::move(note); }
 
   /// A block of at least `bytes` bytes with one reference; the contents are whatever was there.
@@ -228,7 +228,7 @@ private:
 template <class Target>
 class TargetResources final : public BufferPool {
 public:
-  /// @throws LifecycleError where Kokkos does not run.
+  /// @throws LifecycleError if Kokkos does not run.
   explicit TargetResources(MeshCore& core) : BufferPool(core), execution_(make_execution_space()) {}
   ~TargetResources() override {
     groups_.clear();

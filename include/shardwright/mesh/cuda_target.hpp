@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The memory and the streams of an NVIDIA GPU as a target, and the choice of its communicator.
+/// @brief A target with the memory and streams of an NVIDIA GPU, and the choice of its communicator.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -32,7 +32,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The memory of an NVIDIA GPU, with kernels on a stream of the rank's own.
+/// @brief The memory of an NVIDIA GPU, with a separate stream for each rank's kernels.
 ///
 /// Ranks use the GPU that Kokkos was initialized with, unless they call use_device(): thread ranks share it,
 /// and processes have one each (KOKKOS_MAP_DEVICE_ID_BY=mpi_rank, or CUDA_VISIBLE_DEVICES). GPUs of one
@@ -45,9 +45,10 @@ struct CudaTarget {
   /// @brief Returns the number of GPUs that this process sees.
   [[nodiscard]] static int device_count() { return detail::cuda_device_count(); }
 
-  /// @brief Gives the calling thread's ranks the GPU `device`, as CUDA numbers them: streams and memory of a
-  /// mesh are there if this comes before its first tensor. @throws InvalidArgument if there is no such GPU,
-  /// or its compute capability is not that of Kokkos' own; LifecycleError where Kokkos does not run.
+  /// @brief Makes the calling thread's rank use the GPU `device`, in CUDA's numbering: a mesh's streams and
+  /// memory are on that GPU if this call precedes its first tensor. @throws InvalidArgument if there is no
+  /// such GPU, or its compute capability is not that of Kokkos' own; LifecycleError if Kokkos is not
+  /// initialised.
   static void use_device(int device) {
     if (device < 0 || device >= device_count())
       throw InvalidArgument("CudaTarget: use_device must name one of the " + std::to_string(device_count()) +
@@ -89,7 +90,7 @@ struct CudaTarget {
         .deallocate(label, data, bytes);
   }
 
-  /// @brief Returns whether everything that the instance's stream holds is done. @throws the device's error.
+  /// @brief Returns whether all work on the instance's stream is done. @throws the device's error.
   [[nodiscard]] static bool idle(const execution_space& execution) {
     const cudaError_t result = cudaStreamQuery(execution.cuda_stream());
     if (result == cudaErrorNotReady) {
@@ -103,7 +104,7 @@ struct CudaTarget {
   /// @brief The communicator of a host group for device memory, ordered with `execution`. Collective.
   ///
   /// Threads of one process that share a GPU use peer kernels, and so does a rank that is alone; other ranks
-  /// use NCCL, with a GPU each. @throws ConfigurationMismatch where there is no NCCL, or two ranks of those
+  /// use NCCL, with a GPU each. @throws ConfigurationMismatch if there is no NCCL, or two ranks of those
   /// that need it have one GPU; the errors of the group and of the device.
   [[nodiscard]] static DeviceCommunicator connect(const HostCommunicator& group,
                                                   const execution_space& execution) {

@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Meaning of a template argument of DeviceMesh: an axis of run-time extent, or one whose extent is in
+/// Interprets a template argument of DeviceMesh: an axis with a run-time extent, or one with its extent in
 /// the type.
 template <class Entry>
 struct MeshEntry {
@@ -48,9 +48,9 @@ struct EntryFromExtent<RuntimeExtent<A>> {
 /// @brief Named axes over the ranks of a world: `DeviceMesh mesh{world, extent<dp>(2), extent<tp>(4)}`.
 ///
 /// Axes go from the outermost (slowest links) to the innermost: neighbouring ranks differ in the last axis.
-/// Template arguments are axis tags, or StaticExtent where the extent belongs to the type. A mesh is a
-/// handle of one rank's thread: copies name the same groups and pools. Tensors keep what they need of it
-/// alive. Cost: three splits for each set of axes of extent above 1.
+/// Template arguments are axis tags, or StaticExtent where the extent belongs to the type. A mesh is a handle
+/// for one rank's thread: copies refer to the same groups and pools. Tensors keep alive what they need of it.
+/// Cost: three splits for each set of axes of extent above 1.
 template <class... Axes>
 class DeviceMesh {
 public:
@@ -62,8 +62,8 @@ public:
                 "DeviceMesh: a mesh has at most 8 axes (flatten some)");
 
   /// @brief Collective over `world`: all ranks give the same extents.
-  /// @throws InvalidArgument where an extent is not positive or their product is not the number of ranks (the
-  /// message names the nearest meshes that fit); ConfigurationMismatch where ranks give different meshes.
+  /// @throws InvalidArgument if an extent is not positive or their product is not the number of ranks (the
+  /// message names the nearest meshes that fit); ConfigurationMismatch if ranks give different meshes.
   template <MeshExtent... Extents>
   explicit DeviceMesh(const HostCommunicator& world, Extents... extents) : core_(nullptr) {
     static_assert(sizeof...(Extents) == sizeof...(Axes),
@@ -87,10 +87,10 @@ public:
   }
   ~DeviceMesh() { detail::release(*core_); }
 
-  /// @brief True where the mesh has the axis.
+  /// @brief True if the mesh has the axis.
   template <Axis A>
   static constexpr bool has = axis_index(axis_list::names, A::name) >= 0;
-  /// @brief Extent of an axis where it belongs to the type, else 0.
+  /// @brief Extent of an axis if it is part of the type, else 0.
   template <Axis A>
   static constexpr std::int64_t static_extent =
       (0 + ... +
@@ -101,13 +101,13 @@ public:
   [[nodiscard]] int extent() const {
     return core_->extent(index<A>());
   }
-  /// @brief This rank's place along an axis, from 0.
+  /// @brief This rank's coordinate along an axis, from 0.
   template <Axis A>
   [[nodiscard]] int coordinate() const {
     return core_->coordinate(index<A>());
   }
-  /// @brief The ranks that differ from this one only along the axes, numbered in mesh order; none gives this
-  /// rank alone.
+  /// @brief The ranks that differ from this one only along the axes, numbered in mesh order; without axes,
+  /// only this rank.
   template <Axis... A>
   [[nodiscard]] HostCommunicator& communicator() const {
     return core_->communicator((0u | ... | (1u << index<A>())));
@@ -124,7 +124,7 @@ public:
   [[nodiscard]] const PoolStatistics& pool_statistics() const {
     return core_->template resources<Where>().statistics();
   }
-  /// @brief Text that an out-of-memory error of this rank's pool ends with, such as a MemoryTable's.
+  /// @brief Text appended to an out-of-memory error of this rank's pool, such as a MemoryTable's.
   template <Target Where = DefaultTarget>
   void set_memory_note(std::string note) const {
     core_->template resources<Where>().set_note(std::move(note));
@@ -139,8 +139,8 @@ public:
   [[nodiscard]] const typename Where::execution_space& execution() const {
     return core_->template resources<Where>().execution();
   }
-  /// @brief Notes from now on when reductions and gathers that run beside the passes move their data, or no
-  /// longer; forgets those so far. Not while one is under way.
+  /// @brief Starts or stops recording when reductions and gathers that overlap with the passes move their
+  /// data; clears earlier records. Must not be called while one is in flight.
   void record_background(bool active) const { core_->record_background(active); }
   /// @brief The run-time part, for the layers above.
   [[nodiscard]] detail::MeshCore& core() const noexcept { return *core_; }

@@ -20,15 +20,15 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Bytes by kind, of one rank at the moment when its pool has most in use.
+/// @brief Bytes by kind, of one rank at its pool's peak.
 struct MemoryTable {
   std::array<std::int64_t, detail::memory_kinds> bytes{};
-  std::int64_t rounding = 0; ///< Bytes of the pool's blocks beyond what was asked for.
+  std::int64_t rounding = 0; ///< Bytes by which the pool's blocks exceed the requests.
 
   [[nodiscard]] constexpr std::int64_t operator[](MemoryKind kind) const {
     return bytes[static_cast<std::size_t>(kind)];
   }
-  /// @brief Asked for in all.
+  /// @brief Total requested.
   [[nodiscard]] constexpr std::int64_t requested() const {
     std::int64_t sum = 0;
     for (const std::int64_t each : bytes)
@@ -50,11 +50,11 @@ struct MemoryHolder {
 
 namespace detail {
 
-/// The record of a dry run on this thread so far. Pools that were made in it write on for as long as
-/// they live, so they share it.
+/// The record of a dry run on this thread so far. Pools created in the dry run keep writing to it for as long
+/// as they live, so they share ownership.
 class DryRunRecord final : public MemoryListener {
 public:
-  /// The record of the dry run that this thread is in; null outside of one.
+  /// The record of this thread's dry run; null outside a dry run.
   [[nodiscard]] static DryRunRecord* current() noexcept {
     return static_cast<DryRunRecord*>(MemoryListener::current());
   }

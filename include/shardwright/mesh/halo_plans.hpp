@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Exchanges of halos that a mesh made before: what moves where, ready to be used again.
+/// @brief A mesh's cached plans of halo exchanges.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/strided_block.hpp>
@@ -81,7 +81,7 @@ struct HaloPlan {
   std::array<std::int64_t, max_tensor_rank> shape{};
   unsigned mask = 0;  ///< Axes of the group.
   bool meets = false; ///< Whether the group has other ranks.
-  HaloSide lent;      ///< Owned elements that others copy.
+  HaloSide lent;      ///< Owned elements that other ranks copy.
   HaloSide borrowed;  ///< Halos that are copies.
   HaloBox owned;
   std::vector<HaloBox> outside; ///< Halos beyond the ends of the tensor.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The order in which threads make Kokkos learn of devices and kernels.
+/// @brief Serialises the registration of devices and kernels with Kokkos between threads.
 
 #include <shardwright/core/config.hpp>
 
@@ -13,8 +13,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Kokkos notes devices, and the properties of each kernel on each of them, in maps without a lock. Who may
-/// add to one holds this alone: by an instance, or by the first launch of a kernel on a device.
+/// Kokkos records devices, and the properties of each kernel on each of them, in maps without a lock. A
+/// thread that may add to one, by creating an instance or by the first launch of a kernel on a device, holds
+/// this lock exclusively.
 [[nodiscard]] inline std::shared_mutex& kokkos_maps() {
   static std::shared_mutex mutex;
   return mutex;
@@ -25,8 +26,8 @@ class KernelNotes {
 public:
   static constexpr int most_devices = 64;
 
-  /// Calls `launch`, which launches the kernel on this device. Where the process sees `several`, another
-  /// thread may add to a map at any time, and so looking needs a lock, too.
+  /// Calls `launch`, which launches the kernel on this device. If the process sees `several`, another thread
+  /// may add to a map at any time, so lookups need the lock, too.
   template <class Launch>
   void run(int device, bool several, const Launch& launch) {
     const std::uint64_t bit = std::uint64_t{1} << static_cast<unsigned>(device);

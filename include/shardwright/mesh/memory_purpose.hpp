@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The purposes that memory is taken for, and what pools tell a dry run.
+/// @brief The purposes of memory allocations, and the interface by which pools report to a dry run.
 
 #include <shardwright/core/config.hpp>
 
@@ -20,11 +20,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 enum class MemoryKind : std::uint8_t {
   parameters,
   gathered_weights, ///< Copies in the layout that operations read, where weights are stored in another.
-  gradients,        ///< Of parameters: raw, in buckets, and finished.
+  gradients,        ///< Of parameters: raw, in buckets, and reduced.
   optimizer_state,
   master_weights,
   activations, ///< Values and gradients of operations on tapes.
-  messages,    ///< Of a pipeline, received ahead or not yet sent off.
+  messages,    ///< Of a pipeline, received ahead of time or not yet sent.
   other        ///< The program's own, such as batches, and workspaces outside of tapes.
 };
 
@@ -44,7 +44,7 @@ inline constexpr std::size_t memory_kinds = 8;
 
 namespace detail {
 
-/// The purpose for which this thread takes memory now.
+/// The current purpose of this thread's allocations.
 struct MemoryPurpose {
   MemoryKind kind = MemoryKind::other;
   std::string_view part;      ///< Of the model.
@@ -54,7 +54,7 @@ struct MemoryPurpose {
   thread_local MemoryPurpose purpose;
   return purpose;
 }
-/// " as activations of softmax in block 2"; nothing of a purpose that nobody has told.
+/// " as activations of softmax in block 2"; empty if no purpose is set.
 [[nodiscard]] inline std::string text_of(const MemoryPurpose& purpose) {
   std::string out;
   if (purpose.kind != MemoryKind::other || !purpose.operation.empty())
@@ -65,7 +65,7 @@ struct MemoryPurpose {
     out.append(" in ").append(purpose.part);
   return out;
 }
-/// Says what memory is taken for while it lives.
+/// Sets the purpose of allocations during its lifetime.
 class MemoryFor {
 public:
   explicit MemoryFor(MemoryKind kind, std::string_view operation = {}) noexcept : before_(memory_purpose()) {
@@ -80,7 +80,7 @@ private:
   MemoryPurpose before_;
 };
 
-/// Says which part of a model memory is taken for while it lives; the name must live as long.
+/// Sets the part of a model for which memory is allocated during its lifetime; the name must outlive it.
 class MemoryOfPart {
 public:
   explicit MemoryOfPart(std::string_view part) noexcept
@@ -93,8 +93,8 @@ private:
   std::string_view before_;
 };
 
-/// What a dry run hears of the pools on its thread. Its record derives from it: the pools of other programs
-/// need none of that.
+/// The interface by which pools report to a dry run on their thread. The record of the dry run derives from
+/// it, so that pools in other programs do not depend on it.
 class MemoryListener : public std::enable_shared_from_this<MemoryListener> {
 public:
   MemoryListener() = default;
@@ -102,7 +102,7 @@ public:
   MemoryListener& operator=(const MemoryListener&) = delete;
   virtual ~MemoryListener() = default;
 
-  /// That of the dry run that this thread is in; null outside of one.
+  /// The observer of this thread's dry run; null outside a dry run.
   [[nodiscard]] static MemoryListener*& current() noexcept {
     thread_local MemoryListener* listener = nullptr;
     return listener;
@@ -112,14 +112,14 @@ public:
     return current() == nullptr ? nullptr : current()->weak_from_this().lock();
   }
 
-  /// A block was taken; the number under which it is to be given back.
+  /// Reports an allocation; returns the number with which its release must be reported.
   [[nodiscard]] virtual std::uint32_t take(std::size_t requested, std::size_t bytes) = 0;
   virtual void give_back(std::uint32_t holder, std::size_t requested, std::size_t bytes) noexcept = 0;
 
   double flops = 0; ///< Of kernels that did not run.
 };
 
-/// Notes floating-point operations of a kernel that does not run.
+/// Counts the floating-point operations of a kernel that does not run.
 inline void count_flops(double operations) noexcept {
   if (MemoryListener* const listener = MemoryListener::current())
     listener->flops += operations;

@@ -32,11 +32,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class Target>
 inline constexpr char target_identity = 0;
 
-/// What runs beside a rank's passes, each on communicators of its own: calls of one never wait behind those
-/// of another.
+/// Kinds of communication that overlap with a rank's passes, each on separate communicators, so that calls of
+/// one kind never queue behind those of another.
 enum class Background : std::uint8_t { reductions, gathers };
 
-/// One of these calls, and when its data moved.
+/// One overlapped call, and when its data moved.
 struct BackgroundCall {
   Background purpose{};
   std::size_t bytes = 0; ///< Of this rank's larger side.
@@ -48,7 +48,7 @@ class MeshCore {
 public:
   static constexpr int max_axes = 8;
 
-  /// Collective over `world`: every rank gives the same axes, in one order.
+  /// Collective over `world`: every rank gives the same axes, in the same order.
   MeshCore(const HostCommunicator& world, std::span<const std::string_view> names,
            std::span<const int> extents)
       : world_(world), axis_count_(static_cast<int>(names.size())) {
@@ -79,7 +79,7 @@ public:
     return coordinates_[static_cast<std::size_t>(axis)];
   }
 
-  /// Place along an axis of a rank of the world.
+  /// Coordinate along an axis of a rank of the world.
   [[nodiscard]] int coordinate_of(int rank, int axis) const noexcept {
     for (int inner = axis_count_ - 1; inner > axis; --inner)
       rank /= extent(inner);
@@ -99,7 +99,7 @@ public:
   /// The group of ranks that differ from this one only along the axes of `mask`, ranked in mesh order.
   [[nodiscard]] HostCommunicator& communicator(unsigned mask) { return communicators_[mask & wide_]; }
 
-  /// The same ranks for calls that run beside the passes.
+  /// The same ranks, for calls that overlap with the passes.
   [[nodiscard]] HostCommunicator& background(unsigned mask, Background purpose) {
     return background_[static_cast<std::size_t>(purpose)][mask & wide_];
   }
@@ -122,12 +122,12 @@ public:
                                  background(mask, purpose));
   }
 
-  /// Whether those calls are noted; forgets the ones so far, of which none may be pending.
+  /// Starts or stops recording those calls; clears earlier records. None may be pending.
   void record_background(bool active) {
     background_calls_.clear();
     records_background_ = active;
   }
-  /// Starts a call beside the passes, and notes it if asked to.
+  /// Starts an overlapped call, and records it if requested.
   template <class Where>
   [[nodiscard]] Pending start_background(unsigned mask, Background purpose, CollectiveCall call) {
     CommunicatorOf<Where>& ranks = background<Where>(mask, purpose);
@@ -217,8 +217,7 @@ private:
     return out;
   }
 
-  // Ranks with different meshes would form groups that do not match, and move the wrong blocks without a
-  // sign.
+  // Ranks with different meshes would form groups that do not match, and silently move the wrong blocks.
   void check_agreement() {
     if (world_.size() == 1)
       return;

@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// For targets whose steps are never captured; a StepGraph with an obstacle asks nothing of it.
+/// For targets whose steps are never captured; a StepGraph with an obstacle does not use it.
 template <class Target>
 class NoCapture {
 public:
@@ -33,7 +33,7 @@ template <class Target>
 struct CaptureOn {
   using type = NoCapture<Target>;
 };
-/// A target may name what captures it.
+/// A target may name the type that captures its work.
 template <class Target>
 requires requires { typename Target::step_capture; }
 struct CaptureOn<Target> {

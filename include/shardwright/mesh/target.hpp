@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Targets (where a tensor's blocks live and its kernels run) and the views of local blocks.
+/// @brief Targets (memory for a tensor's blocks and an execution space for its kernels), and views of local
+/// blocks.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -46,8 +47,7 @@ struct HostTarget {
   }
 };
 
-/// @brief Target of tensors that name none: host memory, one core per rank where the Serial backend is
-/// enabled.
+/// @brief The default target of tensors: host memory, and one core per rank if the Serial backend is enabled.
 #if defined(KOKKOS_ENABLE_SERIAL)
 using DefaultTarget = HostTarget<Kokkos::Serial>;
 #else
@@ -98,9 +98,9 @@ void wait_for_kernels(const ExecutionSpace& execution) {
     execution.fence();
 }
 
-/// The host waits for what a device target's instance was given. A fence alone would never end where a call
-/// cannot, and would keep other ranks waiting for calls that this rank has started. Only explicit copies and
-/// reads wait, and memory that is made; a target may count them. @throws the error of such a call.
+/// Makes the host wait for all work of a device target's instance. A plain fence would hang if a call cannot
+/// complete, and would keep other ranks waiting for calls that this rank has started. Only explicit copies,
+/// reads and allocations wait; a target may count them. @throws the error of such a call.
 template <class Where>
 void wait_for_device(const typename Where::execution_space& execution) {
   if constexpr (requires { Where::note_host_wait(); })
@@ -109,8 +109,8 @@ void wait_for_device(const typename Where::execution_space& execution) {
   wait_for_kernels(execution);
 }
 
-/// Memory of a target that kernels of the instance reach best. A device may wait by itself before it gives
-/// memory, so the host waits first. @throws what that wait throws; no shardwright::Error where there is none.
+/// Memory of a target that is closest to the instance's kernels. A device may synchronise when it allocates,
+/// so the host waits first. @throws what that wait throws; no shardwright::Error where there is none.
 template <class Where>
 [[nodiscard]] void* allocate_for(const typename Where::execution_space& execution, const char* label,
                                  std::size_t bytes) {
@@ -130,8 +130,8 @@ void deallocate_for(const typename Where::execution_space& execution, const char
     Kokkos::kokkos_free<typename Where::memory_space>(data);
 }
 
-/// What must happen between the kernels of an instance and a call that takes what they wrote: a host
-/// communicator reads memory at once, while one of a device target is ordered with the instance.
+/// Synchronises the kernels of an instance with a call that reads what they wrote: a host communicator reads
+/// memory immediately, while one of a device target is ordered with the instance.
 template <class Where>
 void order_call_after(const typename Where::execution_space& execution) {
   if constexpr (Where::host_accessible)
@@ -154,7 +154,7 @@ template <class Element, int tensor_rank, Target Where = DefaultTarget>
 using LocalView = Kokkos::View<typename detail::PointersTo<Element, tensor_rank>::type, Kokkos::LayoutRight,
                                typename Where::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-/// @brief View of a part of a local block, whose rows need not follow one another.
+/// @brief View of a part of a local block, whose rows need not be contiguous.
 template <class Element, int tensor_rank, Target Where = DefaultTarget>
 using StridedView =
     Kokkos::View<typename detail::PointersTo<Element, tensor_rank>::type, Kokkos::LayoutStride,
