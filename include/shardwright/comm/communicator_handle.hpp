@@ -147,7 +147,7 @@ public:
   /// @brief Throws what the call would throw because the group has ended: a rank failed or left, or somebody
   /// aborted. Issues nothing and waits for nothing.
   void require_alive(const CollectiveCall& call) { transport().require_alive(call); }
-  /// @brief Returns the state that thread ranks share; null where ranks are processes. For transports that
+  /// @brief Returns the state that thread ranks share; null if ranks are processes. For transports that
   /// ranks of one process use beside this one.
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const {
     return transport().thread_world();
@@ -156,7 +156,7 @@ public:
   /// @brief Returns the transport below all decorators, for what only one kind of transport can do.
   [[nodiscard]] Interface& undecorated() const { return transport().undecorated(); }
 
-  /// @brief Returns the clock that counts the calls, empty where none does.
+  /// @brief Returns the clock that counts the calls, empty if none does.
   [[nodiscard]] GroupClock clock() const { return transport().clock(); }
 
 protected:

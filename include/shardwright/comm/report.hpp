@@ -125,7 +125,7 @@ struct IssuedCall {
   return out;
 }
 
-/// The first thing in which the calls of all ranks differ; empty where it is not in the calls.
+/// The first thing in which the calls of all ranks differ; empty if it is not in the calls.
 template <class CallOf, class WorldRank>
 [[nodiscard]] std::string difference_of(int ranks, CallOf&& call_of, WorldRank&& world_rank) {
   for (int rank = 1; rank < ranks; ++rank)

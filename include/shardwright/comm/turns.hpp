@@ -72,7 +72,7 @@ public:
 
   /// @brief Returns whether functions have turns now.
   [[nodiscard]] bool running() const noexcept { return runs_; }
-  /// @brief Lets the other function go on until it does the same or ends; false where it has thrown.
+  /// @brief Lets the other function go on until it does the same or ends; false if it has thrown.
   /// @pre running()
   [[nodiscard]] bool pass() {
     std::unique_lock lock(mutex_);

@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Bytes from the first to one past the last byte that a call touches; empty where it touches none.
+/// Bytes from the first to one past the last byte that a call touches; empty if it touches none.
 struct ByteRange {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;

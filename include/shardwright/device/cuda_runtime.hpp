@@ -56,7 +56,7 @@ struct FreeOnHost {
 
 /// @brief A PeerRuntime on one CUDA device. Streams do not wait for the default one and have the greatest
 /// priority, so that communication gets its place beside a rank's kernels; most events measure no time. A
-/// device has as many queues for streams as CUDA_DEVICE_MAX_CONNECTIONS says, 8 where it does not: more
+/// device has as many queues for streams as CUDA_DEVICE_MAX_CONNECTIONS says, 8 if it does not: more
 /// streams than that give the same results with less overlap. With NCCL, whose kernels wait for one another,
 /// set it to 32.
 ///

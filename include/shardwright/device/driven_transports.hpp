@@ -32,7 +32,7 @@ public:
       known() = out = std::make_shared<Transports>();
     return out;
   }
-  /// The same, or null where none has entered.
+  /// The same, or null if none has entered.
   [[nodiscard]] static std::shared_ptr<DrivenTransports> find() { return known().lock(); }
 
   template <class Transport>

@@ -179,7 +179,7 @@ template <class Tensor>
 /// @brief Turns queries and keys, or the ends of them, by their positions, in place.
 /// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
 /// @param positions where the tokens of this rank's block stand in their sequences
-/// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
+/// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class Element, class Target>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
             const TokenRuns& positions, HeadShape heads, SourceLocation where = SourceLocation::current()) {
@@ -295,7 +295,7 @@ local_attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gra
 /// be sharded
 /// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
 /// device has the first two
-/// @throws InvalidArgument where the last extent is not that, or kv_heads does not divide over its ranks.
+/// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class E, class Target, AttentionMask Mask = CausalMask>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
 attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const Mask& mask = {},

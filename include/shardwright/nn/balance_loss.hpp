@@ -260,7 +260,7 @@ using ChoiceFor =
 /// are divided once, by the tokens of the global batch. Where all sets are balanced, a set adds coefficient x
 /// T. Gradients, times the tape's loss scale, go through p only. Padding tokens, whose choice is -1, take no
 /// part. Counts are int64 and summed over the axes that split the tokens of a set: one all_reduce of (experts
-/// + 1) integers for each set, and none where no axis does. Never over an axis of experts or layers, since
+/// + 1) integers for each set, and none if no axis does. Never over an axis of experts or layers, since
 /// tokens are counted where they are, before any dispatch.
 /// @tparam Over EachSequence, EachMicrobatch or WholeMicrobatch
 /// @param logits [sequences, positions, experts], or [tokens, experts] of WholeMicrobatch

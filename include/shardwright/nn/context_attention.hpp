@@ -23,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The ring of the ranks that share a sequence, or nothing where one rank has all of it.
+/// The ring of the ranks that share a sequence, or nothing if one rank has all of it.
 template <LayoutType L, class E, class Target, class Order>
 [[nodiscard]] std::optional<RingAttention<std::remove_const_t<E>, Target>>
 ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,

@@ -118,7 +118,7 @@ public:
     fill_zero(counts_);
   }
 
-  /// @brief Adds the choice of a microbatch; nothing where there is no first pass. No communication.
+  /// @brief Adds the choice of a microbatch; nothing if there is no first pass. No communication.
   template <class Pass, class Choice>
   void add(const Pass& pass, const Choice& experts) {
     static_cast<void>(sizeof(detail::CountingPass<Pass>));

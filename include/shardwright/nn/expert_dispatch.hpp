@@ -260,7 +260,7 @@ private:
 } // namespace detail
 
 /// @brief Records combine of two values of a tape.
-/// @throws InvalidArgument where they are on two tapes.
+/// @throws InvalidArgument if they are on two tapes.
 template <detail::TapeValue Rows, detail::TapeValue Gates>
 [[nodiscard]] auto apply(const operation::Combine&, SourceLocation where, Rows&& rows, Gates&& gates) {
   auto first = detail::operand_of(std::forward<Rows>(rows), where);
@@ -307,7 +307,7 @@ template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
 /// The way back of dispatch(), of which it is the adjoint where all gates are 1. Rows are added in the order
 /// of a token's slots, whatever the mesh. Rows that are Partial give a Partial sum. Cost: each rank receives
 /// its tokens' rows once; the gradients cost the same, and one number for each row.
-/// @throws InvalidArgument where the gates are not those of the tokens.
+/// @throws InvalidArgument if the gates are not those of the tokens.
 template <Operand Rows, Operand Gates>
 [[nodiscard]] auto combine(Rows&& rows, Gates&& gates, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Combine{}, where, std::forward<Rows>(rows), std::forward<Gates>(gates));

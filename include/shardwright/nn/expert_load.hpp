@@ -27,7 +27,7 @@ namespace kernels::detail {
 /// bias[e] += rate x sign(sum of counts - experts x count[e]), in integers; by one thread.
 struct MoveExpertBias {
   const std::int64_t* counts; // [experts + 1]
-  const std::int32_t* take;   // of a device; null where the host has decided
+  const std::int32_t* take;   // of a device; null if the host has decided
   float* bias;
   std::int64_t experts;
   double rate;
@@ -91,7 +91,7 @@ public:
   /// @brief Its path in the model, such as "layers.3.router.load".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  /// @brief Adds the choice of a microbatch; nothing where there is no first pass. No communication.
+  /// @brief Adds the choice of a microbatch; nothing if there is no first pass. No communication.
   template <class Pass, class Choice>
   void count(const Pass& pass, const Choice& experts) {
     counts_.add(pass, experts);
@@ -108,7 +108,7 @@ public:
     detail::require_shape("ExpertLoad", "bias", saved.shape(), bias_.shape(), bias_.core(), where);
     bias_ = saved.clone();
   }
-  /// @brief Bias and counts of the last step, which a stale_balance_loss reads; -1 where there was none.
+  /// @brief Bias and counts of the last step, which a stale_balance_loss reads; -1 if there was none.
   [[nodiscard]] std::vector<PartState> state() const override {
     std::vector<float> bias(bias_.local_size());
     detail::copy_to_host<Target>(bias_.execution(), bias_.data(), bias.data(), bias.size());

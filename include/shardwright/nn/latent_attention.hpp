@@ -76,7 +76,7 @@ public:
   /// @param inner of all matrices but the one that adds to the stream, which begins as `out`
   /// @param recomputed what the backward pass computes again: Recompute::selective for everything between the
   /// compressed tokens and what the heads give (arXiv 2412.19437, section 3.2.3)
-  /// @throws InvalidArgument where rotary_width is not even and positive, or there are no angles.
+  /// @throws InvalidArgument if rotary_width is not even and positive, or there are no angles.
   template <class Mesh>
   MultiHeadLatentAttention(const Mesh& mesh, const LatentAttentionSizes& sizes, const Initial& inner,
                            const Initial& out, std::shared_ptr<const Angles> angles,

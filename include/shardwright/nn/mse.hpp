@@ -122,7 +122,7 @@ struct MseLoss {
 ///
 /// Partial<Sum> over the axes that shard x. No communication. Summed in double, in fixed order.
 /// @param target of the layout and shape of x, which must not be Partial
-/// @throws InvalidArgument where the shapes differ or the tensors are on two meshes.
+/// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor T>
 [[nodiscard]] auto mse(const X& x, const T& target, SourceLocation where = SourceLocation::current()) {
   return detail::squared_error(x, target, where);

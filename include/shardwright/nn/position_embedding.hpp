@@ -171,7 +171,7 @@ private:
 /// No communication. The table's gradient is Partial<Sum> over the axes that shard batch and sequence.
 /// @param x [batch, sequence, width], not Partial @param table [positions, width], width sharded as that of x
 /// @param runs positions of the rows of this context rank, where they are not those that the layout gives
-/// @throws InvalidArgument where the table has fewer rows than a sequence positions, or the widths differ.
+/// @throws InvalidArgument if the table has fewer rows than a sequence positions, or the widths differ.
 template <AnyShardedTensor X, AnyShardedTensor Table>
 [[nodiscard]] auto add_positions(const X& x, const Table& table, const TokenRuns& runs = {},
                                  SourceLocation where = SourceLocation::current()) {

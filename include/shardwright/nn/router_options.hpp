@@ -44,7 +44,7 @@ struct ExpertBiasOptions {
 
 namespace detail {
 
-/// The rule in the form that kernels take. @throws InvalidArgument where the numbers do not fit one another.
+/// The rule in the form that kernels take. @throws InvalidArgument if the numbers do not fit one another.
 [[nodiscard]] inline kernels::RoutingRule routing_rule(const RouterOptions& options, std::int64_t experts) {
   const auto require = [](bool holds, const std::string& sentence) {
     if (!holds)

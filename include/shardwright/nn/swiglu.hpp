@@ -93,7 +93,7 @@ struct SwiGlu {
 } // namespace operation
 
 /// @brief out[..., h] = silu(gate_up[..., 0, h]) * gate_up[..., 1, h] (Shazeer, arXiv 2002.05202, section 2).
-/// @throws InvalidArgument where the second last extent is not 2.
+/// @throws InvalidArgument if the second last extent is not 2.
 template <Operand GateUp>
 [[nodiscard]] auto swiglu(GateUp&& gate_up, SourceLocation where = SourceLocation::current()) {
   return apply(operation::SwiGlu{}, where, std::forward<GateUp>(gate_up));

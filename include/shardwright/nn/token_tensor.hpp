@@ -23,7 +23,7 @@ public:
   using order = Order;
 
   /// @brief Of rank `rank` among `ranks`.
-  /// @throws InvalidArgument where the sequence does not divide as the order needs.
+  /// @throws InvalidArgument if the sequence does not divide as the order needs.
   TokenPositions(std::int64_t sequence, int ranks, int rank)
       : sequence_(sequence), ranks_(ranks), rank_(rank) {
     const std::int64_t divisor = Order::divisor(ranks);
@@ -88,7 +88,7 @@ public:
   using Handle = TokenTensor<Order, L, const typename Base::value_type, Target>;
 
   /// @brief An uninitialised tensor of `shape`.
-  /// @throws InvalidArgument where the sequence does not divide as the order needs.
+  /// @throws InvalidArgument if the sequence does not divide as the order needs.
   template <class... Axes>
   requires(!Base::read_only) TokenTensor(const DeviceMesh<Axes...>& mesh, const typename Base::Shape& shape,
                                          SourceLocation where = SourceLocation::current())

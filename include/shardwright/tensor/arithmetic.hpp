@@ -290,7 +290,7 @@ struct Divide {
 /// No communication. Partial plus Partial of one linear operation is Partial; Partial plus a finished value
 /// is an error. The gradient of a bias is the sum over the dimensions that it lacks, Partial<Sum> over the
 /// axes that shard them. On a tape the sum of two values of one layout is computed where it is read.
-/// @throws InvalidArgument where the extents differ or the operands are on two meshes.
+/// @throws InvalidArgument if the extents differ or the operands are on two meshes.
 template <Operand Left, Operand Right>
 [[nodiscard]] auto add(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Add{}, where, std::forward<Left>(left), std::forward<Right>(right));

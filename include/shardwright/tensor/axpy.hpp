@@ -96,7 +96,7 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
 /// Linear: two Partial Sums of one layout give a third. No communication. Where only one of the layouts has
 /// halos, or other ones, the elements that the ranks own are updated, and refresh_halos brings those of y up
 /// to date.
-/// @throws InvalidArgument where the shapes differ or the tensors are on two meshes.
+/// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation::current()) {
   if constexpr (detail::AxpyOperands<X, Y>::value)

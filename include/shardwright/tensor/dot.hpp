@@ -136,7 +136,7 @@ struct SquaredNorm {
 /// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> finishes it. No communication. Halos
 /// take no part, and cost a copy of what the ranks own. Summed in double, in fixed order, and rounded once.
 /// An axis over which one operand is Partial must not shard the other, nor may both be.
-/// @throws InvalidArgument where the shapes differ or the operands are on two meshes.
+/// @throws InvalidArgument if the shapes differ or the operands are on two meshes.
 template <Operand Left, Operand Right>
 [[nodiscard]] auto dot(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Dot{}, where, std::forward<Left>(left), std::forward<Right>(right));

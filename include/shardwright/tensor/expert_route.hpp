@@ -40,7 +40,7 @@ struct ExpertRoute {
 
   BufferHandle pairs;  ///< int32: the pair of each sent row.
   BufferHandle places; ///< int32: the sent row of each pair, or -1.
-  BufferHandle groups; ///< int32: the grouped row of each received one; none where nothing is exchanged.
+  BufferHandle groups; ///< int32: the grouped row of each received one; none if nothing is exchanged.
 
   [[nodiscard]] std::int64_t rows() const noexcept { return first_rows.back(); }
   [[nodiscard]] std::int64_t sent() const noexcept {

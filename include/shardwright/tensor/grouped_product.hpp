@@ -117,7 +117,7 @@ struct Grouped {
 /// Partial<Sum> where `in` is, over axes that replicate the tokens. The gradient of the weights is
 /// Partial<Sum> over the axes that split the tokens and own no experts; an expert without rows gives 0 to it.
 /// Cost: 2 |rows| |in| |out| local floating-point operations, started as kernels::grouped_matmul.
-/// @throws InvalidArgument where experts or extents differ.
+/// @throws InvalidArgument if experts or extents differ.
 template <Operand Rows, Operand Weights>
 [[nodiscard]] auto grouped(Rows&& rows, Weights&& weights, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Grouped{}, where, std::forward<Rows>(rows), std::forward<Weights>(weights));

@@ -60,7 +60,7 @@ struct HaloBoxKernel {
   }
 };
 
-/// Function::of(block[i * step], packed[i]) for all; `packed` may be null where the function does not use it.
+/// Function::of(block[i * step], packed[i]) for all; `packed` may be null if the function does not use it.
 template <class Function, class Element>
 void visit_run(Element* block, std::size_t step, Element* packed, std::size_t count) {
   Element unused{};
@@ -109,7 +109,7 @@ void visit_box(const typename Target::execution_space& execution, const HaloBox&
   }
 }
 
-/// The plan of a tensor with halos. @throws InvalidArgument where a block is too small for them.
+/// The plan of a tensor with halos. @throws InvalidArgument if a block is too small for them.
 template <class Tensor>
 [[nodiscard]] const HaloPlan& halo_plan(const Tensor& tensor, const SourceLocation& where) {
   using L = typename Tensor::layout;

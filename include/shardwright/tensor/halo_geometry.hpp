@@ -127,7 +127,7 @@ private:
     }
   }
 
-  /// Rank in the group, in mesh order, of the neighbour in a direction; -1 where there is none.
+  /// Rank in the group, in mesh order, of the neighbour in a direction; -1 if there is none.
   [[nodiscard]] int neighbour(const Direction& direction) const {
     std::array<int, max_axes> coordinates = binding_.coordinates;
     for (int d = 0; d < layout_.tensor_rank; ++d) {

@@ -151,7 +151,7 @@ private:
 /// ones, and their gradient is a sum over them, Partial<Sum> over the axes that shard them. No communication.
 /// Cost: one pass over memory each way.
 /// @param x [..., n] @param columns [..., m], split as x, but for the dimension that they lack
-/// @throws InvalidArgument where the leading extents differ or `at` is not in a row.
+/// @throws InvalidArgument if the leading extents differ or `at` is not in a row.
 template <Operand X, Operand Columns>
 [[nodiscard]] auto insert_columns(X&& x, Columns&& columns, std::int64_t at,
                                   SourceLocation where = SourceLocation::current()) {

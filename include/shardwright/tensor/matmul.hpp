@@ -218,7 +218,7 @@ struct MatmulTransposed {
 /// No communication. A dimension of the result keeps its operand's shards; where D is sharded (alike in both)
 /// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations. Products
 /// of 16-bit elements are summed in float and rounded once.
-/// @throws InvalidArgument where the extents of D differ or the tensors are on two meshes.
+/// @throws InvalidArgument if the extents of D differ or the tensors are on two meshes.
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Matmul{}, where, std::forward<X>(x), std::forward<W>(w));
@@ -253,7 +253,7 @@ void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
 /// @brief The gradient of `x` of a matmul: dX[T..., D] = dY[T..., C...] W[D, C...]^T.
 ///
 /// No communication. Partial<Sum> over the axes that shard C; hand it over with redistribute<Gradient<L>>.
-/// @throws InvalidArgument where the extents of C differ or the tensors are on two meshes.
+/// @throws InvalidArgument if the extents of C differ or the tensors are on two meshes.
 template <AnyShardedTensor Y, AnyShardedTensor W>
 [[nodiscard]] auto matmul_input_gradient(const Y& y_gradient, const W& w,
                                          SourceLocation where = SourceLocation::current()) {
@@ -270,7 +270,7 @@ void matmul_input_gradient_into(Out& out, const Y& y_gradient, const W& w, doubl
 /// @brief The gradient of `w` of a matmul: dW[D, C...] = X[T..., D]^T dY[T..., C...].
 ///
 /// No communication. Partial<Sum> over the axes that shard T, such as dp.
-/// @throws InvalidArgument where the extents of T differ or the tensors are on two meshes.
+/// @throws InvalidArgument if the extents of T differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 [[nodiscard]] auto matmul_weight_gradient(const X& x, const Y& y_gradient,
                                           SourceLocation where = SourceLocation::current()) {

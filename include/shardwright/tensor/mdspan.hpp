@@ -41,7 +41,7 @@ using LocalSpan = std::mdspan<Element, std::dextents<std::int64_t, static_cast<s
 /// where the standard library has <mdspan> and the program is compiled as C++23.
 ///
 /// On a target whose memory the host does not reach, only its kernels may read the elements.
-/// @throws LifecycleError where the tensor was moved from.
+/// @throws LifecycleError if the tensor was moved from.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] LocalSpan<const typename Tensor::value_type, Tensor::tensor_rank>
 local_mdspan(const Tensor& tensor) {
@@ -49,7 +49,7 @@ local_mdspan(const Tensor& tensor) {
 }
 
 /// @brief The same for writing: the elements of `mutable_local()`.
-/// @throws LifecycleError where the tensor was moved from, or while a read-only handle shares its memory.
+/// @throws LifecycleError if the tensor was moved from, or while a read-only handle shares its memory.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] LocalSpan<typename Tensor::value_type, Tensor::tensor_rank>
 mutable_local_mdspan(Tensor& tensor) {

@@ -68,7 +68,7 @@ template <class Op, class X, class Reduce>
 /// Collective over the axes that shard the tensors, one all_reduce of one number; waits for it. Real
 /// elements, summed in double in a fixed order: the same number on every rank and in every run, and for
 /// double the bits of dot and norm. Halos take no part, and cost a copy of what the ranks own. Nothing comes
-/// from the heap after the first call. @throws InvalidArgument where shapes or meshes differ; the typed
+/// from the heap after the first call. @throws InvalidArgument if shapes or meshes differ; the typed
 /// errors of communicators.
 /// @{
 

@@ -147,7 +147,7 @@ requires(!AnyShardedTensor<From>) void redistribute(const From&) {
 }
 
 /// @brief Writes `from`, in the layout of `to`, into the memory of `to`; the shapes must agree.
-/// @throws InvalidArgument where the global shapes differ or the tensors are on two meshes.
+/// @throws InvalidArgument if the global shapes differ or the tensors are on two meshes.
 template <LayoutType To, class L, class E, class Element, class Where>
 void redistribute_into(const ShardedTensor<L, E, Where>& from, ShardedTensor<To, Element, Where>& to,
                        SourceLocation where = SourceLocation::current()) {

@@ -62,7 +62,7 @@ SHARDWRIGHT_FUNCTION constexpr Accumulator reduced(Accumulator left, Accumulator
     return left + right;
 }
 
-/// A reduced number times a factor, which is 1 where the number is an integer.
+/// A reduced number times a factor, which is 1 if the number is an integer.
 template <class Element>
 SHARDWRIGHT_FUNCTION constexpr Element scaled(AccumulatorOf<Element> sum, double factor) {
   if constexpr (RealElement<Element>)

@@ -130,7 +130,7 @@ private:
 ///
 /// Only the first dimension may be sharded, and its blocks must stay what they are: an extent that its ranks
 /// divide, before and after. `reshape(x, {6, 4})`. A Partial passes. Cost: none.
-/// @throws InvalidArgument where the numbers of elements differ, or blocks would be cut elsewhere.
+/// @throws InvalidArgument if the numbers of elements differ, or blocks would be cut elsewhere.
 template <Operand X, std::size_t rank>
 [[nodiscard]] auto reshape(X&& x, const std::int64_t (&shape)[rank],
                            SourceLocation where = SourceLocation::current()) {

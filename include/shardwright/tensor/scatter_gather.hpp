@@ -116,7 +116,7 @@ template <class L, class E, class Target>
 }
 
 /// @brief Fills this rank's block from the host, row-major: an explicit copy, which waits. Not collective.
-/// @throws InvalidArgument where the values are not as many as the block has elements.
+/// @throws InvalidArgument if the values are not as many as the block has elements.
 template <class L, class E, class Target, class Data>
 void set_local_values(ShardedTensor<L, E, Target>& tensor, const Data& values,
                       SourceLocation where = SourceLocation::current()) {
@@ -135,7 +135,7 @@ void set_local_values(ShardedTensor<L, E, Target>& tensor, const Data& values,
 /// Collective over the mesh. The root packs and sends one block after another; no other rank holds more than
 /// its block. Blocks travel between hosts; a block on a device is copied there explicitly, and waited for.
 /// @param data row-major, `shape` elements on the root; ignored elsewhere
-/// @throws InvalidArgument where the data's size is not the shape's or the root is not a rank.
+/// @throws InvalidArgument if the data's size is not the shape's or the root is not a rank.
 template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
 [[nodiscard]] auto scatter(const DeviceMesh<Axes...>& mesh, int root, const Data& data,
                            const std::array<std::int64_t, static_cast<std::size_t>(L::tensor_rank)>& shape,
@@ -181,7 +181,7 @@ template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
 ///
 /// Collective over the mesh. One replica of every block is sent; no rank but the root holds more than its
 /// block. Blocks travel between hosts; one on a device is copied to its host explicitly, and waited for.
-/// @throws InvalidArgument where the root is not a rank of the mesh.
+/// @throws InvalidArgument if the root is not a rank of the mesh.
 template <class L, class E, class Target>
 [[nodiscard]] std::vector<std::remove_const_t<E>> gather(const ShardedTensor<L, E, Target>& tensor, int root,
                                                          SourceLocation where = SourceLocation::current()) {

@@ -92,7 +92,7 @@ block_shape(const DeviceMesh<Axes...>& mesh,
 /// new memory where one of the pool's would be reduced in place. `clone()` gives a tensor that needs no view.
 ///
 /// Not collective, no communication; every rank makes the tensor, as by its constructor.
-/// @throws InvalidArgument where extents, strides or alignment of the view differ from those; the same as
+/// @throws InvalidArgument if extents, strides or alignment of the view differ from those; the same as
 /// ShardedTensor's constructor for a shape.
 template <LayoutType L, Target Where = DefaultTarget, class View, class... Axes>
 [[nodiscard]] auto

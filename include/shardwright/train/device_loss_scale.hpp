@@ -78,7 +78,7 @@ public:
   }
   /// Returns whether the device changes it.
   [[nodiscard]] bool dynamic() const noexcept { return state_ != nullptr; }
-  /// That of the host; 1 where the device changes it.
+  /// That of the host; 1 if the device changes it.
   [[nodiscard]] LossScale fixed() const noexcept { return fixed_; }
 
   friend bool operator==(const DeviceLossScale&, const DeviceLossScale&) = default;

@@ -97,7 +97,7 @@ struct CallSequence {
   std::vector<const RecordedCall*> calls;
 };
 
-/// The first place where two sequences differ, in a sentence; empty where they agree.
+/// The first place where two sequences differ, in a sentence; empty if they agree.
 template <class Same>
 [[nodiscard]] std::string first_difference(const CallSequence& left, const CallSequence& right,
                                            const std::string& group, Same same) {

@@ -66,7 +66,7 @@ private:
   using Gathered = ShardedTensor<Compute, element, target>;
 
   bool bound_ = false;
-  std::optional<BoundCall> gather_; // nothing where it is not one collective
+  std::optional<BoundCall> gather_; // nothing if it is not one collective
   Tensor weight_ = TensorAccess::nothing<Tensor>();
   Gathered gathered_ = TensorAccess::nothing<Gathered>();
   std::optional<Pending> arriving_; // after the memory that it writes

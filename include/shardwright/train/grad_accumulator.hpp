@@ -81,7 +81,7 @@ public:
 
   /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; those of the
   /// parameters' mesh where none are given.
-  /// @throws LifecycleError where another accumulator holds a parameter's gradient.
+  /// @throws LifecycleError if another accumulator holds a parameter's gradient.
   explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
       : model_(&model), ranks_(std::move(ranks)) {
     if constexpr (has_stages) {
@@ -155,7 +155,7 @@ public:
   ///
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
   /// @throws LifecycleError before any add(), on a second call, or where a parameter has no gradient;
-  /// @throws InvalidArgument where no rank has a valid token.
+  /// @throws InvalidArgument if no rank has a valid token.
   [[nodiscard]] Summary finish() {
     if (finished_)
       detail::reject_use(

@@ -88,7 +88,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The sum of two values of one layout. It is computed where somebody reads it, by a norm in its own
 /// pass.
-/// @throws InvalidArgument where the extents differ, or the values are on two tapes.
+/// @throws InvalidArgument if the extents differ, or the values are on two tapes.
 template <detail::TapeValue Left, detail::TapeValue Right>
 requires std::is_same_v < typename std::remove_cvref_t<Left>::layout,
 typename std::remove_cvref_t<Right>::layout >

@@ -212,7 +212,7 @@ void for_each_parameter(Model& model, Visitor&& visit) {
 /// @brief Names every part of a model by its path and draws its initial values, which depend on `seed` and
 /// the path: not on the mesh, nor on which other parts a rank holds. Not collective.
 /// @param path of the model itself; empty for a whole one
-/// @throws InvalidArgument where two parts have one path; LifecycleError for a part that is initialized
+/// @throws InvalidArgument if two parts have one path; LifecycleError for a part that is initialized
 /// already.
 template <class Model>
 void initialize(Model& model, std::uint64_t seed, const std::string& path = {}) {

@@ -25,7 +25,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// out = 1 where a global index is the one, else 0.
+/// out = 1 if a global index is the one, else 0.
 template <class Element, std::size_t rank>
 struct OneElement {
   Element* out;

@@ -250,7 +250,7 @@ private:
   unsigned due_ = 0;
 };
 
-/// The tape of two operands, of which at least one is a value on it. @throws InvalidArgument where they are
+/// The tape of two operands, of which at least one is a value on it. @throws InvalidArgument if they are
 /// on two.
 template <class Left, class Right>
 [[nodiscard]] TapeCore& tape_of(std::string_view operation, const Left& left, const Right& right,
@@ -285,7 +285,7 @@ template <class Operation, detail::TapeOperand X>
   return Var(tape.record<Node>(operation, where, std::move(operand)).result());
 }
 /// @brief The same of two operands, one of which may be a parameter.
-/// @throws InvalidArgument where both are values, and on two tapes.
+/// @throws InvalidArgument if both are values, and on two tapes.
 template <class Operation, detail::TapeOperand Left, detail::TapeOperand Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, Right&& right) {
   auto first = detail::operand_of(std::forward<Left>(left), where);

@@ -74,9 +74,9 @@ public:
   using Shape = typename Stored::Shape;
 
   static constexpr int tensor_rank = Compute::tensor_rank;
-  /// @brief True where each microbatch's gradient is reduced, instead of their sum.
+  /// @brief True if each microbatch's gradient is reduced, instead of their sum.
   static constexpr bool reduces_each_microbatch = !std::is_same_v<accumulator_layout, Raw>;
-  /// @brief True where there are weights of another element beside the stored ones.
+  /// @brief True if there are weights of another element beside the stored ones.
   static constexpr bool has_master = !std::is_same_v<main_element, Element>;
 
   static_assert(
@@ -147,7 +147,7 @@ public:
   /// @brief The weights where they are stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
-  /// @brief The optimizer's block of the weights in the element of gradients; nothing where the stored
+  /// @brief The optimizer's block of the weights in the element of gradients; nothing if the stored
   /// weights have that element.
   [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
 
@@ -158,7 +158,7 @@ public:
   }
   void finish_gather() override { weight_.finish(); }
   void release() override { weight_.release(); }
-  /// @brief The weights as operations read them. @throws LifecycleError where they are not gathered.
+  /// @brief The weights as operations read them. @throws LifecycleError if they are not gathered.
   [[nodiscard]] const Weight& weight() const {
     if (!weight_.tensor().valid())
       detail::reject_parameter(
@@ -167,7 +167,7 @@ public:
     return weight_.tensor();
   }
 
-  /// @brief Its gradient. @throws LifecycleError where no GradAccumulator holds one.
+  /// @brief Its gradient. @throws LifecycleError if no GradAccumulator holds one.
   [[nodiscard]] detail::ParameterGradient<Parameter>& gradient_state() const {
     if (gradient_ == nullptr)
       detail::reject_parameter(
@@ -197,9 +197,9 @@ public:
   /// the stored weights, which must become the same rounded where they are of another element.
   struct InPlace {
     main_element* weights;
-    Element* rounded; ///< Null where the weights are the stored ones.
+    Element* rounded; ///< Null if the weights are the stored ones.
   };
-  /// @brief That place on a device; nothing where an update needs a transition, for which update_weights is.
+  /// @brief That place on a device; nothing if an update needs a transition, for which update_weights is.
   /// @throws LifecycleError while the weights are gathered.
   [[nodiscard]] std::optional<InPlace> in_place() {
     static_assert(!Target::host_accessible);

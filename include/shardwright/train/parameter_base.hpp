@@ -121,7 +121,7 @@ public:
 
   /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
   /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
-  /// @throws LifecycleError where nothing has filled it.
+  /// @throws LifecycleError if nothing has filled it.
   virtual void start_gather() = 0;
   /// @brief Waits for the weights.
   virtual void finish_gather() = 0;
@@ -154,7 +154,7 @@ protected:
   [[gnu::noinline]] ParameterBase(std::string name, SourceLocation where,
                                   ParameterRole role = ParameterRole::weight)
       : name_(std::move(name)), where_(where), role_(role) {}
-  /// Before anything of the parameter is moved. @throws LifecycleError where a gradient belongs to it.
+  /// Before anything of the parameter is moved. @throws LifecycleError if a gradient belongs to it.
   [[gnu::noinline]] ParameterBase(ParameterBase&& other) // NOLINT(performance-noexcept-move-constructor)
       : NamedPart(), name_(std::move(other.movable().name_)), where_(other.where_), role_(other.role_),
         copies_(std::move(other.copies_)), number_(std::exchange(other.number_, next_number())),

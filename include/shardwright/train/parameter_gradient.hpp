@@ -31,7 +31,7 @@ public:
   /// Says that the step has no more passes. Collective as end_pass.
   virtual void end_passes() = 0;
   /// Waits for the reductions, or runs them.
-  /// @throws LifecycleError where no gradient was accumulated.
+  /// @throws LifecycleError if no gradient was accumulated.
   virtual void finish_reductions() = 0;
   /// Sums what they left over the copies, and makes it the finished gradient. Collective over the copies, so
   /// for all parameters in one order on all ranks that hold copies, whatever the order of their models.
@@ -137,7 +137,7 @@ private:
   [[nodiscard]] virtual BufferHandle take_raw() = 0;
   /// Takes the memory of the finished gradient.
   virtual void keep(BufferHandle memory) = 0;
-  /// @throws LifecycleError where there is none.
+  /// @throws LifecycleError if there is none.
   [[nodiscard]] virtual Block finished_block() const = 0;
   /// Gives up what there is of either.
   virtual void let_go() = 0;

@@ -26,7 +26,7 @@ class PassCounter {
 public:
   explicit PassCounter(std::size_t size) : values_(size) {}
 
-  /// @brief Adds `amounts`, one for each number; nothing where there is no first pass. @throws
+  /// @brief Adds `amounts`, one for each number; nothing if there is no first pass. @throws
   /// InvalidArgument for another count of them.
   template <class Pass, class... Amounts>
   void add(const Pass& pass, const Amounts&... amounts) {

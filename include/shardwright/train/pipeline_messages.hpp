@@ -56,7 +56,7 @@ public:
                              planned.input.peer, planned.input.tag, where_);
   }
 
-  /// Waits for the input of an action; nothing where it has none.
+  /// Waits for the input of an action; nothing if it has none.
   [[nodiscard]] std::optional<Boundary> take(const PlannedAction& planned) {
     if (planned.input.kind == Kind::none)
       return std::nullopt;

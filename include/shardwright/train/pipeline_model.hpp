@@ -42,7 +42,7 @@ public:
   /// @param mesh the mesh of this rank's stages, without the pipeline's axis
   /// @param layers which of the model's layers, its repeated parts, each stage holds; what stands before them
   /// belongs to the first stage, what stands behind them to the last
-  /// @throws InvalidArgument where the sizes do not fit one another, the mesh or the partition, or where two
+  /// @throws InvalidArgument if the sizes do not fit one another, the mesh or the partition, or where two
   /// parts have one path.
   template <class Mesh>
   PipelineModel(const Mesh& mesh, HostCommunicator ranks, const StagePlacement& placement,

@@ -61,7 +61,7 @@ public:
   /// schedule: all give one schedule. A loss that needs the whole batch compiles only with a schedule whose
   /// type says that all forwards come first.
   /// @param chunks this rank's stages by chunk; they must outlive the runner
-  /// @throws InvalidArgument where ranks or chunks are not those of the schedule, or its proof does not hold
+  /// @throws InvalidArgument if ranks or chunks are not those of the schedule, or its proof does not hold
   /// (it says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch where
   /// ranks give different schedules.
   template <std::derived_from<Schedule> S>
@@ -78,7 +78,7 @@ public:
   PipelineRunner& operator=(const PipelineRunner&) = delete;
 
   /// @brief One step of training over the schedule's microbatches; the sum of this rank's losses, which is
-  /// nothing where it does not hold the last stage. Collective.
+  /// nothing if it does not hold the last stage. Collective.
   /// @throws InvalidArgument for another number of microbatches; LifecycleError after a run that threw; the
   /// typed errors of the communicators.
   [[nodiscard]] Loss run(std::span<const Batch> batches, SourceLocation where = SourceLocation::current()) {

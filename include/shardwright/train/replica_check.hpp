@@ -122,7 +122,7 @@ template <ParameterSet Model>
 /// The ranks that hold copies follow from the layouts: blocks are equal along all axes that do not shard
 /// them, and on the meshes of a pipeline that share a parameter. Collective over `ranks`, all that hold a
 /// part of the model. Cost: one reading of the blocks, 16 bytes for each of them and rank, and one small
-/// broadcast for each parameter with copies on other meshes. The same on every rank; empty where all is well.
+/// broadcast for each parameter with copies on other meshes. The same on every rank; empty if all is well.
 /// @throws the communicator's errors.
 /// @param optimizer whose state is compared, too
 template <ParameterSet Model, class Optimizer>

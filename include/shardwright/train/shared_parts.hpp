@@ -50,7 +50,7 @@ public:
     return find<Type>(name, make).first;
   }
   /// @brief The tied parameter of this name. All uses must have one type: equal layouts.
-  /// @throws InvalidArgument where another use has another type.
+  /// @throws InvalidArgument if another use has another type.
   template <class P, class Make>
   [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
     for (const Entry& entry : entries_)

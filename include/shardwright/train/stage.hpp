@@ -127,7 +127,7 @@ public:
 
   /// @brief Makes the parts, names them and draws their initial values, which depend only on the seed, not
   /// on the mesh or the range. Not collective.
-  /// @throws InvalidArgument where two parts have one path, or where ties(config) of a part does not name the
+  /// @throws InvalidArgument if two parts have one path, or where ties(config) of a part does not name the
   /// tied parameters that it holds.
   template <class Mesh>
   Stage(const Mesh& mesh, const Config& config, std::uint64_t seed, detail::UnitRange units,

@@ -24,7 +24,7 @@ public:
 
 /// @brief The interface that captures and replays the work of a stream: CudaGraphs (mesh/cuda_graphs.hpp).
 ///
-/// Between `begin` and `end` what is enqueued does not run. `end` gives nothing where the capture is of no
+/// Between `begin` and `end` what is enqueued does not run. `end` gives nothing if the capture is of no
 /// use; `update` puts newly captured work into what is replayed, where both have one shape.
 template <class Type>
 concept StepCapture = requires(Type& capture, typename Type::Captured captured,
@@ -61,7 +61,7 @@ public:
   /// @brief Carries out one step, which `enqueue()` enqueues.
   ///
   /// A capture that comes to nothing is no error: the step runs call by call, and obstacle() says why.
-  /// @throws CaptureFailed where `enqueue` throws in a capture.
+  /// @throws CaptureFailed if `enqueue` throws in a capture.
   template <class Enqueue>
   StepMode step(Enqueue&& enqueue) {
     if (!obstacle_.empty() || steps_ < warm_up_) {
@@ -102,7 +102,7 @@ public:
 
   /// @brief Has the next step captured again: for other batches, or after memory has moved.
   void invalidate() noexcept { current_ = false; }
-  /// @brief Why steps are not captured; empty where they are, or will be.
+  /// @brief Why steps are not captured; empty if they are, or will be.
   [[nodiscard]] const std::string& obstacle() const noexcept { return obstacle_; }
 
 private:

@@ -75,7 +75,7 @@ public:
   [[nodiscard]] const typename Target::execution_space& execution() const { return record_->execution(); }
 
   /// @brief The numbers, once the device has them: waits for it (StepReports does not).
-  /// @throws InvalidArgument where no rank had a valid token.
+  /// @throws InvalidArgument if no rank had a valid token.
   [[nodiscard]] GradientSummary read() const { return detail::summary_of(record_->read()); }
 
 private:

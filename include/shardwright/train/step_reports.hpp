@@ -63,7 +63,7 @@ public:
   /// @param deadline the longest time that take() waits
   explicit StepReports(std::chrono::nanoseconds deadline) : deadline_(deadline), slots_(capacity) {}
 
-  /// @brief Reports a finished step, after what the stream holds now. @throws LifecycleError where `capacity`
+  /// @brief Reports a finished step, after what the stream holds now. @throws LifecycleError if `capacity`
   /// reports wait to be taken.
   void append(const DeviceSummary<Target>& summary) {
     if (pending() == capacity)
@@ -85,7 +85,7 @@ public:
   [[nodiscard]] bool ready() const { return pending() > 0 && arrived(); }
 
   /// @brief The oldest report; waits for it, and for nothing that the stream got after it.
-  /// @throws LifecycleError where none is under way; DeadlineExceeded; InvalidArgument for a batch without
+  /// @throws LifecycleError if none is under way; DeadlineExceeded; InvalidArgument for a batch without
   /// tokens; the error of the device, or of a call that cannot end.
   [[nodiscard]] DeviceStepReport take(SourceLocation where = SourceLocation::current()) {
     if (pending() == 0)

@@ -132,10 +132,10 @@ public:
   void backward() { core_->backward(detail::GradientPass::both); }
   /// @brief Only those of inputs; backward_weights() must follow.
   void backward_inputs() { core_->backward(detail::GradientPass::input); }
-  /// @brief Those of parameters. @throws LifecycleError where backward_inputs() has not run.
+  /// @brief Those of parameters. @throws LifecycleError if backward_inputs() has not run.
   void backward_weights() { core_->backward(detail::GradientPass::weight); }
 
-  /// @brief The gradient of a `variable`, after backward(). @throws LifecycleError where there is none.
+  /// @brief The gradient of a `variable`, after backward(). @throws LifecycleError if there is none.
   template <LayoutType L, class Element>
   [[nodiscard]] auto gradient(const Var<L, Element, Target>& variable) const {
     if (!variable.slot().has_gradient())

@@ -176,7 +176,7 @@ public:
   [[nodiscard]] bool trains() const noexcept { return recording_ == Recording::training; }
   /// Whether a pass of training follows that needs the counts of this one.
   [[nodiscard]] bool counts_ahead() const noexcept { return recording_ == Recording::counting; }
-  /// Nothing where the tape has not been told.
+  /// Nothing if the tape has not been told.
   [[nodiscard]] const std::optional<BatchOrigin>& origin() const noexcept { return origin_; }
   [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }
   /// A number that no other recording has.

@@ -151,7 +151,7 @@ public:
         return device_step(number, batches, make_batches, learning_rate);
     });
   }
-  /// @brief The next report of a step that is still under way on a device; nothing where there is none.
+  /// @brief The next report of a step that is still under way on a device; nothing if there is none.
   /// @param make_batches as step's
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& make_batches) {

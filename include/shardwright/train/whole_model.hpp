@@ -24,7 +24,7 @@ public:
   using target = typename Model::target;
 
   /// @brief Initial values depend only on the seed, not on the mesh. Not collective.
-  /// @throws InvalidArgument where the sizes do not fit one another or the mesh.
+  /// @throws InvalidArgument if the sizes do not fit one another or the mesh.
   template <class Mesh>
   WholeModel(const Mesh& mesh, const Config& config, std::uint64_t seed)
       : stage_((detail::check_model<Model>(mesh, config), mesh), config, seed,

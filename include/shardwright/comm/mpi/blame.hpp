@@ -146,7 +146,7 @@ private:
       ring = ring_from(reached_[i]);
     return !ring.empty();
   }
-  /// The shortest way from a rank along waits in vain that leads back to it; empty where none does.
+  /// The shortest way from a rank along waits in vain that leads back to it; empty if none does.
   [[nodiscard]] std::vector<int> ring_from(int start) const {
     std::vector<int> from(static_cast<std::size_t>(node_.ranks()), -1);
     std::vector<int> queue{start};

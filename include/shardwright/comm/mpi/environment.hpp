@@ -210,7 +210,7 @@ public:
   /// @brief Returns whether MPI is ready for use.
   [[nodiscard]] static bool active() { return initialised() && !finalised(); }
 
-  /// @brief @throws LifecycleError where MPI is finalised. Once there is a communicator, no more can be
+  /// @brief @throws LifecycleError if MPI is finalised. Once there is a communicator, no more can be
   /// wrong.
   static void require_not_finalised(std::string_view subject) {
     if (finalised())

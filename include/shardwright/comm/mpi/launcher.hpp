@@ -26,7 +26,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// This process as its launcher numbers it; -1 where the launcher sets no variable that is known here.
+/// This process as its launcher numbers it; -1 if the launcher sets no variable that is known here.
 struct LauncherRanks {
   const char* launcher = "unknown launcher";
   const char* rank_variable = nullptr;
@@ -61,7 +61,7 @@ private:
 };
 
 /// The state of the ranks that were started beside this one on its node, from /proc: "rank 1 is stopped; of
-/// rank 2 there is no process". Empty where it tells nothing: other launchers, other systems, all well.
+/// rank 2 there is no process". Empty if it tells nothing: other launchers, other systems, all well.
 [[nodiscard]] inline std::string siblings_text(const LauncherRanks& own) {
   const auto content = [](const std::string& path) {
     std::ifstream file(path, std::ios::binary);

@@ -185,7 +185,7 @@ public:
   /// Those it waits for: in that call, or in all of its calls in flight.
   [[nodiscard]] std::vector<int> waits_for(int rank, bool in_all) const { return waits_.of(rank, in_all); }
 
-  /// The last call of a rank; a record of stage none where it is not known.
+  /// The last call of a rank; a record of stage none if it is not known.
   [[nodiscard]] MpiLastCall last_call(int rank) const noexcept {
     const Slot& one = slot(rank);
     Words words{};

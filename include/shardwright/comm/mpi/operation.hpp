@@ -106,7 +106,7 @@ public:
       std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
-  /// Adds the world ranks that this call waits for itself; they may wait for others in turn. None where its
+  /// Adds the world ranks that this call waits for itself; they may wait for others in turn. None if its
   /// turn has not come.
   void add_waits(std::vector<int>& ranks) {
     if (done())

@@ -72,7 +72,7 @@ public:
   [[nodiscard]] bool empty() const noexcept { return requests_.empty(); }
 
   /// Whether all messages are done; the set is empty then.
-  /// @throws CollectiveMismatch where a message is shorter or longer than this rank's call says;
+  /// @throws CollectiveMismatch if a message is shorter or longer than this rank's call says;
   /// TransportError.
   [[nodiscard]] bool test(const MpiCallSite& site) {
     if (requests_.empty())

@@ -275,7 +275,7 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
 ///
 /// It belongs to the group: it is made once, and freed with the group's last handle. Its errors are fatal, as
 /// is MPI's default, and its calls have no deadline.
-/// @throws InvalidArgument where the ranks are not processes under MPI; what a barrier of the group throws.
+/// @throws InvalidArgument if the ranks are not processes under MPI; what a barrier of the group throws.
 [[nodiscard]] inline MPI_Comm mpi_communicator(const HostCommunicator& group,
                                                SourceLocation where = SourceLocation::current()) {
   auto* const transport = dynamic_cast<detail::MpiTransport*>(&group.undecorated());

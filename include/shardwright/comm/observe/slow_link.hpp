@@ -203,7 +203,7 @@ private:
 /// queue on the link, whatever their group, a send only outward and a receive only inward. Groups that are
 /// split off share the link. Started calls go on while the rank computes. A rank that waits for its link
 /// sleeps. A queue on one rank's link holds up its peers through what it does next, not in the same call.
-/// @throws as the communicator does; DeadlineExceeded where the link alone takes longer than the deadline.
+/// @throws as the communicator does; DeadlineExceeded if the link alone takes longer than the deadline.
 [[nodiscard]] inline HostCommunicator slow_link(HostCommunicator communicator, const LinkOptions& options) {
   if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
     throw InvalidArgument(

@@ -75,7 +75,7 @@ public:
     group_->mailbox().post(message);
   }
 
-  /// Says on the standard error stream whom this rank waits for, `missing()`; nothing where all have come in
+  /// Says on the standard error stream whom this rank waits for, `missing()`; nothing if all have come in
   /// the meantime, or where there is no memory for the words.
   template <class Missing>
   void say_long_wait(const CollectiveCall& call, std::uint64_t sequence, Missing&& missing) const noexcept {

@@ -30,7 +30,7 @@ class GroupOfWorld {
 public:
   virtual ~GroupOfWorld() = default;
   virtual void fail(const FailurePointer& failure) noexcept = 0;
-  /// World ranks for which a call that a rank is inside of waits at this moment; none where it can go on.
+  /// World ranks for which a call that a rank is inside of waits at this moment; none if it can go on.
   [[nodiscard]] virtual std::vector<int> awaited(int world_rank, const FlightEntry& entry) = 0;
   /// Its name and its members.
   [[nodiscard]] virtual FlightGroup flight_group() const = 0;
@@ -197,7 +197,7 @@ public:
   [[nodiscard]] bool runs(int rank) const noexcept {
     return programs_[static_cast<std::size_t>(rank)].load(std::memory_order_seq_cst);
   }
-  /// Waits until all programs have ended; false where some go on for longer than the grace after a failure.
+  /// Waits until all programs have ended; false if some go on for longer than the grace after a failure.
   [[nodiscard]] bool await_programs() noexcept {
     const auto ended = [this] {
       return std::none_of(programs_.begin(), programs_.end(),

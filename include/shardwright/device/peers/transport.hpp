@@ -69,7 +69,7 @@ class PeerTransport final : public DeviceTransport,
 
 public:
   /// @brief Collective over `group`, whose ranks are threads of this process; each gives the runtime of the
-  /// device, and its stream there. @throws ConfigurationMismatch where the ranks are processes, or on several
+  /// device, and its stream there. @throws ConfigurationMismatch if the ranks are processes, or on several
   /// devices.
   [[nodiscard]] static std::shared_ptr<PeerTransport> connect(HostCommunicator group, Runtime runtime,
                                                               Stream stream) {

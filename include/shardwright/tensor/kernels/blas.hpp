@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
 namespace detail {
 
-/// True where this build multiplies host matrices with a BLAS.
+/// True if this build multiplies host matrices with a BLAS.
 inline constexpr bool has_blas = SHARDWRIGHT_WITH_BLAS != 0;
 
 } // namespace detail

@@ -70,7 +70,7 @@ struct PlaceAddresses {
   }
 };
 
-/// A library's call for a group, `bool multiply(execution, group)`, which is false where it has no kernel for
+/// A library's call for a group, `bool multiply(execution, group)`, which is false if it has no kernel for
 /// the types; specialized by headers of targets.
 template <class Execution>
 struct LibraryGemmGroup {

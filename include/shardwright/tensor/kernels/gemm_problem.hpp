@@ -100,7 +100,7 @@ column_major(std::size_t m, std::size_t n, std::size_t k, double alpha, const Fa
 ///
 /// `Library` has a type Plan; `Plan plan(const GemmProblem&)`, which may choose and measure; and
 /// `bool multiply(const GemmProblem&, Plan&, const GemmOperands&)`, which only starts the work, and is
-/// false where the library has no kernel for the problem.
+/// false if the library has no kernel for the problem.
 template <class Library>
 class GemmPlans {
 public:

@@ -147,7 +147,7 @@ void launch(const char* label, const Kokkos::Serial& execution, std::size_t coun
 }
 #endif
 
-/// Runs functor(i) for i in [0, count) on the instance; nothing where it only counts. Labels below 16
+/// Runs functor(i) for i in [0, count) on the instance; nothing if it only counts. Labels below 16
 /// characters do not allocate.
 template <class Execution, class Functor>
 void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& execution,

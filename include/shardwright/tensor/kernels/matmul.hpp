@@ -70,7 +70,7 @@ void start_product(const Execution& execution, std::size_t m, std::size_t n, std
 /// @param a  [m, k], or [k, m] when transposed
 /// @param b  [k, n], or [n, k] when transposed
 /// @param c  [m, n], not overlapping the factors; of their element or its MainElement
-/// @throws InvalidArgument where the shapes do not fit
+/// @throws InvalidArgument if the shapes do not fit
 template <class Execution, KernelMatrix A, KernelMatrix B, KernelMatrix C>
 void matmul(const Execution& execution, const A& a, Transpose transpose_a, const B& b, Transpose transpose_b,
             const C& c, double alpha = 1.0, double beta = 0.0) {

@@ -257,7 +257,7 @@ MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
   return {span.data, span.rows, span.columns, span.stride};
 }
 
-/// By blocks of as many warps as there is shared memory for the sums of; false where one has none for two.
+/// By blocks of as many warps as there is shared memory for the sums of; false if one has none for two.
 template <unsigned warps, class Norm, class Execution>
 [[nodiscard]] bool run_norm_blocks(const Execution& execution, const Norm& functor) {
   using Blocks = NormBackwardOfBlocks<Norm, warps>;

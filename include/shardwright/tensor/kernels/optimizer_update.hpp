@@ -40,7 +40,7 @@ struct OpenOptimizerStep {
   }
 };
 
-/// An update with what varies read from the device's memory; nothing where the step is not taken.
+/// An update with what varies read from the device's memory; nothing if the step is not taken.
 ///
 /// `Update` is a functor of elements that gives the updated parameter, and has `set_step(step, rate,
 /// weight_decay)`. `Rounded` is the element of a copy that is stored too; that of the parameter says that
@@ -82,7 +82,7 @@ void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
 
 } // namespace detail
 
-/// @brief Updates of as many parameters at a time as a launch takes; nothing where the step is not taken.
+/// @brief Updates of as many parameters at a time as a launch takes; nothing if the step is not taken.
 ///
 /// Cost: that of the updates, and one write where there is a rounded copy.
 template <class Execution, class Update, class Rounded>

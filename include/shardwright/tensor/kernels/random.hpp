@@ -142,7 +142,7 @@ void run_random(const char* label, const Execution& execution, const typename Vi
 
 /// @brief Uniform numbers in (low, high); element values depend only on the key and the global index.
 /// @param view contiguous local block of one to four dimensions
-/// @throws InvalidArgument where the block does not lie inside the global extents
+/// @throws InvalidArgument if the block does not lie inside the global extents
 template <class Execution, KernelView View>
 void fill_uniform(const Execution& execution, const View& view, const BlockPosition& position, RandomKey key,
                   double low, double high) {
@@ -154,7 +154,7 @@ void fill_uniform(const Execution& execution, const View& view, const BlockPosit
 /// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the MainElement and
 /// then to the element: a 16-bit fill is the fill of floats, rounded.
 /// @param view contiguous local block of one to four dimensions
-/// @throws InvalidArgument where the block does not lie inside the global extents
+/// @throws InvalidArgument if the block does not lie inside the global extents
 template <class Execution, KernelView View>
 void fill_normal(const Execution& execution, const View& view, const BlockPosition& position, RandomKey key,
                  double mean, double deviation) {
@@ -166,7 +166,7 @@ void fill_normal(const Execution& execution, const View& view, const BlockPositi
 /// @brief out = 0 with the given probability, else in / (1 - probability); `out` may be `in`.
 /// @param in contiguous local block
 /// @param out the same extents
-/// @throws InvalidArgument where the probability or the block does not fit
+/// @throws InvalidArgument if the probability or the block does not fit
 template <class Execution, KernelView In, KernelView View>
 void dropout_into(const Execution& execution, const In& in, const View& out, const BlockPosition& position,
                   RandomKey key, double probability) {
