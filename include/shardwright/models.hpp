@@ -30,6 +30,7 @@
 #include <shardwright/nn/expert_mlp.hpp>
 #include <shardwright/nn/expert_report.hpp>
 #include <shardwright/nn/global_balance.hpp>
+#include <shardwright/nn/head_norm.hpp>
 #include <shardwright/nn/latent_attention.hpp>
 #include <shardwright/nn/layer_norm.hpp>
 #include <shardwright/nn/linear.hpp>

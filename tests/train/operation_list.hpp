@@ -14,6 +14,7 @@
 #include <shardwright/nn/dropout.hpp>
 #include <shardwright/nn/embedding.hpp>
 #include <shardwright/nn/expert_dispatch.hpp>
+#include <shardwright/nn/head_norm.hpp>
 #include <shardwright/nn/layer_norm.hpp>
 #include <shardwright/nn/linear_cross_entropy.hpp>
 #include <shardwright/nn/mse.hpp>
@@ -386,6 +387,16 @@ struct Rotary : OfHeads<Rotary> {
         sw::members("x", x)));
   }
 };
+struct HeadNorm : OfHeads<HeadNorm> {
+  static constexpr std::string_view name = "head_norm";
+  template <class L>
+  static void run(const auto& mesh, const auto& x) {
+    auto gain = random_parameter<sw::Layout<1>, sw::GainGradientLayout<L>>(mesh, "gain", Shape1{4}, 2);
+    static_cast<void>(sw::check_gradients(
+        [&](auto v) { return sw::head_norm(v + v, gain, sw::HeadShape{.queries = 2, .width = 2}, 1e-2); },
+        sw::members("x", x, "gain", gain), {.directions = 1}));
+  }
+};
 struct Attention : OfHeads<Attention> {
   static constexpr std::string_view name = "attention";
   static auto call(auto x) { return sw::attention(x, sw::HeadShape{.queries = 2, .width = 2}); }
@@ -488,7 +499,8 @@ using OnOneAxis =
     Operations<GeluTanh, GeluErf, Silu, Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Square, Softmax, LogSoftmax,
                Scale, Signs, Convert, SumOver0, SumOver1, MeanOver2, SumOfAll, MeanOfAll, SquaredNorm, Norm,
                Transpose, Reshape, Merge, Split, RmsNorm, LayerNorm, Swiglu, Dropout, AddPositions, Embed,
-               CrossEntropy, LinearCrossEntropy, Mse, Route, Balance, SumLoss, Rotary, Attention, Experts>;
+               CrossEntropy, LinearCrossEntropy, Mse, Route, Balance, SumLoss, Rotary, HeadNorm, Attention,
+               Experts>;
 using OnTwoAxes = Operations<Add, AddRow, Subtract, SubtractRow, Multiply, MultiplyRow, Divide, DivideRow,
                              Dot, Matmul, MatmulTransposed, InsertColumns, InsertShared>;
 

@@ -120,8 +120,8 @@ public:
   Layer(const Place& place, const Config& config)
       : recompute_(config.recompute.of(static_cast<std::int64_t>(place.number))),
         attention_norm_(place.mesh, config.width, config.norm_epsilon),
-        attention_(place.mesh, {config.width, config.heads, config.kv_heads, config.head_width()},
-                   initial(config, place.number, 0), initial(config, place.number, 1), angles(place, config),
+        attention_(place.mesh, attention_sizes(config), initial(config, place.number, 0),
+                   initial(config, place.number, 1), angles(place, config),
                    recompute_ == Recompute::selective ? Recompute::selective : Recompute::none),
         mlp_norm_(place.mesh, config.width, config.norm_epsilon),
         mlp_(place, config, initial(config, place.number, 2), initial(config, place.number, 3)),
@@ -145,6 +145,12 @@ public:
   }
 
 private:
+  [[nodiscard]] static AttentionSizes attention_sizes(const Config& config) {
+    AttentionSizes out{config.width, config.heads, config.kv_heads, config.head_width(), config.qkv_bias};
+    if (config.head_norms)
+      out.head_norm = config.norm_epsilon;
+    return out;
+  }
   template <class Place>
   [[nodiscard]] static auto angles(const Place& place, const Config& config) {
     using Angles = typename Attention::Angles;

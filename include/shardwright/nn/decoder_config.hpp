@@ -19,10 +19,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// arXiv 2302.13971; Ainslie et al., arXiv 2305.13245).
 struct DecoderConfig {
   std::int64_t layers = 4;
-  std::int64_t width = 128;  ///< d_model, elements of the residual stream per token.
-  std::int64_t heads = 4;    ///< Query heads.
-  std::int64_t kv_heads = 4; ///< Key and value heads; each serves heads / kv_heads query heads.
-  std::int64_t hidden = 384; ///< Inner width of the SwiGLU.
+  std::int64_t width = 128;       ///< d_model, elements of the residual stream per token.
+  std::int64_t heads = 4;         ///< Query heads.
+  std::int64_t kv_heads = 4;      ///< Key and value heads; each serves heads / kv_heads query heads.
+  std::int64_t head_elements = 0; ///< Of a head; 0: width / heads.
+  bool qkv_bias = false;          ///< Of queries, keys and values (Qwen2, arXiv 2407.10671).
+  bool head_norms = false;        ///< Of each head of queries and keys (Qwen3, arXiv 2505.09388).
+  std::int64_t hidden = 384;      ///< Inner width of the SwiGLU.
   std::int64_t vocabulary = 256;
   std::int64_t sequence = 128; ///< Tokens per sequence, at most.
   bool tied_embedding = false; ///< The output table is the input table.
@@ -33,21 +36,28 @@ struct DecoderConfig {
   double dropout = 0;        ///< Of what attention and MLP add to the residual stream, in training.
   Recomputation recompute{}; ///< The parts that layers compute again in the backward pass.
 
-  [[nodiscard]] std::int64_t head_width() const { return width / heads; }
+  [[nodiscard]] std::int64_t head_width() const { return head_elements > 0 ? head_elements : width / heads; }
   /// @brief Trained elements.
   [[nodiscard]] std::int64_t parameters() const {
     const std::int64_t attention =
         width * (heads + 2 * kv_heads) * head_width() + heads * head_width() * width;
-    const std::int64_t layer = attention + 3 * width * hidden + 2 * width;
+    const std::int64_t layer = attention + 3 * width * hidden + vectors();
     return layers * layer + width + (tied_embedding ? 1 : 2) * vocabulary * width;
   }
   /// @brief Floating-point operations of the matrix products of one token's forward and backward pass: 6 per
   /// element of a matrix it meets, and 12 * width * keys per layer for causal attention over `keys` =
   /// sequence / 2 on average.
   [[nodiscard]] double flops_per_token() const {
-    const double matrices = static_cast<double>(parameters() - (2 * layers + 1) * width -
+    const double matrices = static_cast<double>(parameters() - layers * vectors() - width -
                                                 (tied_embedding ? 0 : vocabulary * width));
     return 6 * matrices + 6.0 * static_cast<double>(layers * heads * head_width() * sequence);
+  }
+
+private:
+  /// Elements of a layer that are in no matrix.
+  [[nodiscard]] std::int64_t vectors() const {
+    return 2 * width + (qkv_bias ? (heads + 2 * kv_heads) * head_width() : 0) +
+           (head_norms ? 2 * head_width() : 0);
   }
 };
 
@@ -74,14 +84,18 @@ inline void check_decoder(const DecoderConfig& config, std::int64_t tensor_ranks
            std::to_string(by) + " (" + fix + ")");
     }
   };
-  divides(config.width, "width", config.heads, "heads", "change one of them");
+  if (config.head_elements == 0)
+    divides(config.width, "width", config.heads, "heads", "change one of them");
+  else
+    positive(config.head_elements, "head_elements");
   divides(config.heads, "heads", config.kv_heads, "kv_heads", "change one of them");
   if (!(config.dropout >= 0 && config.dropout < 1))
     fail("dropout must be at least 0 and below 1, but is " + std::to_string(config.dropout) +
          " (it is the share of elements that becomes zero)");
   if (config.head_width() % 2 != 0) {
-    fail("width / heads = " + std::to_string(config.head_width()) +
-         " must be even for rotary positions (change width or heads)");
+    fail((config.head_elements == 0 ? "width / heads = " : "head_elements = ") +
+         std::to_string(config.head_width()) +
+         " must be even for rotary positions (change width or heads, or head_elements)");
   }
   divides(
       config.kv_heads, "kv_heads", tensor_ranks, "the tensor-parallel ranks",

@@ -5,6 +5,7 @@
 /// @brief Attention: the module with its projections.
 
 #include <shardwright/nn/context_attention.hpp>
+#include <shardwright/nn/head_norm.hpp>
 #include <shardwright/nn/linear.hpp>
 #include <shardwright/nn/model_plan.hpp>
 #include <shardwright/train/members.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -23,6 +25,9 @@ struct AttentionSizes {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;   ///< A divisor of the heads: groups of them share a key and a value.
   std::int64_t head_width = 0; ///< Usually width / heads.
+  bool qkv_bias = false;       ///< Of queries, keys and values alone, as in Qwen2 (arXiv 2407.10671).
+  std::optional<double>
+      head_norm{}; ///< Epsilon of norms of each head of queries and keys, as in Qwen3 (arXiv 2505.09388).
 
   [[nodiscard]] HeadShape shape() const noexcept { return {heads / kv_heads, head_width}; }
 };
@@ -39,6 +44,8 @@ template <class Layouts, class Plan = ModelPlan<>, bool biased = false>
 class Attention {
   using In = typename Layouts::Tokens;
   using Attended = MatmulLayout<In, typename Layouts::Output, MatmulForm::right_transposed>;
+  using Norm = HeadNorm<MatmulLayout<In, typename Layouts::Qkv>, Plan>;
+  using QkvBias = typename BiasedLinear<In, typename Layouts::Qkv, Plan>::Bias;
 
 public:
   using Angles = RotaryTable<typename Plan::element, typename Plan::target>;
@@ -51,13 +58,23 @@ public:
             SourceLocation where = SourceLocation::current())
       : heads_(sizes.shape()), angles_(std::move(angles)), recomputed_(recomputed),
         qkv_(mesh, {sizes.width, sizes.kv_heads, (sizes.shape().queries + 2) * sizes.head_width}, qkv, where),
-        out_(mesh, {sizes.heads * sizes.head_width, sizes.width}, out, where) {}
+        out_(mesh, {sizes.heads * sizes.head_width, sizes.width}, out, where) {
+    if (sizes.qkv_bias)
+      qkv_bias_.emplace(mesh, typename QkvBias::Shape{sizes.kv_heads, heads_.of_group()}, Initial::zeros(),
+                        ParameterRole::bias, where);
+    if (sizes.head_norm)
+      head_norms_.emplace(mesh, heads_, *sizes.head_norm, where);
+  }
 
   /// @param positions of the tokens of this rank, which the batch's ids know
   template <detail::TapeOperand X, TokenOrder Order, AttentionMask Mask = CausalMask>
   [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions, const Mask& mask = {},
                                 SourceLocation where = SourceLocation::current()) {
     auto qkv = qkv_(std::forward<X>(x), where);
+    if (qkv_bias_)
+      qkv = add(std::move(qkv), *qkv_bias_, where);
+    if (head_norms_)
+      qkv = (*head_norms_)(std::move(qkv), where);
     if (angles_)
       qkv = rotary(std::move(qkv), *angles_, positions, heads_, where);
     auto attend = recompute(
@@ -66,13 +83,17 @@ public:
         attend(std::move(qkv).template as<typename Layouts::AttentionInput>()).template as<Attended>(),
         where);
   }
-  [[nodiscard]] auto members() { return shardwright::members("qkv", qkv_, "out", out_); }
+  [[nodiscard]] auto members() {
+    return shardwright::members("qkv", qkv_, "qkv_bias", qkv_bias_, "head_norms", head_norms_, "out", out_);
+  }
 
 private:
   HeadShape heads_;
   std::shared_ptr<const Angles> angles_;
   Recompute recomputed_;
   detail::MaybeBiased<biased, In, typename Layouts::Qkv, Plan> qkv_;
+  std::optional<QkvBias> qkv_bias_;
+  std::optional<Norm> head_norms_;
   detail::MaybeBiased<biased, Attended, typename Layouts::Output, Plan, typename Layouts::Residual> out_;
 };
 
