@@ -23,12 +23,32 @@ namespace {
 
 using sw::safetensors::Dtype;
 
-/// A weight of a training decoder: one parameter of a file, or one of each expert side by side.
+/// A weight of a training decoder: one parameter of a file, one of each expert side by side, or the norms of
+/// queries and keys.
 struct Weight {
   Parameter parameter{Part::embedding};
   bool of_experts = false;
   std::size_t piece = 0; // of an expert's: its gate, or what is gated
 };
+
+/// The norm of queries and then that of keys, [2 * head width].
+std::vector<Piece> head_norm_pieces(const Settings& settings, std::int64_t layer, std::int64_t first,
+                                    std::int64_t count) {
+  std::vector<Piece> out;
+  std::int64_t begin = 0; // of the norm in the whole weight
+  for (const Part part : {Part::query_norm, Part::key_norm}) {
+    const std::int64_t from = std::max(first, begin),
+                       end = std::min(first + count, begin + settings.head_width);
+    if (from < end) {
+      const std::array<std::int64_t, 1> offset{from - begin}, extent{end - from};
+      Piece piece = pieces_of(settings, {part, layer}, offset, extent).at(0);
+      piece.first = static_cast<std::size_t>(from - first);
+      out.push_back(std::move(piece));
+    }
+    begin += settings.head_width;
+  }
+  return out;
+}
 
 std::optional<Weight> weight_of(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, Part>, 3> ends{
@@ -44,9 +64,11 @@ std::optional<Weight> weight_of(std::string_view name) {
   if (error != std::errc() || stop == name.data() + name.size() || *stop != '.')
     return std::nullopt;
   const std::string_view rest = name.substr(static_cast<std::size_t>(stop + 1 - name.data()));
-  const std::array<std::pair<std::string_view, Weight>, 10> of_layer{
+  const std::array<std::pair<std::string_view, Weight>, 12> of_layer{
       {{"attention_norm", {{Part::attention_norm, layer}}},
        {"attention.qkv", {{Part::qkv, layer}}},
+       {"attention.qkv_bias", {{Part::qkv_bias, layer}}},
+       {"attention.head_norms", {{Part::query_norm, layer}}},
        {"attention.out", {{Part::out, layer}}},
        {"mlp_norm", {{Part::mlp_norm, layer}}},
        {"mlp.gate_up", {{Part::gate_up, layer}}},
@@ -69,6 +91,8 @@ std::vector<std::uint64_t> shape_of_weight(const Settings& settings, const Weigh
       out.erase(out.begin() + 1); // gate and up are parameters of their own
     out.insert(out.begin(), static_cast<std::uint64_t>(settings.experts.count));
   }
+  if (weight.parameter.part == Part::query_norm)
+    out.front() *= 2;
   return out;
 }
 
@@ -81,6 +105,8 @@ std::vector<Piece> training_pieces(const Settings& settings, const std::string& 
   if (!weight)
     return {};
   std::vector<std::int64_t> from(offset.begin(), offset.end()), count(extent.begin(), extent.end());
+  if (weight->parameter.part == Part::query_norm)
+    return head_norm_pieces(settings, weight->parameter.layer, from[0], count[0]);
   if (!weight->of_experts)
     return pieces_of(settings, weight->parameter, from, count);
   const auto matrix = static_cast<std::size_t>(count[1] * count[2]),

@@ -36,14 +36,11 @@ void check_trainable(const Options& options, const pretrained::Settings& setting
   const auto fail = [&](const std::string& sentence) {
     throw sw::DataError((options.init / "config.json").string() + ": " + sentence);
   };
-  if (settings.family != "llama" && settings.family != "mistral")
-    fail("field 'model_type' must be llama or mistral, but it is " + settings.family +
-         " (this program trains no other; generate runs it)");
-  if (settings.qkv_bias)
-    fail("field 'attention_bias' must be false (this program trains no biases)");
-  if (settings.head_width * settings.heads != settings.width)
-    fail("field 'head_dim' must be hidden_size / num_attention_heads, but it is " +
-         text(settings.head_width) + " (this program trains no other)");
+  if (settings.latent)
+    fail("field 'model_type' must be llama, mistral, mixtral, qwen2 or qwen3, but it is " + settings.family +
+         " (this program trains no latent attention; generate runs it)");
+  if (settings.out_bias)
+    fail("field 'attention_bias' must be false (this program trains no bias behind attention)");
   if (settings.window && *settings.window < options.size.sequence)
     fail("field 'sliding_window' must not be less than --sequence " + text(options.size.sequence) +
          ", but it is " + text(*settings.window) + " (give --sequence " + text(*settings.window) + ")");

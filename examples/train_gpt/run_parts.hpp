@@ -52,6 +52,9 @@ template <class Config>
     config.norm_epsilon = options.published->norm_epsilon;
     config.rope_base = options.published->rope_base;
     config.rope_scaling = options.published->rope_scaling;
+    config.head_elements = options.published->head_width;
+    config.qkv_bias = options.published->qkv_bias;
+    config.head_norms = options.published->head_norms;
   }
   if constexpr (std::is_same_v<Config, sw::MoeConfig>) { // after DeepSeek-V3, or after Mixtral
     config.dense_layers = options.size.dense_layers;

@@ -122,13 +122,13 @@ Directory random_model(const std::string& family, std::uint64_t tokens = vocabul
     }
     for (const auto& [name, rows] : {std::pair{"q", heads}, {"k", kv_heads}, {"v", kv_heads}}) {
       add(at + "self_attn." + name + "_proj.weight", {std::uint64_t(rows * head_width), wide});
-      if (family == "llama")
+      if (family == "llama" || family == "qwen2")
         add(at + "self_attn." + name + "_proj.bias", {std::uint64_t(rows * head_width)});
     }
     add(at + "self_attn.o_proj.weight", {wide, heads * head_width});
     if (family == "llama")
       add(at + "self_attn.o_proj.bias", {wide});
-    if (family == "qwen3")
+    if (family.starts_with("qwen3"))
       for (const char* name : {"q_norm", "k_norm"})
         add(at + "self_attn." + name + ".weight", {head_width}, 1);
     if (family != "mixtral") {
@@ -142,7 +142,7 @@ Directory random_model(const std::string& family, std::uint64_t tokens = vocabul
     }
   }
   add("model.norm.weight", {wide}, 1);
-  if (family != "qwen3")
+  if (!family.starts_with("qwen"))
     add("lm_head.weight", {tokens, wide});
   return out;
 }
@@ -781,6 +781,7 @@ TEST_CASE("a training begins with a published model, and leaves one") {
   struct Case {
     std::string family, config;
     std::vector<std::string> whole, one, other; // meshes
+    std::uint64_t wide = heads * head_width;
   };
   const std::string more = R"(, "rope_theta": 500.0, "eos_token_id": 301, "hidden_act": "silu")";
   const std::vector<Case> cases{
@@ -790,13 +791,31 @@ TEST_CASE("a training begins with a published model, and leaves one") {
   "high_freq_factor": 4.0, "original_max_position_embeddings": 4}})",
        {"--mesh", "pp=2,dp=2,tp=2"},
        {"--mesh", "tp=2", "--sequence-parallel"},
+       {"--mesh", "pp=3"}},
+      {"qwen2",
+       "{\"model_type\": \"qwen2\", " + sizes + more + R"(, "tie_word_embeddings": true})",
+       {"--mesh", "pp=2,dp=2,tp=2"},
+       {"--mesh", "tp=2", "--sequence-parallel"},
+       {"--mesh", "pp=3"}},
+      {"qwen3", // of heads that together are wider than the stream
+       "{\"model_type\": \"qwen3\", " + sizes + more +
+           R"(, "attention_bias": false, "tie_word_embeddings": true})",
+       {"--mesh", "pp=2,dp=2,tp=2"},
+       {"--mesh", "tp=2", "--sequence-parallel"},
+       {"--mesh", "pp=3"},
+       width},
+      {"mixtral",
+       "{\"model_type\": \"mixtral\", " + sizes + more +
+           R"(, "num_local_experts": 3, "num_experts_per_tok": 2})",
+       {"--mesh", "pp=2,ep=3"},
+       {"--mesh", "dp=2,tp=2"},
        {"--mesh", "pp=3"}}};
   for (const Case& each : cases) {
     const Scratch from, to, one, other, data;
-    const Directory model = random_model(each.family, tokens, 16);
+    const Directory model = random_model(each.family, tokens, each.wide);
     std::string config = each.config;
     config.replace(config.find(": 29"), 4, ": 304");
-    config.replace(config.find(": 12"), 4, ": 16");
+    config.replace(config.find(": 12"), 4, ": " + std::to_string(each.wide));
     write(from.root(), config, model);
     (void)from.write("tokenizer.json", small_tokenizer());
     std::string text;
@@ -815,7 +834,10 @@ TEST_CASE("a training begins with a published model, and leaves one") {
       with.insert(with.end(), {"--steps", steps, "--export", exported.root().string()});
       return train(with);
     };
+    CAPTURE(each.family);
     const Trained none = run(each.whole, "0", to);
+    if (each.family == "mixtral" && none.error.find("was left out") != std::string::npos)
+      continue; // a build without trainings of experts
     REQUIRE(none.error == "");
     const files::Files written(to.root());
     CHECK(written.names().size() == model.size());
@@ -848,10 +870,9 @@ TEST_CASE("what a training cannot begin with ends in a sentence") {
     }
   };
   const auto has = [](const std::string& part) { return shardwright_test::ContainsSubstring(part); };
-  CHECK_THAT(said(llama), has("'attention_bias' must be false (this program trains no biases)"));
-  CHECK_THAT(said(qwen3), has("'model_type' must be llama or mistral, but it is qwen3"));
-  CHECK_THAT(said(deepseek), has("but it is deepseek_v3"));
-  CHECK_THAT(said(mixtral), has("but it is mixtral"));
+  CHECK_THAT(said(llama),
+             has("'attention_bias' must be false (this program trains no bias behind attention)"));
+  CHECK_THAT(said(deepseek), has("but it is deepseek_v3 (this program trains no latent attention"));
   std::string config = "{\"model_type\": \"mistral\", " + sizes + ", \"sliding_window\": 5}";
   config.replace(config.find("\"hidden_size\": 12"), 17, "\"hidden_size\": 16");
   CHECK_THAT(said(config, {"--sequence", "6"}), has("'sliding_window' must not be less than --sequence 6"));

@@ -180,7 +180,8 @@ def compare_training(generate, train, directory, model):
     words = ["--init", str(directory), "--data", str(text), "--sequence", "32", "--batch", "4", "--lr", "1e-3"]
     for steps in ("0", "4"):
         out = directory / ("steps" + steps)
-        trained = subprocess.run([train, *words, "--steps", steps, "--export", str(out), "--mesh", "pp=2,dp=2"],
+        mesh = "pp=2,ep=2" if hasattr(model.config, "num_local_experts") else "pp=2,dp=2"
+        trained = subprocess.run([train, *words, "--steps", steps, "--export", str(out), "--mesh", mesh],
                                  capture_output=True, text=True, timeout=300)
         if "was left out" in trained.stderr or "ICU" in trained.stderr:
             print("no such training in this build")
@@ -194,7 +195,7 @@ def compare_training(generate, train, directory, model):
         dump = directory / "dump.safetensors"
         run(generate, "--model", str(out), "--prompt-ids", ",".join(map(str, PROMPT)), "--tokens", "5", "--dump", str(dump))
         difference = (load_file(dump)["scores"] - wanted).abs().max().item() / max(1.0, wanted.abs().max().item())
-        print(f"after {steps} steps: scores moved by {(wanted - before).abs().max():.2f}, differ by {difference:.1e}")
+        print(f"{type(model).__name__} after {steps} steps: scores moved by {(wanted - before).abs().max():.2f}, differ by {difference:.1e}")
         assert difference <= 1e-5, "scores must be equal to 1e-5"
 
 
@@ -206,7 +207,7 @@ with tempfile.TemporaryDirectory() as top:
         compare(sys.argv[1], directory, name, model)
         if name == "Qwen2":
             compare_text(sys.argv[1], directory, model)
-        if name == "Llama":
+        if name in ("Llama", "Qwen2", "Qwen3", "Mixtral"):
             compare_training(*sys.argv[1:3], directory, model)
         if name == "DeepseekV3":
             compare_fp8(sys.argv[1], directory)
