@@ -205,7 +205,9 @@ TEST_CASE("save_training: a run goes on from a checkpoint of any mesh, schedule 
         findings.expect(holds(own, *reader), "parameters and states, to the bit, rank ", world.rank());
         const std::vector<double> losses = own.step(steps_after);
         findings.expect(own.training.progress() == left[from].progress, "the place in the run");
-        const double allowed = run == from ? 0 : run < exact ? 1e-12 : 5e-3;
+        // Ranks of tp round their shares of a sum to float16 before these are added.
+        const bool same_sums = setups[run % setups.size()].tp == setups[from % setups.size()].tp;
+        const double allowed = run == from ? 0 : run < exact ? 1e-12 : same_sums ? 1e-6 : 1e-3;
         for (std::size_t i = 0; i < losses.size(); ++i)
           findings.expect(std::abs(losses[i] - left[from].losses[i]) <= allowed * losses[i], "loss ", i,
                           " is ", losses[i], " and not ", left[from].losses[i]);
