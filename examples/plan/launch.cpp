@@ -42,6 +42,9 @@ std::vector<std::string> missing_of_plan(const Options& options, const sw::PlanC
     out.emplace_back("on GPUs its products are in bf16 (--precision bf16)");
   if (plan.zero_stage == 1 || plan.zero_stage == 2)
     out.emplace_back("in bf16 it shards nothing or everything (--fix zero=0 or zero=3)");
+  if (plan.recomputation == sw::Recompute::selective && !plan.recomputed.empty())
+    out.emplace_back(
+        "it recomputes attention or whole layers, not a list of operations (--fix recomputation=selective)");
   if (plan.order != sw::PlanOrder::usual)
     out.emplace_back("its mesh lies in the usual order");
   if (plan.cp > 1 && model.key_value_heads % (plan.tp * plan.cp) != 0)

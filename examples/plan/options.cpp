@@ -12,6 +12,7 @@
 #include <command_line/words.hpp>
 
 #include <shardwright/plan/cost/plan_text.hpp>
+#include <shardwright/plan/spec/recompute_names.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -85,6 +86,16 @@ Kind named(const std::string& value, int count, std::string_view (*name_of)(Kind
                    (near.empty() ? std::string() : "; did you mean " + std::string(near) + "?"));
 }
 
+sw::RecomputedOperations parse_operations(const std::string& list) {
+  if (const auto operations = sw::find_operations(list))
+    return *operations;
+  std::vector<std::string> names;
+  for (int i = 0; i < sw::layer_operations; ++i)
+    names.emplace_back(sw::name_of(static_cast<sw::LayerOperation>(i)));
+  throw UsageError("--recompute must list some of " + joined(names, " and ") +
+                   ", such as norm,act, but has '" + list + "'");
+}
+
 std::optional<sw::Resource> parse_sweep(const std::string& word, const sw::ClusterSpec& cluster) {
   if (word.empty())
     return {};
@@ -120,7 +131,16 @@ sw::SearchSpace parse_fixed(const std::string& word) {
       continue;
     }
     if (name == "recomputation") {
-      space.recomputation = named<sw::Recompute>(value, 3, sw::name_of);
+      if (const auto operations = sw::find_operations(value)) {
+        space.recomputation = sw::Recompute::selective;
+        space.recomputed = *operations;
+      } else {
+        try {
+          space.recomputation = named<sw::Recompute>(value, 3, sw::name_of);
+        } catch (const UsageError& error) {
+          throw UsageError(std::string(error.what()) + " (or a list of operations such as norm+act)");
+        }
+      }
       continue;
     }
     const auto found =
@@ -213,7 +233,7 @@ ParseResult parse(int argc, const char* const* argv) {
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
   std::string model, cluster, tokens, fix, evaluate, svg, html, swept, trace, timeline, precision = "bf16";
-  std::string stack = "tuned", experts = "launched", dispatch = "fused";
+  std::string stack = "tuned", experts = "launched", dispatch = "fused", recomputed;
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
   app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
@@ -263,6 +283,11 @@ ParseResult parse(int argc, const char* const* argv) {
                  "Of optimizer state per parameter. Default: 12 (fp32 parameters and moments).")
       ->check(real_from(0, true, 64))
       ->type_name("N")
+      ->group("Run");
+  app.add_option(
+         "--recompute", recomputed,
+         "What a selective recomputation runs again, such as norm,act; of attention, norm, act, mla_up_proj, mlp, shared_experts and moe. Default: attention, norms, activations and the projections of latents.")
+      ->type_name("LIST")
       ->group("Run");
   app.add_option("--headroom", options.space.headroom,
                  "Part of a chip's memory that a plan leaves free. Default: 0.08.")
@@ -371,6 +396,8 @@ ParseResult parse(int argc, const char* const* argv) {
     const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
     options.space.headroom = headroom;
+    if (!recomputed.empty())
+      options.space.recomputed = parse_operations(recomputed);
     check_fixed(options);
     options.sweep = parse_sweep(swept, options.cluster);
     for (const sw::Straggler& one : options.simulation.stragglers)

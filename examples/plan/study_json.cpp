@@ -60,7 +60,7 @@ Json plan_object(const Options& options, const sw::Plan& found) {
                  {"zero_stage", plan.zero_stage},
                  {"microbatch", plan.microbatch},
                  {"microbatches", microbatches_of(options, plan)},
-                 {"recomputation", sw::name_of(plan.recomputation)},
+                 {"recomputation", sw::recomputation_text(plan)},
                  {"order", sw::order_text(plan)},
                  {"experts_outside", plan.experts_outside}};
   out["step_seconds"] = cost.step_seconds;

@@ -25,28 +25,28 @@ struct ChipCalibration {
 /// figures that the runs hardly tell; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
   double attention_reached = 0.644; ///< Of the published rates of attention kernels, in a model.
-  double attention_half = 455;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
-  double eight_bit = 0.864;         ///< Of the time that the peaks of 8-bit formats promise to save.
-  double rows_half = 356;           ///< Tokens of a product that takes twice its asymptotic time.
+  double attention_half = 453;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
+  double eight_bit = 0.866;         ///< Of the time that the peaks of 8-bit formats promise to save.
+  double rows_half = 359;           ///< Tokens of a product that takes twice its asymptotic time.
   double width_half = 171;          ///< The same of its columns and of what it sums over.
-  double element_bytes = 131;       ///< Memory traffic per token and hidden element of a layer, both passes.
-  double plain_traffic = 1.67;      ///< Factor on the traffic of a layer in the plain stack.
-  double score_bytes = 48.9;        ///< Traffic per score where attention is not fused.
-  double tensor_exposed = 0.624;    ///< Share of tensor-parallel traffic that nothing hides.
+  double element_bytes = 132;       ///< Memory traffic per token and hidden element of a layer, both passes.
+  double plain_traffic = 1.68;      ///< Factor on the traffic of a layer in the plain stack.
+  double score_bytes = 49;          ///< Traffic per score where attention is not fused.
+  double tensor_exposed = 0.629;    ///< Share of tensor-parallel traffic that nothing hides.
   double torus_exposed = 0.278;     ///< The same on a torus, where XLA splits products to overlap them.
-  double jitter = 0.00458;          ///< Growth of the step per doubling of the chips above eight.
-  double expert_seconds = 0.0039;   ///< That a separate host takes for both passes of a layer with experts.
-  double each_expert_seconds = 0.000216; ///< The same for every expert of a rank, whose kernels are many.
-  double behind_host = 0.315;     ///< Share of the faster of host and chip that such a layer takes besides.
-  double coupled_host = 0.603;    ///< Of this, what a host on the chip's board takes.
-  double sizing_host = 1.13;      ///< The same where the host sizes all-to-alls.
-  double padded_host = 0.49;      ///< The same where it knows all sizes beforehand.
-  double overlapping_host = 1.23; ///< The same where all-to-alls run beside another microbatch.
-  double latent_host = 1.51;      ///< The same with latent attention, whose kernels are more.
-  double captured_share = 0.266;  ///< Of this and of exposed all-to-alls, what captured graphs leave.
-  double sorting_traffic = 2.82;  ///< Factor on routed_bytes where no fused dispatch sorts copies of tokens.
-  double biased_traffic = 6.88;   ///< Factor on branch_bytes of experts with biases.
-  double cast_bytes = 12.2;       ///< Traffic per element that a product of experts casts to 8 bits.
+  double jitter = 0.00461;          ///< Growth of the step per doubling of the chips above eight.
+  double expert_seconds = 0.00391;  ///< That a separate host takes for both passes of a layer with experts.
+  double each_expert_seconds = 0.000217; ///< The same for every expert of a rank, whose kernels are many.
+  double behind_host = 0.309;     ///< Share of the faster of host and chip that such a layer takes besides.
+  double coupled_host = 0.601;    ///< Of this, what a host on the chip's board takes.
+  double sizing_host = 1.12;      ///< The same where the host sizes all-to-alls.
+  double padded_host = 0.491;     ///< The same where it knows all sizes beforehand.
+  double overlapping_host = 1.24; ///< The same where all-to-alls run beside another microbatch.
+  double latent_host = 1.5;       ///< The same with latent attention, whose kernels are more.
+  double captured_share = 0.265;  ///< Of this and of exposed all-to-alls, what captured graphs leave.
+  double sorting_traffic = 2.76;  ///< Factor on routed_bytes where no fused dispatch sorts copies of tokens.
+  double biased_traffic = 6.76;   ///< Factor on branch_bytes of experts with biases.
+  double cast_bytes = 12.3;       ///< Traffic per element that a product of experts casts to 8 bits.
 
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
@@ -76,8 +76,8 @@ struct RatioInterval {
 struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
-  RatioInterval dense{0.922, 1.18};   // of models without experts
-  RatioInterval experts{0.847, 1.24}; // of models with experts
+  RatioInterval dense{0.92, 1.18};    // of models without experts
+  RatioInterval experts{0.848, 1.25}; // of models with experts
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns are what papers
@@ -85,10 +85,10 @@ struct Calibration {
 /// down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100, less
 /// backward); later chips are taken to be alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
-    {0.849, 0.55, 0.55}, // ampere
-    {0.762, 0.60, 0.30}, // hopper
+    {0.846, 0.55, 0.55}, // ampere
+    {0.763, 0.60, 0.30}, // hopper
     {0.74, 0.60, 0.30},  // blackwell
-    {0.864, 0.50, 0.50}, // tpu
+    {0.861, 0.50, 0.50}, // tpu
     {0.75, 0.60, 0.30},  // generic
 }};
 

@@ -21,15 +21,27 @@ struct ForwardSeconds {
   double matmul = 0;
   double attention = 0;
   double elementwise = 0; ///< A third of the traffic of both passes.
+
+  constexpr ForwardSeconds& operator+=(const ForwardSeconds& other) noexcept {
+    matmul += other.matmul;
+    attention += other.attention;
+    elementwise += other.elementwise;
+    return *this;
+  }
+  friend constexpr ForwardSeconds operator*(double times, const ForwardSeconds& one) noexcept {
+    return {times * one.matmul, times * one.attention, times * one.elementwise};
+  }
 };
 
 /// Forward times of the parts of a model on one rank.
 struct RankComputation {
   ForwardSeconds dense_layer{};  ///< A layer with a dense feed-forward.
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
-  ForwardSeconds head{};         ///< Logits and loss.
-  double expert_host = 0;        ///< Seconds that a host takes to launch both passes of a layer with experts.
-  double host = 0;               ///< Seconds that a host takes to launch one pass of a layer.
+  ForwardSeconds dense_again{};  ///< What a selective recomputation runs again of the one and of the other.
+  ForwardSeconds expert_again{};
+  ForwardSeconds head{};  ///< Logits and loss.
+  double expert_host = 0; ///< Seconds that a host takes to launch both passes of a layer with experts.
+  double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
 };
 
 /// What products of a rank share: their rates, rows and how narrow ones lose.
@@ -68,34 +80,93 @@ struct ProductRates {
          rates.sides(a * latent.value_width / t, h);
 }
 
-/// Adds the feed-forward of a layer with experts, on the mean load of a rank.
+/// Forward seconds of a feed-forward, and of these what lies between its products.
+struct FeedForwardSeconds {
+  ForwardSeconds all{};
+  double activation = 0;
+};
+
+/// The dense feed-forward of a layer, or shared experts that are `width` wide together.
+/// @param traffic seconds per byte of one pass in three
+[[nodiscard]] constexpr FeedForwardSeconds dense_feed_forward(const ModelSpec& model, double width, double t,
+                                                              const SharedCalibration& shared,
+                                                              const ProductRates& rates, double tokens,
+                                                              double traffic) noexcept {
+  if (width <= 0)
+    return {};
+  const double h = model.hidden, columns = model.gated ? 2 : 1;
+  const double activation = shared.branch_bytes * tokens * (columns + 1) * width / t / 2 * traffic;
+  return {{rates.rows * (rates.sides(h, columns * width / t) + rates.sides(width / t, h)) / rates.narrow, 0,
+           activation},
+          activation};
+}
+
+/// The routed experts of a layer, on the mean load of a rank.
 ///
 /// Copies of tokens pass memory where they are sorted; where no fused dispatch does that on their way, more
 /// often. Products in 8 bits write their operands again in that format, unless the kernels before them do
 /// (those of captured graphs); experts with biases have no fused gate.
 /// @param traffic seconds per byte of one pass in three
-constexpr void add_experts(ForwardSeconds& layer, const ModelSpec& model, const RunSpec& run,
-                           const PlanConfiguration& plan, const SharedCalibration& shared,
-                           const ProductRates& rates, double tokens, double traffic) noexcept {
+[[nodiscard]] constexpr FeedForwardSeconds routed_experts(const ModelSpec& model, const RunSpec& run,
+                                                          const PlanConfiguration& plan,
+                                                          const SharedCalibration& shared,
+                                                          const ProductRates& rates, double tokens,
+                                                          double traffic) noexcept {
   const ExpertSpec& experts = model.experts;
   const double t = plan.tp, h = model.hidden, w = experts.width, columns = model.gated ? 2 : 1;
   const double local = static_cast<double>(experts.count) / plan.ep;
   const double copies =
       tokens / t * experts.active * run.expert_capacity; // that a rank computes: as many as it sends
   const double one = (rates.sides(h, columns * w) + rates.sides(w, h)) * 2;
-  layer.matmul += (copies + local * shared.rows_half) * one / rates.narrow;
-  const double w_shared = model.shared_expert_width();
-  if (w_shared > 0)
-    layer.matmul +=
-        rates.rows * (rates.sides(h, columns * w_shared / t) + rates.sides(w_shared / t, h)) / rates.narrow;
   const double gate = model.biases ? shared.biased_traffic : 1;
   const double sorting = run.dispatch == ExpertDispatch::fused ? 1 : shared.sorting_traffic;
   const bool casts = run.precision == Precision::fp8 || run.precision == Precision::fp4;
-  layer.elementwise +=
-      (shared.branch_bytes * (columns + 1) * (gate * copies * w + tokens * w_shared / t) / 2 +
-       (casts && !run.captured_experts ? shared.cast_bytes * copies * (2 * h + (columns + 1) * w) : 0) +
+  const double activation = shared.branch_bytes * (columns + 1) * gate * copies * w / 2 * traffic;
+  const double moved =
+      ((casts && !run.captured_experts ? shared.cast_bytes * copies * (2 * h + (columns + 1) * w) : 0) +
        shared.routed_bytes * sorting * copies * h) *
       traffic;
+  return {{(copies + local * shared.rows_half) * one / rates.narrow, 0, activation + moved}, activation};
+}
+
+/// What a selective recomputation runs again: what the plan lists; else attention, and since attention is
+/// fused what is cheap beside it, whose results take as much memory (arXiv 2412.19437, section 3.2.3).
+[[nodiscard]] constexpr RecomputedOperations selected_operations(const RunSpec& run,
+                                                                 const PlanConfiguration& plan) noexcept {
+  return !plan.recomputed.empty() ? plan.recomputed
+         : run.fused_attention
+             ? RecomputedOperations{LayerOperation::attention, LayerOperation::norm,
+                                    LayerOperation::activation, LayerOperation::latent_projections}
+             : RecomputedOperations{LayerOperation::attention};
+}
+
+/// What a selective recomputation runs again of every layer, whatever its feed-forward.
+[[nodiscard]] constexpr ForwardSeconds common_again(const ModelSpec& model, const PlanConfiguration& plan,
+                                                    const RecomputedOperations& again,
+                                                    const ForwardSeconds& common, const ProductRates& rates,
+                                                    double tokens, double memory) noexcept {
+  ForwardSeconds out;
+  if (again.has(LayerOperation::attention))
+    out.attention = common.attention;
+  if (again.has(LayerOperation::norm)) // two of them, each reading and writing the stream in 2 bytes
+    out.elementwise = 8 * tokens * model.hidden / (plan.sequence_parallel ? plan.tp : 1) / memory;
+  if (const LatentAttention& latent = model.latent;
+      latent.used() && again.has(LayerOperation::latent_projections)) {
+    const double a = static_cast<double>(model.heads) / plan.tp;
+    const double query = a * (latent.plain_width + latent.rotary_width);
+    const double products = (latent.query_rank > 0 ? rates.sides(latent.query_rank, query) : 0) +
+                            rates.sides(latent.key_value_rank, a * (latent.plain_width + latent.value_width));
+    out.matmul = rates.rows * products / rates.narrow;
+  }
+  return out;
+}
+
+/// Of a feed-forward, what is run again where it is listed itself, or activations are.
+[[nodiscard]] constexpr ForwardSeconds again_of(const FeedForwardSeconds& feed_forward,
+                                                const RecomputedOperations& again, bool listed) noexcept {
+  return listed                                  ? feed_forward.all
+         : again.has(LayerOperation::activation) ? ForwardSeconds{0, 0, feed_forward.activation}
+                                                 : ForwardSeconds{};
 }
 
 /// Seconds that a separate host takes to launch both passes of a layer with experts: a kernel or more for
@@ -139,11 +210,11 @@ constexpr void add_experts(ForwardSeconds& layer, const ModelSpec& model, const 
                                                          const Calibration& calibration) noexcept {
   const SharedCalibration& shared = calibration.shared;
   const ChipSpec& chip = cluster.chip;
-  const double t = plan.tp, h = model.hidden, a = model.heads, f = model.feed_forward;
+  const double t = plan.tp, h = model.hidden, a = model.heads;
   const double s = static_cast<double>(run.sequence_length);
   const double tokens = plan.microbatch * s / plan.cp;
   const ProductRates rates = product_rates(chip, run, calibration, tokens);
-  const double memory = chip.memory_bandwidth, columns = model.gated ? 2 : 1;
+  const double memory = chip.memory_bandwidth;
   const double traffic = (run.stack == KernelStack::plain ? shared.plain_traffic : 1) / (3 * memory);
 
   ForwardSeconds common;
@@ -153,14 +224,28 @@ constexpr void add_experts(ForwardSeconds& layer, const ModelSpec& model, const 
     common.elementwise += shared.score_bytes * tokens * s * a / t / (3 * memory);
   common.matmul = rates.rows * attention_sides(model, rates, t) / rates.narrow;
 
-  RankComputation out{common, common, {}, 0, 0};
-  out.dense_layer.matmul +=
-      rates.rows * (rates.sides(h, columns * f / t) + rates.sides(f / t, h)) / rates.narrow;
-  out.dense_layer.elementwise += shared.branch_bytes * tokens * (columns + 1) * f / t / 2 * traffic;
+  const RecomputedOperations listed = selected_operations(run, plan);
+  const ForwardSeconds again = common_again(model, plan, listed, common, rates, tokens, memory);
+  RankComputation out{
+      .dense_layer = common, .expert_layer = common, .dense_again = again, .expert_again = again};
+  const auto feed_forward = [&](double width) {
+    return dense_feed_forward(model, width, t, shared, rates, tokens, traffic);
+  };
+  if (model.expert_layers() < model.layers) {
+    const FeedForwardSeconds dense = feed_forward(model.feed_forward);
+    out.dense_layer += dense.all;
+    out.dense_again += again_of(dense, listed, listed.has(LayerOperation::feed_forward));
+  }
   const HostKind host = chip.host();
   const double slow = host == HostKind::compiled ? 0 : host == HostKind::coupled ? shared.coupled_host : 1;
   if (model.experts.used()) {
-    add_experts(out.expert_layer, model, run, plan, shared, rates, tokens, traffic);
+    const FeedForwardSeconds routed = routed_experts(model, run, plan, shared, rates, tokens, traffic);
+    const FeedForwardSeconds always = feed_forward(model.shared_expert_width());
+    const bool all = listed.has(LayerOperation::experts);
+    out.expert_layer += routed.all;
+    out.expert_layer += always.all;
+    out.expert_again += again_of(routed, listed, all);
+    out.expert_again += again_of(always, listed, all || listed.has(LayerOperation::shared_experts));
     out.expert_host = slow * expert_host_seconds(model, run, plan, shared);
   }
   out.host = shared.host_seconds * slow;

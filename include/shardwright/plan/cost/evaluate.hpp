@@ -23,16 +23,43 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
+/// The operations of one token in what a plan lists for its backward passes to run again.
+[[nodiscard]] constexpr double listed_flops(const ModelSpec& model, const ModelSize& size, double sequence,
+                                            const RecomputedOperations& again,
+                                            FlopsConvention convention) noexcept {
+  const double expert_layers = model.expert_layers(), matrices = model.gated ? 3 : 2;
+  const bool experts = again.has(LayerOperation::experts);
+  double flops = 0;
+  if (again.has(LayerOperation::attention))
+    flops += model.layers * attention_flops_per_pair(model) * attended_tokens(model, sequence, convention);
+  if (again.has(LayerOperation::feed_forward))
+    flops += 2 * (model.layers - expert_layers) * size.dense_per_layer;
+  if (experts || again.has(LayerOperation::shared_experts))
+    flops += 2 * expert_layers * matrices * model.hidden * model.shared_expert_width();
+  if (experts)
+    flops += 2 * expert_layers * matrices * model.hidden * model.experts.width * model.experts.active;
+  if (const LatentAttention& latent = model.latent;
+      latent.used() && again.has(LayerOperation::latent_projections))
+    flops += 2.0 * model.layers * model.heads *
+             (latent.query_rank * (latent.plain_width + latent.rotary_width) +
+              latent.key_value_rank * (latent.plain_width + latent.value_width));
+  return flops;
+}
+
 /// The operations that recomputation adds to a step. A full one is a forward pass of the layers; a
 /// selective one counts the scores' 12 s h per token and layer again, as arXiv 2205.05198, appendix A, does,
 /// although it computes a third of that.
-[[nodiscard]] constexpr double recomputed_flops(const ModelSpec& model, const RunSpec& run, Recompute how,
+[[nodiscard]] constexpr double recomputed_flops(const ModelSpec& model, const ModelSize& size,
+                                                const RunSpec& run, const PlanConfiguration& plan,
                                                 double flops, FlopsConvention convention) noexcept {
   const double tokens = static_cast<double>(run.tokens());
-  if (how == Recompute::none)
+  if (plan.recomputation == Recompute::none)
     return 0;
-  if (how == Recompute::full)
+  if (plan.recomputation == Recompute::full)
     return flops / 3 - tokens * 2 * model.hidden * model.vocabulary;
+  const RecomputedOperations& again = plan.recomputed;
+  if (!again.empty())
+    return tokens * listed_flops(model, size, static_cast<double>(run.sequence_length), again, convention);
   return 3 * tokens * model.layers * attention_flops_per_pair(model) *
          attended_tokens(model, static_cast<double>(run.sequence_length), convention);
 }
@@ -79,9 +106,9 @@ namespace detail {
   cost.causal_flops = flops(FlopsConvention::causal);
   cost.non_causal_flops = flops(FlopsConvention::non_causal);
   cost.causal_recomputed =
-      detail::recomputed_flops(model, run, plan.recomputation, cost.causal_flops, FlopsConvention::causal);
-  cost.non_causal_recomputed = detail::recomputed_flops(model, run, plan.recomputation, cost.non_causal_flops,
-                                                        FlopsConvention::non_causal);
+      detail::recomputed_flops(model, size, run, plan, cost.causal_flops, FlopsConvention::causal);
+  cost.non_causal_recomputed =
+      detail::recomputed_flops(model, size, run, plan, cost.non_causal_flops, FlopsConvention::non_causal);
   cost.peak_flops = cluster.chip.peak(run.precision);
   return cost;
 }

@@ -51,6 +51,7 @@ namespace detail {
 /// product and latent attention's up-projections again (arXiv 2412.19437, section 3.2.3). Other layers keep
 /// the inputs of their own matrices: queries, keys and values, every branch of the feed-forward, with experts
 /// each copy of a token. The vendors' kernels keep what goes into a product in its own low-precision format.
+/// Where the plan lists the operations that are run again, their results go, and nothing else.
 [[nodiscard]] constexpr double activation_bytes_per_layer(const ModelSpec& model, const RunSpec& run,
                                                           const PlanConfiguration& plan) noexcept {
   const double t = plan.tp, h = model.hidden, split = plan.sequence_parallel ? t : 1;
@@ -58,29 +59,39 @@ namespace detail {
   if (plan.recomputation == Recompute::full)
     return 2 * tokens * h / split;
   const bool selective = plan.recomputation == Recompute::selective;
+  const RecomputedOperations again = selective ? plan.recomputed : RecomputedOperations{};
+  const bool usual = selective && again.empty();
   const bool narrow =
       run.stack == KernelStack::tuned && (run.precision == Precision::fp8 || run.precision == Precision::fp4);
-  const double input = narrow ? 1 : 2; // bytes of an element that a product reads
-  const double outside = !run.fused_attention ? 10 : selective ? 4 + input : 4 + 2 * input;
-  const bool again = run.fused_attention && selective; // norms, latents' products and activations
+  const double input = narrow ? 1 : 2;                      // bytes of an element that a product reads
+  const double norms = run.fused_attention ? 2 * input : 4; // both of them
+  const double outside = (run.fused_attention ? 4 + norms : 10) -
+                         (again.has(LayerOperation::norm) ? norms : 0) -
+                         (usual && run.fused_attention ? input : 0);
+  const bool policy = run.fused_attention && usual; // norms, latents' products, activations, other products
   const LatentAttention& latent = model.latent;
   const double width = latent.used() ? latent.plain_width + latent.rotary_width : model.width_per_head();
   const double value_width = latent.used() ? latent.value_width : width;
-  const double attention = latent.used() && again
+  const bool attends = again.has(LayerOperation::attention);
+  const bool expands = policy || again.has(LayerOperation::latent_projections);
+  const double queries = 2.0 * (model.heads * width + model.key_value_heads * (width + value_width));
+  const double attention = latent.used() && expands
                                ? input * (latent.query_rank + latent.key_value_rank + latent.rotary_width +
-                                          model.heads * value_width)
-                               : 2.0 * (model.heads + model.key_value_heads) * (width + value_width);
+                                          (attends ? 0 : model.heads * value_width))
+                               : queries + (attends ? 0 : 2.0 * model.heads * value_width);
   const double branches = model.gated ? 2 : 1; // what the activation function reads
-  const double kept = again ? 2 : 2 * branches + input;
-  double feed_forward = kept * model.feed_forward;
+  const double kept = policy ? 2 : 2 * branches + (again.has(LayerOperation::activation) ? 0 : input);
+  double feed_forward = again.has(LayerOperation::feed_forward) ? 0 : kept * model.feed_forward;
   if (model.experts.used()) {
-    const double expert = kept * model.experts.width + (again ? input : 2 + input) * h;
+    const double expert = kept * model.experts.width + (policy ? input : 2 + input) * h;
     const double share = static_cast<double>(model.expert_layers()) / model.layers;
-    feed_forward =
-        share * (model.experts.active * run.expert_capacity * expert + kept * model.shared_expert_width()) +
-        (1 - share) * feed_forward;
+    const bool all = again.has(LayerOperation::experts);
+    const double shared =
+        all || again.has(LayerOperation::shared_experts) ? 0 : kept * model.shared_expert_width();
+    feed_forward = share * ((all ? 0 : model.experts.active * run.expert_capacity * expert) + shared) +
+                   (1 - share) * feed_forward;
   }
-  const bool keeps_scores = !run.fused_attention && !selective;
+  const bool keeps_scores = !run.fused_attention && !usual && !attends;
   const double scores = keeps_scores ? 5.0 * model.heads * static_cast<double>(run.sequence_length) : 0;
   return tokens * (outside * h / split + (attention + feed_forward + scores) / t);
 }
@@ -192,6 +203,8 @@ struct StageShare {
   PlanConfiguration once = plan;
   once.recomputation = Recompute::none;
   double working = plan.recomputation == Recompute::full ? activation_bytes_per_layer(model, run, once) : 0;
+  if (plan.recomputation == Recompute::selective && !plan.recomputed.empty())
+    working = activation_bytes_per_layer(model, run, once) - activation_bytes_per_layer(model, run, plan);
   if (plan.tp > 1)
     working += 12 * tokens * h;
   if (plan.cp > 1)

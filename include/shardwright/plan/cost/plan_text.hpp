@@ -8,6 +8,7 @@
 #include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/order.hpp>
+#include <shardwright/plan/spec/recompute_names.hpp>
 
 #include <array>
 #include <cstddef>
@@ -53,6 +54,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   return out;
 }
 
+/// @brief "none", "selective", "full", or where the plan lists what is run again "norm+act".
+[[nodiscard]] inline std::string recomputation_text(const PlanConfiguration& plan) {
+  return plan.recomputation == Recompute::selective && !plan.recomputed.empty()
+             ? operations_text(plan.recomputed)
+             : std::string(name_of(plan.recomputation));
+}
+
 /// @brief "tp=8 pp=16 (1f1b) dp=64 ZeRO-1 microbatch=1", without axes of extent 1; where the order of the
 /// axes is not the usual one, "order=pp,tp,dp" follows, from inner to outer.
 [[nodiscard]] inline std::string plan_text(const PlanConfiguration& plan) {
@@ -76,7 +84,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
     out.append("ZeRO-").append(std::to_string(plan.zero_stage)).append(" ");
   out.append("microbatch=").append(std::to_string(plan.microbatch));
   if (plan.recomputation != Recompute::none)
-    out += " recomputation=" + std::string(name_of(plan.recomputation));
+    out += " recomputation=" + recomputation_text(plan);
   if (plan.order != PlanOrder::usual)
     out += " order=" + order_text(plan);
   if (plan.experts_outside)

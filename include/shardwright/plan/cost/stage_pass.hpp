@@ -22,21 +22,43 @@ struct StageLayers {
   double head = 0; ///< Share of the logits and the loss.
 };
 
-/// Forward passes that a backward pass repeats, of what surrounds attention and of attention itself.
+/// What a backward pass runs again of a forward pass: all of it, or what a selective recomputation does.
 struct Repeats {
   double layer = 0;
-  double attention = 0;
+  double selected = 0;
+  double dense_tensor = 0;  ///< Tensor-parallel traffic of a layer with a dense feed-forward.
+  double expert_tensor = 0; ///< The same of one with experts.
+  double context = 0;       ///< Gathers of keys and values.
+  double expert = 0;        ///< All-to-alls, and of the host the time that experts take it.
+
+  [[nodiscard]] constexpr ForwardSeconds of(const ForwardSeconds& all,
+                                            const ForwardSeconds& again) const noexcept {
+    ForwardSeconds out = layer * all;
+    out += selected * again;
+    return out;
+  }
 };
 
-[[nodiscard]] constexpr Repeats repeats_of(Recompute recomputation) noexcept {
-  return {recomputation == Recompute::full ? 1.0 : 0.0, recomputation == Recompute::none ? 0.0 : 1.0};
+/// Half of a layer's tensor-parallel traffic is that of its feed-forward.
+[[nodiscard]] constexpr Repeats repeats_of(const PlanConfiguration& plan) noexcept {
+  if (plan.recomputation == Recompute::full)
+    return {1, 0, 1, 1, 1, 1};
+  if (plan.recomputation == Recompute::none)
+    return {};
+  const bool experts = plan.recomputed.has(LayerOperation::experts);
+  return {.selected = 1,
+          .dense_tensor = plan.recomputed.has(LayerOperation::feed_forward) ? 0.5 : 0,
+          .expert_tensor = experts ? 0.5 : 0,
+          .expert = experts ? 1.0 : 0.0};
 }
 
 /// Seconds of one microbatch on a stage, in parts and as the passes of a schedule.
 struct StagePass {
   ForwardSeconds forward{};
-  double overhead = 0;    ///< Of all passes.
-  LayerTraffic traffic{}; ///< Forward.
+  ForwardSeconds again{};  ///< What the backward passes compute of it once more.
+  double overhead = 0;     ///< Of all passes.
+  LayerTraffic traffic{};  ///< Forward.
+  LayerTraffic returned{}; ///< Of the backward passes, and of what they run again.
   PassCosts passes{};
   PassCosts waiting{}; ///< Of the passes: for traffic that takes longer than what it runs beside.
 
@@ -44,9 +66,9 @@ struct StagePass {
     return passes.forward + passes.input_gradient + passes.weight_gradient;
   }
   /// What the backward passes compute.
-  [[nodiscard]] constexpr double backward(const Repeats& repeats) const noexcept {
+  [[nodiscard]] constexpr double backward() const noexcept {
     return passes.input_gradient + passes.weight_gradient - waiting.input_gradient -
-           traffic.exposed_seconds() * (1 + repeats.layer);
+           returned.exposed_seconds();
   }
 };
 
@@ -59,17 +81,16 @@ struct BothPasses {
 /// Seconds that a chip waits for its host in a layer: launches run ahead, so that the slower of both counts,
 /// and a share of the faster where the host must know something first. A backward pass takes `backward_host`
 /// times what a forward pass takes a host.
-[[nodiscard]] constexpr BothPasses host_waits(const ForwardSeconds& layer, double exposed, double host,
-                                              double backward_host, double share,
-                                              const Repeats& repeats) noexcept {
-  const double again = 1 + repeats.layer;
+[[nodiscard]] constexpr BothPasses host_waits(const ForwardSeconds& layer, const ForwardSeconds& again,
+                                              double exposed, double returned, double host,
+                                              double backward_host, double share) noexcept {
   const double forward = layer.matmul + layer.attention + layer.elementwise + exposed;
-  const double backward = layer.matmul * (1 + again) + layer.attention * (2.5 + repeats.attention) +
-                          layer.elementwise * (1 + again) + exposed * again;
+  const double backward = layer.matmul * 2 + again.matmul + layer.attention * 2.5 + again.attention +
+                          layer.elementwise * 2 + again.elementwise + returned;
   const auto wait = [share](double host_seconds, double device) {
     return std::max(0.0, host_seconds - device) + share * std::min(host_seconds, device);
   };
-  return {wait(host, forward), wait(host * (backward_host + repeats.layer), backward)};
+  return {wait(host, forward), wait(host * backward_host, backward)};
 }
 
 /// What a schedule does with the passes of a microbatch.
@@ -94,41 +115,52 @@ struct PassForm {
                                              const LayerTraffic& traffic, const Repeats& repeats,
                                              const SharedCalibration& shared, const PassForm& form) noexcept {
   StagePass stage;
-  ForwardSeconds& f = stage.forward;
-  const auto add = [&f](const ForwardSeconds& one, double times) {
-    f.matmul += one.matmul * times;
-    f.attention += one.attention * times;
-    f.elementwise += one.elementwise * times;
-  };
-  add(computed.dense_layer, layers.dense);
-  add(computed.expert_layer, layers.expert);
-  add(computed.head, layers.head);
-  const double all = layers.dense + layers.expert, again = 1 + repeats.layer;
+  const ForwardSeconds& f = stage.forward;
+  const ForwardSeconds& again = stage.again;
+  const ForwardSeconds dense_again = repeats.of(computed.dense_layer, computed.dense_again);
+  const ForwardSeconds expert_again = repeats.of(computed.expert_layer, computed.expert_again);
+  stage.forward += layers.dense * computed.dense_layer;
+  stage.forward += layers.expert * computed.expert_layer;
+  stage.forward += layers.head * computed.head;
+  stage.again += layers.dense * dense_again;
+  stage.again += layers.expert * expert_again;
+  const double all = layers.dense + layers.expert;
   const double of_layer = traffic.tensor.exposed_seconds + traffic.context.exposed_seconds;
-  const BothPasses dense = host_waits(computed.dense_layer, of_layer, computed.host, 1, 0, repeats);
-  const BothPasses expert = host_waits(computed.expert_layer, of_layer + traffic.expert.exposed_seconds,
-                                       computed.expert_host / 3, 2, shared.behind_host, repeats);
+  const double gathered = (1 + repeats.context) * traffic.context.exposed_seconds;
+  const BothPasses dense = host_waits(computed.dense_layer, dense_again, of_layer,
+                                      (1 + repeats.dense_tensor) * traffic.tensor.exposed_seconds + gathered,
+                                      computed.host, 1 + repeats.layer, 0);
+  const BothPasses expert =
+      host_waits(computed.expert_layer, expert_again, of_layer + traffic.expert.exposed_seconds,
+                 (1 + repeats.expert_tensor) * traffic.tensor.exposed_seconds + gathered +
+                     (1 + repeats.expert) * traffic.expert.exposed_seconds,
+                 computed.expert_host / 3, 2 + repeats.expert, shared.behind_host);
   const double launches = all * shared.layer_seconds * (3 + repeats.layer) / 3;
   const BothPasses overhead{launches / 3 + layers.dense * dense.forward + layers.expert * expert.forward,
                             launches * 2 / 3 + layers.dense * dense.backward +
                                 layers.expert * expert.backward};
   stage.overhead = overhead.forward + overhead.backward;
   stage.traffic = {all * traffic.tensor, all * traffic.context, layers.expert * traffic.expert};
-  const double exposed = stage.traffic.exposed_seconds(), hidden = stage.traffic.hidden_seconds();
-  const double slowed = shared.contention * hidden;
-  const double forward = f.matmul + f.attention + f.elementwise + slowed + overhead.forward;
-  const double input_gradient = f.matmul * again + f.attention * (2.5 + repeats.attention) +
-                                f.elementwise * (1 + again) + slowed * again + overhead.backward;
+  stage.returned = {
+      (all + layers.dense * repeats.dense_tensor + layers.expert * repeats.expert_tensor) * traffic.tensor,
+      all * (1 + repeats.context) * traffic.context, layers.expert * (1 + repeats.expert) * traffic.expert};
+  const double hidden = stage.traffic.hidden_seconds(), returned = stage.returned.hidden_seconds();
+  const double forward =
+      f.matmul + f.attention + f.elementwise + shared.contention * hidden + overhead.forward;
+  const double input_gradient = f.matmul + again.matmul + f.attention * 2.5 + again.attention +
+                                f.elementwise * 2 + again.elementwise + shared.contention * returned +
+                                overhead.backward;
   const double beside = input_gradient + (form.splits_backward ? 0 : f.matmul);
-  const double alone = hidden - forward, back = hidden * again - beside; // what traffic takes longer
+  const double alone = hidden - forward, back = returned - beside; // what traffic takes longer
   const double spared = // by pairs, of which one pass has time left
       alone > 0 && back < 0   ? std::min(alone, -back)
       : back > 0 && alone < 0 ? std::min(back, -alone)
                               : 0;
   stage.waiting = {std::max(0.0, alone) - (alone > 0 ? form.paired * spared : 0),
                    std::max(0.0, back) - (back > 0 ? form.paired * spared : 0), 0};
-  stage.passes.forward = forward + exposed + stage.waiting.forward;
-  stage.passes.input_gradient = input_gradient + exposed * again + stage.waiting.input_gradient;
+  stage.passes.forward = forward + stage.traffic.exposed_seconds() + stage.waiting.forward;
+  stage.passes.input_gradient =
+      input_gradient + stage.returned.exposed_seconds() + stage.waiting.input_gradient;
   stage.passes.weight_gradient = f.matmul;
   return stage;
 }

@@ -227,12 +227,11 @@ struct ShardingTime {
 
 /// Exposes what takes longer than the pass beside it, of the kinds of traffic in proportion to what they
 /// hide.
-constexpr void expose_waiting(StepCost& cost, const StagePass& stage, double microbatches,
-                              const Repeats& repeats) noexcept {
+constexpr void expose_waiting(StepCost& cost, const StagePass& stage, double microbatches) noexcept {
   const double waiting = microbatches * (stage.waiting.forward + stage.waiting.input_gradient);
   if (waiting <= 0)
     return;
-  const double hidden = microbatches * (2 + repeats.layer) * stage.traffic.hidden_seconds();
+  const double hidden = microbatches * (stage.traffic.hidden_seconds() + stage.returned.hidden_seconds());
   for (const Traffic kind : {Traffic::tensor, Traffic::context, Traffic::expert}) {
     TrafficCost& one = cost.traffic[static_cast<std::size_t>(kind)];
     one.exposed_seconds += waiting * one.hidden_seconds() / hidden;
@@ -251,7 +250,7 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
                          const RankComputation& computed, const LayerTraffic& traffic,
                          const OfSchedule& of_schedule, const OfSharding& of_sharding) {
   const double p = plan.pp, microbatches = microbatches_of(run, plan);
-  const Repeats repeats = repeats_of(plan.recomputation);
+  const Repeats repeats = repeats_of(plan);
   const PassForm form = pass_form(plan, microbatches);
   const double expert_share = static_cast<double>(model.expert_layers()) / model.layers;
   const auto stage_of = [&](double layers, double head) {
@@ -271,11 +270,11 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
       stages.beside_last = stages.fullest / (model.layers / plan.pp + 1) * (1 - 1.0 / plan.chunks);
     stages.weight = (stages.last > stages.fullest ? last : fullest).passes.weight_gradient;
   }
-  cost.matmul_seconds = microbatches * mean.forward.matmul * (3 + repeats.layer);
-  cost.attention_seconds = microbatches * mean.forward.attention * (3.5 + repeats.attention);
-  cost.elementwise_seconds = microbatches * mean.forward.elementwise * (3 + repeats.layer);
+  cost.matmul_seconds = microbatches * (3 * mean.forward.matmul + mean.again.matmul);
+  cost.attention_seconds = microbatches * (3.5 * mean.forward.attention + mean.again.attention);
+  cost.elementwise_seconds = microbatches * (3 * mean.forward.elementwise + mean.again.elementwise);
   cost.overhead_seconds = microbatches * mean.overhead;
-  const ShardingTime sharded = of_sharding(BesideSeconds{mean.seconds(), mean.backward(repeats)});
+  const ShardingTime sharded = of_sharding(BesideSeconds{mean.seconds(), mean.backward()});
   const TrafficCost& each = sharded.data.each;
   const double reducing = each.exposed_seconds + shared.contention * each.hidden_seconds();
   cost.passes = mean.passes;
@@ -283,10 +282,11 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   for (double* seconds : {&stages.mean, &stages.fullest, &stages.last})
     *seconds += reducing;
 
-  const double forwards = microbatches * (2 + repeats.layer); // a backward pass sends as much as one
-  cost.traffic[static_cast<std::size_t>(Traffic::tensor)] = forwards * mean.traffic.tensor;
-  cost.traffic[static_cast<std::size_t>(Traffic::context)] = forwards * mean.traffic.context;
-  cost.traffic[static_cast<std::size_t>(Traffic::expert)] = forwards * mean.traffic.expert;
+  for (const LayerTraffic* passes : {&mean.traffic, &mean.returned}) {
+    cost.traffic[static_cast<std::size_t>(Traffic::tensor)] += microbatches * passes->tensor;
+    cost.traffic[static_cast<std::size_t>(Traffic::context)] += microbatches * passes->context;
+    cost.traffic[static_cast<std::size_t>(Traffic::expert)] += microbatches * passes->expert;
+  }
   const ScheduleTime scheduled = of_schedule(cost.passes, stages);
   cost.bubble_seconds = scheduled.bubble_seconds;
   cost.imbalance_seconds = scheduled.imbalance_seconds;
@@ -298,7 +298,7 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   cost.optimizer_seconds = sharded.optimizer_seconds;
   for (const TrafficCost& one : cost.traffic)
     cost.overhead_seconds += one.hidden_seconds() * shared.contention;
-  expose_waiting(cost, mean, microbatches, repeats);
+  expose_waiting(cost, mean, microbatches);
 
   cost.chips = static_cast<double>(plan.chips());
   const double sum = cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds +

@@ -13,6 +13,7 @@
 #include <shardwright/plan/spec/cluster_name.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/model.hpp>
+#include <shardwright/plan/spec/recompute_names.hpp>
 #include <shardwright/plan/spec/run.hpp>
 
 #include <algorithm>
@@ -107,16 +108,15 @@ namespace detail {
   return found != text.end();
 }
 
-[[nodiscard]] inline Recompute recomputation_of(std::string_view text) {
-  if (text.empty() || text == "none")
-    return Recompute::none;
-  if (text == "selective" || text == "minimal")
-    return Recompute::selective;
-  // A list of operations of a layer ("norm, act"), rather than the layer.
-  for (const std::string_view operation : {"norm", "act", "attn", "mla_up_proj", "shared_experts"})
-    if (names_word(text, operation) && !names_word(text, "layer") && !names_word(text, "full"))
-      return Recompute::selective;
-  return Recompute::full;
+/// Settles what a plan recomputes: a kind of recomputation, or a list of operations ("norm, act"). What a
+/// text names otherwise is a policy that keeps some products, and counts as a full one.
+inline void read_recomputation(std::string_view text, PlanConfiguration& plan) {
+  const std::optional<RecomputedOperations> listed = find_operations(text);
+  if (listed)
+    plan.recomputed = *listed;
+  plan.recomputation = text.empty() || text == "none"                       ? Recompute::none
+                       : listed || text == "selective" || text == "minimal" ? Recompute::selective
+                                                                            : Recompute::full;
 }
 
 /// The dispatch that a text names; else what programs take: fused on Hopper, which DeepEP was written for, in
@@ -247,8 +247,8 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// Where a column is empty: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
 /// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
-/// (GShard's capacity). Runs in fp16 are taken to be from before fused attention. Policies of recomputation
-/// that list operations of a layer count as selective, and those that keep some products as full ones. ZeRO-2
+/// (GShard's capacity). Runs in fp16 are taken to be from before fused attention. Recomputation is a kind, or
+/// a list of operations of `find_operations`; policies that keep some products count as full ones. ZeRO-2
 /// and 3 on GPUs mean PyTorch FSDP, and so the plain stack, unless source or notes name MaxText, JAX,
 /// Megatron or NeMo.
 /// @throws DataError naming line and field where a cell is not what it must be.
@@ -289,7 +289,7 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   out.run.stack = !fsdp                                              ? KernelStack::tuned
                   : detail::names_word(row.text("notes"), "compile") ? KernelStack::compiled
                                                                      : KernelStack::plain;
-  plan.recomputation = detail::recomputation_of(row.text("recompute"));
+  detail::read_recomputation(row.text("recompute"), plan);
   detail::read_schedule(row, plan);
   plan.microbatch = row.integer("microbatch_size").value_or(1);
   if (row.text("microbatch_size").empty())

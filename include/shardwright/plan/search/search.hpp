@@ -164,6 +164,7 @@ private:
     plan.pp = static_cast<int>(pp);
     plan.dp = static_cast<int>(others / pp);
     plan.recomputation = in_.space.recomputation.value_or(Recompute::none);
+    plan.recomputed = in_.space.recomputed;
     const std::int64_t each = in_.run.sequences / plan.dp;
     SearchBranch branch;
     for (int i = 0; i < tables.batches.count && tables.batches[i] <= each; ++i)

@@ -28,6 +28,7 @@ struct SearchSpace {
   std::optional<Recompute> recomputation{};
   std::optional<PlanOrder> order{};
   std::optional<bool> experts_outside{};
+  RecomputedOperations recomputed{}; ///< That a selective recomputation runs again; empty for the usual ones.
   double headroom = 0.08;  ///< Part of a chip's memory that a plan leaves free: fragments, peaks, forecasts.
   double tolerance = 0.01; ///< Plans that are slower by no more count as equal: the model cannot tell them.
 };

@@ -91,7 +91,7 @@ class StepProgramMaker {
 public:
   StepProgramMaker(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                    const PlanConfiguration& plan, const Calibration& calibration, bool even_stages)
-      : plan_(plan), shared_(calibration.shared), repeats_(repeats_of(plan.recomputation)),
+      : plan_(plan), shared_(calibration.shared),
         cost_(evaluate(model, cluster, run, plan, calibration)), out_{simulated_schedule(plan, run)} {
     const PlanLinks links = plan_links(cluster, plan, copies_of(model, run), shared_);
     const PlanShares shares = plan_shares(cluster, plan, copies_of(model, run), shared_);
@@ -107,7 +107,7 @@ public:
                             parts;
       const double head = even_stages ? 1.0 / placement.stages() : stage + 1 == placement.stages() ? 1 : 0;
       stages_.push_back(stage_pass({layers * (1 - experts), layers * experts, head}, computed, traffic,
-                                   repeats_, shared_, pass_form(plan, microbatches_of(run, plan))));
+                                   repeats_of(plan), shared_, pass_form(plan, microbatches_of(run, plan))));
     }
     const double sends = 2.0 * out_.schedule.microbatches() * placement.stages() / placement.ranks;
     message_seconds_ = plan.pp > 1 ? links.pipeline.seconds(cost_.of(Traffic::pipeline).bytes / sends) : 0;
@@ -183,19 +183,19 @@ private:
       const Action& action = step[i];
       const StagePass& stage = stages_[static_cast<std::size_t>(action.stage)];
       const bool forward = action.pass == Pass::forward;
-      const double forwards = forward ? 1 : action.pass == Pass::weight_gradient ? 0 : 1 + repeats_.layer;
-      compute += stage.passes.of(action.pass) - forwards * stage.traffic.exposed_seconds() -
-                 stage.waiting.of(action.pass);
+      const LayerTraffic sent = forward                                ? stage.traffic
+                                : action.pass == Pass::weight_gradient ? LayerTraffic{}
+                                                                       : stage.returned;
+      compute += stage.passes.of(action.pass) - sent.exposed_seconds() - stage.waiting.of(action.pass);
       const TrafficCost after = reduced_after(action.pass);
       reduced += reduced_beside(stage, action.pass);
       reduced_last += after.exposed_seconds;
       compute += shared_.contention * after.hidden_seconds();
-      const std::array<TrafficCost, 3> traffic{stage.traffic.tensor, stage.traffic.context,
-                                               stage.traffic.expert};
+      const std::array<TrafficCost, 3> traffic{sent.tensor, sent.context, sent.expert};
       for (std::size_t kind = 0; kind < traffic.size(); ++kind) {
-        exposed[kind] += forwards * traffic[kind].exposed_seconds;
-        hidden += forwards * traffic[kind].hidden_seconds();
-        add(hidden_links, links_[kind], forwards * traffic[kind].hidden_seconds());
+        exposed[kind] += traffic[kind].exposed_seconds;
+        hidden += traffic[kind].hidden_seconds();
+        add(hidden_links, links_[kind], traffic[kind].hidden_seconds());
       }
       const std::optional<StageMessage> made = output_of(out_.schedule.placement(), action);
       sends[static_cast<std::size_t>(i)] = made && made->is_sent();
@@ -346,7 +346,6 @@ private:
 
   PlanConfiguration plan_;
   SharedCalibration shared_;
-  Repeats repeats_;
   StepCost cost_;
   StepProgram out_;
   std::array<LinkShares, 3> links_{}; // of tensor, context and expert parallelism

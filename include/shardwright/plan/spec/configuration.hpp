@@ -42,7 +42,8 @@ struct PlanConfiguration {
   Recompute recomputation = Recompute::none;
   bool sequence_parallel = true; ///< Norms and residuals are sharded over tp.
   PlanOrder order = PlanOrder::usual;
-  bool experts_outside = false; ///< Copies of an expert are neighbours, rather than different experts.
+  bool experts_outside = false;      ///< Copies of an expert are neighbours, rather than different experts.
+  RecomputedOperations recomputed{}; ///< By a selective recomputation; the usual ones where empty.
 
   [[nodiscard]] constexpr int extent(PlanAxis axis) const noexcept {
     return axis == PlanAxis::tp ? tp : axis == PlanAxis::cp ? cp : axis == PlanAxis::dp ? dp : pp;

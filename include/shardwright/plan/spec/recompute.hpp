@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -27,5 +28,45 @@ enum class Recompute : std::uint8_t {
   constexpr std::array<std::string_view, 3> names{"none", "selective", "full"};
   return names[static_cast<std::size_t>(kind)];
 }
+
+/// @brief An operation of a layer whose results a backward pass may compute again.
+enum class LayerOperation : std::uint8_t {
+  attention,          ///< The scores and what they weigh, without the products around them.
+  norm,               ///< Both norms.
+  activation,         ///< What lies between the products of the feed-forward or of experts.
+  latent_projections, ///< Queries, keys and values out of the latents of latent attention.
+  feed_forward,       ///< The dense feed-forward, its products included.
+  shared_experts,     ///< The experts that every token passes.
+  experts             ///< All experts, with the way of the tokens to them and back.
+};
+/// @brief How many operations there are.
+inline constexpr int layer_operations = 7;
+
+/// @brief The name of an operation, as lists of them have it: "attention", "norm", "act", "mla_up_proj",
+/// "mlp", "shared_experts" or "moe".
+[[nodiscard]] constexpr std::string_view name_of(LayerOperation operation) noexcept {
+  constexpr std::array<std::string_view, layer_operations> names{
+      "attention", "norm", "act", "mla_up_proj", "mlp", "shared_experts", "moe"};
+  return names[static_cast<std::size_t>(operation)];
+}
+
+/// @brief The operations that a selective recomputation runs again; none where it is the usual one.
+struct RecomputedOperations {
+  std::uint8_t bits = 0; ///< One for each LayerOperation, the first the lowest.
+
+  constexpr RecomputedOperations() noexcept = default;
+  constexpr RecomputedOperations(std::initializer_list<LayerOperation> operations) noexcept {
+    for (const LayerOperation one : operations)
+      add(one);
+  }
+  constexpr void add(LayerOperation operation) noexcept {
+    bits = static_cast<std::uint8_t>(bits | 1U << static_cast<unsigned>(operation));
+  }
+  [[nodiscard]] constexpr bool has(LayerOperation operation) const noexcept {
+    return (bits >> static_cast<unsigned>(operation) & 1U) != 0;
+  }
+  [[nodiscard]] constexpr bool empty() const noexcept { return bits == 0; }
+  friend constexpr bool operator==(const RecomputedOperations&, const RecomputedOperations&) = default;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
