@@ -102,7 +102,8 @@ function(shardwright_add_mpi_test name ranks target)
       OMPI_MCA_btl_vader_single_copy_mechanism=none
       OMPI_MCA_mpi_yield_when_idle=1
       OMPI_MCA_btl_base_warn_component_unused=0
-      OPENBLAS_NUM_THREADS=1)
+      OPENBLAS_NUM_THREADS=1
+      ASAN_OPTIONS=detect_leaks=0) # Open MPI leaves memory behind
   set_tests_properties(
     ${name} PROPERTIES TIMEOUT ${SHARDWRIGHT_TEST_TIMEOUT} ENVIRONMENT "${environment}" PROCESSORS 2 LABELS mpi)
 endfunction()

@@ -73,8 +73,7 @@ TEST_CASE("launch refuses options out of range", "[comm]") {
 
 TEST_CASE("thread ranks without room for the BLAS are refused, and one that does not use it is let on",
           "[comm]") {
-  if (sw::detail::linked_blas() == nullptr ||
-      !shardwright_test::counts_heap) // sanitizers want room of their own
+  if (sw::detail::linked_blas() == nullptr || shardwright_test::sanitized) // which wants room of its own
     return;
   std::ifstream file("/proc/self/statm");
   rlim_t pages = 0;

@@ -63,7 +63,7 @@ bool HeapFault::happened() const noexcept {
 } // namespace shardwright_test
 
 // Not inline: compilers would see free() meet memory of operator new, and warn.
-#if SHARDWRIGHT_TEST_COUNTS_HEAP
+#if SHARDWRIGHT_TEST_REPLACES_NEW
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   return take(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
@@ -76,6 +76,23 @@ bool HeapFault::happened() const noexcept {
 [[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return take(bytes, static_cast<std::size_t>(alignment));
 }
+// By default these call the ones above, but a sanitizer's would not.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new[](bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept { give_back(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, const std::nothrow_t&) noexcept { give_back(memory); }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { give_back(memory); }
 [[gnu::noinline]] void operator delete[](void* memory) noexcept { give_back(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }

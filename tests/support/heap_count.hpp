@@ -7,22 +7,36 @@
 
 #include <cstddef>
 
-// Sanitizers bring an operator new of their own.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SHARDWRIGHT_TEST_COUNTS_HEAP 0
+#if defined(__SANITIZE_ADDRESS__)
+#define SHARDWRIGHT_TEST_ADDRESS_SANITIZER 1
+#elif defined(__SANITIZE_THREAD__)
+#define SHARDWRIGHT_TEST_THREAD_SANITIZER 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SHARDWRIGHT_TEST_COUNTS_HEAP 0
+#if __has_feature(address_sanitizer)
+#define SHARDWRIGHT_TEST_ADDRESS_SANITIZER 1
+#elif __has_feature(thread_sanitizer)
+#define SHARDWRIGHT_TEST_THREAD_SANITIZER 1
 #endif
 #endif
-#ifndef SHARDWRIGHT_TEST_COUNTS_HEAP
-#define SHARDWRIGHT_TEST_COUNTS_HEAP 1
+// ThreadSanitizer keeps its own operator new. Before AddressSanitizer's allocator ours stands well: what a
+// failed allocation leaves behind is checked as everything else.
+#if defined(SHARDWRIGHT_TEST_THREAD_SANITIZER)
+#define SHARDWRIGHT_TEST_REPLACES_NEW 0
+#else
+#define SHARDWRIGHT_TEST_REPLACES_NEW 1
 #endif
 
 namespace shardwright_test {
 
-/// @brief Whether anything is counted.
-inline constexpr bool counts_heap = SHARDWRIGHT_TEST_COUNTS_HEAP != 0;
+/// @brief Whether this program runs under a sanitizer, which wants memory of its own.
+#if defined(SHARDWRIGHT_TEST_ADDRESS_SANITIZER) || defined(SHARDWRIGHT_TEST_THREAD_SANITIZER)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+/// @brief Whether anything is counted, and can fail.
+inline constexpr bool counts_heap = SHARDWRIGHT_TEST_REPLACES_NEW != 0;
 
 /// @brief Allocations of the calling thread so far.
 [[nodiscard]] std::size_t heap_allocations() noexcept;
