@@ -39,7 +39,7 @@ run_ranks<HostCommunicator, with_mpi>(const LaunchOptions& options,
 /// one rank. A program returns nothing, or an exit code: the largest one is returned. The first rank that
 /// throws wakes all others with PeerFailed, and its exception is thrown from here; a rank that returns while
 /// others still need it does the same. A thread rank that goes on for longer than LaunchOptions::grace after
-/// that ends the process by abort(), with a report on the standard error stream: a thread cannot be stopped
+/// that ends the process by abort(), with a report on stderr: a thread cannot be stopped
 /// safely, nor left behind with a stack that refers to what the caller owns. A program that calls exit() or
 /// quick_exit() while other ranks run ends the process with a report, and with a code other than zero.
 /// @throws InvalidArgument for options out of range; ConfigurationMismatch under mpirun without MPI built in.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The route of a broadcast: the ranks to which each rank passes it on.
+/// @brief The route of a broadcast: the ranks to which each rank forwards the data.
 
 #include <shardwright/core/config.hpp>
 
@@ -10,8 +10,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One rank's place in a broadcast: along a binomial tree, which has the fewest steps, or along a chain,
-/// which many segments fill.
+/// One rank's place in a broadcast: in a binomial tree, which has the fewest steps, or in a chain, which many
+/// segments keep busy.
 class BroadcastRoute {
 public:
   BroadcastRoute() = default;
@@ -21,12 +21,12 @@ public:
 
   [[nodiscard]] bool begins() const noexcept { return relative_ == 0; }
 
-  /// The rank that it receives from; the root has none.
+  /// The rank from which it receives; the root has none.
   [[nodiscard]] int parent() const noexcept {
     return absolute(tree_ ? relative_ & (relative_ - 1) : relative_ - 1);
   }
 
-  /// Calls `pass_on(rank)` for every rank that it sends to, the one with most ranks behind it first.
+  /// Calls `pass_on(rank)` for every rank to which it sends, the one with the largest subtree first.
   template <class PassOn>
   void for_each_child(const PassOn& pass_on) const {
     const unsigned reach = !tree_ ? 2 : begins() ? std::bit_ceil(ranks_) : relative_ & (~relative_ + 1);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One communication call as a value: what every communicator executes, checks and records.
+/// @brief One communication call as a value, which every communicator executes, checks and records.
 
 #include <shardwright/comm/call_subject.hpp>
 #include <shardwright/core/element.hpp>
@@ -56,11 +56,11 @@ enum class Operation : std::uint8_t {
   return "unknown";
 }
 
-/// @brief The times at which a call moved its data, as its transport saw them; whoever asks keeps them until
-/// the call has ended.
+/// @brief The times at which a call moved its data, as observed by its transport; the caller keeps the object
+/// alive until the call has ended.
 ///
-/// The work begins when nothing is waited for any more: all ranks of a collective have come, or both sides of
-/// a message (MPI without checks: when this rank's part begins). A call that fails has no end.
+/// The work begins when all ranks of a collective, or both sides of a message, have arrived (MPI without
+/// checks: when this rank's part begins). A call that fails has no end.
 class CallTimes {
 public:
   using Clock = std::chrono::steady_clock;
@@ -70,14 +70,14 @@ public:
     ended_at_ = now;
     ended_.store(true, std::memory_order_release);
   }
-  /// @brief Returns whether the data has moved; until then the times are another thread's to write.
+  /// @brief Returns whether the data has moved; until then another thread may write the times.
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   [[nodiscard]] Clock::time_point begun_at() const noexcept { return begun_; }
   [[nodiscard]] Clock::time_point ended_at() const noexcept { return ended_at_; }
 
   CallTimes() = default;
-  /// @brief Returns whether it is a MarkedTimes (device/runtime.hpp), which has events of a device in place
-  /// of times.
+  /// @brief Returns whether it is a MarkedTimes (device/runtime.hpp), which holds device events instead of
+  /// times.
   [[nodiscard]] bool marked() const noexcept { return marked_; }
 
 protected:
@@ -93,12 +93,12 @@ private:
 
 namespace detail {
 
-/// What a rank does in an all_to_all instead of copying blocks, where ranks read one another's memory. A call
-/// that has one has it on every rank of the group, and moves there what its blocks would.
+/// Replaces the block copies of an all_to_all between ranks that can read one another's memory. Every rank of
+/// the group must supply one, which moves the same data as the blocks would.
 class DirectExchange {
 public:
   /// Called once, on any thread, while the memory of all ranks is open; does not communicate or allocate.
-  /// @param ranks what each rank of the group has given
+  /// @param ranks the object that each rank of the group supplied
   virtual void run(std::span<DirectExchange* const> ranks) noexcept = 0;
 
 protected:
@@ -118,14 +118,14 @@ protected:
 /// | all_to_all | block r of `in_blocks` goes to rank r | block r of `out_blocks` comes from rank r | both |
 /// | send, receive | count / - | - / count | |
 ///
-/// An empty block span stands for even contiguous blocks: block r is `count` elements from `r * count`. A
-/// span that is not empty has one block per rank; all_to_all has both or neither. Block r of rank s and the
+/// An empty block span means even contiguous blocks: block r is `count` elements from `r * count`. A span
+/// that is not empty has one block per rank; all_to_all has both or neither. Block r of rank s and the
 /// matching block of rank r hold equally many elements, in row-major order, whatever their strides.
 ///
 /// In place: all_reduce with in == out; all_gather with in == start of the own block inside out, that block
 /// contiguous; reduce_scatter with out == start of the own block inside in, that block contiguous. Any other
-/// overlap of in and out is rejected. Only the out block is written in place; a reduce_scatter in place
-/// leaves the other blocks of in as they are.
+/// overlap of in and out is rejected. Only the out block is written; an in-place reduce_scatter leaves the
+/// other blocks of in unchanged.
 ///
 /// Lifetimes: `run` needs buffers and block spans until it returns. `start` copies the block spans before it
 /// returns; the buffers must live, untouched, until the Pending has been waited for.
@@ -141,10 +141,10 @@ struct CollectiveCall {
   std::span<const StridedBlock> in_blocks{};
   std::span<const StridedBlock> out_blocks{};
   ReductionOrder order{};
-  detail::CallSubject subject{}; ///< What ranks compare besides, where they compare calls.
+  detail::CallSubject subject{}; ///< Also compared when ranks compare calls.
   SourceLocation where{};
-  CallTimes* times = nullptr; ///< Where the transport notes the times of the work; null: it reads no clock.
-  detail::DirectExchange* direct = nullptr; ///< Of an all_to_all of thread ranks; it outlives the call.
+  CallTimes* times = nullptr; ///< Receives the times of the work; if null, the transport reads no clock.
+  detail::DirectExchange* direct = nullptr; ///< For an all_to_all of thread ranks; must outlive the call.
 
   /// @brief Block of `in` that goes to a rank.
   [[nodiscard]] constexpr StridedBlock in_block(int rank) const noexcept { return block(in_blocks, rank); }

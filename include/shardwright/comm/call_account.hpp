@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The account of its call that a rank sends to others where the calls of a group differ, and the
-/// sentence that all accounts make.
+/// @brief The summary of its call that a rank sends to others if the calls of a group differ, and the error
+/// sentence made from all summaries.
 
 #include <shardwright/comm/fingerprint.hpp>
 #include <shardwright/comm/report.hpp>
@@ -20,8 +20,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The account of its call that each rank gives once the fingerprints differ: the plain members, the words,
-/// and the counts of its blocks for every rank.
+/// The summary of a rank's call, exchanged if fingerprints differ: the plain members, the text, and the
+/// counts of its blocks for every rank.
 class CallAccount {
 public:
   [[nodiscard]] static std::vector<std::byte> pack(const CollectiveCall& call, std::uint64_t sequence,
@@ -53,7 +53,7 @@ public:
       blocks_.push_back(contiguous_block(0, static_cast<std::size_t>(count)));
   }
 
-  /// The call, with blocks of which only the counts are right.
+  /// The call, with blocks of which only the counts are valid.
   [[nodiscard]] CollectiveCall call() const {
     CollectiveCall out = plain_.call;
     const std::span<const StridedBlock> all(blocks_);
@@ -76,8 +76,8 @@ private:
   std::vector<StridedBlock> blocks_;
 };
 
-/// All ranks with what each of them called, equal calls together. `bytes_of(rank)` is where a rank's account
-/// lies; `unknown` says what differs where the calls show no difference.
+/// All ranks with their calls, equal calls grouped. `bytes_of(rank)` returns a rank's summary; `unknown` is
+/// the reason to give if the calls show no difference.
 template <class Group, class BytesOf>
 [[nodiscard]] std::string mismatch_of_accounts(const Group& group, const std::string& unknown,
                                                BytesOf&& bytes_of) {

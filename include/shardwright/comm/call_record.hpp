@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Records of started calls, which a transport keeps until the handle is waited for, and then uses
-/// again.
+/// @brief Records of started calls, which a transport keeps until the handle is waited for, and then reuses.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/pending.hpp>
@@ -15,13 +14,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A call with block spans of its own, which outlive those of whoever started it.
+/// A call with its own copies of the block spans, which outlive those of the caller.
 struct KeptCall {
   CollectiveCall call{};
   std::vector<StridedBlock> in_blocks;
   std::vector<StridedBlock> out_blocks;
 
-  /// @param spans_live Whether the spans of whoever started it live until the call has ended.
+  /// @param spans_live Whether the caller's spans live until the call has ended.
   void keep(const CollectiveCall& source, bool spans_live = false) {
     call = source;
     if (spans_live)
@@ -33,8 +32,8 @@ struct KeptCall {
   }
 };
 
-/// A started call as its handle sees it: `Owner`, the transport that keeps the record, does what the handle
-/// asks of `State`.
+/// A started call as its handle sees it: `Owner`, the transport that keeps the record, implements what the
+/// handle requests for `State`.
 template <class Owner, class State>
 struct StartedCall final : PendingOperation, State {
   template <class... Arguments>
@@ -47,11 +46,11 @@ struct StartedCall final : PendingOperation, State {
   Owner& owner;
 };
 
-/// Records that are used again, so that a steady sequence of starts and waits allocates nothing.
+/// Reusable records, so that starts and waits allocate nothing in steady state.
 template <class Record>
 class RecordPool {
 public:
-  /// A free record, or a new one made of the arguments.
+  /// A free record, or a new one constructed from the arguments.
   template <class... Arguments>
   [[nodiscard]] Record& take(Arguments&&... arguments) {
     const std::lock_guard lock(mutex_);
@@ -67,10 +66,10 @@ public:
     const std::lock_guard lock(mutex_);
     free_.push_back(&record);
   }
-  /// Records made so far: the most that were taken at a time.
+  /// Records created so far, the largest number in use at the same time.
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
-  /// Gives a record back at its end, by return or by exception, unless somebody keeps it.
+  /// Returns a record at the end of its scope, also after an exception, unless it has been kept.
   class Return {
   public:
     Return(RecordPool& pool, Record& record) noexcept : pool_(pool), record_(&record) {}

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The tensor that a call is for, so that ranks whose shapes differ are told so where their counts
-/// agree.
+/// @brief The tensor that a call moves, so that differing shapes are detected even if the counts agree.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/mix.hpp>
@@ -18,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The whole shape of a tensor, or of none.
+/// The global shape of a tensor, or none.
 struct SubjectShape {
   static constexpr int most_dimensions = 6;
 
@@ -48,8 +47,8 @@ struct SubjectShape {
   friend constexpr bool operator==(const SubjectShape&, const SubjectShape&) = default;
 };
 
-/// The tensors that a program has made on a mesh, which all ranks of it must make alike: written down
-/// in checked builds.
+/// The tensors that a program has created on a mesh, which must agree on all ranks: recorded in checked
+/// builds.
 class MadeTensors {
 public:
   void add(const SubjectShape& shape) noexcept {
@@ -57,7 +56,7 @@ public:
     hash_ = mixed(hash_, shape.hash());
   }
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
-  /// The first of the last ones that differs, such as "tensor 3 made on the mesh is [12] and [13]".
+  /// The first difference among the most recent ones, such as "tensor 3 made on the mesh is [12] and [13]".
   [[nodiscard]] static std::string difference(const MadeTensors& left, const MadeTensors& right) {
     const std::size_t most = std::max(left.count_, right.count_);
     for (std::size_t number = most - std::min(most, left.last_.size()); number < most; ++number)
@@ -78,17 +77,17 @@ private:
   std::array<SubjectShape, 8> last_{};
 };
 
-/// The same in other builds, which write nothing down.
+/// The same in other builds, which record nothing.
 struct UnseenTensors {
   constexpr void add(const SubjectShape&) const noexcept {}
   [[nodiscard]] constexpr std::uint64_t hash() const noexcept { return 0; }
   [[nodiscard]] static std::string difference(const UnseenTensors&, const UnseenTensors&) { return {}; }
 };
 
-/// The subject of a call, which all of its ranks must mean.
+/// The subject of a call, on which all of its ranks must agree.
 struct CallSubject {
   using Made = std::conditional_t<always_checked, MadeTensors, UnseenTensors>;
-  SubjectShape shape{}; ///< Of the tensor that is moved, or that it was reduced from.
+  SubjectShape shape{}; ///< Of the tensor that is moved, or from which it was reduced.
   Made made{};          ///< Before the call.
 
   [[nodiscard]] std::uint64_t hash() const noexcept { return mixed(shape.hash(), made.hash()); }

@@ -21,9 +21,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief An ordered group of ranks that executes calls: blocking by `run`, asynchronously by `start`.
 ///
 /// Calls on one communicator complete in the order in which they were issued, and every rank issues the same
-/// ones in the same order. Every call returns or throws a typed error within the communicator's deadline. A
-/// communicator is a handle: copies are cheap and name the same group. `split` with a negative colour gives a
-/// handle without a group.
+/// calls in the same order. Every call returns or throws a typed error within the communicator's deadline. A
+/// communicator is a handle: copies are cheap and refer to the same group. `split` with a negative colour
+/// gives a handle without a group.
 template <class C>
 concept Communicator = requires(C comm, const C const_comm, const CollectiveCall call, int number,
                                 SourceLocation where) {
@@ -39,13 +39,13 @@ concept Communicator = requires(C comm, const C const_comm, const CollectiveCall
   comm.abort(std::string());
 };
 
-/// @brief The typed operations, written once over `run` and `start` of the communicator that derives from it.
+/// @brief The typed operations, written once on top of `run` and `start` of the derived communicator.
 ///
-/// Ranges are spans, vectors or arrays of a CollectiveElement and hold exactly the elements meant. Each
-/// operation has a blocking form and an `_async` form whose buffers stay untouched until the Pending is
+/// Ranges are spans, vectors or arrays of a CollectiveElement and contain exactly the elements to be moved.
+/// Each operation has a blocking form and an `_async` form whose buffers stay untouched until the Pending is
 /// waited for. Even forms cut the whole into equal blocks, one per rank; block forms place each rank's block
 /// by a StridedBlock; count forms take packed blocks. @throws InvalidArgument for sizes that disagree;
-/// CollectiveMismatch, PeerFailed, DeadlineExceeded and LifecycleError as the transport finds them.
+/// CollectiveMismatch, PeerFailed, DeadlineExceeded and LifecycleError as the transport detects them.
 template <class Self>
 class TypedOperations {
   using Blocks = std::span<const StridedBlock>;
@@ -105,7 +105,8 @@ public:
                            Where where = Where::current()) {
     return self().start(detail::all_gather_call(self(), view(in), view(out), packed_blocks(counts), where));
   }
-  /// @brief all_gather whose own block already lies in `data`; no blocks stand for equal ones.
+  /// @brief all_gather with this rank's block already in place in `data`; without `blocks`, the blocks are
+  /// equal.
   void all_gather_in_place(auto&& data, Blocks blocks = {}, Where where = Where::current()) {
     self().run(gather_in_place(writable(data), blocks, where));
   }
@@ -152,7 +153,8 @@ public:
     return self().start(
         detail::reduce_scatter_call(self(), view(in), view(out), packed_blocks(counts), op, order, where));
   }
-  /// @brief reduce_scatter whose result replaces the own block of `data`; no blocks stand for equal ones.
+  /// @brief reduce_scatter whose result replaces this rank's block of `data`; without `blocks`, the blocks
+  /// are equal.
   void reduce_scatter_in_place(auto&& data, Blocks blocks = {}, ReduceOp op = ReduceOp::sum,
                                const ReductionOrder& order = {}, Where where = Where::current()) {
     self().run(scatter_in_place(writable(data), blocks, op, order, where));
@@ -168,7 +170,7 @@ public:
                   Where where = Where::current()) {
     self().run(detail::all_to_all_call(self(), view(in), view(out), {}, {}, where));
   }
-  /// @brief `in_blocks[r]` goes to rank r; what comes from rank r lands in `out_blocks[r]`.
+  /// @brief `in_blocks[r]` goes to rank r; the data from rank r goes to `out_blocks[r]`.
   void all_to_all(const ElementRange auto& in, MutableElementRange auto&& out, Blocks in_blocks,
                   Blocks out_blocks, Where where = Where::current()) {
     self().run(detail::all_to_all_call(self(), view(in), view(out), in_blocks, out_blocks, where));
@@ -219,7 +221,7 @@ public:
   Pending send_async(const ElementRange auto& data, int to, int tag = 0, Where where = Where::current()) {
     return self().start(detail::message_call(Operation::send, view(data), to, tag, where));
   }
-  /// @brief Receives into `data` what the rank `from` of this group sends under the same tag.
+  /// @brief Receives into `data` the message that the rank `from` of this group sends under the same tag.
   void receive(MutableElementRange auto&& data, int from, int tag = 0, Where where = Where::current()) {
     self().run(detail::message_call(Operation::receive, view(data), from, tag, where));
   }
@@ -243,7 +245,7 @@ private:
     return detail::Elements::of(range);
   }
 
-  /// Elements that a call overwrites in place.
+  /// Elements that an in-place call overwrites.
   template <class Range>
   static detail::Elements writable(Range& range) {
     static_assert(

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The common part of the handles for host and for device memory: a transport chosen at run time
-/// behind the typed operations.
+/// @brief The common part of the handles for host and device memory: the typed operations on a transport
+/// chosen at run time.
 
 #include <shardwright/comm/communicator.hpp>
 
@@ -28,22 +28,22 @@ class ThreadWorld;
 
 class CommunicationClock;
 
-/// @brief A clock that counts a group's calls, and the name of the group in it.
+/// @brief A clock that times a group's calls, and the name of the group in it.
 struct GroupClock {
-  std::shared_ptr<CommunicationClock> clock; ///< Null: nobody counts.
+  std::shared_ptr<CommunicationClock> clock; ///< Null: calls are not timed.
   std::string label;
 };
 
-/// @brief The group of a split that a rank joins, and its order there.
+/// @brief The group of a split that a rank joins, and its key for the order there.
 struct GroupPlace {
   int colour = 0; ///< Negative: none.
   int key = 0;
 };
-/// @brief The place of every rank in a split; the same function on all ranks.
+/// @brief A function that gives every rank's colour and key in a split; the same on all ranks.
 using GroupRule = std::function<GroupPlace(int rank)>;
 
 /// @brief The interface of a transport to its handle, with one virtual call per communication. `Self` is the
-/// interface that derives from it.
+/// derived interface.
 template <class Self>
 class Transport {
 public:
@@ -58,28 +58,28 @@ public:
   /// @brief Null for a negative colour.
   [[nodiscard]] virtual std::shared_ptr<Self> split(int colour, int key, std::string name,
                                                     SourceLocation where) = 0;
-  /// @brief split() by a rule that gives every rank's colour and key; what transports without peers need.
+  /// @brief split() by a rule that gives every rank's colour and key, as transports without peers need.
   [[nodiscard]] virtual std::shared_ptr<Self> split_by(const GroupRule& rule, std::string name,
                                                        SourceLocation where) {
     const GroupPlace own = rule(rank());
     return split(own.colour, own.key, std::move(name), where);
   }
   virtual void abort(const std::string& reason) = 0;
-  /// @brief Throws what the call would throw because the group has ended; waits for nothing.
+  /// @brief Throws the error that the call would throw because the group has ended; does not wait.
   virtual void require_alive(const CollectiveCall& call) = 0;
-  /// @brief Waits on the host for the stream that the transport is bound to, if it is to one.
+  /// @brief Waits on the host for the stream to which the transport is bound, if any.
   virtual void await_stream(SourceLocation) {}
-  /// @brief Returns the state that the ranks share where all of the world are threads of this process; else
-  /// null.
+  /// @brief Returns the state that the ranks share if the whole world consists of threads of this process;
+  /// else null.
   [[nodiscard]] virtual std::shared_ptr<detail::ThreadWorld> thread_world() const { return nullptr; }
-  /// @brief Returns the clock that counts the calls.
+  /// @brief Returns the clock that times the calls.
   [[nodiscard]] virtual GroupClock clock() const { return {}; }
   /// @brief Returns the transport below all decorators.
   [[nodiscard]] virtual Self& undecorated() noexcept { return static_cast<Self&>(*this); }
 };
 
-/// @brief A handle on a group of ranks; copies name the same group. `Self` derives from it, and `Interface`
-/// from Transport.
+/// @brief A handle to a group of ranks; copies refer to the same group. `Self` derives from it, and
+/// `Interface` from Transport.
 template <class Self, class Interface>
 class CommunicatorHandle : public TypedOperations<Self> {
 public:
@@ -100,7 +100,7 @@ public:
   [[nodiscard]] int world_rank() const { return world_rank(rank()); }
   /// @brief Name of the group for messages, such as "world" or "dp,tp".
   [[nodiscard]] std::string name() const { return transport_ ? transport_->name() : std::string(); }
-  /// @brief The longest time that a call may wait.
+  /// @brief The longest time for which a call may wait.
   [[nodiscard]] std::chrono::nanoseconds deadline() const { return transport().deadline(); }
 
   /// @brief Executes a call. @throws the typed errors of the transport.
@@ -115,7 +115,7 @@ public:
     return Self(transport().split(colour, key, std::move(name), where));
   }
 
-  /// @brief The same where a rule knows the place of every rank, not only of this one.
+  /// @brief The same by a rule that gives the colour and key of every rank, not only of this one.
   [[nodiscard]] Self split_by(const GroupRule& rule, std::string name = {},
                               SourceLocation where = SourceLocation::current()) {
     return Self(transport().split_by(rule, std::move(name), where));
@@ -124,7 +124,8 @@ public:
   /// @brief Collective over this whole group: the group of `ranks`, in that order; invalid on ranks outside
   /// it.
   ///
-  /// Different ranks may name different, disjoint lists in one call, so that all rows of a mesh form at once.
+  /// Different ranks may name different, disjoint lists in one call, so that all rows of a mesh are formed at
+  /// once.
   /// @throws InvalidArgument for a rank out of range or named twice.
   [[nodiscard]] Self subgroup(std::span<const int> ranks, std::string name = {},
                               SourceLocation where = SourceLocation::current()) {
@@ -144,19 +145,19 @@ public:
 
   /// @brief Ends the whole world with a reason: every waiting rank wakes with PeerFailed.
   void abort(const std::string& reason) { transport().abort(reason); }
-  /// @brief Throws what the call would throw because the group has ended: a rank failed or left, or somebody
-  /// aborted. Issues nothing and waits for nothing.
+  /// @brief Throws the error that the call would throw because the group has ended: a rank failed, left or
+  /// aborted. Issues no call and does not wait.
   void require_alive(const CollectiveCall& call) { transport().require_alive(call); }
-  /// @brief Returns the state that thread ranks share; null if ranks are processes. For transports that
-  /// ranks of one process use beside this one.
+  /// @brief Returns the state that thread ranks share; null if ranks are processes. For additional transports
+  /// between ranks of one process.
   [[nodiscard]] std::shared_ptr<detail::ThreadWorld> thread_world() const {
     return transport().thread_world();
   }
 
-  /// @brief Returns the transport below all decorators, for what only one kind of transport can do.
+  /// @brief Returns the transport below all decorators, for functions that only one kind of transport has.
   [[nodiscard]] Interface& undecorated() const { return transport().undecorated(); }
 
-  /// @brief Returns the clock that counts the calls, empty if none does.
+  /// @brief Returns the clock that times the calls, or an empty one.
   [[nodiscard]] GroupClock clock() const { return transport().clock(); }
 
 protected:

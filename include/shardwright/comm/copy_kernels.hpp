@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Copies one run; `stream` stores past the caches.
+/// Copies one contiguous run; `stream` uses non-temporal stores.
 inline void copy_run(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) noexcept {
   if (bytes == 0)
     return;
@@ -42,7 +42,7 @@ inline void copy_run(std::byte* to, const std::byte* from, std::size_t bytes, bo
   std::memcpy(to + i, from + i, bytes - i);
 }
 
-/// Copies one run to several places in one pass over it, past the caches.
+/// Copies one contiguous run to several destinations in one pass, with non-temporal stores.
 inline void copy_to_all(void* const* outs, int out_count, const std::byte* from, std::size_t bytes) noexcept {
   using Lanes = LanesOf<std::uint8_t>;
   constexpr std::size_t piece = 4096;
@@ -53,7 +53,7 @@ inline void copy_to_all(void* const* outs, int out_count, const std::byte* from,
                            line_bytes ==
                        0;
   if (!aligned || bytes < 2 * line_bytes) {
-    // Pieces that stay in the first-level cache between the copies.
+    // Pieces that stay in the L1 cache between the copies.
     for (std::size_t at = 0; at < bytes; at += piece)
       for (int j = 0; j < out_count; ++j)
         copy_run(static_cast<std::byte*>(outs[j]) + at, from + at, std::min(piece, bytes - at), true);
@@ -72,8 +72,8 @@ inline void copy_to_all(void* const* outs, int out_count, const std::byte* from,
   }
 }
 
-/// A place inside a strided block, in row-major order. A block of one run may be cut anywhere, so that the
-/// rows of others set the pace.
+/// A position inside a strided block, in row-major order. A contiguous block may be cut anywhere, so the rows
+/// of the other block determine the pieces.
 class StridedCursor {
 public:
   StridedCursor() = default;
@@ -83,7 +83,7 @@ public:
   /// Elements up to the end of the row.
   [[nodiscard]] std::size_t left() const noexcept { return length_ - column_; }
   [[nodiscard]] std::size_t position() const noexcept { return row_ + column_; }
-  /// By no more than what is left.
+  /// By at most the remaining elements.
   void advance(std::size_t length) noexcept {
     column_ += length;
     if (column_ < length_)
@@ -99,7 +99,7 @@ private:
   std::size_t column_ = 0;
 };
 
-/// Copies the elements of one block to another of equal count, in row-major order, whatever their rows.
+/// Copies the elements of one block to another of equal count, in row-major order, whatever their strides.
 inline void copy_block(std::byte* to, const StridedBlock& to_block, const std::byte* from,
                        const StridedBlock& from_block, std::size_t element_bytes, bool stream) noexcept {
   const std::size_t count = to_block.count();

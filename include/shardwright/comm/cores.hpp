@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Where threads run: the cores of this process, a move to another one, and whether a yield helps.
+/// @brief Cores and threads: the cores of this process, moves between cores, and whether yields are slow.
 
 #include <shardwright/core/config.hpp>
 
@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The cores that this process may use, one bit each; none if the system does not say.
+/// The cores that this process may use, one bit each; none if the system does not tell.
 struct UsableCores {
   static constexpr std::size_t words = 16;
   using Bits = std::array<std::uint64_t, words>;
@@ -54,7 +54,7 @@ struct UsableCores {
   return cores < 1 ? 1 : static_cast<int>(cores);
 }
 
-/// The core of the calling thread; -1 if the system does not say.
+/// The core of the calling thread; -1 if the system does not tell.
 [[nodiscard]] inline int this_core() noexcept {
 #if defined(__linux__)
   return sched_getcpu();
@@ -65,7 +65,7 @@ struct UsableCores {
 
 /// Moves the calling thread to the core with the fewest ranks, if that has fewer than `limit`; it may run
 /// anywhere afterwards. `ranks_on(core)` counts ranks; `noted(core)` is called before the move.
-/// @return whether it has moved. Some 50 µs.
+/// @return whether it has moved. Takes about 50 µs.
 template <class RanksOn, class Noted>
 bool move_to_emptiest_core(int limit, RanksOn ranks_on, Noted noted) noexcept {
 #if defined(__linux__)
@@ -75,7 +75,7 @@ bool move_to_emptiest_core(int limit, RanksOn ranks_on, Noted noted) noexcept {
     return false;
   int emptiest = -1;
   int fewest = limit;
-  // Of equals the next one counts, which is likely to be near the rank's memory.
+  // Among equals, prefers the next core, which is likely to be near the rank's memory.
   for (int i = 1, here = this_core(); i <= CPU_SETSIZE; ++i) {
     const int core = (here + i) % CPU_SETSIZE;
     if (!CPU_ISSET(core, &usable))
@@ -90,7 +90,7 @@ bool move_to_emptiest_core(int limit, RanksOn ranks_on, Noted noted) noexcept {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(emptiest, &one);
-  // While it moves, the thread may wait for its turn beside a foreign process.
+  // During the move, the thread may have to wait for its turn behind another process.
   noted(emptiest);
   if (sched_setaffinity(0, sizeof(one), &one) != 0)
     return false;
@@ -106,18 +106,18 @@ bool move_to_emptiest_core(int limit, RanksOn ranks_on, Noted noted) noexcept {
 
 /// The calling thread's experience with yields.
 ///
-/// A yield beside a foreign process that computes returns after its time slice, milliseconds later, and does
-/// so each time, since the kernel counts a yield as time used. A thread that sleeps keeps its claim, and runs
-/// again as soon as it is woken.
+/// If a busy process shares the core, a yield returns after that process's time slice, milliseconds later,
+/// and does so each time, since the kernel counts a yield as time used. A thread that sleeps keeps its claim,
+/// and runs again as soon as it is woken.
 class Yields {
 public:
   using Clock = std::chrono::steady_clock;
 
   /// Far longer than a rank's part in a small collective, far shorter than a time slice.
   static constexpr std::chrono::microseconds slow{500};
-  /// A slow yield now and then is no sign of a neighbour, two within this time are.
+  /// An occasional slow yield is no sign of a busy neighbour, but two within this time are.
   static constexpr std::chrono::milliseconds together{20};
-  /// Then no yield for so long: a try now and then costs little even if it is slow.
+  /// Then do not yield for this long: an occasional attempt costs little even if it is slow.
   static constexpr std::chrono::milliseconds bar{100};
 
   [[nodiscard]] bool help(Clock::time_point now) const noexcept { return now >= barred_until_; }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Any communicator as a transport, and the base of transports that put something around its calls.
+/// @brief Adapts any communicator to a transport, and the base of transports that decorate another one.
 
 #include <shardwright/comm/communicator_handle.hpp>
 
@@ -13,8 +13,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Forwards everything to the communicator below, groups and errors included, as far as that has it. A
-/// decorator overrides `run` and `start`, and says in `around` how the groups that split off are decorated.
+/// Forwards everything that the communicator below supports, groups and errors included. A decorator
+/// overrides `run` and `start`, and in `around` decorates the groups that are split off.
 template <class C, class Interface>
 class DecoratedTransport : public Interface {
 public:
@@ -76,7 +76,7 @@ private:
   C below_;
 };
 
-/// Any communicator as a transport of an interface.
+/// Adapts any communicator to a transport interface.
 template <class C, class Interface>
 class TransportOf final : public DecoratedTransport<C, Interface> {
 public:

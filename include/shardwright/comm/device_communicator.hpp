@@ -37,7 +37,8 @@ public:
   virtual bool drive([[maybe_unused]] bool closely) { return true; }
 };
 
-/// @brief A handle on a group of ranks whose calls take device memory; copies name the same group and stream.
+/// @brief A handle to a group of ranks whose calls use device memory; copies refer to the same group and
+/// stream.
 class DeviceCommunicator : public CommunicatorHandle<DeviceCommunicator, DeviceTransport> {
 public:
   static constexpr std::string_view handle_name = "DeviceCommunicator";
@@ -45,8 +46,8 @@ public:
 
   using CommunicatorHandle::CommunicatorHandle;
 
-  /// @brief Waits on the host until everything on the rank's stream is done; the way to wait for a stream
-  /// that calls may lie on. @throws the error of a call that cannot end, at its deadline.
+  /// @brief Waits on the host until everything on the rank's stream is done. Use this to wait for a stream
+  /// that may contain calls. @throws the error of a call that cannot end, at its deadline.
   void await_stream(SourceLocation where = SourceLocation::current()) { transport().await_stream(where); }
 
   /// @brief Wraps any communicator for device memory.

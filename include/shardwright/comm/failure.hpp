@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Why a group of thread ranks has ended, as one value that every waiter can turn into its own error.
+/// @brief The reason why a group of thread ranks has ended, as a value that every waiter can turn into its
+/// own error.
 
 #include <shardwright/core/error.hpp>
 
@@ -16,11 +17,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The first cause of a failure; later ones are echoes and are not kept.
+/// The original cause of a failure; later failures are consequences and are not kept.
 struct Failure {
   enum class Kind : std::uint8_t {
     failed,    ///< A rank's program threw.
-    left,      ///< A rank ended its program, or gave up its handle, while others went on.
+    left,      ///< A rank ended its program, or dropped its handle, while others continued.
     abandoned, ///< A rank dropped a Pending without waiting for it.
     deadline,  ///< A rank waited too long for others.
     mismatch,  ///< The ranks issued different calls.
@@ -28,11 +29,11 @@ struct Failure {
     finished   ///< launch() has returned.
   };
   Kind kind = Kind::failed;
-  int rank = -1; ///< World rank that caused it or found it.
+  int rank = -1; ///< World rank that caused or detected it.
   std::string sentence;
-  std::vector<int> missing;   ///< World ranks that a deadline waited for.
+  std::vector<int> missing;   ///< World ranks that were missing at a deadline.
   std::uint64_t sequence = 0; ///< Collective in which the deadline passed; 0 for a message.
-  bool unwinding = false;     ///< Found while an exception was on its way: that exception is the real cause.
+  bool unwinding = false; ///< Detected while an exception was propagating: that exception is the real cause.
 };
 
 using FailurePointer = std::shared_ptr<const Failure>;
@@ -59,14 +60,14 @@ using FailurePointer = std::shared_ptr<const Failure>;
   return failure.sentence;
 }
 
-/// A rank that could not allocate, as the sentence of its failure.
+/// The failure sentence of a rank that could not allocate.
 inline constexpr const char* out_of_memory = "it ran out of memory (std::bad_alloc)";
 
 /// The text of any exception.
 [[nodiscard]] inline std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const std::bad_alloc& exception) { // the library's own errors say more than its name
+  } catch (const std::bad_alloc& exception) { // the library's own errors say more than the type's name
     return typeid(exception) == typeid(std::bad_alloc) ? out_of_memory : exception.what();
   } catch (const std::exception& exception) {
     return exception.what();

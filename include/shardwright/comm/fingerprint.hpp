@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The fingerprint of a collective, on which its ranks must agree: a hash to compare, and words to
-/// show.
+/// @brief The fingerprint of a collective, on which its ranks must agree: a hash to compare, and text to
+/// report.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/validate.hpp>
@@ -15,12 +15,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Hash of everything about a call that all ranks share, and the sums by which all_to_all blocks pair
-/// up.
+/// @brief Hash of everything about a call that all ranks share, and sums that check the pairing of all_to_all
+/// blocks.
 ///
-/// A collective is consistent if all ranks have one `common`, and the sum over the ranks of `sent` equals
-/// that of `received` modulo 2^64: block r of rank s and block s of rank r then hold equally many elements,
-/// but for hash collisions. Comparing needs no rank to see another's blocks, so all ranks come to one
+/// A collective is consistent if all ranks have the same `common`, and the sum over the ranks of `sent`
+/// equals that of `received` modulo 2^64: barring hash collisions, block r of rank s and block s of rank r
+/// then have the same number of elements. No rank needs to see another's blocks, so all ranks reach the same
 /// verdict.
 struct Fingerprint {
   std::uint64_t common = 0;
@@ -41,7 +41,7 @@ public:
     common_ = common;
     unpaired_ += unpaired;
   }
-  /// Whether all ranks issued one call.
+  /// Whether all ranks issued the same call.
   [[nodiscard]] constexpr bool agree() const noexcept { return equal_ && unpaired_ == 0; }
 
 private:
@@ -141,7 +141,7 @@ private:
 
 namespace detail {
 
-/// The first thing in which two calls of one collective differ, as "the counts", for a mismatch sentence.
+/// The first difference between two calls of a collective, such as "the counts", for a mismatch sentence.
 [[nodiscard]] inline std::string difference(const CollectiveCall& a, const CollectiveCall& b, int ranks) {
   if (a.operation != b.operation)
     return "the operations differ";

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The last calls of a rank as files: JSON, and what PyTorch's fr_trace reads.
+/// @brief Dumps the last calls of a rank to files: JSON, and the format of PyTorch's fr_trace.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/flight_recorder.hpp>
@@ -22,21 +22,21 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The directory that SHARDWRIGHT_FLIGHT_RECORDER names; null for none. Without it nothing is written: the
-/// report on the standard error stream is for everyone, files are for those who ask.
+/// The directory that SHARDWRIGHT_FLIGHT_RECORDER names; null for none. Without it no files are written: the
+/// report on stderr is for everyone, files are for those who ask.
 [[nodiscard]] inline const char* flight_directory() noexcept {
   const char* const directory = std::getenv("SHARDWRIGHT_FLIGHT_RECORDER");
   return directory != nullptr && *directory != '\0' ? directory : nullptr;
 }
 
-/// A group as a dump names it, unlike every other group of the rank.
+/// A group in a dump, with a name that is unique on the rank.
 struct FlightGroup {
   std::uint64_t id = 0;
   std::string name;
-  std::vector<int> members; ///< World ranks, as far as they are known.
+  std::vector<int> members; ///< World ranks, as far as known.
 };
 struct FlightCall {
-  std::uint64_t number = 0; ///< Of the calls of its rank.
+  std::uint64_t number = 0; ///< Among the calls of its rank.
   std::size_t group = 0;    ///< In FlightDump::groups.
   Operation operation = Operation::barrier;
   std::uint64_t sequence = 0;
@@ -51,12 +51,12 @@ struct FlightDump {
   int rank = 0;
   int ranks = 1;
   std::string doing;        ///< In words.
-  std::vector<int> awaited; ///< World ranks that it waits for in its call.
+  std::vector<int> awaited; ///< World ranks for which it waits in its call.
   std::vector<FlightGroup> groups;
   std::vector<FlightCall> calls; ///< The oldest first.
 };
 
-/// The place of a group in a dump, added where it is new; the second of one name is "name.2".
+/// The index of a group in a dump, added if it is new; the second group of the same name is "name.2".
 inline std::size_t add_group(FlightDump& to, const void* id, FlightGroup group) {
   group.id = reinterpret_cast<std::uintptr_t>(id);
   int alike = 1;
@@ -118,7 +118,7 @@ inline std::size_t add_group(FlightDump& to, const void* id, FlightGroup group) 
   return out + "]}\n";
 }
 
-/// How fr_trace calls an operation; it knows no split.
+/// fr_trace's name for an operation; it has none for a split.
 [[nodiscard]] constexpr std::string_view torch_name(Operation operation) noexcept {
   switch (operation) {
   case Operation::all_gather:
@@ -137,9 +137,9 @@ inline std::size_t add_group(FlightDump& to, const void* id, FlightGroup group) 
   }
 }
 
-/// A dump of version 2.10 as torch.distributed.flight_recorder reads it, of the collectives alone: that tool
-/// pairs messages by numbers which both sides share, and here each side has its own. Sizes are not recorded;
-/// those given agree with one another as the tool demands.
+/// A dump of version 2.10 as torch.distributed.flight_recorder reads it, with the collectives only: that tool
+/// pairs messages by sequence numbers which both sides share, and here each side has its own. Sizes are not
+/// recorded; the ones written are consistent, as the tool requires.
 [[nodiscard]] inline std::string flight_pickle(const FlightDump& dump) {
   PickleText out;
   out.begin_dictionary().text("version").text("2.10").text("pg_config").begin_dictionary();
@@ -208,8 +208,8 @@ inline void write_flights_of(const std::vector<FlightDump>& dumps, const std::st
           " must be writable, but it is not (let SHARDWRIGHT_FLIGHT_RECORDER name a directory that exists)");
 }
 
-/// For a transport that knows of a group only who is in its calls and whom they wait for: all of these are
-/// members. All ranks are members of the world.
+/// For a transport that knows only which ranks are in a group's calls and which ranks these wait for: all of
+/// these are members. All ranks are members of the world.
 inline void gather_members(std::vector<FlightDump>& dumps) {
   for (FlightDump& to : dumps)
     for (FlightGroup& group : to.groups) {

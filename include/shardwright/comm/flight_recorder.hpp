@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The last operations of one rank, written without locks and read by whoever has to explain a
+/// @brief The last operations of one rank, written without locks and read by any thread that reports a
 /// failure.
 
 #include <shardwright/comm/call.hpp>
@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief One operation as the recorder keeps it.
+/// @brief One recorded operation.
 struct FlightEntry {
   Operation operation = Operation::barrier;
   const char* group = ""; ///< Name of the communicator; lives as long as the world.
@@ -24,8 +24,8 @@ struct FlightEntry {
   int peer = -1;              ///< World rank of the peer of a message; -1 in a collective.
   int tag = 0;
   SourceLocation where{};
-  bool inside = false; ///< Begun and not yet ended.
-  bool waited = true;  ///< Its rank waits for its end; otherwise it was started, and the rank goes on.
+  bool inside = false; ///< Begun but not yet ended.
+  bool waited = true;  ///< Its rank waits for its end; otherwise it was started, and the rank continues.
 
   /// @brief "all_reduce #7 on group dp at train.cpp:12".
   [[nodiscard]] std::string text() const {
@@ -44,14 +44,14 @@ struct FlightEntry {
 /// @brief A ring of the last operations of a rank; several threads of the rank may write, any thread may
 /// read.
 ///
-/// An entry that is being written while it is read is left out, so a reader never sees a mixture of two
+/// An entry that is being written while it is read is skipped, so a reader never sees a mixture of two
 /// operations.
 class FlightRecorder {
 public:
   static constexpr std::size_t kept = 32;
   using Ticket = std::uint64_t;
 
-  /// @brief Notes that an operation begins. Cost: a few stores.
+  /// @brief Records that an operation begins. Cost: a few stores.
   Ticket begin(const FlightEntry& entry) noexcept {
     const Ticket ticket = next_.fetch_add(1, std::memory_order_relaxed);
     Cell& cell = cells_[ticket % kept];
@@ -69,19 +69,19 @@ public:
     return ticket;
   }
 
-  /// @brief Notes that the rank waits for an operation that it has started.
+  /// @brief Records that the rank waits for an operation that it has started.
   void wait(Ticket ticket) noexcept { static_cast<void>(replace(ticket, started, waiting)); }
 
-  /// @brief Notes that an operation has ended.
+  /// @brief Records that an operation has ended.
   void end(Ticket ticket) noexcept {
     if (!replace(ticket, waiting, ended))
       static_cast<void>(replace(ticket, started, ended));
   }
 
-  /// @brief Notes that the rank waits for the collectives that it has started on a group; null: no longer.
+  /// @brief Records that the rank waits for the collectives that it has started on a group; null: no longer.
   void wait_for_group(const void* group_id) noexcept { awaited_.store(group_id, std::memory_order_release); }
 
-  /// @brief Entry of a ticket, if it is still kept.
+  /// @brief Entry for a ticket, if it is still kept.
   [[nodiscard]] std::optional<FlightEntry> entry(Ticket ticket) const noexcept {
     const Cell& cell = cells_[ticket % kept];
     const std::uint64_t before = cell.state.load(std::memory_order_acquire);
@@ -107,8 +107,8 @@ public:
   /// @brief One past the newest ticket.
   [[nodiscard]] Ticket newest() const noexcept { return next_.load(std::memory_order_acquire); }
 
-  /// @brief Returns what a rank is doing, for its peers to know: the newest operation it waits in, else the
-  /// newest that it has started, else the last it ended.
+  /// @brief Returns what a rank is doing, for reports by its peers: the newest operation in which it waits,
+  /// else the newest that it has started, else the last that has ended.
   [[nodiscard]] std::string describe() const {
     const Ticket top = newest();
     const Ticket bottom = top > kept + first ? top - kept : first;

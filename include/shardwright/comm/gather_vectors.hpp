@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Gathers vectors whose lengths differ from rank to rank, and finds the ranks that hold another value
-/// than most.
+/// @brief Gathers vectors whose lengths differ between ranks, and finds the ranks whose value differs from
+/// the majority.
 
 #include <shardwright/comm/host_communicator.hpp>
 
@@ -47,9 +47,9 @@ gather_vectors(HostCommunicator ranks, const std::vector<Value>& own,
   return out;
 }
 
-/// @brief The texts of all ranks, in rank order, on every rank; a text must not hold a NUL. Collective.
+/// @brief The texts of all ranks, in rank order, on every rank; a text must not contain a NUL. Collective.
 /// @throws the typed errors of the transport.
-/// @tparam Text a parameter only so that units which do not call it need not compile it
+/// @tparam Text a parameter only so that translation units which do not call it need not compile it
 template <class Text = std::string>
 [[nodiscard]] std::vector<std::vector<Text>> gather_texts(const HostCommunicator& ranks,
                                                           const std::vector<std::type_identity_t<Text>>& own,
@@ -76,7 +76,7 @@ inline std::string rank_list(const std::vector<int>& ranks) {
   return out;
 }
 
-/// The value that most ranks hold; among equally many, the one of the lowest rank.
+/// The value that most ranks hold; in a tie, that of the lowest rank.
 inline std::uint64_t majority(const std::vector<std::uint64_t>& values) {
   std::uint64_t best = values.front();
   std::ptrdiff_t votes = 0;

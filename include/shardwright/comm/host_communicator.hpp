@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The communicator that programs and meshes hold: any transport for host memory, chosen at run time.
+/// @brief The communicator for host memory that programs and meshes use, over any transport chosen at run
+/// time.
 
 #include <shardwright/comm/decorated_transport.hpp>
 
@@ -17,7 +18,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The interface of a transport to its HostCommunicator, with one virtual call per communication.
 class HostTransport : public Transport<HostTransport> {};
 
-/// @brief A handle on a group of ranks over thread ranks, MPI, or a decorator of either; copies name the same
+/// @brief A handle to a group of thread ranks or MPI ranks, possibly decorated; copies refer to the same
 /// group.
 class HostCommunicator : public CommunicatorHandle<HostCommunicator, HostTransport> {
 public:

@@ -5,7 +5,7 @@
 /// @brief Runs one program on several ranks: threads of this process, or the processes that mpirun started.
 /// Compiles the transports.
 ///
-/// Programs include <shardwright/launch.hpp>, which declares what the ranks are run by.
+/// Programs include <shardwright/launch.hpp>, which declares launch().
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -39,7 +39,7 @@ struct RankResult {
   std::exception_ptr error;
 };
 
-/// The failure of a rank, whose error may be that there is no memory.
+/// The failure of a rank, which may be that it is out of memory.
 [[nodiscard]] inline FailurePointer failure_of(const ThreadWorld& world, int rank, const std::string& before,
                                                const std::exception_ptr& error) noexcept {
   try {
@@ -66,8 +66,8 @@ inline void run_thread_rank(const HostCommunicator& own, const std::function<int
   }
 }
 
-/// The report on programs that went on for too long after a failure: they, their last calls, and the errors
-/// of those that have ended.
+/// The report on ranks that kept running for too long after a failure: the ranks, their last calls, and the
+/// errors of those that have ended.
 [[nodiscard]] inline std::string frozen_report(ThreadWorld& world, const std::vector<RankResult>& results) {
   std::vector<int> frozen;
   for (int rank = 0; rank < world.ranks(); ++rank)
@@ -87,7 +87,7 @@ inline void run_thread_rank(const HostCommunicator& own, const std::function<int
   return out;
 }
 
-/// Throws the first cause: the error of the rank that failed first.
+/// Throws the original cause: the error of the rank that failed first.
 inline int conclude(const std::vector<RankResult>& results, const FailurePointer& failure) {
   if (failure) {
     const auto& first = results[static_cast<std::size_t>(failure->rank)];
@@ -150,10 +150,10 @@ inline int conclude(const std::vector<RankResult>& results, const FailurePointer
   return conclude(results, failure);
 }
 
-/// Runs `program` on every rank: what launch() calls, and what shardwright::launch, the compiled part, holds.
+/// Runs `program` on every rank: called by launch(), and compiled into the library shardwright::launch.
 ///
-/// A template so that units may see its definition or only its declaration, and it is one entity in both.
-/// Units with MPI and units without it have one each, so that neither takes the other's.
+/// A template so that translation units may see its definition or only its declaration, and it is one entity
+/// in both. Units with MPI and units without it use different specialisations, so that they are not mixed up.
 template <class World, bool WithMpi>
 int run_ranks(const LaunchOptions& options, const std::function<int(World)>& program) {
   if (const LauncherSet* const launcher = launcher_set()) {

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The environment variables by which a launcher of MPI tells a process its place, and whether they
-/// make sense.
+/// @brief The environment variables by which an MPI launcher gives a process its rank, and checks of their
+/// values.
 
 #include <shardwright/comm/say.hpp>
 #include <shardwright/core/error.hpp>
@@ -39,13 +39,13 @@ struct LaunchVariable {
   return LaunchVariable{name, static_cast<int>(value)};
 }
 
-/// The variables that one kind of launcher sets together; only a full set shows that it has started this
+/// The variables that one kind of launcher sets together; only a complete set shows that it has started this
 /// process.
 struct LauncherSet {
   const char* launcher;
   const char* rank;
-  const char* other;  ///< Set beside the rank: the number of ranks, or what stands for the job.
-  bool other_is_size; ///< Whether that is the number of ranks.
+  const char* other;  ///< Set together with the rank: the number of ranks, or a name for the job.
+  bool other_is_size; ///< Whether `other` is the number of ranks.
 
   [[nodiscard]] bool complete() const {
     return std::getenv(rank) != nullptr && std::getenv(other) != nullptr;
@@ -56,13 +56,13 @@ struct LauncherSet {
   }
 };
 
-/// The kinds of launchers that are known here, the first that is complete counts.
+/// The known kinds of launchers; the first complete set applies.
 inline constexpr std::array<LauncherSet, 3> launcher_sets{
     LauncherSet{"mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", true},
     LauncherSet{"a launcher with PMI", "PMI_RANK", "PMI_SIZE", true},
     LauncherSet{"a launcher with PMIx", "PMIX_RANK", "PMIX_NAMESPACE", false}};
 
-/// The set by which an MPI launcher shows itself; null if there is none.
+/// The set of the MPI launcher that started this process; null if there is none.
 [[nodiscard]] inline const LauncherSet* launcher_set() {
   for (const LauncherSet& one : launcher_sets)
     if (one.complete())
@@ -70,8 +70,8 @@ inline constexpr std::array<LauncherSet, 3> launcher_sets{
   return nullptr;
 }
 
-/// For a process that no launcher shows itself to: a sentence about variables that only one would set; empty
-/// if there are none.
+/// For a process without a complete set: a sentence about variables that only a launcher would set; empty if
+/// there are none.
 [[nodiscard]] inline std::string stray_variables() {
   for (const LauncherSet& one : launcher_sets)
     for (const char* const name : {one.rank, one.other})

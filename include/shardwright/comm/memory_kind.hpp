@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The memory that a communicator carries, and the containers that certainly lie in host memory.
+/// @brief The kind of memory that a communicator supports, and the containers that are certainly in host
+/// memory.
 
 #include <shardwright/core/config.hpp>
 
@@ -14,9 +15,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The memory that a communicator's calls are about.
+/// @brief The kind of memory that a communicator's calls use.
 struct HostMemory {};
-/// @brief Memory that kernels reach and host code need not.
+/// @brief Memory that kernels can access and host code may not.
 struct DeviceMemory {};
 
 namespace detail {
@@ -31,7 +32,7 @@ struct MemoryOf<C> {
   using type = typename C::memory;
 };
 
-/// Containers of host memory; spans and views may be of any.
+/// Containers in host memory; spans and views may refer to any memory.
 template <class Range>
 inline constexpr bool is_host_container = std::is_array_v<Range>;
 template <class Range>
@@ -41,14 +42,14 @@ inline constexpr bool is_host_container<std::vector<E, std::allocator<E>>> = tru
 template <class E, std::size_t size>
 inline constexpr bool is_host_container<std::array<E, size>> = true;
 
-/// Whether a communicator's calls reach the elements of a range, as far as the types tell.
+/// Whether a communicator's calls can access the elements of a range, as far as the types tell.
 template <class C, class Range>
 inline constexpr bool may_carry =
     std::is_same_v<typename MemoryOf<C>::type, HostMemory> || !is_host_container<Range>;
 
 } // namespace detail
 
-/// @brief Memory that a communicator carries: its member type `memory`, else host memory.
+/// @brief Memory that a communicator supports: its member type `memory`, else host memory.
 template <class C>
 using MemoryOf = typename detail::MemoryOf<C>::type;
 

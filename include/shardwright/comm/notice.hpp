@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The line by which a rank says that it has waited for others for a while.
+/// @brief The notice that a rank has been waiting for others for a while.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/say.hpp>
@@ -17,9 +17,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// A wait that lasts longer than LaunchOptions::notice.
 struct LongWait {
   int rank = -1;             ///< World rank that waits.
-  std::string call;          ///< As describe() words it.
+  std::string call;          ///< As describe() puts it.
   std::string group;         ///< Its name.
-  std::vector<int> missing;  ///< World ranks it waits for.
+  std::vector<int> missing;  ///< World ranks for which it waits.
   std::string whereabouts{}; ///< Their last operations.
   std::chrono::nanoseconds waited{};
   std::chrono::nanoseconds deadline{};
@@ -30,7 +30,7 @@ struct LongWait {
            (whereabouts.empty() ? "" : "; " + whereabouts) + " (it gives up after " + time_text(deadline) +
            ")";
   }
-  /// Writes one line to the standard error stream. @throws std::bad_alloc.
+  /// Writes one line to stderr. @throws std::bad_alloc.
   void say() const { detail::say(text()); }
 };
 

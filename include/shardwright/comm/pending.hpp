@@ -19,7 +19,7 @@ public:
   [[nodiscard]] virtual bool ready() = 0;
   /// @brief Waits until the call is done. @throws the call's typed error, at the latest at its deadline.
   virtual void wait() = 0;
-  /// @brief Called when the handle is dropped without a wait: makes the communicator fail instead of hang.
+  /// @brief Called when the handle is dropped without a wait: makes the communicator fail rather than hang.
   virtual void abandon() noexcept = 0;
 };
 
@@ -44,7 +44,7 @@ public:
   Pending& operator=(const Pending&) = delete;
   ~Pending() { drop(); }
 
-  /// @brief Returns whether a wait would return at once.
+  /// @brief Returns whether a wait would return immediately.
   [[nodiscard]] bool ready() const { return !operation_ || operation_->ready(); }
 
   /// @brief Waits for the end. @throws LifecycleError on a second wait, else the call's own error.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Values as Python's pickle of protocol 2: texts, whole numbers, lists, pairs and dictionaries.
+/// @brief Serialises values in Python's pickle protocol 2: strings, integers, lists, pairs and dictionaries.
 
 #include <shardwright/core/config.hpp>
 
@@ -12,7 +12,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One value, put together from its parts in order. Opcodes as in Lib/pickletools.py of CPython.
+/// One value, built from its parts in order. Opcodes as in Lib/pickletools.py of CPython.
 class PickleText {
 public:
   PickleText& text(std::string_view text) {
@@ -30,10 +30,10 @@ public:
   PickleText& none() { return put('N'); }
   PickleText& begin_list() { return put(']').put('('); }
   PickleText& end_list() { return put('e'); }
-  /// Keys and values follow in turns.
+  /// Keys and values follow alternately.
   PickleText& begin_dictionary() { return put('}').put('('); }
   PickleText& end_dictionary() { return put('u'); }
-  /// Of the two values before it.
+  /// Of the two preceding values.
   PickleText& pair() { return put('\x86'); }
 
   /// The bytes of a file.

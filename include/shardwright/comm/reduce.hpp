@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reductions over ranks in a nested, fixed order, on runs and on strided blocks.
+/// @brief Reductions over ranks in a fixed nested order, on contiguous runs and strided blocks.
 
 #include <shardwright/comm/reduce_kernels.hpp>
 #include <shardwright/core/strided_block.hpp>
@@ -18,8 +18,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// Reduces runs of all ranks in the order that a ReductionOrder gives; holds the scratch that nested orders
 /// need.
 ///
-/// A nested order works on pieces that stay in the first-level cache: each level reduces the results of the
-/// level below with the same kernel as an unmerged collective would, so the bits agree.
+/// A nested order works on pieces that stay in the L1 cache: each level reduces the results of the level
+/// below with the same kernel as an unmerged collective would, so the results agree bit for bit.
 class NestedReduction {
 public:
   explicit NestedReduction(int ranks) : ranks_(ranks) {}

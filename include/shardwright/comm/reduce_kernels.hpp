@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Combines runs of several ranks element by element in rank order, for every element type and
-/// operation.
+/// @brief Combines the runs of several ranks elementwise in rank order, for every element type and operation.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/vector_lanes.hpp>
@@ -30,8 +29,7 @@ struct ProductOf {
   }
 };
 
-/// The larger, or the NaN if either is one: `a != a` holds only for a NaN, and a comparison with a NaN
-/// chooses b.
+/// The larger, or NaN if either is NaN: `a != a` holds only for a NaN, and a comparison with a NaN chooses b.
 struct MaximumOf {
   template <class V>
   static V apply(const V& a, const V& b) noexcept {
@@ -39,7 +37,7 @@ struct MaximumOf {
   }
 };
 
-/// The smaller, or the NaN if either is one.
+/// The smaller, or NaN if either is NaN.
 struct MinimumOf {
   template <class V>
   static V apply(const V& a, const V& b) noexcept {
@@ -58,7 +56,7 @@ struct ReduceRun {
   int out_count = 0;
   std::size_t count = 0; ///< Elements.
   int divisor = 1;       ///< Applied once, after the last input.
-  bool stream = false;   ///< Store past the caches where the outputs allow it.
+  bool stream = false;   ///< Use non-temporal stores if the outputs allow it.
 };
 
 template <class Element, class Op>
@@ -67,7 +65,7 @@ class ReduceKernel {
   using Register = typename Lanes::Register;
   static constexpr std::size_t width = lane_bytes / sizeof(Element);
   static constexpr std::size_t block = 4 * width;
-  /// Large messages are sums of real numbers; the rest is spared the second set of loops.
+  /// Large messages are floating-point sums; other types do without the second set of loops.
   static constexpr bool streams = std::is_floating_point_v<Element> && std::is_same_v<Op, SumOf>;
 
   /// Four registers by name: arrays of registers may stay in memory at -O2.
@@ -234,7 +232,7 @@ void divide_outputs(const ReduceRun& task) noexcept {
   }
 }
 
-/// Averages, the wrapped sum divided once; a signed average truncates towards zero.
+/// Averages: the wrapped sum, divided once; a signed average truncates towards zero.
 inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
   const bool more_ranks_than_bytes_count = type == ElementType::uint8 && task.divisor > UINT8_MAX;
   if (type != ElementType::int32 && type != ElementType::int64 && !more_ranks_than_bytes_count)
@@ -250,7 +248,7 @@ inline void reduce_average(ElementType type, const ReduceRun& task) noexcept {
     divide_outputs<std::uint8_t>(task);
 }
 
-/// Runs one reduction; the divisor counts only for an average.
+/// Runs one reduction; the divisor applies only to an average.
 inline void reduce_run(ElementType type, ReduceOp op, ReduceRun task) noexcept {
   if (op != ReduceOp::average)
     task.divisor = 1;

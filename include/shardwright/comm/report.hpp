@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The sentences about groups of ranks that are the same on every transport: calls that differ, ranks
-/// that are late, communicators that have ended.
+/// @brief Error sentences that all transports share: calls that differ, ranks that are late, communicators
+/// that have ended.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/fingerprint.hpp>
@@ -18,13 +18,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A started call whose handle nobody waits for.
+/// A started call whose handle was dropped without a wait.
 [[nodiscard]] inline std::string dropped_sentence(const CollectiveCall& call, std::uint64_t sequence) {
   return "Pending: a started call must be waited for, but the handle of " + describe(call, sequence) +
          " was dropped (keep it, and call wait() once)";
 }
 
-/// A call on a communicator whose failure the caller has been told; the cause may be empty.
+/// A call on a communicator whose failure has already been reported to the caller; the cause may be empty.
 [[nodiscard]] inline std::string used_after_failure(Operation operation, const std::string& cause) {
   return std::string(name_of(operation)) +
          ": a communicator must not be used after it has failed (end the program, or launch a new world)" +
@@ -34,7 +34,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return std::string(name_of(operation)) +
          ": a communicator must not be used after launch() has returned (keep it inside the program)";
 }
-/// A call that another rank's failure has ended.
+/// A call ended by another rank's failure.
 [[nodiscard]] inline std::string ended_by(Operation operation, const Failure& failure) {
   return std::string(name_of(operation)) + ": every rank of the group must take part, but " +
          cause_of(failure) + " (fix that first)";
@@ -65,14 +65,14 @@ template <class Doing>
 inline constexpr std::string_view same_order_advice =
     " (let all ranks issue the same calls in the same order, or raise LaunchOptions::deadline)";
 
-/// The beginning of a sentence on a collective that has not come about.
+/// The beginning of a sentence about an incomplete collective.
 [[nodiscard]] inline std::string must_enter(const std::string& group, const CollectiveCall& call,
                                             std::uint64_t sequence, std::chrono::nanoseconds deadline) {
   return "every rank of group " + group + " must enter " + describe(call, sequence) + " within " +
          time_text(deadline) + ", but ";
 }
-/// A collective to which ranks did not arrive; `found` says what they do instead. No ranks: it is not known
-/// which.
+/// A collective to which ranks did not arrive; `found` says what they are doing instead. An empty list means
+/// unknown ranks.
 [[nodiscard]] inline std::string late_collective(const std::string& group, const CollectiveCall& call,
                                                  std::uint64_t sequence, std::chrono::nanoseconds deadline,
                                                  const std::vector<int>& missing, const std::string& found) {
@@ -143,7 +143,7 @@ template <class CallOf, class WorldRank>
   return {};
 }
 
-/// Ranks that issued different calls; `what` is what differs, where that is known.
+/// Ranks that issued different calls; `what` names the difference, if known.
 [[nodiscard]] inline std::string mismatch_sentence(const std::string& group, const std::string& what,
                                                    const std::vector<IssuedCall>& calls) {
   return "all ranks of group " + group + " must issue the same call" +
@@ -151,7 +151,7 @@ template <class CallOf, class WorldRank>
          " (let every rank take the same path to this call)";
 }
 
-/// Both sides of a message, by world ranks, that hold different elements.
+/// The two sides of a message, as world ranks, if their elements differ.
 [[nodiscard]] inline std::string message_mismatch(int from, const CollectiveCall& send,
                                                   std::uint64_t send_sequence, int to,
                                                   const CollectiveCall& receive,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A line on the standard error stream.
+/// @brief Writes lines to stderr.
 
 #include <shardwright/core/foreign_text.hpp>
 
@@ -20,13 +20,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return (terminal ? "\nshardwright: " : "shardwright: ") + std::string(sentence) + "\n";
 }
 
-/// Whether output may reach a terminal: mpirun gives its ranks one for their output, and mixes the two
-/// streams.
+/// Whether output may reach a terminal: mpirun gives its ranks one for stdout, and mixes the two streams.
 [[nodiscard]] inline bool on_terminal() noexcept {
   return ::isatty(STDERR_FILENO) == 1 || ::isatty(STDOUT_FILENO) == 1;
 }
 
-/// Writes a report to the standard error stream.
+/// Writes a report to stderr.
 inline void say(std::string_view sentence) {
   std::fputs(report_line(sentence, on_terminal()).c_str(), stderr);
 }

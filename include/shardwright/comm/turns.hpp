@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Two functions of one rank in turns: while the all_to_all of one is under way, the other computes.
+/// @brief Runs two functions of one rank in turns: while the all_to_all of one is in flight, the other
+/// computes.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
@@ -21,11 +22,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Runs pairs of functions, such as the passes of two microbatches, and hides the all_to_alls of each
 /// behind the work of the other.
 ///
-/// The two never run at the same time. One goes on until it comes to an all_to_all on a communicator of
-/// in_turns(): that is started, and the other function goes on until it comes to one, or to its end. So the
-/// order of all calls is the same on all ranks, and results are those of functions that do not share what
-/// they write, or write it in the order of their turns. An object belongs to its rank's thread; the first
-/// run() starts a second thread, which later ones use again.
+/// The two never run at the same time. One runs until it comes to an all_to_all on a communicator from
+/// in_turns(): that call is started, and the other function runs until it comes to one, or ends. So the order
+/// of all calls is the same on all ranks, and results do not change if the functions write to different data,
+/// or to shared data in the order of their turns. An object belongs to its rank's thread; the first run()
+/// starts a second thread, which later ones use again.
 class Turns {
 public:
   Turns() = default;
@@ -44,7 +45,7 @@ public:
 
   /// @brief Runs both functions to their ends, `first` on the calling thread and first.
   /// @throws what one of them throws, once the other has come to its next all_to_all and ended there;
-  /// LifecycleError inside of a run.
+  /// LifecycleError inside a run.
   template <class First, class Second>
   void run(First&& first, Second&& second) {
     const Function second_function = function(second);
@@ -70,9 +71,9 @@ public:
         std::rethrow_exception(std::exchange(error, nullptr));
   }
 
-  /// @brief Returns whether functions have turns now.
+  /// @brief Returns whether functions are running in turns.
   [[nodiscard]] bool running() const noexcept { return runs_; }
-  /// @brief Lets the other function go on until it does the same or ends; false if it has thrown.
+  /// @brief Lets the other function run until it does the same or ends; false if it has thrown.
   /// @pre running()
   [[nodiscard]] bool pass() {
     std::unique_lock lock(mutex_);
@@ -85,7 +86,7 @@ public:
     return !stops_;
   }
 
-  /// @brief Thrown through a function whose other one has thrown; run() does not hand it on.
+  /// @brief Thrown through a function whose counterpart has thrown; run() does not rethrow it.
   struct Stopped {};
 
 private:
@@ -105,7 +106,7 @@ private:
     changed_.wait(lock, holds);
   }
 
-  /// A function from its first turn to its end, which leaves all turns to the other.
+  /// Runs a function from its first turn to its end, after which the other has all turns.
   void take_turn(int own, Function function) noexcept {
     std::exception_ptr error;
     try {
@@ -142,14 +143,14 @@ private:
   std::array<std::exception_ptr, 2> errors_{};
   Function second_{};
   bool runs_ = false;
-  bool stops_ = false; ///< One has thrown.
+  bool stops_ = false; ///< One function has thrown.
   bool leaves_ = false;
   std::thread thread_;
 };
 
 namespace detail {
 
-/// Starts an all_to_all, and gives up the turn until it comes back.
+/// Starts an all_to_all, and passes the turn to the other function.
 class TurnsTransport final : public DecoratedTransport<HostCommunicator, HostTransport> {
 public:
   TurnsTransport(HostCommunicator below, std::shared_ptr<Turns> turns)
@@ -175,10 +176,10 @@ private:
 
 } // namespace detail
 
-/// @brief The communicator with turns: an all_to_all on it, or on a group that splits off, lets the other
-/// function of `turns` go on while the data moves.
+/// @brief Decorates a communicator with turns: an all_to_all on it, or on a group split off from it, lets the
+/// other function of `turns` run while the data moves.
 ///
-/// Make the mesh of it. Outside of a run nothing is different.
+/// Create the mesh from it. Outside a run it has no effect.
 [[nodiscard]] inline HostCommunicator in_turns(HostCommunicator communicator, std::shared_ptr<Turns> turns) {
   if (!turns)
     return communicator;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief From typed ranges to a CollectiveCall, with the checks that only the sizes of the ranges allow.
+/// @brief Converts typed ranges to a CollectiveCall, with the checks that need the sizes of the ranges.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/core/error.hpp>
@@ -36,7 +36,7 @@ concept ElementRange = requires(Range& range) {
 template <class Range>
 concept MutableElementRange = ElementRange<Range> && !std::is_const_v<detail::element_of<Range>>;
 
-/// @brief Blocks one after the other, from counts: the argument of an uneven call.
+/// @brief Consecutive blocks from counts: the argument of an uneven call.
 template <class Range>
 [[nodiscard]] std::vector<StridedBlock> packed_blocks(const Range& counts) {
   std::vector<StridedBlock> blocks;
@@ -51,7 +51,7 @@ template <class Range>
 
 namespace detail {
 
-/// Elements without their type, so that the checks below are compiled once.
+/// Type-erased elements, so that the checks below are compiled once.
 struct Elements {
   void* data = nullptr;
   std::size_t size = 0;
@@ -171,7 +171,7 @@ CollectiveCall reduce_scatter_call(const Self& self, Elements in, Elements out,
   return call;
 }
 
-/// The own block of a buffer that is used in place.
+/// This rank's block of a buffer that is used in place.
 template <class Self>
 Elements own_block(const Self& self, Operation operation, Elements whole,
                    std::span<const StridedBlock> blocks, SourceLocation where) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The checks of one rank's call that need no other rank: null, range, block and overlap errors.
+/// @brief Local checks of one rank's call: null, range, block and overlap errors.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/core/error.hpp>
@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Bytes from the first to one past the last byte that a call touches; empty if it touches none.
+/// Bytes from the first to one past the last byte that a call accesses; empty if it accesses none.
 struct ByteRange {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
@@ -26,7 +26,7 @@ struct ByteRange {
   }
 };
 
-/// Operation by which one side of a call is laid out in blocks, one per rank.
+/// Whether one side of a call is laid out in blocks, one per rank.
 [[nodiscard]] constexpr bool has_in_blocks(Operation operation) noexcept {
   return operation == Operation::reduce_scatter || operation == Operation::all_to_all;
 }
@@ -96,7 +96,7 @@ struct ByteRange {
   return {begin, begin + elements * size_of(type)};
 }
 
-/// Whether input and output are one buffer in the way that the operation allows.
+/// Whether input and output share a buffer in the way that the operation allows.
 [[nodiscard]] inline bool in_place(const CollectiveCall& call, int rank) noexcept {
   const auto* in = static_cast<const std::byte*>(call.in);
   const auto* out = static_cast<const std::byte*>(call.out);
@@ -117,7 +117,7 @@ struct ByteRange {
   }
 }
 
-/// Whether the levels visit every rank of the group once.
+/// Whether the levels visit every rank of the group exactly once.
 [[nodiscard]] constexpr bool covers(const ReductionOrder& order, int ranks) noexcept {
   if (order.count == 0)
     return true;
@@ -156,7 +156,7 @@ struct ByteRange {
     const StridedBlock& run = low.rows > 1 ? high : low;
     if (rows.rows <= 1 || run.rows > 1)
       return true;
-    // A single run shares nothing with rows when it fits between two of them.
+    // A contiguous run shares no element with rows if it fits between two of them.
     if (run.offset < rows.offset)
       return run.end() > rows.offset;
     const std::size_t in_row = (run.offset - rows.offset) % rows.row_stride;
@@ -259,7 +259,7 @@ private:
 
   void check_buffers() const {
     constexpr auto limit = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
-    // Only what cannot be small is divided, since that takes as long as the rest.
+    // Only large counts are divided, since a division takes as long as the rest.
     if (call_.count >> 32 != 0 &&
         call_.count > limit / size_of(call_.element) / static_cast<std::size_t>(group_.size()))
       fail("the buffers must be smaller than the address space, but " + std::to_string(call_.count) +

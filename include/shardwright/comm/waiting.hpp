@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The wait of a rank for others: a short spin, then yields, then brief sleeps, up to a deadline.
+/// @brief Waiting for other ranks: a short spin, then yields, then brief sleeps, up to a deadline.
 
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A time for messages, such as "2.5 s".
+/// A time as text for messages, such as "2.5 s".
 inline std::string time_text(std::chrono::nanoseconds time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
@@ -27,17 +27,17 @@ inline std::string time_text(std::chrono::nanoseconds time) {
 /// One wait: call pause() between polls, reset() after progress, and give up once it is expired().
 class Waiting {
 public:
-  /// Polls before the processor is given away: a rank with a core to itself can afford a millisecond, and
-  /// loses whole time slices to others by giving it away; ranks that share cores hold one another up.
+  /// Polls before the first yield: a rank with a core to itself can afford a millisecond, and would lose
+  /// whole time slices to other processes by yielding; ranks that share cores would hold one another up.
   static constexpr int few_polls = 64;
   static constexpr int many_polls = 4096;
 
   explicit Waiting(std::chrono::nanoseconds deadline, int spins = few_polls)
       : deadline_(deadline), spins_(spins), own_core_(spins > few_polls) {}
 
-  /// Gives the processor away, the longer the more time has passed without progress.
+  /// Yields or sleeps, the longer the more time has passed without progress.
   void pause() {
-    // The clock costs as much as a poll: a short wait does without.
+    // Reading the clock costs as much as a poll: a short wait does without.
     if (++polls_ < spins_ && !spun_out_ && polls_ % 8 != 0 &&
         (start_ != clock::time_point() || --untimed_ > 0))
       return;
@@ -47,14 +47,15 @@ public:
     if (progress_)
       idle_since_ = now;
     progress_ = false;
-    // A poll in which the processor goes to another process takes a time slice: polls do not tell the time.
+    // A poll in which another process gets the core takes a whole time slice, so counting polls does not
+    // measure time.
     spun_out_ = spun_out_ || now - idle_since_ > std::chrono::milliseconds(2);
     if (!slow())
       return;
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
     if (idle < std::chrono::milliseconds(5)) {
-      // Where ranks share cores, a nap costs more than a slow yield now and then.
+      // If ranks share cores, a short sleep costs more than an occasional slow yield.
       if (own_core_ && !yields_.help(now)) {
         nap(1'000);
         return;
@@ -69,13 +70,13 @@ public:
 
   /// Polls since the last progress.
   [[nodiscard]] int polls() const noexcept { return polls_; }
-  /// Gives the processor away from now on, because those waited for need it.
+  /// Yields from now on, because the awaited ranks need the core.
   void give_way() noexcept { spins_ = 0; }
 
-  /// Whether the spin is over: time for the checks that cost more than a poll.
+  /// Whether the spin phase is over: time for the checks that cost more than a poll.
   [[nodiscard]] bool slow() const noexcept { return polls_ >= spins_ || spun_out_; }
   [[nodiscard]] bool expired() const noexcept { return expired_; }
-  /// True once, when the wait takes longer than a time; never where that is zero.
+  /// True once, when the wait exceeds a given time; never if that is zero.
   [[nodiscard]] bool past_notice(std::chrono::nanoseconds notice) noexcept {
     if (noticed_ || notice <= std::chrono::nanoseconds::zero() || clock::now() - start_ <= notice)
       return false;
@@ -104,7 +105,7 @@ private:
   int polls_ = 0;
   int untimed_ = 8; ///< Pauses until the clock is read, whatever has moved meanwhile.
   bool progress_ = false;
-  bool spun_out_ = false; ///< Without progress for longer than a spin takes.
+  bool spun_out_ = false; ///< Without progress for longer than the spin phase.
   bool expired_ = false;
   bool noticed_ = false;
 };

@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// all ranks, and data of any length up to a limit.
 class MpiAgreement {
 public:
-  /// Bytes of data with which an entry beside a head still travels in one message that is sent at once.
+  /// The most bytes of data with which an entry, head included, is still one eager message.
   [[nodiscard]] static constexpr std::size_t data_bytes(std::size_t head_bytes, int ranks) noexcept {
     int most_entries = 1;
     while (2 * most_entries < ranks)
@@ -51,7 +51,7 @@ public:
       std::memcpy(entries_.data() + data_begin(), data, bytes);
   }
 
-  /// Moves on as far as messages allow. @return whether every entry is here.
+  /// Advances as far as messages allow. @return whether every entry has arrived.
   [[nodiscard]] bool advance(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
     for (;;) {
       if (!requests_.test(site))
@@ -66,7 +66,7 @@ public:
     }
   }
 
-  /// Head of a rank's entry, once all are here.
+  /// Head of a rank's entry, once all have arrived.
   [[nodiscard]] const std::byte* head(int of_rank, int own_rank) const {
     return entry(of_rank, own_rank) + sizeof(Length);
   }
@@ -81,7 +81,7 @@ public:
     return entry(of_rank, own_rank) + data_begin();
   }
 
-  /// Adds the ranks of the group whose entries are not here.
+  /// Adds the ranks of the group whose entries have not arrived.
   void add_missing(std::vector<bool>& missing) {
     requests_.add_missing(missing);
     second_.add_missing(missing);
@@ -92,22 +92,22 @@ public:
   }
 
 private:
-  using Length = std::uint64_t; ///< Of the whole entry, ahead of its head.
+  using Length = std::uint64_t; ///< Of the whole entry; stored before its head.
   static constexpr std::size_t alignment = 8;
-  /// Open MPI sends up to so many bytes within the call, and takes twice as long for more: two short messages
-  /// are faster than one of up to twice the length.
+  /// Open MPI sends up to this many bytes within the call, and takes twice as long for more: two short
+  /// messages are faster than one of up to twice the length.
   static constexpr std::size_t first_part = 256;
 
-  /// Of an entry that travels alone; its length, in front, tells the receiver.
+  /// Of an entry that is sent by itself; its length, at the front, tells the receiver.
   [[nodiscard]] static constexpr bool in_two_parts(std::size_t length) noexcept {
     return length > first_part && length <= 2 * first_part;
   }
 
-  /// The rank that the next entries come from.
+  /// The rank from which the next entries come.
   [[nodiscard]] int ahead(int rank) const noexcept {
     return static_cast<int>((static_cast<std::size_t>(rank) + have_) % ranks_);
   }
-  /// Sends what is here to the rank that lacks it, and receives as much.
+  /// Sends the entries that have arrived to the rank that lacks them, and receives as many.
   void post_round(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
     constexpr auto ragged = MpiRequests::Mode::ragged;
     const auto to = static_cast<int>((static_cast<std::size_t>(rank) + ranks_ - have_) % ranks_);
@@ -116,7 +116,8 @@ private:
                       ragged);
     const std::size_t bytes = ends_[coming_];
     const bool parted = coming_ == 1 && in_two_parts(bytes);
-    // Entries of ranks that agree are equally long, and a message that finds its receive is not copied twice.
+    // Entries of ranks that agree have the same length, and a message that finds its receive posted is not
+    // copied twice.
     if (parted)
       receive_second_part(channel, rank, tag, site);
     const std::size_t at_once = parted ? first_part : bytes;
@@ -125,12 +126,12 @@ private:
       requests_.send(channel, entries_.data() + at_once, bytes - at_once, to, tag, site, ragged);
   }
 
-  /// Into memory of its own: the first part may turn out to be all, and longer.
+  /// Into separate memory: the first part may turn out to be the whole entry, and longer.
   void receive_second_part(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
     second_.receive(channel, second_part_.data(), second_part_.size(), ahead(rank), tag, site,
                     MpiRequests::Mode::ragged);
   }
-  /// Completes the single entry that is coming, whose first part is here. @return whether it is complete.
+  /// Completes the single incoming entry, whose first part has arrived. @return whether it is complete.
   [[nodiscard]] bool take_second_part(const MpiChannel& channel, int rank, int tag, const MpiCallSite& site) {
     if (have_ == 0)
       return true; // its own
@@ -162,8 +163,8 @@ private:
     return std::clamp<std::size_t>(length, data_begin(), most_);
   }
 
-  std::vector<std::byte> entries_; ///< One right behind the other.
-  std::vector<std::size_t> ends_;  ///< Where each entry ends, behind a zero.
+  std::vector<std::byte> entries_; ///< Contiguous, one after another.
+  std::vector<std::size_t> ends_;  ///< A zero, then the end of each entry.
   std::size_t head_bytes_ = 0;
   std::size_t most_ = 0; ///< Bytes of the longest entry.
   std::size_t ranks_ = 0;

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Whom a rank that waits in vain has to blame: the ranks at the end of the waits, not those amid
-/// them.
+/// @brief Finds the ranks to blame for a wait: those at the end of a chain of waits, not those in between.
 
 #include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/core/mix.hpp>
@@ -18,15 +17,15 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Who keeps a call waiting, as far as the ranks of this node tell.
+/// The ranks that keep a call waiting, as far as this node knows.
 struct HoldUp {
-  std::vector<int> ranks;   ///< World ranks, the one whose progress is oldest first; none: not known.
+  std::vector<int> ranks;   ///< World ranks, the one with the oldest progress first; empty if unknown.
   std::vector<int> between; ///< Ranks that wait for the first of them, beginning with this one's peer.
-  std::vector<int> ring;    ///< Ranks that wait for one another, where nobody else is to blame.
+  std::vector<int> ring;    ///< Ranks that wait for one another, if no other rank is to blame.
   bool sure = false;        ///< The ranks are stopped, or have been silent for long.
 };
 
-/// What is found at a deadline is looked at again until the ranks to blame are seen to stand still.
+/// At a deadline, the search is repeated until the ranks to blame are seen to make no progress.
 class MpiSecondLook {
 public:
   enum class Verdict { not_yet, settled, moving };
@@ -46,24 +45,24 @@ public:
   }
 
 private:
-  std::uint64_t seen_ = 0; ///< The ranks and their calls; 0: none yet.
+  std::uint64_t seen_ = 0; ///< Hash of the ranks and their calls; 0: none yet.
   MpiNode::Clock::time_point begin_{};
   MpiNode::Clock::time_point since_{};
 };
 
-/// Follows whom each rank waits for, from this rank on.
+/// Follows the chain of waits from this rank.
 ///
-/// A rank that waits is a victim, and so is one that has just given up waiting: those it waits for are looked
-/// at instead. What is left is a process that does not run, or a rank that is in no call: of several the
-/// stopped ones count, else those that have been silent for half of the deadline. A rank that has ceased to
-/// look for messages inside a call comes last, and then a ring.
+/// A rank that waits is a victim, and so is one that has just given up waiting: the ranks for which it waits
+/// are examined instead. What is left is a process that does not run, or a rank that is in no call: of
+/// several, the stopped ones are blamed, else those that have been silent for half of the deadline. Next
+/// comes a rank that has stopped polling for messages inside a call, and last a ring.
 class MpiBlame {
 public:
   MpiBlame(const MpiNode& node, std::chrono::nanoseconds deadline)
       : node_(node), now_(MpiNode::Clock::now()), long_ago_(now_ - deadline / 2),
         from_(static_cast<std::size_t>(node.ranks()), -1) {}
 
-  /// @param first World ranks that this rank waits for itself.
+  /// @param first World ranks for which this rank itself waits.
   [[nodiscard]] HoldUp follow(const std::vector<int>& first) {
     const int start = node_.own_rank();
     for (const int rank : first)
@@ -98,7 +97,7 @@ public:
   }
 
 private:
-  /// A waiting rank may be without a core for that long.
+  /// A waiting rank may be without a core for this long.
   static constexpr std::chrono::seconds starved{1};
 
   void reach(int rank, int by) {
@@ -126,8 +125,8 @@ private:
     return true;
   }
 
-  /// Whether `rank` waits for `other` in vain: that one waits in another call than the one in which they
-  /// would meet.
+  /// Whether `rank` waits for `other` in vain, because `other` waits in a different call from the one in
+  /// which they would meet.
   [[nodiscard]] bool in_vain(int rank, int other) const {
     const MpiLastCall own = node_.last_call(rank), its = node_.last_call(other);
     if (!node_.waits(other))
@@ -139,14 +138,14 @@ private:
                     : its.sequence < own.sequence;
   }
 
-  /// The first ring along waits in vain, that of this rank if there is one.
+  /// The first ring of futile waits; one through this rank if there is one.
   [[nodiscard]] bool find_ring(std::vector<int>& ring) const {
     ring = ring_from(node_.own_rank());
     for (std::size_t i = 0; i < reached_.size() && ring.empty(); ++i)
       ring = ring_from(reached_[i]);
     return !ring.empty();
   }
-  /// The shortest way from a rank along waits in vain that leads back to it; empty if none does.
+  /// The shortest path of futile waits from a rank back to itself; empty if there is none.
   [[nodiscard]] std::vector<int> ring_from(int start) const {
     std::vector<int> from(static_cast<std::size_t>(node_.ranks()), -1);
     std::vector<int> queue{start};
@@ -172,7 +171,7 @@ private:
   const MpiNode& node_;
   MpiNode::Clock::time_point now_;
   MpiNode::Clock::time_point long_ago_;
-  std::vector<int> from_;    ///< Who led to each rank; -1: nobody.
+  std::vector<int> from_;    ///< The predecessor of each rank; -1: none.
   std::vector<int> reached_; ///< In this order.
 };
 

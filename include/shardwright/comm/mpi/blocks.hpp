@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Parts of strided blocks, packed where they are not one run, and the memory for it.
+/// @brief Parts of strided blocks, packed unless they are contiguous, and the memory for packing.
 
 #include <shardwright/comm/reduce.hpp>
 #include <shardwright/core/strided_block.hpp>
@@ -23,7 +23,7 @@ struct BlockPart {
   [[nodiscard]] std::size_t count() const noexcept { return end - begin; }
 };
 
-/// Part k of a block that is cut into parts of `part` elements; empty past its end.
+/// Part k of a block that is cut into parts of `part` elements; empty beyond its end.
 inline BlockPart part_of(const StridedBlock& block, std::size_t k, std::size_t part) noexcept {
   const std::size_t count = block.count();
   return {block, std::min(count, k * part), std::min(count, (k + 1) * part)};
@@ -61,15 +61,15 @@ inline void unpack(const std::byte* from, const BlockPart& part, std::size_t ele
   });
 }
 
-/// Memory that grows to the largest need. A transfer has two steps under way, and of each a slot to receive
-/// from every rank and, where it packs, one to pack for every rank.
+/// Memory that grows to the largest need. A transfer has two steps in flight, and for each a slot to receive
+/// from every rank and, if it packs, one to pack for every rank.
 class MpiScratch {
 public:
   explicit MpiScratch(int ranks) : reduction(ranks), ranks_(static_cast<std::size_t>(ranks)) {}
 
   NestedReduction reduction;
 
-  /// Gives the slots so many bytes; what they held is lost.
+  /// Gives each slot this many bytes; their contents are lost.
   void reserve(std::size_t slot_bytes, bool receives, bool packs) {
     slot_bytes_ = (slot_bytes + line - 1) / line * line;
     slots_per_step_ = packs ? 2 * ranks_ : ranks_;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Why a rank has ended its world or a group, as plain bytes that other processes can read.
+/// @brief The reason why a rank has ended its world or a group, as plain bytes that other processes can read.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/mpi/last_call.hpp>

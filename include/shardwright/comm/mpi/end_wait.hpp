@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The wait of a rank that is done for those that still work: as long as their processes live.
+/// @brief The wait of a finished rank for those that are still running, as long as their processes are alive.
 
 #include <shardwright/comm/mpi/node.hpp>
 #include <shardwright/comm/report.hpp>
@@ -21,39 +21,39 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The ranks of a node as an end looks at them, and the options that hold for it.
+/// The ranks of a node that an end waits for, and its options.
 struct MpiRoll {
   std::shared_ptr<MpiNode> node;
-  bool lonely = false; ///< A rank is the only one of another node, so nobody can see whether it lives.
+  bool lonely = false; ///< Some other node has only one rank, so no rank can see whether it is alive.
   std::chrono::nanoseconds deadline{};
   std::chrono::nanoseconds notice{};
 };
 
-/// Looks at the ranks of this node that have yet to come, and tells of the wait from time to time.
+/// Watches the ranks of this node that have not arrived yet, and reports the wait from time to time.
 ///
-/// A rank that works has all the time that it needs. One whose process is gone, is stopped for the deadline,
-/// or cannot be seen for so long, will not come. Ranks of other nodes are looked at by their neighbours.
+/// A running rank has all the time that it needs. One whose process is gone, or has been stopped or invisible
+/// for the deadline, will not arrive. Ranks on other nodes are watched by their neighbours.
 class MpiEndWait {
 public:
-  /// @param place The end as a sentence names it: "at the end of launch()".
+  /// @param place The end, as named in sentences: "at the end of launch()".
   MpiEndWait(MpiRoll roll, std::string place)
       : roll_(std::move(roll)), place_(std::move(place)), begin_(Clock::now()), seen_(begin_),
         next_look_(begin_ + period), next_notice_(roll_.notice),
         alive_(static_cast<std::size_t>(roll_.node->ranks()), begin_) {}
 
-  /// Ranks that will not come. None: those are on other nodes.
+  /// Ranks that will not arrive. Empty: those are on other nodes.
   struct Verdict {
     std::vector<int> ranks;
     std::string found;
   };
 
-  /// To be called again and again; `came(rank)` tells whether a rank of this node has come.
+  /// To be called repeatedly; `came(rank)` says whether a rank of this node has arrived.
   template <class Came>
   [[nodiscard]] std::optional<Verdict> look(Came&& came) {
     const Clock::time_point now = Clock::now();
     if (now < next_look_)
       return std::nullopt;
-    // A job that was suspended as a whole goes on rank by rank.
+    // A job that was suspended as a whole resumes rank by rank.
     if (now - next_look_ > std::chrono::seconds(1)) {
       std::fill(alive_.begin(), alive_.end(), now);
       seen_ = now;
@@ -73,7 +73,7 @@ public:
       Clock::time_point& alive = alive_[static_cast<std::size_t>(rank)];
       if (process == ProcessState::alive || (done && !node.sees(rank)))
         alive = now;
-      // One that is gone and has come may have passed already.
+      // A rank that has arrived may be gone because it has passed already.
       const bool at_once = process == ProcessState::gone && !done;
       if (now - alive >
           (at_once ? std::min<std::chrono::nanoseconds>(roll_.deadline, 2 * period) : roll_.deadline))
@@ -102,7 +102,7 @@ private:
            roll_.node->report(rank);
   }
 
-  /// Ever less often: after the notice, twice, four times that and so on.
+  /// Less and less often: after the notice time, twice that, four times that and so on.
   void tell(const std::vector<int>& awaited) {
     const std::chrono::nanoseconds waited = std::exchange(next_notice_, 2 * next_notice_);
     if (!roll_.node->first_to_notice(mixed(~std::uint64_t{0}, static_cast<std::uint64_t>(waited.count()))))
@@ -118,7 +118,7 @@ private:
   MpiRoll roll_;
   std::string place_;
   Clock::time_point begin_;
-  Clock::time_point seen_; ///< When a rank was last seen for which it is worth to wait.
+  Clock::time_point seen_; ///< When a rank that is worth waiting for was last seen.
   Clock::time_point next_look_;
   std::chrono::nanoseconds next_notice_;
   std::vector<Clock::time_point> alive_; ///< When each rank was last seen alive.

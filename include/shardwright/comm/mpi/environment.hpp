@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The life of MPI in this process, its errors as exceptions, and a watch for what it leaves without a
-/// deadline.
+/// @brief The lifetime of MPI in this process, its errors as exceptions, and a watchdog for calls to which
+/// MPI gives no deadline.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/launch_options.hpp>
@@ -39,7 +39,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The call that an error belongs to; the strings are only made when an error is.
+/// The call that an error belongs to; its strings are built only for an error.
 struct MpiCallSite {
   int world_rank = -1;
   const std::string* group = nullptr;
@@ -75,8 +75,8 @@ inline void check_mpi(int code, const char* function, const MpiCallSite* site = 
 
 /// Memory that MPI may read and write until a nonblocking call is done.
 ///
-/// Where the caller gives up before, by an exception, the memory is kept for ever on purpose: MPI goes on
-/// with such a call, and cannot be told to leave the memory alone.
+/// If the caller gives up before that, by an exception, the memory is leaked on purpose: MPI continues such a
+/// call, and cannot be told to leave the memory alone.
 template <class Value>
 class Lent {
 public:
@@ -98,7 +98,7 @@ private:
   bool back_ = false;
 };
 
-/// Calls `look()` after every period, on its own thread, until that returns false or the watch is destroyed.
+/// Calls `look()` periodically, on a separate thread, until it returns false or the watch is destroyed.
 class Watch {
 public:
   template <class Look>
@@ -128,16 +128,16 @@ private:
 
 } // namespace detail
 
-/// @brief Initialises MPI for this process and finalises it at its end; make one, at the start of main.
+/// @brief Initialises MPI for this process and finalises it when destroyed; create one, at the start of main.
 ///
-/// The ranks of Shardwright are processes that communicate from one thread at a time: MPI_THREAD_SERIALIZED
-/// is asked for, MPI_THREAD_FUNNELED is enough.
+/// Shardwright's ranks communicate from one thread at a time: MPI_THREAD_SERIALIZED is requested,
+/// MPI_THREAD_FUNNELED is enough.
 class MpiEnvironment {
 public:
-  /// @param finalise_deadline The longest time that the end waits for the other ranks' ends.
-  /// @param start_deadline The longest time that MPI may take to start all ranks. MPI cannot be stopped in
-  /// its start, so a process that waits longer ends, after one line on the standard error stream.
-  /// @throws LifecycleError when MPI is initialised already or was finalised; TransportError with MPI's text.
+  /// @param finalise_deadline The longest time that the destructor waits for the other ranks to finish.
+  /// @param start_deadline The longest time that MPI may take to start all ranks. MPI's startup cannot be
+  /// interrupted, so a process that waits longer exits, after one line on stderr. @throws LifecycleError if
+  /// MPI is initialised already or was finalised; TransportError with MPI's text.
   explicit MpiEnvironment(std::chrono::nanoseconds finalise_deadline = std::chrono::seconds(60),
                           std::chrono::nanoseconds start_deadline = std::chrono::minutes(2))
       : finalise_deadline_(detail::bounded(finalise_deadline)) {
@@ -150,7 +150,7 @@ public:
           "MpiEnvironment: MPI must not be initialised twice (keep one MpiEnvironment, in main)");
     int provided = MPI_THREAD_SINGLE;
     {
-      // The first rank speaks first, and at its exit the launcher ends those that would say the same: Open
+      // The first rank reports first, and when it exits the launcher ends those that would say the same: Open
       // MPI does so after a second.
       const auto turn = std::chrono::seconds(2) * std::clamp(detail::LauncherRanks().rank, 0, 8);
       const detail::Watch watch(start_deadline + turn, [start_deadline] {
@@ -168,20 +168,20 @@ public:
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
-  /// @brief Finalises MPI, for which all ranks must come here.
+  /// @brief Finalises MPI, for which all ranks must arrive here.
   ///
-  /// A rank that still works has the time that it needs, as long as its process lives, where a world of all
-  /// ranks was made before. One whose process is gone or is stopped, and any rank without such a world, ends
-  /// the job with an error after the deadline.
+  /// If a world of all ranks existed before, a rank that is still running has all the time that it needs, as
+  /// long as its process is alive. A rank whose process is gone or stopped, or any rank if there was no such
+  /// world, ends the job with an error after the deadline.
   ~MpiEnvironment() {
-    // A child that a rank has forked is no rank.
+    // A child process forked by a rank is not a rank.
     if (process_ != ::getpid() || finalised())
       return;
     if (roll_.node)
       roll_.node->come_to_end();
     std::atomic<bool> lost = false;
     const detail::Watch watch(std::chrono::milliseconds(100), end_watch(lost));
-    // MPI_Finalize does not look at the ranks, so all of them meet here first.
+    // MPI_Finalize does not watch the ranks, so all of them meet here first.
     MPI_Request request = MPI_REQUEST_NULL;
     int done = MPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS ? 0 : 1;
     detail::Waiting waiting(finalise_deadline_);
@@ -200,8 +200,8 @@ public:
     MPI_Finalize();
   }
 
-  /// @brief Lets the end look at the ranks of this node; the first of several is kept, since all ranks have
-  /// that one.
+  /// @brief Lets the end watch the ranks of this node; of several worlds the first is kept, since all ranks
+  /// have that one.
   static void keep(detail::MpiRoll roll) {
     if (!roll_.node)
       roll_ = std::move(roll);
@@ -210,7 +210,7 @@ public:
   /// @brief Returns whether MPI is ready for use.
   [[nodiscard]] static bool active() { return initialised() && !finalised(); }
 
-  /// @brief @throws LifecycleError if MPI is finalised. Once there is a communicator, no more can be
+  /// @brief @throws LifecycleError if MPI is finalised. Once there is a communicator, nothing else can be
   /// wrong.
   static void require_not_finalised(std::string_view subject) {
     if (finalised())
@@ -248,7 +248,7 @@ private:
         "MpiEnvironment: MPI must provide at least MPI_THREAD_FUNNELED, but it provides MPI_THREAD_SINGLE (initialise MPI by MPI_Init_thread, or let launch() do it)");
   }
 
-  /// What looks at the others during the end, on a thread beside the one that is inside MPI.
+  /// Watches the others during the end, on a second thread while this one is inside MPI.
   [[nodiscard]] static std::function<bool()> end_watch(std::atomic<bool>& lost) {
     std::optional<detail::MpiEndWait> others;
     if (roll_.node)
@@ -262,7 +262,7 @@ private:
         detail::say("MpiEnvironment: every rank must come to its end, but " + verdict->found +
                     " (look for the reason there)");
       else
-        std::this_thread::sleep_for(std::chrono::milliseconds(500)); // for that line to get out
+        std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the line is output
       lost = true;
       // MPI_Finalize does not return.
       std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One MPI group on one rank: who its ranks are, over which channel they talk, and whether it has
-/// ended.
+/// @brief One MPI group on one rank: its ranks, its channel, and whether it has ended.
 
 #include <shardwright/comm/mpi/agreement.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
@@ -32,7 +31,7 @@ public:
       MpiRetired::leave(channel_.comm);
   }
 
-  /// Whether MPI communicators can be freed: after a failure messages may still be under way, and freeing is
+  /// Whether MPI communicators can be freed: after a failure messages may still be in flight, and freeing is
   /// collective.
   [[nodiscard]] bool may_free() const noexcept {
     return MpiEnvironment::active() && !ended_ && world_->ended_by() < 0;
@@ -43,7 +42,7 @@ public:
     return channel_.world_ranks[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// Equal on all ranks of the group, and of no other group.
+  /// Equal on all ranks of the group, and different for every other group.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] MpiWorld& world() const noexcept { return *world_; }
   [[nodiscard]] const std::shared_ptr<MpiWorld>& shared_world() const noexcept { return world_; }
@@ -62,7 +61,7 @@ public:
     return {world_rank(rank_), &name_, call.operation, sequence, call.where};
   }
 
-  /// Shows a call that begins to the other ranks of the node; `token` tells which one it is.
+  /// Publishes a call that begins to the other ranks of the node; `token` identifies it.
   void publish(const CollectiveCall& call, std::uint64_t sequence, const void* token) const noexcept {
     const int peer = sends_or_receives(call.operation) ? world_rank(call.root) : -1;
     world_->publish(call, sequence, peer, id_, name_, token);
@@ -90,7 +89,7 @@ public:
     if (const auto failure = failure_elsewhere())
       throw_ended(*failure, site);
   }
-  /// The same, without noting that the group's end has been told.
+  /// The same, without recording that the group's end has been reported.
   void look(const MpiCallSite& site) {
     const bool told = told_;
     try {
@@ -101,7 +100,8 @@ public:
     }
   }
 
-  /// Throws what another rank's failure means to a call of this one: PeerFailed once, then LifecycleError.
+  /// Throws the error that another rank's failure means for a call of this one: PeerFailed once, then
+  /// LifecycleError.
   [[noreturn]] void throw_ended(const Failure& failure, const MpiCallSite& site) {
     if (failure.rank == world_rank(rank_) || std::exchange(told_, true))
       throw_used_after(site);

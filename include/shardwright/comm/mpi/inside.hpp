@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The rule that one thread of a rank at a time calls MPI.
+/// @brief Enforces that only one thread of a rank at a time calls MPI.
 
 #include <shardwright/comm/mpi/environment.hpp>
 
@@ -11,7 +11,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One thread of this rank at a time is inside a call.
+/// Guards a call: one thread of this rank at a time.
 class MpiInside {
 public:
   /// @param funneled Whether that must be the thread that initialised MPI.
@@ -40,7 +40,7 @@ private:
     return flag != 0;
   }
 
-  inline static std::atomic<bool> inside_{false}; ///< Of all worlds: MPI is one.
+  inline static std::atomic<bool> inside_{false}; ///< Shared by all worlds: there is one MPI.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

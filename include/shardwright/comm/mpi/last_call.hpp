@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A FlightEntry with texts in place of pointers, which mean nothing to another process.
+/// A FlightEntry with text instead of pointers, which mean nothing to another process.
 struct MpiLastCall {
   enum class Stage : std::uint8_t { none, inside, ended };
 
@@ -54,7 +54,7 @@ struct MpiLastCall {
 static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0 &&
               offsetof(MpiLastCall, group) % 8 == 0);
 
-/// What a dump says of a rank of which only its last call is known.
+/// The dump of a rank of which only its last call is known.
 [[nodiscard]] inline FlightDump flight_of(const MpiLastCall& last, int rank, int ranks, std::string doing,
                                           std::vector<int> awaited) {
   FlightDump out{rank, ranks, std::move(doing), std::move(awaited), {{0, "world", {}}}, {}};
@@ -66,7 +66,7 @@ static_assert(std::is_trivial_v<MpiLastCall> && sizeof(MpiLastCall) % 8 == 0 &&
   return out;
 }
 
-/// Keeps the end of a text that is too long: of a path, the end tells more.
+/// Keeps the end of a text that is too long: the end of a path tells more.
 template <std::size_t Size>
 void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
   if (from.size() >= Size)
@@ -74,10 +74,10 @@ void copy_text(std::array<char, Size>& to, std::string_view from) noexcept {
   to[from.copy(to.data(), Size - 1)] = '\0';
 }
 
-/// The call that a rank shows to the others: its texts, which seldom change, are written when they do.
+/// The call that a rank publishes: its texts, which seldom change, are written only when they do.
 class MpiShownCall {
 public:
-  /// Takes a call that begins. @return how many words of 8 bytes of the record have changed.
+  /// Sets a call that begins. @return how many 8-byte words of the record have changed.
   std::size_t take(const CollectiveCall& call, std::uint64_t sequence, int peer, std::uint64_t group_id,
                    const std::string& group) noexcept {
     const bool same_texts = record_.group_id == group_id && file_ == call.where.file;
@@ -102,7 +102,7 @@ private:
   const char* file_ = nullptr;
 };
 
-/// Leaves out the middle of an error's text that is too long: it ends with the call and its source line.
+/// Omits the middle of an error text that is too long, since it ends with the call and its source line.
 template <std::size_t Size>
 void copy_sentence(std::array<char, Size>& to, std::string_view from) noexcept {
   constexpr std::size_t kept = Size / 2;

@@ -24,7 +24,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// MPI as launch() keeps it: initialised by the first launch, finalised when the process ends in order.
+/// MPI as managed by launch(): initialised by the first launch, finalised when the process exits normally.
 class MpiProcess {
 public:
   /// Initialises MPI unless the program has done so itself.
@@ -35,7 +35,7 @@ public:
       environment = std::make_unique<MpiEnvironment>(options.deadline, options.start_deadline);
   }
 
-  /// A program that runs now; exit() inside of it is a failure.
+  /// Marks a running program; exit() inside it is a failure.
   class Running {
   public:
     explicit Running(MpiWorld& world) { world_ = &world; }
@@ -53,7 +53,7 @@ public:
     using clock = std::chrono::steady_clock;
     const auto begin = clock::now();
     const auto limit = std::min<std::chrono::nanoseconds>(world.options().deadline, std::chrono::seconds(1));
-    // Of ranks on other nodes nothing is known; the message to them leaves meanwhile.
+    // Nothing is known about ranks on other nodes; the message to them is sent meanwhile.
     const auto least = world.has_remote() ? std::chrono::milliseconds(100) : std::chrono::milliseconds(0);
     while (clock::now() < begin + least ||
            (world.node().others_running() > 0 && clock::now() < begin + limit)) {
@@ -70,7 +70,7 @@ public:
     std::_Exit(1);
   }
 
-  /// Ends the job in a few seconds, and when this process ends before.
+  /// Ends the job in a few seconds, or earlier if this process ends.
   static void end_soon() noexcept {
     failed_ = true;
     try {
@@ -112,13 +112,13 @@ private:
   inline static bool failed_ = false;
 };
 
-/// Tells the other ranks of a failure. Returns on the rank that was the first to fail, which then has a few
-/// seconds until the job ends; ranks that only echo its failure stay until they are ended.
+/// Tells the other ranks of a failure. Returns on the rank that failed first, which then has a few seconds
+/// until the job ends; ranks that fail as a consequence stay here until they are ended.
 inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
   const int first = world.ended_by();
   if (first < 0 || first == world.rank())
     world.fail(Failure::Kind::failed, sentence);
-  // Two ranks may fail at once: one of them is the first.
+  // Two ranks may fail at the same time: one of them is the first.
   if (world.ended_by() == world.rank()) {
     world.say_failure();
     MpiProcess::let_others_learn(world);
@@ -127,14 +127,14 @@ inline void end_mpi_job(MpiWorld& world, const std::string& sentence) noexcept {
   world.node().finish();
   if (world.node().dead(world.ended_by()))
     world.say_failure();
-  // The first rank ends this one; should it be gone, this one does so itself.
+  // The first rank ends this one; if it is gone, this one ends itself.
   std::this_thread::sleep_for(MpiProcess::grace + std::chrono::seconds(1));
   world.say_failure();
   MpiProcess::end();
 }
 
-/// Waits until the program of every rank has returned, as long as the processes of those that run live.
-/// @return the largest exit code.
+/// Waits until the program of every rank has returned, as long as the processes of the running ones are
+/// alive. @return the largest exit code.
 inline int join_mpi_ranks(MpiWorld& world, int code) {
   world.node().finish();
   struct Codes {
@@ -173,7 +173,8 @@ inline int join_mpi_ranks(MpiWorld& world, int code) {
   }
 }
 
-/// The world of a launch. Where it cannot be made, the job ends: the others may wait for this rank for ever.
+/// The world of a launch. If it cannot be created, the job ends: otherwise the others might wait for this
+/// rank forever.
 inline std::shared_ptr<MpiTransport> make_launch_world(const LaunchOptions& options) {
   try {
     return make_mpi_transport(MPI_COMM_WORLD, options, ranks_per_node());
@@ -182,7 +183,7 @@ inline std::shared_ptr<MpiTransport> make_launch_world(const LaunchOptions& opti
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (ranks > 1) {
-      // The first that speaks ends those that would say the same.
+      // The first rank to report ends those that would say the same.
       std::this_thread::sleep_for(std::chrono::milliseconds(300) * std::min(rank, 8));
       say("rank " + std::to_string(rank) + " failed: " + error.what());
       MpiProcess::end_soon();
@@ -193,9 +194,9 @@ inline std::shared_ptr<MpiTransport> make_launch_world(const LaunchOptions& opti
 
 /// Runs `program(world)` on this process as one rank of the job.
 ///
-/// A program that throws ends the whole job with an exit code other than zero: the first rank that threw says
-/// why on the standard error stream and throws its exception from here, the others are woken with PeerFailed
-/// and then ended. The job ends when that rank's process does, at the latest after MpiProcess::grace.
+/// A program that throws ends the whole job with a nonzero exit code: the rank that threw first prints the
+/// reason to stderr and throws its exception from here; the others are woken with PeerFailed and then ended.
+/// The job ends when that rank's process does, at the latest after MpiProcess::grace.
 /// @throws what the program threw; LifecycleError inside another launch or after MPI was finalised;
 /// ConfigurationMismatch for options or variables that contradict what mpirun started; both before anything
 /// else happens.

@@ -60,8 +60,8 @@ private:
   }
 };
 
-/// The state of the ranks that were started beside this one on its node, from /proc: "rank 1 is stopped; of
-/// rank 2 there is no process". Empty if it tells nothing: other launchers, other systems, all well.
+/// The state of the other ranks that were started on this node, from /proc: "rank 1 is stopped; of rank 2
+/// there is no longer a process". Empty if unknown (other launchers, other systems) or if all is well.
 [[nodiscard]] inline std::string siblings_text(const LauncherRanks& own) {
   const auto content = [](const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -84,7 +84,7 @@ private:
       stopped.push_back(here.back());
   }
   std::vector<int> missing;
-  // Only where the node has all ranks are their numbers known.
+  // Only if the node has all ranks are their numbers known.
   for (int rank = 0; !here.empty() && own.ranks_here == own.size && rank < own.size; ++rank)
     if (std::find(here.begin(), here.end(), rank) == here.end())
       missing.push_back(rank);
@@ -98,7 +98,7 @@ private:
   return out;
 }
 
-/// Why a process ends that waits in vain for MPI's start.
+/// Why a process that waits in vain for MPI's startup exits.
 [[nodiscard]] inline std::string late_start_sentence(std::chrono::nanoseconds deadline) {
   const LauncherRanks own;
   char host[256] = {};
@@ -112,7 +112,8 @@ private:
          " (look for a rank that has exited, is stopped, or is busy before launch(): ps -o pid,stat,wchan,args on every node; raise LaunchOptions::start_deadline if the job starts slowly)";
 }
 
-/// Checks what launchers have set: ranks lie in their worlds, and all sets agree, as do RANK and WORLD_SIZE.
+/// Checks the launchers' variables: ranks are below the number of ranks, and all sets agree, as do RANK and
+/// WORLD_SIZE.
 /// @throws ConfigurationMismatch with the names and values of the variables.
 inline void check_launch_environment(const LaunchOptions& options) {
   const auto need_inside = [](const auto& one, const auto& world) {
@@ -149,8 +150,8 @@ inline void check_launch_environment(const LaunchOptions& options) {
         std::to_string(options.ranks) + ", or leave LaunchOptions::ranks at 0)");
 }
 
-/// Compares what a launcher has set with what MPI has made of it: each process is alone where the launcher
-/// belongs to another MPI, or where the variables were left over in a shell.
+/// Compares the launcher's variables with MPI's ranks: they differ, and each process is alone, if the
+/// launcher belongs to another MPI or the variables were left over in a shell.
 /// @throws ConfigurationMismatch with the variable and both numbers.
 inline void check_started(int rank, int size) {
   const LauncherSet* const one = launcher_set();
@@ -168,8 +169,8 @@ inline void check_started(int rank, int size) {
   differ(one->rank_value(), "rank", rank);
 }
 
-/// Ranks that share the memory of a node: all of it, or fewer where a test plays several nodes on one
-/// machine.
+/// Ranks that share memory as on one node: all of the node's, or fewer if a test simulates several nodes on
+/// one machine.
 [[nodiscard]] inline int ranks_per_node() {
   const auto ranks = launch_variable("SHARDWRIGHT_MPI_RANKS_PER_NODE", 1);
   return ranks ? ranks->value : 0;

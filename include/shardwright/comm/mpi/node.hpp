@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The memory that the ranks of one node share: the last call of each, and why one has failed.
+/// @brief The shared memory of the ranks of one node: the last call of each, and why one has failed.
 
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/comm/failure.hpp>
@@ -39,15 +39,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// The state of a rank of the world, as far as this node knows.
 enum class RankState : std::uint32_t { unknown, running, finished, failed, dead };
 
-/// One slot for each rank of the world; ranks on other nodes stay unknown until a message tells of their
+/// One slot for each rank of the world; ranks on other nodes stay unknown until a message reports their
 /// failure.
 ///
 /// Readable without the help of its writer, so that a frozen or dead rank can be named with its last call.
 class MpiNode {
 public:
   /// Maps the segment `name`, which one rank of the node `creates`, filled with zeros, before the others
-  /// come: one that comes too late finds none, and leaves none behind. The last of the ranks of the node,
-  /// `ranks_here` by number, removes the name; a rank that gives up before calls unlink().
+  /// arrive: a rank that is too late finds none, and leaves none behind. The last of the `ranks_here` ranks
+  /// of the node unlinks it; a rank that gives up earlier calls unlink().
   MpiNode(std::string name, int ranks, int own_rank, int ranks_here, bool creates)
       : name_(std::move(name)), ranks_(ranks), own_(own_rank),
         bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot) + MpiWaits::bytes(ranks)) {
@@ -80,33 +80,33 @@ public:
   ~MpiNode() { ::munmap(header_, bytes_); }
 
   /// Removes the name, so that nothing is left behind whatever happens later; the mapping stays. For a rank
-  /// that does not wait for the others any more.
+  /// that no longer waits for the others.
   void unlink() const noexcept { ::shm_unlink(name_.c_str()); }
 
-  /// Notes which ranks' processes can be seen from here, so that one that disappears later can be told.
+  /// Records which ranks' processes are visible from here, so that one that disappears later is detected.
   void watch_processes() {
     for (int rank = 0; rank < ranks_; ++rank)
       if (rank != own_ && sees(rank) && !process_gone(rank))
         watched_.push_back(rank);
   }
-  /// Whether the system shows the process of a rank here: on the same node, and in the same PID namespace.
+  /// Whether the process of a rank is visible here: on the same node, and in the same PID namespace.
   [[nodiscard]] bool sees(int rank) const noexcept {
     const Slot& one = slot(rank);
     return one.pid.load(std::memory_order_relaxed) > 0 &&
            one.pid_namespace.load(std::memory_order_relaxed) ==
                slot(own_).pid_namespace.load(std::memory_order_relaxed);
   }
-  /// The process of a rank that sees() is true of.
+  /// The process of a rank for which sees() is true.
   [[nodiscard]] ProcessState process(int rank) const noexcept {
     return state_of_process(slot(rank).pid.load(std::memory_order_relaxed));
   }
-  /// Whether the system shows that a rank's process does not run.
+  /// Whether a rank's process is known not to run.
   [[nodiscard]] bool halted(int rank) const noexcept {
     return sees(rank) && process(rank) != ProcessState::alive;
   }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] int own_rank() const noexcept { return own_; }
-  /// Cores that the ranks of this node may use, all together.
+  /// Number of cores that the ranks of this node may use altogether.
   [[nodiscard]] int cores() const noexcept {
     UsableCores::Bits all{};
     for (int rank = 0; rank < ranks_; ++rank)
@@ -121,7 +121,7 @@ public:
         return rank;
     return -1;
   }
-  /// The same, but of the next watched rank only: where every rank looks so, each is looked at once.
+  /// The same, but only for the next watched rank: if every rank does so, each is watched once.
   [[nodiscard]] int dead_successor() const noexcept {
     for (const bool wrapped : {false, true})
       for (const int rank : watched_)
@@ -141,7 +141,7 @@ public:
       }
     });
   }
-  /// Writes that this rank's current call has ended.
+  /// Records that this rank's current call has ended.
   void publish_end() noexcept {
     constexpr std::size_t at = offsetof(MpiLastCall, stage);
     write([](Slot& mine) {
@@ -151,8 +151,8 @@ public:
       mine.record[at / 8].store(word, std::memory_order_relaxed);
     });
   }
-  using Clock = std::chrono::steady_clock; ///< One for all processes of a machine.
-  /// The time at the kernel's last tick, milliseconds ago at most: an eighth of the cost of the time now.
+  using Clock = std::chrono::steady_clock; ///< Shared by all processes of a machine.
+  /// The time of the kernel's last tick, at most milliseconds ago: an eighth of the cost of the exact time.
   [[nodiscard]] static Clock::time_point recently() noexcept {
 #if defined(CLOCK_MONOTONIC_COARSE)
     timespec time{};
@@ -161,36 +161,36 @@ public:
 #endif
     return Clock::now();
   }
-  /// Notes that this rank has begun a call, or has looked for messages in one.
+  /// Records that this rank has begun a call, or has polled for messages in one.
   void beat(Clock::time_point now) noexcept {
     slot(own_).beat.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   }
   [[nodiscard]] Clock::time_point last_beat(int rank) const noexcept {
     return Clock::time_point(Clock::duration(slot(rank).beat.load(std::memory_order_relaxed)));
   }
-  /// Writes whom this rank waits for in its current call, and in all of its calls in flight.
+  /// Records the ranks for which this rank waits in its current call, and in all of its calls in flight.
   void publish_waits(const std::vector<int>& in_call, const std::vector<int>& in_all) noexcept {
     waits_.publish(own_, version(own_), in_call, in_all);
   }
-  /// Notes that this rank leaves its current call for want of others.
+  /// Records that this rank leaves its current call because others did not arrive.
   void give_up() noexcept { waits_.give_up(own_, version(own_)); }
-  /// Number of the record of a rank's last call: another one, once it has moved on.
+  /// Version of the record of a rank's last call, which changes when the rank proceeds.
   [[nodiscard]] std::uint32_t version(int rank) const noexcept {
     return slot(rank).version.load(std::memory_order_acquire);
   }
-  /// Whether a rank gave its last call up for want of others.
+  /// Whether a rank gave up its last call because others did not arrive.
   [[nodiscard]] bool gave_up(int rank) const noexcept { return waits_.gave_up(rank, version(rank)); }
   /// Whether a rank waits for others in its last call, or did so until it gave up.
   [[nodiscard]] bool waits(int rank) const noexcept { return waits_.holds(rank, version(rank)); }
-  /// Those it waits for: in that call, or in all of its calls in flight.
+  /// The ranks for which it waits: in that call, or in all of its calls in flight.
   [[nodiscard]] std::vector<int> waits_for(int rank, bool in_all) const { return waits_.of(rank, in_all); }
 
-  /// The last call of a rank; a record of stage none if it is not known.
+  /// The last call of a rank; a record with stage none if it is unknown.
   [[nodiscard]] MpiLastCall last_call(int rank) const noexcept {
     const Slot& one = slot(rank);
     Words words{};
-    // A rank that is stopped in the middle of publishing leaves an odd version for ever: take what is there
-    // then.
+    // A rank that is stopped in the middle of publishing leaves an odd version forever: then use the record
+    // as it is.
     for (int attempt = 0; attempt < 1000; ++attempt) {
       const std::uint32_t before = one.version.load(std::memory_order_acquire);
       for (std::size_t i = 0; i < words.size(); ++i)
@@ -206,7 +206,7 @@ public:
     return record;
   }
 
-  /// Shows on which core this rank runs.
+  /// Publishes the core on which this rank runs.
   void note_core(int core) noexcept {
     std::atomic<std::int32_t>& own = slot(own_).core;
     if (own.load(std::memory_order_relaxed) != core + 1)
@@ -223,7 +223,7 @@ public:
       count += this->core(rank) == core ? 1 : 0;
     return count;
   }
-  /// What a rank does, in words for an error.
+  /// What a rank is doing, as text for an error.
   [[nodiscard]] std::string report(int rank) const {
     if (state(rank) == RankState::unknown)
       return "it runs on another node";
@@ -241,19 +241,19 @@ public:
   [[nodiscard]] RankState state(int rank) const noexcept {
     return slot(rank).state.load(std::memory_order_acquire);
   }
-  /// Notes that this rank will not call again; one that has failed stays so.
+  /// Records that this rank will make no more calls; a failed rank stays failed.
   void finish() noexcept {
     RankState running = RankState::running;
     slot(own_).state.compare_exchange_strong(running, RankState::finished, std::memory_order_release);
   }
 
-  /// Notes that this rank has nothing left to do but to finalise MPI.
+  /// Records that this rank has nothing left to do but to finalise MPI.
   void come_to_end() noexcept { slot(own_).at_end.store(true, std::memory_order_release); }
   [[nodiscard]] bool at_end(int rank) const noexcept {
     return slot(rank).at_end.load(std::memory_order_acquire);
   }
 
-  /// Writes why a rank ended the whole world, once.
+  /// Records why a rank ended the whole world, once.
   void fail_world(int rank, Failure::Kind kind, std::string_view sentence) noexcept {
     Slot& one = slot(rank);
     std::uint32_t expected = 0;
@@ -265,17 +265,18 @@ public:
     std::int32_t none = 0;
     header_->first_failure.compare_exchange_strong(none, rank + 1);
   }
-  /// Writes why a rank ended one group; the latest is kept.
+  /// Records why a rank ended one group; the latest reason is kept.
   void fail_group(int rank, std::uint64_t group_id, Failure::Kind kind, std::string_view sentence) noexcept {
     write_flights(rank, kind, sentence);
     slot(rank).group_failure.write(group_id, kind, sentence);
     header_->group_failures.fetch_add(1, std::memory_order_release);
   }
-  /// Number of calls of fail_group on this node: one look tells whether there is anything to read.
+  /// Number of calls of fail_group on this node, which shows cheaply whether there is anything to read.
   [[nodiscard]] std::uint32_t group_failures() const noexcept {
     return header_->group_failures.load(std::memory_order_acquire);
   }
-  /// At the first failure, before the ranks hear of it: writes what each of this node was in, stuck or gone.
+  /// At the first failure, before the ranks learn of it: dumps what each rank of this node was doing, even if
+  /// it is stuck or gone.
   void write_flights(int failed, Failure::Kind kind, std::string_view sentence) const noexcept {
     const char* const directory = flight_directory();
     if (directory == nullptr || header_->flights_written.exchange(true))
@@ -291,7 +292,7 @@ public:
     } catch (...) { // no memory
     }
   }
-  /// Writes that a rank's process is gone, and in which call it was.
+  /// Records that a rank's process is gone, and in which call it was.
   void fail_dead(int rank) noexcept {
     try {
       fail_world(rank, Failure::Kind::left,
@@ -304,9 +305,10 @@ public:
   }
   /// Whether a rank has ended by fail_dead().
   [[nodiscard]] bool dead(int rank) const noexcept { return state(rank) == RankState::dead; }
-  /// True for the first rank of the node that asks: it tells of the first failure, the others need not.
+  /// True for the first rank of the node that calls it: it reports the first failure, and the others need
+  /// not.
   [[nodiscard]] bool first_to_tell() noexcept { return !header_->told.exchange(true); }
-  /// True for the first rank of the node that waits long in a call, whose number of a group is mixed in.
+  /// True for the first rank of the node that waits long in a call, given a hash of the call and its group.
   [[nodiscard]] bool first_to_notice(std::uint64_t call) noexcept {
     return header_->noticed.exchange(call) != call;
   }
@@ -314,7 +316,7 @@ public:
   [[nodiscard]] int first_failure() const noexcept {
     return header_->first_failure.load(std::memory_order_acquire) - 1;
   }
-  /// Why a rank ended the world; call it for a rank in the state `failed`.
+  /// Why a rank ended the world; only for a rank in the state `failed`.
   [[nodiscard]] Failure world_failure(int rank) const { return slot(rank).world_failure.read(rank); }
   /// Whether a rank has ended a group, and why.
   [[nodiscard]] std::optional<Failure> group_failure(int rank, std::uint64_t group_id) const {
@@ -335,7 +337,7 @@ private:
   static constexpr std::size_t words_per_record = sizeof(MpiLastCall) / 8;
   using Words = std::array<std::uint64_t, words_per_record>;
 
-  /// Changes words of this rank's record, whose readers look again meanwhile.
+  /// Changes words of this rank's record; concurrent readers retry.
   template <class Change>
   void write(Change change) noexcept {
     Slot& mine = slot(own_);
@@ -351,14 +353,14 @@ private:
     std::atomic<std::uint32_t> group_failures;
     std::atomic<bool> told;
     std::atomic<bool> flights_written;
-    std::atomic<std::int32_t> opened; ///< By this many ranks.
+    std::atomic<std::int32_t> opened; ///< Number of ranks that have opened it.
     std::atomic<std::uint64_t> noticed;
   };
   struct alignas(128) Slot {
     std::atomic<std::uint32_t> version;
     std::atomic<RankState> state;
     std::atomic<std::int32_t> pid;
-    std::atomic<std::int32_t> core; ///< The core it runs on, plus one: new memory holds zeros.
+    std::atomic<std::int32_t> core; ///< The core on which it runs, plus one: new memory contains zeros.
     std::atomic<bool> at_end;
     std::atomic<Clock::rep> beat;
     std::atomic<std::uint64_t> pid_namespace;
@@ -375,7 +377,7 @@ private:
   [[nodiscard]] bool process_gone(int rank) const noexcept {
     return !process_exists(slot(rank).pid.load(std::memory_order_relaxed));
   }
-  /// The state is read again, since a rank may finish and exit between the two looks.
+  /// The state is read again, since a rank may finish and exit between the two reads.
   [[nodiscard]] bool is_dead(int rank) const noexcept {
     return state(rank) == RankState::running && process_gone(rank) && state(rank) == RankState::running;
   }

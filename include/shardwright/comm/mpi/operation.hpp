@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One call in flight on an MPI group: the ranks agree on it if asked to, then its data moves.
+/// @brief One call in flight on an MPI group: the ranks compare it if required, then its data moves.
 
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/mpi/group.hpp>
@@ -30,7 +30,7 @@ class MpiOperation final : public PendingOperation {
 public:
   explicit MpiOperation(MpiGroup& group) : group_(group) {}
 
-  /// Takes a call; its block spans are copied unless they live until it has ended.
+  /// Sets the call; its block spans are copied unless they live until it has ended.
   void begin(const CollectiveCall& call, std::uint64_t sequence, bool spans_live) {
     kept_.keep(call, spans_live);
     site_ = group_.site(call, sequence);
@@ -46,17 +46,17 @@ public:
 
   [[nodiscard]] const CollectiveCall& call() const noexcept { return kept_.call; }
   [[nodiscard]] bool done() const noexcept { return stage_ == Stage::done; }
-  /// Whether somebody has yet to wait for it.
+  /// Whether its handle has not been waited for yet.
   [[nodiscard]] bool in_use() const noexcept { return in_use_; }
 
-  /// Moves on as far as messages allow. @return whether anything has moved.
+  /// Advances as far as messages allow. @return whether anything has moved.
   bool advance() noexcept {
     const Stage stage = stage_;
     const std::size_t steps = transfer_.steps_done();
     try {
       advance_or_throw();
     } catch (const CollectiveMismatch& error) {
-      // In a collective, every rank finds it.
+      // In a collective, every rank detects it.
       group_.end(Failure::Kind::mismatch, error.what(), sends_or_receives(kept_.call.operation));
       fail(std::current_exception());
     } catch (const std::exception& error) {
@@ -80,7 +80,7 @@ public:
     finish();
   }
 
-  /// wait() for a caller that is inside already.
+  /// wait() for a caller that is already inside.
   void finish() {
     MpiWorld& world = group_.world();
     if (!done() && !world.is_last(this))
@@ -106,8 +106,8 @@ public:
       std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
-  /// Adds the world ranks that this call waits for itself; they may wait for others in turn. None if its
-  /// turn has not come.
+  /// Adds the world ranks for which this call itself waits; they may wait for others in turn. None if it is
+  /// not this call's turn yet.
   void add_waits(std::vector<int>& ranks) {
     if (done())
       return;
@@ -120,7 +120,7 @@ public:
     group_.agreement().add_missing(direct_);
     for (int rank = 0; rank < group_.size(); ++rank) {
       const int world_rank = group_.world_rank(rank);
-      // To agree takes all ranks.
+      // Comparing takes all ranks.
       if (direct_[static_cast<std::size_t>(rank)] || (stage_ == Stage::agreeing && rank != group_.rank() &&
                                                       !has_entered(group_, site_.sequence, world_rank)))
         ranks.push_back(world_rank);
@@ -136,7 +136,7 @@ public:
     } catch (...) {
       sentence.clear();
     }
-    // An exception on its way is the first cause, and launch() tells of it.
+    // A propagating exception is the original cause, and launch() reports it.
     group_.end(Failure::Kind::abandoned, std::move(sentence), !unwinding);
     fail(nullptr);
   }
@@ -144,7 +144,7 @@ public:
 private:
   enum class Stage { queued, agreeing, explaining, moving, done };
 
-  /// Sent ahead of the data where calls are compared.
+  /// Sent ahead of the data if calls are compared.
   struct Header {
     std::uint64_t count;
     std::uint64_t sequence;
@@ -198,7 +198,7 @@ private:
   [[nodiscard]] std::size_t most_data() const noexcept {
     return MpiAgreement::data_bytes(sizeof(Fingerprint), group_.size());
   }
-  /// Bytes of a small all_reduce: its data travel with the fingerprints, which saves a round of messages.
+  /// Bytes of a small all_reduce: its data is sent with the fingerprints, which saves a round of messages.
   [[nodiscard]] std::size_t data_beside_fingerprint() const noexcept {
     const std::size_t bytes = kept_.call.count * size_of(kept_.call.element);
     return kept_.call.operation == Operation::all_reduce && bytes <= most_data() ? bytes : 0;
@@ -231,7 +231,7 @@ private:
     stage_ = Stage::moving;
   }
 
-  /// Every rank sees the same fingerprints, so all come to the same verdict.
+  /// Every rank sees the same fingerprints, so all reach the same verdict.
   void judge() {
     const MpiAgreement& agreement = group_.agreement();
     FingerprintComparison comparison;
@@ -285,7 +285,7 @@ private:
     stage_ = Stage::done;
   }
 
-  /// Tells the ranks of this node whom this rank waits for, now and then.
+  /// Publishes from time to time, to the ranks of this node, the ranks for which this one waits.
   void publish_waits(bool now_or_never, std::chrono::steady_clock::time_point now) {
     if (!now_or_never && now - told_waits_ < look_again)
       return;
@@ -295,12 +295,12 @@ private:
     group_.world().node().publish_waits(waits_, group_.world().waits());
   }
 
-  /// World ranks that this call waits for, as last published; a collective behind others of its group waits
-  /// for what they wait for.
+  /// World ranks that this call waits for, as last published; a collective queued behind others of its group
+  /// waits for the same ranks.
   [[nodiscard]] const std::vector<int>& waited_for() {
     return waits_.empty() ? group_.world().waits() : waits_;
   }
-  /// Who keeps this call waiting.
+  /// The ranks that keep this call waiting.
   [[nodiscard]] HoldUp hold_up() {
     const MpiWorld& world = group_.world();
     HoldUp out = MpiBlame(world.node(), world.options().deadline).follow(waited_for());
@@ -309,7 +309,7 @@ private:
     return out;
   }
 
-  /// Says on the standard error stream whom this call waits for, unless another rank of the group has.
+  /// Prints to stderr the ranks for which this call waits, unless another rank of the group has done so.
   void say_long_wait() {
     MpiWorld& world = group_.world();
     if (!world.node().first_to_notice(mixed(group_.id(), site_.sequence)))
@@ -321,7 +321,7 @@ private:
     wait.say();
   }
 
-  /// The checks of a wait that a poll is too short for: failures elsewhere, ranks that have left, the
+  /// The checks of a wait that are too expensive for a poll: failures elsewhere, ranks that have left, the
   /// deadline.
   void look_around(bool expired) {
     MpiWorld& world = group_.world();
@@ -343,11 +343,11 @@ private:
     }
   }
 
-  /// Throws what keeps this call waiting, unless that has to be looked at again.
+  /// Throws the error for whatever keeps this call waiting, unless that has to be examined again.
   void give_up(const std::optional<Failure>& failure, bool expired,
                std::chrono::steady_clock::time_point now) {
     HoldUp found = hold_up();
-    // A peer that waited in vain has said for whom: less than certain knowledge adds nothing.
+    // A peer that waited in vain has already named the culprit: uncertain knowledge adds nothing.
     if (failure && !found.sure && (!expired || found.ring.empty()))
       group_.throw_ended(*failure, site_);
     const auto verdict = second_look_.look(group_.world().node(), found, now);
@@ -361,7 +361,7 @@ private:
                            site_.context());
   }
 
-  /// A rank that has ended its program will not come; what it sent before may still be on its way, though.
+  /// A rank that has ended its program will not arrive, but what it sent before may still be in flight.
   void look_for_leavers(std::chrono::steady_clock::time_point now) {
     MpiNode& node = group_.world().node();
     const auto has_finished = [&](int rank) {
@@ -392,7 +392,7 @@ private:
   std::chrono::steady_clock::time_point leaver_unseen_{};
   std::chrono::steady_clock::time_point told_waits_{};
   MpiSecondLook second_look_;
-  std::vector<int> waits_; ///< World ranks, as last looked at.
+  std::vector<int> waits_; ///< World ranks, as last determined.
   std::vector<bool> direct_;
   unsigned polls_ = 0;
 };

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Facts from the system: which machine this is, and whether one of its processes lives or is stopped.
+/// @brief Information from the system: which machine this is, and whether one of its processes is alive or
+/// stopped.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/mix.hpp>
@@ -22,11 +23,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A process as another one sees it.
+/// The state of a process as seen by another one.
 enum class ProcessState { gone, stopped, alive };
 
-/// The letter in a line of /proc/PID/stat by which the system says what the process does; a command's name
-/// may hold anything, parentheses too.
+/// The state letter of a line of /proc/PID/stat; the command name in the line may contain anything, even
+/// parentheses.
 [[nodiscard]] constexpr char state_letter(std::string_view stat) noexcept {
   const std::size_t end = stat.rfind(')');
   return end == std::string_view::npos || end + 2 >= stat.size() ? '?' : stat[end + 2];
@@ -34,10 +35,10 @@ enum class ProcessState { gone, stopped, alive };
 /// Stopped by a signal, or held by a debugger.
 [[nodiscard]] constexpr bool is_stopped(char letter) noexcept { return letter == 'T' || letter == 't'; }
 
-/// Whether there is a process of a number in this one's PID namespace: one system call.
+/// Whether a process with this number exists in the PID namespace: one system call.
 [[nodiscard]] inline bool process_exists(int pid) noexcept { return ::kill(pid, 0) == 0 || errno != ESRCH; }
 
-/// The state of a process in this one's PID namespace; one of which the system tells nothing counts as alive.
+/// The state of a process in this PID namespace; if the system does not tell, it counts as alive.
 [[nodiscard]] inline ProcessState state_of_process(int pid) noexcept {
   if (!process_exists(pid))
     return ProcessState::gone;
@@ -53,14 +54,14 @@ enum class ProcessState { gone, stopped, alive };
   return is_stopped(state_letter(stat)) ? ProcessState::stopped : ProcessState::alive;
 }
 
-/// A number for this process' PID namespace: processes of another one have numbers that mean nothing here. 0
-/// where the system has no such namespaces.
+/// Identifies this process' PID namespace: process numbers from another namespace mean nothing here. 0 if the
+/// system has no such namespaces.
 [[nodiscard]] inline std::uint64_t pid_namespace() noexcept {
   struct stat status {};
   return ::stat("/proc/self/ns/pid", &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
 }
 
-/// A number for the machine as it runs now: its name and the time of its start.
+/// Identifies the running machine: a hash of its name and boot time.
 [[nodiscard]] inline std::uint64_t host_id() {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);

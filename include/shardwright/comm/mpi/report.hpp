@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The sentences that MPI ranks find for a deadline and a mismatch, and who is to blame.
+/// @brief The error sentences of MPI ranks for deadlines and mismatches, and whom they blame.
 
 #include <shardwright/comm/call_account.hpp>
 #include <shardwright/comm/mpi/blame.hpp>
@@ -34,7 +34,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   const MpiWorld& world = group.world();
   const std::chrono::nanoseconds deadline = world.options().deadline;
   const auto report = [&](int rank) { return world.node().report(rank); };
-  // A ring tells of its ranks itself.
+  // A ring already describes its ranks.
   std::string found =
       hold_up.ring.empty() ? reports_of(world, hold_up.ranks) : cycle_text(hold_up.ring, report).substr(2);
   if (!hold_up.between.empty())
@@ -50,7 +50,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
   return held_up_collective(group.name(), call, sequence, deadline, hold_up.ranks, found);
 }
 
-/// All ranks with what each of them called, equal calls together.
+/// All ranks with their calls, equal calls grouped.
 [[nodiscard]] inline std::string mismatch_sentence(const MpiGroup& group, const MpiAgreement& agreement) {
   const std::string what = "their sequence numbers differ";
   return mismatch_of_accounts(group, what, [&](int rank) { return agreement.head(rank, group.rank()); });

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The messages in flight of one step of a call, and whom they wait for.
+/// @brief The messages in flight of one step of a call, and the ranks for which they wait.
 
 #include <shardwright/comm/mpi/environment.hpp>
 
@@ -20,20 +20,20 @@ struct MpiChannel {
   std::vector<int> world_ranks; ///< Rank in the world of each rank of the group.
 };
 
-/// Messages that were posted and not yet completed; the arrays are kept from step to step.
+/// Messages that have been posted and not yet completed; the arrays are reused from step to step.
 class MpiRequests {
 public:
-  /// Bytes of one MPI message at most: MPI counts are int.
+  /// Most bytes of one MPI message: MPI counts are int.
   static constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
-  /// MPI sends a short message at once, and asks the receiver first about a longer one than this: Open MPI's
-  /// limit in shared memory is 4 KiB with headers.
+  /// MPI sends messages up to this length eagerly, and longer ones by rendezvous: Open MPI's limit in shared
+  /// memory is 4 KiB with headers.
   static constexpr std::size_t eager_bytes = 3968;
-  /// Up to so many bytes go in parts that are sent at once. Asking takes longer than five of them where Open
-  /// MPI reads the other process's memory (CMA, its default), and hardly less than five where it does not.
+  /// Up to this many bytes go in parts that are sent eagerly. A rendezvous takes longer than five of them where
+  /// Open MPI reads the other process's memory (CMA, its default), and hardly less where it does not.
   static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
 
-  /// Both ends give the same one. A synchronous message is sent when its receive has begun; of a ragged one
-  /// the receiver only knows how long it is at most.
+  /// Both sides give the same kind. A synchronous message is sent when its receive has begun; for a ragged
+  /// one the receiver only knows the maximum length.
   enum class Mode { standard, synchronous, ragged };
 
   void send(const MpiChannel& channel, const void* data, std::size_t bytes, int peer, int tag,
@@ -85,7 +85,7 @@ public:
     if (code != MPI_SUCCESS)
       fail(code, site);
     if (done == 0) {
-      // Of one that is shorter than this rank's call says, other parts may never come.
+      // If a message is shorter than this rank's call says, its other parts may never arrive.
       if (++tests_ % 64 == 0)
         check_arrived(site);
       return false;
@@ -108,7 +108,7 @@ public:
     }
   }
 
-  /// Gives up: receives that no message has met are withdrawn, the rest is left to MPI.
+  /// Gives up: receives without a matching message are cancelled, the rest is left to MPI.
   void cancel() noexcept {
     int finalised = 0;
     MPI_Finalized(&finalised);
@@ -131,7 +131,7 @@ private:
     bool ragged = false;
   };
 
-  /// Bytes of a part; the last one is shorter, so that unequal lengths of the ends are noticed.
+  /// Bytes of a part; the last one is shorter, so that different lengths on the two sides are detected.
   [[nodiscard]] static std::size_t part_bytes(std::size_t bytes, Mode mode) noexcept {
     const bool parted = mode == Mode::standard && bytes <= parted_bytes;
     return parted ? eager_bytes : max_message_bytes;

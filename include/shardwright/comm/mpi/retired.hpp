@@ -19,12 +19,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// Frees a communicator once all of its ranks have left it.
 ///
-/// MPI gives the number of a freed communicator to a later one. Were it freed here while a rank still sends
-/// on it, such as one that finds out too late that this rank has left, the message would reach the later one:
+/// MPI reuses the identifier of a freed communicator. If it were freed here while a rank still sends on it,
+/// such as one that finds out too late that this rank has left, the message would reach a later communicator:
 /// Open MPI 4 then crashes, or delivers it. A communicator that a rank never leaves is never freed.
 class MpiRetired {
 public:
-  /// Leaves a communicator. Where memory is short it is never freed.
+  /// Leaves a communicator. If memory is short, it is never freed.
   static void leave(MPI_Comm comm) noexcept {
     try {
       Left left{comm, MPI_REQUEST_NULL};
@@ -59,8 +59,8 @@ private:
     MPI_Request barrier;
   };
 
-  /// MPI_Finalize begins by freeing what hangs on MPI_COMM_SELF. By then all ranks that did not fail have
-  /// left, and the last messages of their barriers are under way.
+  /// MPI_Finalize begins by freeing the attributes of MPI_COMM_SELF. By then all ranks that did not fail have
+  /// left, and the last messages of their barriers are in flight.
   static void hook() noexcept {
     int key = MPI_KEYVAL_INVALID;
     const auto at_end = [](MPI_Comm, int, void*, void*) -> int {

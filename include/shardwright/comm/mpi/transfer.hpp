@@ -19,15 +19,15 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Moves the data of one call after another; its requests are kept between calls.
+/// Moves the data of one call after another; its requests are reused between calls.
 ///
 /// Every block is cut into segments, and two segments are in flight at a time. An all_reduce exchanges
-/// slices, combines the own slice in the fixed order, and gathers the results: each rank sends 2 (P-1)/P of
-/// its bytes, P ranks.
+/// slices, combines this rank's slice in the fixed order, and gathers the results: each of P ranks sends 2
+/// (P-1)/P of its bytes.
 class MpiTransfer {
 public:
-  /// Bytes of a block that go in one message. All ranks cut blocks alike, whatever their strides; many ranks
-  /// cut them smaller, so that scratch does not grow with their number.
+  /// Bytes of a block in one message. All ranks cut blocks alike, whatever their strides; with many ranks the
+  /// pieces are smaller, so that scratch memory does not grow with their number.
   static constexpr std::size_t segment_bytes(int ranks) noexcept {
     return std::clamp((std::size_t{4} << 20) / static_cast<std::size_t>(ranks), std::size_t{32} << 10,
                       std::size_t{512} << 10);
@@ -37,8 +37,8 @@ public:
   /// broadcast runs along a tree up to this many bytes, along a chain above.
   static constexpr std::size_t tree_bytes = std::size_t{32} << 10;
 
-  /// Begins a call, which stays valid until the end, as does the scratch; `tag` and the next one are free for
-  /// it.
+  /// Begins a call; the call and the scratch memory must stay valid until it ends. It may use `tag` and the
+  /// next tag.
   void start(const CollectiveCall& call, const MpiChannel& channel, MpiScratch& scratch, int rank, int ranks,
              int tag, const MpiCallSite& site) {
     call_ = &call;
@@ -61,7 +61,7 @@ public:
     post(1);
   }
 
-  /// The whole of an all_reduce whose inputs are here already, that of rank r at `input(r)`.
+  /// A complete all_reduce whose inputs have already arrived, that of rank r at `input(r)`.
   template <class Input>
   void reduce_here(const CollectiveCall& call, MpiScratch& scratch, int ranks, Input input) {
     runs_.resize(static_cast<std::size_t>(ranks));
@@ -71,7 +71,7 @@ public:
     scratch.reduction.run(runs_.data(), &call.out, 1, call.count, false);
   }
 
-  /// Moves on as far as messages allow. @return whether the call is done.
+  /// Advances as far as messages allow. @return whether the call is done.
   [[nodiscard]] bool advance() {
     for (; step_ < steps_; ++step_)
       if (!finish_step())
@@ -82,7 +82,7 @@ public:
   /// Steps done so far, to tell whether anything has moved.
   [[nodiscard]] std::size_t steps_done() const noexcept { return step_; }
 
-  /// Adds the ranks of the group that this one waits for.
+  /// Adds the ranks of the group for which this one waits.
   void add_missing(std::vector<bool>& missing) {
     for (auto* requests : {&first_, &second_})
       for (MpiRequests& one : *requests)
@@ -117,7 +117,7 @@ private:
     const bool at_once = call_->operation == Operation::all_reduce && ranks_ > 1 &&
                          call_->count * element_bytes_ * static_cast<std::size_t>(ranks_) <= one_round_bytes;
     plan_ = at_once ? Plan::reduce_at_once : Plan::reduce;
-    // Slices start at cache lines of a buffer that does.
+    // Slices of an aligned buffer start at cache lines.
     slice_ = (call_->count + static_cast<std::size_t>(ranks_) - 1) / static_cast<std::size_t>(ranks_);
     slice_ = (slice_ + line - 1) / line * line;
     std::size_t largest = 0;
@@ -229,7 +229,7 @@ private:
 
   // Reductions.
 
-  /// A rank's contribution to the block of another, or its message to it.
+  /// A rank's contribution to another rank's block, or its message to that rank.
   [[nodiscard]] StridedBlock source(int to) const noexcept {
     switch (call_->operation) {
     case Operation::all_reduce: {
@@ -333,7 +333,7 @@ private:
 
   void send_message(MpiRequests& requests, std::size_t step) {
     const BlockPart part = whole(step);
-    // A send ends when its receive has begun, so that one without a receive is noticed.
+    // A send ends when its receive has begun, so that a send without a receive is detected.
     requests.send(*channel_, in_ == nullptr ? nullptr : in_ + part.begin * element_bytes_,
                   part.count() * element_bytes_, call_->root, tag_, site_, MpiRequests::Mode::synchronous);
   }
@@ -362,7 +362,7 @@ private:
   const MpiChannel* channel_ = nullptr;
   MpiScratch* scratch_ = nullptr;
   int rank_ = 0;
-  int ranks_ = 0; ///< As element_bytes_ and segment_, kept from the call before where the same.
+  int ranks_ = 0; ///< Like element_bytes_ and segment_, kept from the previous call if unchanged.
   int tag_ = 0;
   MpiCallSite site_{};
   const std::byte* in_ = nullptr;

@@ -25,11 +25,11 @@ namespace detail {
 
 /// One rank of a group of MPI processes, and the order of its calls.
 ///
-/// Collectives move one after another; messages side by side, save those of one direction, peer and tag.
-/// Started calls move on whenever any call of this process polls or waits. A send ends when its receive has
-/// begun. A rank calls from one thread at a time. After an error of any call the group has ended for this
-/// rank, and the buffers of that call must live until MPI is finalised. Records of calls are used again, so a
-/// steady sequence of calls allocates nothing.
+/// Collectives run one after another; messages run concurrently, except those with the same direction, peer
+/// and tag. Started calls progress whenever any call of this process polls or waits. A send ends when its
+/// receive has begun. A rank calls from one thread at a time. After an error in any call the group has ended
+/// for this rank, and the buffers of that call must live until MPI is finalised. Call records are reused, so
+/// calls allocate nothing in steady state.
 class MpiTransport final : public HostTransport,
                            public std::enable_shared_from_this<MpiTransport>,
                            private MpiProgress {
@@ -88,7 +88,7 @@ public:
   [[nodiscard]] MPI_Comm exported(SourceLocation where) {
     if (exported_ != MPI_COMM_NULL)
       return exported_;
-    // MPI makes one without a deadline, so all ranks meet first.
+    // MPI creates a communicator without a deadline, so all ranks meet first.
     CollectiveCall meet;
     meet.operation = Operation::barrier;
     meet.where = where;
@@ -109,7 +109,7 @@ public:
   }
 
 private:
-  /// Checks a call, takes it into the order, and moves it as far as it goes.
+  /// Checks a call, enqueues it, and advances it as far as possible.
   MpiOperation& begin(const CollectiveCall& call, bool spans_live) {
     const bool message = sends_or_receives(call.operation);
     std::uint64_t& last = message ? messages_begun_ : collectives_begun_;
@@ -171,8 +171,8 @@ private:
     return *all_.emplace_back(std::make_unique<MpiOperation>(group_));
   }
 
-  /// MPI matches messages of one peer and tag in the order of posting, so each is posted after the one before
-  /// has ended.
+  /// MPI matches messages of one peer and tag in the order of posting, so each is posted after the previous
+  /// one has ended.
   [[nodiscard]] bool first_of_its_kind(std::size_t index) const noexcept {
     const CollectiveCall& own = messages_[index]->call();
     for (std::size_t i = 0; i < index; ++i) {
@@ -183,7 +183,8 @@ private:
     return true;
   }
 
-  /// The new group talks over a duplicate of this group's channel, which can be made within a deadline.
+  /// The new group communicates over a duplicate of this group's channel, which can be created within a
+  /// deadline.
   [[nodiscard]] std::shared_ptr<MpiTransport> joined(int colour, const std::vector<int>& all,
                                                      std::string name) {
     const std::uint64_t number = group_.next_split();
@@ -234,13 +235,13 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
 
 } // namespace detail
 
-/// @brief Collective over an MPI communicator of the program: a world of its ranks, in its order.
+/// @brief Collective over an MPI communicator of the program: creates a world of its ranks, in its order.
 ///
-/// Only duplicates of `comm` are used, and MPI is neither initialised nor finalised; the last handle must be
-/// gone before MPI_Finalize for MPI's memory to be given back. MPI must provide MPI_THREAD_FUNNELED at least,
-/// and more where other threads than the one that initialised it call. Several worlds may stand side by side,
-/// disjoint or not; a failure ends the calls of one world, and not the job. Reductions have the fixed order
-/// of ReductionOrder and give the same bits as thread ranks.
+/// Only duplicates of `comm` are used, and MPI is neither initialised nor finalised; to free MPI's memory,
+/// the last handle must be gone before MPI_Finalize. MPI must provide at least MPI_THREAD_FUNNELED, and more
+/// if threads other than the one that initialised it make calls. Several worlds may coexist, disjoint or not;
+/// a failure ends the calls of one world, and not the job. Reductions have the fixed order of ReductionOrder
+/// and give the same bits as thread ranks.
 /// @throws LifecycleError unless MPI is ready for use at that level; InvalidArgument for MPI_COMM_NULL, an
 /// intercommunicator or options out of range; DeadlineExceeded; TransportError.
 [[nodiscard]] inline HostCommunicator world_from(MPI_Comm comm, const LaunchOptions& options = {}) {
@@ -270,12 +271,12 @@ make_mpi_transport(MPI_Comm comm, const LaunchOptions& options, int ranks_per_no
   return world_from(MPI_COMM_WORLD, options);
 }
 
-/// @brief Collective over the group of a handle: an MPI communicator of the same ranks in the same order, for
-/// calls to other libraries.
+/// @brief Collective over the group of a handle: returns an MPI communicator with the same ranks in the same
+/// order, for calls to other libraries.
 ///
-/// It belongs to the group: it is made once, and freed with the group's last handle. Its errors are fatal, as
-/// is MPI's default, and its calls have no deadline.
-/// @throws InvalidArgument if the ranks are not processes under MPI; what a barrier of the group throws.
+/// It belongs to the group: it is created once, and freed with the group's last handle. Its errors are fatal,
+/// as by MPI's default, and its calls have no deadline. @throws InvalidArgument if the ranks are not
+/// processes under MPI; and the errors of a barrier of the group.
 [[nodiscard]] inline MPI_Comm mpi_communicator(const HostCommunicator& group,
                                                SourceLocation where = SourceLocation::current()) {
   auto* const transport = dynamic_cast<detail::MpiTransport*>(&group.undecorated());

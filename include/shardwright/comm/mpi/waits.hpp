@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Whom each rank of a node waits for, as bits in the memory that they share.
+/// @brief The ranks for which each rank of a node waits, as bits in shared memory.
 
 #include <shardwright/core/config.hpp>
 
@@ -13,14 +13,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The ranks that each rank waits for: in its current call, and in all of its calls in flight.
+/// The ranks for which each rank waits: in its current call, and in all of its calls in flight.
 ///
-/// What a rank writes belongs to one of its calls, which a version numbers, from 1 on; it is replaced word by
-/// word, so that a reader never finds a rank that waits without its waits.
+/// What a rank writes belongs to one of its calls, numbered by a version from 1 on; it is replaced word by
+/// word, so that a reader never finds a waiting rank without its waits.
 class MpiWaits {
 public:
   MpiWaits() = default;
-  /// Over bytes() of memory that held zeros at first.
+  /// Over bytes() of memory that was initially zero.
   MpiWaits(void* memory, int ranks) noexcept : memory_(static_cast<Word*>(memory)), ranks_(ranks) {}
   [[nodiscard]] static std::size_t bytes(int ranks) noexcept {
     return static_cast<std::size_t>(ranks) * MpiWaits(nullptr, ranks).stride() * sizeof(Word);
@@ -32,7 +32,7 @@ public:
     write(bits(rank, true), in_all);
     of_call(rank).store(version, std::memory_order_release);
   }
-  /// Notes that a rank leaves a call for want of others.
+  /// Records that a rank leaves a call because others did not arrive.
   void give_up(int rank, std::uint64_t version) noexcept {
     of_lost_call(rank).store(version, std::memory_order_release);
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The state that all MPI groups of one world share on a rank: progress, the memory of its node, and
+/// @brief The state that all MPI groups of a world share on a rank: progress, the node's shared memory, and
 /// failures.
 
 #include <shardwright/comm/cores.hpp>
@@ -38,13 +38,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Something that moves on when MPI is polled: a group with calls in flight.
+/// Something that progresses when MPI is polled: a group with calls in flight.
 class MpiProgress {
 public:
   virtual ~MpiProgress() = default;
   /// @return whether anything has moved.
   virtual bool progress() noexcept = 0;
-  /// Adds the world ranks that its calls in flight wait for, if that is the memory of its world.
+  /// Adds the world ranks for which its calls in flight wait, if `node` is that of its world.
   virtual void add_waits(const MpiNode& node, std::vector<int>& ranks) = 0;
 };
 
@@ -52,8 +52,8 @@ class MpiWorld {
 public:
   /// Collective over an MPI communicator, which is only read.
   ///
-  /// @param ranks_per_node Ranks that share memory as one node does; 0 for those that are on one. Tests play
-  /// several nodes on one machine by it.
+  /// @param ranks_per_node Ranks that share memory as on one node; 0 for all that are on one node. Tests use
+  /// it to simulate several nodes on one machine.
   MpiWorld(MPI_Comm comm, const LaunchOptions& options, int ranks_per_node) : options_(bounded(options)) {
     check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
@@ -76,7 +76,7 @@ public:
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
   ~MpiWorld() {
-    // Others may wait for this rank, which will not come.
+    // Others may wait for this rank, which will not arrive.
     if (std::uncaught_exceptions() > 0 && !finished_ && ended_by() < 0)
       fail(Failure::Kind::left, "an exception ended its use of the world");
     node_->finish();
@@ -90,17 +90,17 @@ public:
   [[nodiscard]] const MpiChannel& channel() const noexcept { return channel_; }
   [[nodiscard]] MpiNode& node() noexcept { return *node_; }
   [[nodiscard]] const MpiNode& node() const noexcept { return *node_; }
-  /// The ranks of this node, for a wait at an end.
+  /// The ranks of this node, for a wait at the end.
   [[nodiscard]] MpiRoll roll() const { return {node_, lonely_, options_.deadline, options_.notice}; }
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
   /// Whether only the thread that initialised MPI may call it.
   [[nodiscard]] bool funneled() const noexcept { return funneled_; }
-  /// Polls that a waiting rank makes before it gives its core away.
+  /// Polls of a waiting rank before it yields its core.
   [[nodiscard]] int polls() const noexcept { return polls_; }
   /// Before this rank waits.
   void note_core() noexcept { node_->note_core(this_core()); }
-  /// Whether this rank, which waits for others of its node, must give its core up for one of them: they share
-  /// it, although there are as many cores as ranks, and this rank cannot leave now.
+  /// Whether this rank, which waits for others of its node, must yield its core to one of them: they share
+  /// it, although there are as many cores as ranks, and this rank cannot move now.
   [[nodiscard]] bool in_the_way(const std::vector<int>& awaited) noexcept {
     const int core = this_core();
     node_->note_core(core);
@@ -114,23 +114,23 @@ public:
     return !move_to_emptiest_core(
         1, [this](int one) { return node_->ranks_on(one); }, [this](int one) { node_->note_core(one); });
   }
-  /// Tags below this are the user's; the same number above are headers of the user's messages, the rest
-  /// collectives'.
+  /// Tags below this are for users; as many above it are for the headers of users' messages, and the rest for
+  /// collectives.
   [[nodiscard]] int user_tags() const noexcept { return tag_bound_ / 3; }
 
   void attach(MpiProgress* one) { in_progress_.push_back(one); }
   void detach(MpiProgress* one) noexcept { std::erase(in_progress_, one); }
 
-  /// Moves every call in flight on this rank, whichever group it is of. @return whether anything has moved.
+  /// Advances every call in flight on this rank, in all groups. @return whether anything has moved.
   bool progress() noexcept {
     bool moved = false;
-    // By index: a group may finish its last call and detach itself meanwhile.
+    // By index, because a group may finish its last call and detach itself meanwhile.
     for (std::size_t i = 0; i < in_progress_.size(); ++i)
       moved = in_progress_[i]->progress() || moved;
     return moved;
   }
 
-  /// Publishes a call of this rank as its last; `token` tells which one it is.
+  /// Publishes a call of this rank as its last; `token` identifies it.
   void publish(const CollectiveCall& call, std::uint64_t sequence, int peer, std::uint64_t group_id,
                const std::string& group, const void* token) noexcept {
     last_ = token;
@@ -141,8 +141,8 @@ public:
       node_->publish_end();
   }
   [[nodiscard]] bool is_last(const void* token) const noexcept { return last_ == token; }
-  /// Publishes that the last call now waits inside MPI for these ranks, which hides who of them has come;
-  /// publish_end(nullptr) ends it.
+  /// Publishes that the last call now waits inside MPI for these ranks, where it is not visible which of them
+  /// have arrived; publish_end(nullptr) ends it.
   void publish_wait(Operation operation, const std::vector<int>& world_ranks) noexcept {
     MpiLastCall record = node_->last_call(rank_);
     record.operation = operation;
@@ -152,7 +152,7 @@ public:
     node_->publish_waits({}, world_ranks);
   }
 
-  /// World ranks that the calls in flight on this rank wait for; some may be there twice.
+  /// World ranks for which the calls in flight on this rank wait; may contain duplicates.
   [[nodiscard]] const std::vector<int>& waits() {
     waits_.clear();
     for (MpiProgress* const one : in_progress_)
@@ -160,12 +160,12 @@ public:
     return waits_;
   }
 
-  /// Ends the world: this rank caused it. Others learn it from the memory of the node, or by a message.
+  /// Ends the world: this rank caused it. Others learn of it from the node's shared memory, or by a message.
   void fail(Failure::Kind kind, const std::string& sentence) noexcept {
     node_->fail_world(rank_, kind, sentence);
     tell(0, kind, sentence);
   }
-  /// Ends one group: this rank caused or found it.
+  /// Ends one group: this rank caused or detected it.
   void fail_group(std::uint64_t group_id, Failure::Kind kind, const std::string& sentence) noexcept {
     node_->fail_group(rank_, group_id, kind, sentence);
     tell(group_id, kind, sentence);
@@ -173,10 +173,10 @@ public:
   /// The rank that ended the world, or -1.
   [[nodiscard]] int ended_by() const noexcept { return node_->first_failure(); }
 
-  /// launch() has returned: handles that outlive it are of no use.
+  /// launch() has returned: handles that outlive it become invalid.
   void finish() noexcept { finished_ = true; }
   [[nodiscard]] bool finished() const noexcept { return finished_; }
-  /// Whether it is time again for the checks that cost more than a poll.
+  /// Whether it is time for the checks that cost more than a poll.
   [[nodiscard]] bool time_to_look_around() noexcept {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_look_)
@@ -184,7 +184,7 @@ public:
     next_look_ = now + std::chrono::milliseconds(5);
     return true;
   }
-  /// Takes in failures that nobody on this node tells of: messages from other nodes, processes that are
+  /// Checks for failures that no rank on this node reports: messages from other nodes, processes that are
   /// gone.
   void look_around() noexcept {
     for (int waiting = remote_.empty() ? 0 : 1; waiting != 0;) {
@@ -205,7 +205,7 @@ public:
   }
 
   static constexpr std::chrono::milliseconds watch_period{100};
-  /// Looks for a process that is gone, and says so; for a thread beside the one that communicates.
+  /// Checks for a process that is gone, and reports it; for a thread other than the one that communicates.
   void look_for_dead() noexcept {
     const int gone = ended_by() < 0 ? node_->dead_successor() : -1;
     if (gone < 0)
@@ -221,7 +221,7 @@ public:
   /// Whether ranks run on other nodes.
   [[nodiscard]] bool has_remote() const noexcept { return !remote_.empty(); }
 
-  /// A duplicate of an MPI communicator, made within the deadline.
+  /// A duplicate of an MPI communicator, created within the deadline.
   MPI_Comm duplicate(MPI_Comm comm) {
     MpiRetired::free_some();
     Lent<MPI_Comm> copy(MPI_COMM_NULL);
@@ -244,7 +244,7 @@ private:
   void tell(std::uint64_t group_id, Failure::Kind kind, const std::string& sentence) noexcept {
     if (remote_.empty() || !MpiEnvironment::active())
       return;
-    // Kept for ever: nobody waits for the sends, and failures are few.
+    // Leaked on purpose: nothing waits for the sends, and failures are rare.
     News* const news = new (std::nothrow) News{group_id, kind, {}};
     if (news == nullptr)
       return;
@@ -277,7 +277,7 @@ private:
         throw_late(function);
     }
   }
-  /// Names who has not come to a call of MPI that tells nothing of the others.
+  /// Names the ranks that have not arrived at a call of MPI that says nothing about the others.
   [[noreturn]] void throw_late(const char* function) const {
     std::vector<int> late;
     std::string found;
@@ -365,7 +365,7 @@ private:
       throw;
     }
     node_->watch_processes();
-    // Ranks bound to cores of their own may use one each, so what counts is the cores of all together.
+    // Ranks that are bound to separate cores may use one each, so the total number of cores matters.
     const long cores = node_->cores() > 0 ? node_->cores() : ::sysconf(_SC_NPROCESSORS_ONLN);
     crowded_ = static_cast<long>(here_.size()) > cores;
     polls_ = crowded_ ? Waiting::few_polls : Waiting::many_polls;
@@ -383,8 +383,8 @@ private:
   std::shared_ptr<MpiNode> node_;
   std::vector<int> here_;   ///< World ranks on this node.
   std::vector<int> remote_; ///< World ranks on other nodes.
-  bool lonely_ = false;     ///< Another node has one rank only.
-  /// Of all worlds, so that a wait in one moves the calls of the others.
+  bool lonely_ = false;     ///< Another node has only one rank.
+  /// Shared by all worlds, so that a wait in one advances the calls of the others.
   inline static std::vector<MpiProgress*> in_progress_;
   std::vector<std::unique_ptr<News>> news_;
   std::vector<int> waits_; ///< Kept, so that a wait allocates nothing.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The calls that a rank makes to others, written down in their order.
+/// @brief A log of a rank's calls, in order.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -21,20 +21,20 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A call of one rank.
+/// @brief One call of a rank.
 struct RecordedCall {
   std::string group;          ///< Its name: the axes of a mesh, such as "dp,tp".
-  std::uint64_t group_id = 0; ///< The same on the ranks of one group, another one for every other group.
+  std::uint64_t group_id = 0; ///< The same on all ranks of a group, and different for every other group.
   Operation operation = Operation::barrier;
   ReduceOp reduce_op = ReduceOp::sum;
   ElementType element = ElementType::uint8;
-  int peer = -1;         ///< Root of a broadcast, or the other rank of a message, in the world; else none.
+  int peer = -1;         ///< Root of a broadcast, or the other side of a message, as a world rank; else none.
   int tag = 0;           ///< Of a message.
-  std::size_t bytes = 0; ///< Of this rank's larger side.
-  bool started = false;  ///< Whether the rank went on meanwhile.
+  std::size_t bytes = 0; ///< Of the larger of this rank's buffers.
+  bool started = false;  ///< Whether the rank continued meanwhile.
   SourceLocation where{};
 
-  /// @brief All but the place in the program.
+  /// @brief Everything but the source location.
   friend bool operator==(const RecordedCall& left, const RecordedCall& right) noexcept {
     return left.group == right.group && left.group_id == right.group_id &&
            left.operation == right.operation && left.reduce_op == right.reduce_op &&
@@ -43,20 +43,20 @@ struct RecordedCall {
   }
 };
 
-/// @brief The calls of one rank, on all its groups. Not shared between threads.
+/// @brief The calls of one rank, on all its groups. Not thread-safe.
 class CallLog {
 public:
   [[nodiscard]] const std::vector<RecordedCall>& calls() const noexcept { return calls_; }
   void clear() noexcept { calls_.clear(); }
 
-  /// @brief A group that this rank is in.
+  /// @brief A group of this rank.
   struct Group {
     std::uint64_t id;
     std::string name;
   };
   [[nodiscard]] const std::vector<Group>& groups() const noexcept { return known_; }
 
-  /// @brief Adds a group, of these ranks of the world; its id.
+  /// @brief Adds a group of these world ranks; returns its id.
   template <class WorldRank>
   [[nodiscard]] std::uint64_t add_group(const std::string& name, int size, WorldRank world_rank) {
     std::uint64_t members = static_cast<std::uint64_t>(size);
@@ -65,7 +65,7 @@ public:
     known_.push_back({detail::mixed(members, static_cast<std::uint64_t>(groups_[members]++)), name});
     return known_.back().id;
   }
-  /// @param world_rank gives the rank in the world of a rank of the group
+  /// @param world_rank maps a rank of the group to its world rank
   template <class WorldRank>
   void add(const CollectiveCall& call, const std::string& group, std::uint64_t group_id, int ranks,
            WorldRank world_rank, bool started) {
@@ -92,7 +92,7 @@ private:
 
 namespace detail {
 
-/// Records the calls that pass through it.
+/// Records the calls made through it.
 class LoggedTransport final : public DecoratedTransport<HostCommunicator, HostTransport> {
 public:
   LoggedTransport(HostCommunicator below, std::shared_ptr<CallLog> log)
@@ -126,7 +126,7 @@ private:
 
 } // namespace detail
 
-/// @brief The same ranks; their calls, and those of groups that are made of them, are written to `log`.
+/// @brief Decorates a communicator: its calls, and those of groups split off from it, are recorded in `log`.
 [[nodiscard]] inline HostCommunicator logged(HostCommunicator ranks, std::shared_ptr<CallLog> log) {
   return HostCommunicator(std::static_pointer_cast<HostTransport>(
       std::make_shared<detail::LoggedTransport>(std::move(ranks), std::move(log))));

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The time that a rank's communication took, and the part of it that the rank had to wait for. Calls
-/// on device memory: device_clock.hpp.
+/// @brief Measures the time of a rank's communication, and how much of it the rank had to wait for. Calls on
+/// device memory: device_clock.hpp.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -24,17 +24,17 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Sums over the calls of one kind on one rank. For device memory, the rank's stream stands for its
-/// thread.
+/// @brief Sums over the calls of one kind on one rank. For device memory, the rank's stream takes the place
+/// of its thread.
 struct CommunicationTotals {
   double calls = 0;
-  double bytes = 0;           ///< Over the rank's link, as `link_cost` counts them.
+  double bytes = 0;           ///< Over the rank's link, as counted by `link_cost`.
   double seconds = 0;         ///< While the data moved: CallTimes of all calls.
   double exposed_seconds = 0; ///< Of these, while the rank's thread waited for the call.
   double waited_seconds =
-      0; ///< Of the rank's thread in calls and waits: exposed, or for other ranks to come.
+      0; ///< Of the rank's thread in calls and waits: exposed time, or waiting for other ranks to arrive.
 
-  /// @brief While the data moved and the rank's thread did something else.
+  /// @brief Time in which the data moved while the rank's thread did something else.
   [[nodiscard]] double hidden_seconds() const noexcept { return std::max(0.0, seconds - exposed_seconds); }
   CommunicationTotals& operator+=(const CommunicationTotals& other) noexcept {
     calls += other.calls;
@@ -46,7 +46,7 @@ struct CommunicationTotals {
   }
 };
 
-/// @brief The calls of one operation on the groups of one name, such as all_reduce on "dp".
+/// @brief The calls of one operation on all groups of one name, such as all_reduce on "dp".
 struct CommunicationKind {
   std::string group;
   Operation operation = Operation::barrier;
@@ -56,22 +56,22 @@ struct CommunicationKind {
   [[nodiscard]] std::string name() const { return group + " " + std::string(name_of(operation)); }
 };
 
-/// @brief Adds up one rank's calls on the communicators that `timed` returns; for one thread at a time.
+/// @brief Accumulates one rank's calls on the communicators that `timed` returns; for one thread at a time.
 class CommunicationClock {
 public:
-  /// @brief A counter that hears of calls later than they are made.
+  /// @brief A counter that learns of calls later than they are made.
   class Late {
   public:
-    /// @brief Counts what has ended. @throws the device's error.
+    /// @brief Counts the calls that have ended. @throws the device's error.
     virtual void collect() = 0;
-    /// @brief Counts none of the calls so far.
+    /// @brief Discards the calls so far.
     virtual void forget() noexcept = 0;
 
   protected:
     ~Late() = default;
   };
 
-  /// @param counts whether it counts from now on
+  /// @param counts whether to count from now on
   explicit CommunicationClock(bool counts = true) : counts_(counts) {}
 
   /// @brief The kinds that were used since the last restart, in the order of their first use.
@@ -90,7 +90,8 @@ public:
       out += kind.totals;
     return out;
   }
-  /// @brief Chooses whether calls that end from now on are counted; for device memory, those that begin.
+  /// @brief Chooses whether calls that end from now on are counted; for device memory, calls that begin from
+  /// now on.
   void count(bool on) noexcept { counts_ = on; }
   [[nodiscard]] bool counts() const noexcept { return counts_; }
   /// @brief Adds a call to a kind.
@@ -98,14 +99,14 @@ public:
     if (counts_)
       kind.totals += call;
   }
-  /// @brief Back to nothing, such as after the first step, which warms up.
+  /// @brief Resets all sums, for example after the warm-up of a first step.
   void restart() noexcept {
     for (Late* const each : late_)
       each->forget();
     for (CommunicationKind& kind : kinds_)
       kind.totals = {};
   }
-  /// @brief Returns the place where a kind is added up, which stays where it is.
+  /// @brief Returns the accumulator of a kind, whose address is stable.
   [[nodiscard]] CommunicationKind& kind(std::string_view group, Operation operation) {
     for (CommunicationKind& known : kinds_)
       if (known.operation == operation && known.group == group)
@@ -113,7 +114,7 @@ public:
     return kinds_.emplace_back(CommunicationKind{std::string(group), operation, {}});
   }
 
-  /// @brief From now on `late` is asked whenever somebody looks, until it leaves.
+  /// @brief From now on `late` is queried whenever the sums are read, until it is removed.
   void enter(Late& late) { late_.push_back(&late); }
   void leave(Late& late) noexcept { std::erase(late_, &late); }
 
@@ -212,11 +213,11 @@ private:
 
   std::shared_ptr<CommunicationClock> clock_;
   std::string label_;
-  bool alone_; ///< A rank communicates with others or not at all.
+  bool alone_; ///< Whether the group has only this rank, so that it does not communicate.
   std::array<CommunicationKind*, 1 + static_cast<std::size_t>(Operation::receive)> kinds_{};
 };
 
-/// A kind on its way between ranks.
+/// A kind as sent between ranks.
 struct PackedKind {
   std::array<char, 48> group{};
   Operation operation{};
@@ -225,14 +226,14 @@ struct PackedKind {
 
 } // namespace detail
 
-/// @brief The communicator with a clock: every call on it, and on the groups that split off, is added to
-/// `clock` under the name of its group.
+/// @brief Decorates a communicator with a clock: every call on it, and on groups split off from it, is added
+/// to `clock` under the name of its group.
 ///
-/// A call that a rank waits for late is hidden but for the rest; a wait counts only for its own call. Cost:
-/// a blocking call reads the clock four times, a started one too and allocates one record. A communicator
-/// without it reads no clock. Calls that fail are not counted, nor are those of a group of one. Those on
-/// device memory are where a target has made its communicator of one with a clock (timed_like).
-/// @param label name of this group in the clock, such as the axes of the mesh that it is all of
+/// If a rank waits late for a call, only the remaining time is exposed; a wait counts only for its own call.
+/// Cost: a blocking call reads the clock four times, a started one too and allocates one record. A
+/// communicator without it reads no clock. Calls that fail are not counted, nor are those of a group of one.
+/// Calls on device memory are counted if a target has made its communicator from one with a clock
+/// (timed_like). @param label name of this group in the clock, such as all axes of the mesh
 [[nodiscard]] inline HostCommunicator
 timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, std::string label = {}) {
   if (!clock)
@@ -243,8 +244,8 @@ timed(HostCommunicator communicator, std::shared_ptr<CommunicationClock> clock, 
       std::make_shared<detail::TimedTransport>(std::move(communicator), std::move(clock), std::move(label)));
 }
 
-/// @brief The kinds of all ranks, each with the mean of its totals over the ranks, on every rank, the ones
-/// with most exposed seconds first. Collective. @throws the communicator's errors.
+/// @brief The kinds of all ranks, each with the mean of its totals over the ranks, sorted by exposed time,
+/// longest first. Collective; the result is on every rank. @throws the communicator's errors.
 [[nodiscard]] inline std::vector<CommunicationKind> mean_communication(const HostCommunicator& ranks,
                                                                        const CommunicationClock& clock) {
   std::vector<detail::PackedKind> own;

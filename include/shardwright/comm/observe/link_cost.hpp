@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The time for which a call occupies a link: steps and bytes of the ring algorithms.
+/// @brief The cost of a call on a link: steps and bytes of the ring algorithms.
 
 #include <shardwright/comm/call.hpp>
 
@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A rank's link to the others; each direction has the whole bandwidth.
+/// @brief A rank's link to the others; each direction has the full bandwidth.
 struct LinkOptions {
   double latency_seconds = 0;  ///< Of one step.
   double bytes_per_second = 0; ///< In each direction; 0: no limit.
@@ -22,7 +22,7 @@ struct LinkOptions {
 
 /// @brief The steps and bytes of a call on one rank's link.
 struct LinkCost {
-  int steps = 0;    ///< Messages that follow one another.
+  int steps = 0;    ///< Sequential messages.
   double bytes = 0; ///< Over the link in one direction.
 
   [[nodiscard]] double seconds(const LinkOptions& link) const noexcept {
@@ -32,7 +32,7 @@ struct LinkCost {
 
 namespace detail {
 
-/// Elements of all blocks of a call's side.
+/// Elements in all blocks of one side of a call.
 [[nodiscard]] inline std::size_t elements_of(std::span<const StridedBlock> blocks, std::size_t count,
                                              int ranks) noexcept {
   std::size_t elements = blocks.empty() ? count * static_cast<std::size_t>(ranks) : 0;
@@ -47,8 +47,8 @@ namespace detail {
 ///
 /// Of B bytes over N ranks, by the ring algorithms (Thakur, Rabenseifner, Gropp, 2005, section 4): all_gather
 /// and reduce_scatter N-1 steps and (N-1)/N B; all_reduce twice that; broadcast N-1 steps and B, pipelined;
-/// all_to_all N-1 steps and what goes to or comes from others, whichever is more; a message one step and B;
-/// a barrier the steps of a dissemination, ceil(log2 N). A split is free.
+/// all_to_all N-1 steps and the elements sent to or received from others, whichever is more; a message one
+/// step and B; a barrier the steps of a dissemination, ceil(log2 N). A split is free.
 [[nodiscard]] inline LinkCost link_cost(const CollectiveCall& call, int rank, int ranks) noexcept {
   if (ranks == 1)
     return {};

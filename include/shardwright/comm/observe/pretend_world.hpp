@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One rank of a world without peers: its calls are written down, and nothing moves.
+/// @brief One rank of a world without peers: its calls are recorded, and nothing moves.
 
 #include <shardwright/comm/device_communicator.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -25,11 +25,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Far above what any process may map, stacks and libraries included.
+/// Far above any address that a process may map, stacks and libraries included.
 inline constexpr std::uintptr_t pretended_begin = std::uintptr_t{1} << 62;
 inline constexpr std::uintptr_t pretended_bytes = std::uintptr_t{1} << 44;
 
-/// Addresses for `bytes` bytes that no memory has.
+/// An address range of `bytes` bytes that maps to no memory.
 [[nodiscard]] inline void* pretended_memory(std::size_t bytes) noexcept {
   static std::atomic<std::uintptr_t> next{0};
   const std::uintptr_t at = next.fetch_add((bytes + 255) / 256 * 256) % pretended_bytes;
@@ -45,7 +45,7 @@ struct PretendedGroup {
   std::shared_ptr<CallLog> log;
   std::string name;
   std::vector<int> members; ///< In the world.
-  int rank = 0;             ///< Whose calls are pretended.
+  int rank = 0;             ///< The rank that makes the calls.
   std::uint64_t id = 0;
 
   PretendedGroup(std::shared_ptr<CallLog> calls, std::string called, std::vector<int> ranks, int own)
@@ -54,7 +54,7 @@ struct PretendedGroup {
                           [this](int each) { return members[static_cast<std::size_t>(each)]; })) {}
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
 
-  /// Writes a call down. Where its memory is real, this rank's data stand for every rank's.
+  /// Records a call. If its memory is real, this rank's data takes the place of every rank's.
   void run(const CollectiveCall& call, bool started) const {
     log->add(
         call, name, id, size(), [this](int each) { return members[static_cast<std::size_t>(each)]; },
@@ -140,7 +140,7 @@ public:
   void abandon() noexcept override {}
 };
 
-/// A group of which only one rank is there.
+/// A group of which only one rank exists.
 template <class Interface>
 class PretendedTransport final : public Interface {
 public:
@@ -191,12 +191,12 @@ private:
 
 } // namespace detail
 
-/// @brief Rank `rank` of a world of `ranks` without the others: calls are written to `log` and return at
-/// once.
+/// @brief Rank `rank` of a world of `ranks` without the others: calls are recorded in `log` and return
+/// immediately.
 ///
-/// A rank's own numbers stand for those of all: an all_gather repeats them, a sum multiplies them by the
-/// number of ranks. Sums of narrow elements and of bytes leave them as they are. Memory of a
-/// counting target is not touched.
+/// The rank's own numbers take the place of everyone's: an all_gather repeats them, a sum multiplies them by
+/// the number of ranks. Sums of 16-bit elements and of bytes leave them unchanged. Memory of a counting
+/// target is not touched.
 /// @throws InvalidArgument for a rank that is not in the world.
 [[nodiscard]] inline HostCommunicator pretend_world(int ranks, int rank, std::shared_ptr<CallLog> log) {
   if (ranks < 1 || rank < 0 || rank >= ranks)

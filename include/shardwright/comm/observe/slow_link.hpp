@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A communicator over a simulated link: what a run would cost with a set latency and bandwidth, on
-/// one machine.
+/// @brief A communicator over a simulated link, which shows on one machine what a run would cost with a given
+/// latency and bandwidth.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/observe/link_cost.hpp>
@@ -21,7 +21,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// When a call was on a link, and what it asks of it.
+/// A call's time on a link, and its cost there.
 struct TimeOnLink {
   using Clock = CallTimes::Clock;
 
@@ -29,13 +29,13 @@ struct TimeOnLink {
   Clock::duration cost{};
   bool outward = true;
   bool inward = true;
-  bool placed = false; ///< The times that follow are known.
+  bool placed = false; ///< Whether the times below are known.
   Clock::time_point begin{};
   Clock::time_point end{};
 };
 
-/// One rank's link, shared by all of its groups. It serves calls in the order in which all of their ranks had
-/// come, one after the other in each direction.
+/// One rank's link, shared by all of its groups. It serves calls in the order in which all of their ranks
+/// have arrived, one after the other in each direction.
 class Link {
 public:
   using Clock = CallTimes::Clock;
@@ -53,7 +53,7 @@ public:
     std::erase(uses_, &use);
   }
 
-  /// Gives a use whose ranks have come its time on the link, after those that came before.
+  /// Assigns a use whose ranks have arrived its time on the link, after earlier ones.
   void place(TimeOnLink& use) {
     const std::lock_guard lock(mutex_);
     while (!use.placed) {
@@ -77,14 +77,14 @@ private:
       free_outward_ = use.end;
     if (use.inward)
       free_inward_ = use.end;
-    // The machine itself may be slower than the link that it plays.
+    // The machine itself may be slower than the simulated link.
     use.end = std::max(use.end, use.below.ended_at());
     use.placed = true;
   }
 
   const LinkOptions options_;
   std::mutex mutex_;
-  std::vector<TimeOnLink*> uses_; ///< Begun and not waited for yet.
+  std::vector<TimeOnLink*> uses_; ///< Begun but not yet waited for.
   Clock::time_point free_outward_{};
   Clock::time_point free_inward_{};
 };
@@ -106,20 +106,20 @@ public:
   LinkedCall& operator=(const LinkedCall&) = delete;
   ~LinkedCall() { link_.remove(use_); }
 
-  /// The call to pass below.
+  /// The call to forward to the communicator below.
   [[nodiscard]] CollectiveCall passed() noexcept {
     CollectiveCall call = call_;
     call.times = &use_.below;
     return call;
   }
 
-  /// After the end below: whether the link is done, too.
+  /// After the call below has ended: whether the link is done, too.
   [[nodiscard]] bool over() {
     link_.place(use_);
     return TimeOnLink::Clock::now() >= use_.end;
   }
 
-  /// After the end below: sleeps for what is left of the call's time on the link.
+  /// After the call below has ended: sleeps for the rest of the call's time on the link.
   void sleep() {
     link_.place(use_);
     const auto limit = TimeOnLink::Clock::now() + below_.deadline();
@@ -196,14 +196,15 @@ private:
 
 } // namespace detail
 
-/// @brief The communicator behind a link of a set latency and bandwidth: each call ends when a link would
-/// have carried it.
+/// @brief Decorates a communicator with a simulated link: each call ends when a link with this latency and
+/// bandwidth would have carried it.
 ///
-/// A call occupies the rank's link for the time of `link_cost`, from when all of its ranks have come; calls
-/// queue on the link, whatever their group, a send only outward and a receive only inward. Groups that are
-/// split off share the link. Started calls go on while the rank computes. A rank that waits for its link
-/// sleeps. A queue on one rank's link holds up its peers through what it does next, not in the same call.
-/// @throws as the communicator does; DeadlineExceeded if the link alone takes longer than the deadline.
+/// A call occupies the rank's link for the time of `link_cost`, from when all of its ranks have arrived;
+/// calls of all groups queue on the link, sends only in the outward and receives only in the inward
+/// direction. Groups that are split off share the link. Started calls proceed while the rank computes. A rank
+/// that waits for its link sleeps. A queue on one rank's link delays its peers only through the rank's later
+/// calls, not in the same call. @throws as the communicator does; DeadlineExceeded if the link alone takes
+/// longer than the deadline.
 [[nodiscard]] inline HostCommunicator slow_link(HostCommunicator communicator, const LinkOptions& options) {
   if (!(options.latency_seconds >= 0) || !(options.bytes_per_second >= 0))
     throw InvalidArgument(

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The size of the cache that a core reaches, by which a transport chooses how it copies.
+/// @brief The size of the last-level cache of a core, by which a transport chooses how to copy.
 
 #include <shardwright/core/config.hpp>
 
@@ -15,12 +15,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Bytes of the last-level cache that one core reaches; 32 MiB where the system does not say.
+/// Bytes of the last-level cache that one core can use; 32 MiB if the system does not tell.
 [[nodiscard]] inline std::size_t last_level_cache_bytes() noexcept {
   static const std::size_t bytes = [] {
     unsigned long kibibytes = 0;
 #if defined(__linux__)
-    // The C library may count the caches of a whole processor of which a core reaches only one part.
+    // The C library may report the caches of a whole processor, of which a core can use only a part.
     if (std::FILE* const file = std::fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r")) {
       if (std::fscanf(file, "%luK", &kibibytes) != 1)
         kibibytes = 0;

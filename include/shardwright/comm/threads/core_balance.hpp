@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Knows on which cores ranks run, and spreads those that share one.
+/// @brief Tracks the cores on which ranks run, and spreads ranks that share one.
 
 #include <shardwright/comm/cores.hpp>
 #include <shardwright/core/config.hpp>
@@ -14,35 +14,32 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Where the threads of ranks run.
+/// The cores of the ranks' threads.
 ///
 /// More ranks than cores: ranks that wake together are put wherever there is room at that moment: three of
-/// four on one core is common, makes a collective twice as slow, and lasts until the scheduler looks again,
-/// milliseconds later. So a rank that enters a collective looks first, and leaves a core that has more than
-/// its share.
-///
-/// A core for each rank: a foreign process that computes can still bring two ranks onto one core, since a
-/// rank that sleeps lets the scheduler move its peer there. They then stay together, each asleep half of the
-/// time, while the foreign process has a core to itself. So a rank that waits for one on its own core leaves,
-/// and competes with the foreign process for its share of the other core.
-///
-/// A rank may run anywhere after it has left: nothing is pinned, and the scheduler goes on balancing.
+/// four on one core is common, makes a collective twice as slow, and lasts until the scheduler rebalances,
+/// milliseconds later. So a rank that enters a collective checks first, and leaves a core that has more than
+/// its share. A core for each rank: a busy process can still bring two ranks onto one core, since a rank that
+/// sleeps lets the scheduler move its peer there. They then stay together, each asleep half of the time,
+/// while the other process has a core to itself. So a rank that waits for one on its own core leaves, and
+/// competes with the other process for its share of the other core. A rank may run anywhere after it has
+/// left: nothing is pinned, and the scheduler continues to balance.
 class CoreBalance {
 public:
-  /// A move takes some 50 µs, and is in vain while a foreign process holds the other core.
+  /// A move takes about 50 µs, and is futile while another process holds the other core.
   static constexpr std::chrono::milliseconds between_departures{1};
 
   CoreBalance(int ranks, int cores)
       : ranks_(ranks), share_((ranks + cores - 1) / cores),
         places_(std::make_unique<Place[]>(static_cast<std::size_t>(ranks))) {}
 
-  /// Notes the core of the calling thread, that of `rank`, for the others.
+  /// Publishes the core of the calling thread, that of `rank`.
   void note(int rank) noexcept { static_cast<void>(noted_core(rank)); }
 
   /// Moves the calling thread, that of `rank`, if its core has more ranks than its share.
   void settle(int rank) noexcept {
     const int core = noted_core(rank);
-    // The first ranks of a core stay, so that two never leave for one too many.
+    // The first ranks on a core stay, so that two never leave when there is one too many.
     if (core >= 0 && ranks_on(core, rank) >= share_)
       leave(rank);
   }
@@ -80,7 +77,7 @@ private:
   /// The core of the calling thread, noted as that of `rank`.
   int noted_core(int rank) const noexcept {
     const int core = this_core();
-    // Others read it in every wait: it is only written where it changes.
+    // Others read it in every wait, so it is written only if it changes.
     if (place(rank).load(std::memory_order_relaxed) != core)
       place(rank).store(core, std::memory_order_relaxed);
     return core;

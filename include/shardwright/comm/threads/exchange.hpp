@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The movement and combination of data by one thread rank while all ranks' buffers are open to it.
+/// @brief The data exchange by thread ranks while all ranks' buffers are accessible.
 
 #include <shardwright/comm/copy_kernels.hpp>
 #include <shardwright/comm/reduce.hpp>
@@ -16,11 +16,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The ranks' parts in the exchange of data between the two meetings of a collective; any thread may do any
+/// The ranks' parts of the data exchange between the two meetings of a collective; any thread may do any
 /// rank's part, once.
 ///
 /// Pull: a rank reads from all and writes its own output. Push: a rank combines or holds one slice and writes
-/// it into every output, which is safe in place, because nobody else touches that slice. Both add in the same
+/// it to every output, which is safe in place, because no other rank touches that slice. Both add in the same
 /// order.
 class ThreadExchange {
 public:
@@ -29,8 +29,8 @@ public:
         outs_(static_cast<std::size_t>(ranks)), cursors_(static_cast<std::size_t>(ranks)),
         direct_(static_cast<std::size_t>(ranks)) {}
 
-  /// Takes the memory that a part of this call needs, so that a steady sequence of calls allocates nothing on
-  /// whichever thread does the parts.
+  /// Allocates the memory that a part of this call needs in advance, so that the thread that does a part
+  /// allocates nothing in steady state.
   void prepare(const CollectiveCall& call) {
     if (reduces(call.operation))
       reduction_.begin(call.element, call.reduce_op, call.order);
@@ -69,7 +69,7 @@ private:
   [[nodiscard]] std::byte* out(int rank) const noexcept {
     return reinterpret_cast<std::byte*>(slots_[rank].out.begin);
   }
-  /// Block of a rank's input that goes to this rank; its count is known here, so even blocks need no look at
+  /// Block of a rank's input that goes to this rank; its count is known here, so even blocks need not read
   /// its call.
   [[nodiscard]] StridedBlock sent_by(int rank, std::size_t count) const noexcept {
     const StridedBlock* const blocks = slots_[rank].in_blocks;
@@ -80,8 +80,8 @@ private:
     const StridedBlock* const blocks = slots_[rank].out_blocks;
     return blocks != nullptr ? blocks[rank_] : contiguous_block(index(rank_) * count, count);
   }
-  /// Rank that is `step` after this one: ranks start at different peers, so that they do not all read the
-  /// same one.
+  /// The rank `step` places after this one: ranks start at different peers, so that they do not all read from
+  /// the same one.
   [[nodiscard]] int after(int step) const noexcept { return (rank_ + step) % ranks_; }
 
   void broadcast() noexcept {
@@ -147,7 +147,7 @@ private:
     }
   }
 
-  /// Reads the own block once and writes it into every output, past the caches.
+  /// Reads this rank's block once and writes it to every output with non-temporal stores.
   void spread(std::size_t bytes) {
     int targets = 0;
     bool runs = true;

@@ -20,14 +20,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A group of thread ranks. Ranks meet by raising a flag each and looking at everyone's.
+/// A group of thread ranks. Ranks meet by each raising a flag and checking everyone's.
 ///
 /// Two meetings bracket the exchange of data: after the first every rank may touch every other rank's
 /// buffers, after the second none does. The first can fail, by a deadline or a peer's end. Either all ranks
-/// pass it or none: whoever closes the group raises a mark first and then reads the flags; a rank that has
-/// raised its own flag and seen all of them looks for the mark; all of this is sequentially consistent, so a
-/// rank that misses the mark has flags that the closer sees, and a rank that finds it goes by what the closer
-/// saw. The second meeting cannot fail, because nothing between the two waits for another rank.
+/// pass it or none: the thread that closes the group sets a mark first and then reads the flags; a rank that
+/// has raised its own flag and seen all of them checks the mark. All of this is sequentially consistent, so
+/// if a rank misses the mark, the closer sees all flags, and a rank that finds the mark follows the closer's
+/// decision. The second meeting cannot fail, because nothing between the two waits for another rank.
 class ThreadGroup final : public SharedGroup {
 public:
   ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> members, const std::string& name)
@@ -50,7 +50,7 @@ public:
   enum class Meeting : std::uint8_t { complete, ended, late };
 
   /// Enters a collective, whose slot is filled, and waits for all others. `ended` means that no rank passes.
-  /// One rank of those that wait for long calls `say`.
+  /// One of the ranks that wait for long calls `say`.
   template <class Say>
   [[nodiscard]] Meeting meet(int rank, std::uint64_t sequence, const Patience& patience, Say say) {
     const ThreadSlot* const all = slots(sequence);
@@ -61,7 +61,7 @@ public:
         ++seen;
       return seen == ranks();
     };
-    // Of the ranks that see all flags at once, one came last: it wakes those that sleep.
+    // Of the ranks that see all flags immediately, one came last: it wakes those that sleep.
     if (complete())
       meeting_.notify();
     else if (!meeting_.wait([&] { return complete() || ended(); }, patience, world().deadline(),
@@ -78,15 +78,15 @@ public:
     return last < sequence && claimed.compare_exchange_strong(last, sequence, std::memory_order_seq_cst);
   }
 
-  /// Shows that a rank's part is done and nobody touches buffers for it any more; `count` is one more each
-  /// time.
+  /// Publishes that a rank's part is done and buffers are no longer accessed for it; `count` grows by one
+  /// each time.
   void let_go(int rank, std::uint64_t count) noexcept {
     flags_[static_cast<std::size_t>(rank)].released.store(count, std::memory_order_seq_cst);
   }
   [[nodiscard]] bool has_let_go(int rank, std::uint64_t count) const noexcept {
     return flags_[static_cast<std::size_t>(rank)].released.load(std::memory_order_seq_cst) >= count;
   }
-  /// Waits until all ranks have let go; false if that takes longer than the limit.
+  /// Waits until all ranks' parts are done; false if that takes longer than the limit.
   [[nodiscard]] bool await_release(int rank, std::uint64_t count, const Patience& patience,
                                    std::chrono::nanoseconds limit) {
     std::size_t seen = 0;
@@ -105,7 +105,7 @@ public:
 private:
   struct alignas(128) Flags {
     std::atomic<std::uint64_t> released{0};
-    std::atomic<std::uint64_t> claimed{0}; ///< The last collective in which somebody took the rank's part.
+    std::atomic<std::uint64_t> claimed{0}; ///< The last collective in which a thread took the rank's part.
   };
 
   static void copy_message(ThreadMessage& send, ThreadMessage& receive) noexcept {
@@ -119,7 +119,7 @@ private:
         times->end();
   }
 
-  /// Whether a rank that waits must give its core up for one of those that it has not seen yet.
+  /// Whether a waiting rank must yield its core to one of those that it has not seen yet.
   [[nodiscard]] bool in_the_way(int rank, std::size_t seen, const Patience& patience) const {
     for (std::size_t other = seen; patience.placed && other < ranks(); ++other)
       if (world().in_the_way(world_rank(rank), world_rank(static_cast<int>(other))))
@@ -138,7 +138,7 @@ private:
   std::vector<ThreadSlot> slots_;
   std::vector<Flags> flags_;
   std::vector<std::shared_ptr<ThreadGroup>> parts_;
-  std::atomic<std::uint64_t> noticed_{0}; ///< Last collective of which a rank said that it takes long.
+  std::atomic<std::uint64_t> noticed_{0}; ///< Last collective for which a rank printed a notice.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The common part of members of a group of thread ranks, in either memory: admission of calls,
-/// messages, and the errors that end the group.
+/// @brief The common part of members of a group of thread ranks, for host and device memory: admission of
+/// calls, messages, and the errors that end the group.
 
 #include <shardwright/comm/notice.hpp>
 #include <shardwright/comm/report.hpp>
@@ -47,7 +47,7 @@ public:
   [[nodiscard]] SharedGroup& group() const noexcept { return *group_; }
   [[nodiscard]] ThreadWorld& world() const noexcept { return group_->world(); }
 
-  /// The checks before a call is issued: the communicator is alive, the arguments make sense.
+  /// The checks before a call is issued: the communicator is alive, the arguments are valid.
   void admit(const CollectiveCall& call) {
     if (told_.load(std::memory_order_relaxed))
       throw LifecycleError(used_after(call), context(call, 0));
@@ -58,14 +58,14 @@ public:
       raise(call, 0);
   }
 
-  /// Throws what a call would throw because the group has ended, without having been told so.
+  /// Throws the error that a call would throw because the group has ended, without marking it as reported.
   void require_alive(const CollectiveCall& call) {
     if (sends_or_receives(call.operation) ? !group_->ended_for(call.root) : !group_->ended())
       return;
     raise(call, 0, false);
   }
 
-  /// Posts a message; `finish` waits for it, now or, where it was started, later.
+  /// Posts a message; `finish` waits for it, now or, if it was started, later.
   void post(ThreadMessage& message, const CollectiveCall& call, bool started) {
     message.call = call;
     message.rank = rank_;
@@ -75,8 +75,8 @@ public:
     group_->mailbox().post(message);
   }
 
-  /// Says on the standard error stream whom this rank waits for, `missing()`; nothing if all have come in
-  /// the meantime, or where there is no memory for the words.
+  /// Prints to stderr the ranks for which this one waits, `missing()`; nothing if all have arrived meanwhile,
+  /// or if there is no memory for the message.
   template <class Missing>
   void say_long_wait(const CollectiveCall& call, std::uint64_t sequence, Missing&& missing) const noexcept {
     try {
@@ -86,7 +86,7 @@ public:
       LongWait{world_rank(rank_), describe(call, sequence), name(), ranks, whereabouts_of(ranks),
                world().notice(),  world().deadline()}
           .say();
-    } catch (const std::bad_alloc&) { // NOLINT(bugprone-empty-catch): the wait goes on
+    } catch (const std::bad_alloc&) { // NOLINT(bugprone-empty-catch): the wait continues
     }
   }
 
@@ -112,7 +112,7 @@ public:
       end(message.ticket);
       raise(message.call, message.sequence);
     }
-    // Taken by the other side, which copies without waiting for anything.
+    // Matched by the other side, which copies without waiting for anything.
     while (!point.wait([&] { return message.over(); }, patience, world().deadline())) {
     }
     end(message.ticket);
@@ -128,7 +128,7 @@ public:
     finish(message, patience);
   }
 
-  /// Takes a message back, or lets its copy end, when nobody will wait for it.
+  /// Withdraws a message, or lets its copy finish, when nothing will wait for it.
   void discard(ThreadMessage& message, const Patience& patience) noexcept {
     WaitPoint& point = group_->mailbox().point(rank_);
     if (!message.over() && !group_->mailbox().withdraw(message))
@@ -149,13 +149,13 @@ public:
     });
   }
 
-  /// Ends the group because this rank has no memory, whose std::bad_alloc is on its way.
+  /// Ends the group because this rank is out of memory, and its std::bad_alloc is propagating.
   void fail_out_of_memory() noexcept {
     told_.store(true, std::memory_order_relaxed);
     group_->fail(out_of_memory_failure());
   }
 
-  /// @throws std::bad_alloc after it has ended the world all the same.
+  /// @throws std::bad_alloc, but only after it has ended the world.
   void abort(const std::string& reason) {
     told_.store(true, std::memory_order_relaxed);
     try {
@@ -174,8 +174,8 @@ public:
     return {world_rank(rank_), name(), std::string(name_of(call.operation)), sequence, {}, call.where};
   }
 
-  /// Notes in the flight recorder that a call begins, in which the rank waits unless it is `started`; `peer`
-  /// is a world rank in a message.
+  /// Records in the flight recorder that a call begins, in which the rank waits unless it is `started`;
+  /// `peer` is a world rank in a message.
   [[nodiscard]] FlightRecorder::Ticket begin(const CollectiveCall& call, std::uint64_t sequence, bool started,
                                              int peer = -1) {
     const GroupOfWorld* id = group_.get();
@@ -183,9 +183,9 @@ public:
         {call.operation, name(), id, sequence, peer, call.tag, call.where, true, !started});
   }
   void end(FlightRecorder::Ticket ticket) noexcept { recorder().end(ticket); }
-  /// Notes that the rank waits for a call that it has started.
+  /// Records that the rank waits for a call that it has started.
   void wait(FlightRecorder::Ticket ticket) noexcept { recorder().wait(ticket); }
-  /// While it lives, the rank waits for the collectives that it has started.
+  /// During its lifetime, the rank waits for the collectives that it has started.
   class WaitsForStarted {
   public:
     explicit WaitsForStarted(GroupMember& member) : recorder_(member.recorder()) {
@@ -199,7 +199,7 @@ public:
   private:
     FlightRecorder& recorder_;
   };
-  /// Keeps the flight recorder right however a collective ends.
+  /// Keeps the flight recorder consistent however a collective ends.
   class Recording {
   public:
     Recording(GroupMember& member, const CollectiveCall& call, std::uint64_t sequence, bool started)
@@ -213,8 +213,8 @@ public:
     FlightRecorder::Ticket ticket_;
   };
 
-  /// Throws what the end of the group means to this call.
-  /// @param tells whether that is the rank's one answer; its worker may ask at the same time
+  /// Throws the error that the group's end means for this call. @param tells whether that is the one report
+  /// to the rank; its worker may ask at the same time
   [[noreturn]] void raise(const CollectiveCall& call, std::uint64_t sequence, bool tells = true) {
     note_given_up(call);
     const bool told =
@@ -252,12 +252,12 @@ public:
     throw CollectiveMismatch(std::string(name_of(call.operation)) + ": " + sentence, context(call, sequence));
   }
 
-  /// Where world ranks are, for a report.
+  /// What world ranks are doing, for a report.
   [[nodiscard]] std::string whereabouts_of(const std::vector<int>& world_ranks) const {
     return whereabouts(world_ranks, [this](int rank) { return world().recorder(rank).describe(); });
   }
 
-  /// The failure of ranks that did not arrive to a collective.
+  /// The failure of ranks that did not arrive at a collective.
   [[nodiscard]] FailurePointer late(const CollectiveCall& call, std::uint64_t sequence) const noexcept {
     return in_memory([&] {
       const std::vector<int> absent = group_->absent(sequence);
@@ -278,7 +278,7 @@ private:
     return world().out_of_memory_on(world_rank(rank_));
   }
 
-  /// The failure that `make()` words, or that this rank has no memory for the words.
+  /// The failure built by `make()`, or that this rank has no memory to build it.
   template <class Make>
   [[nodiscard]] FailurePointer in_memory(Make&& make) const noexcept {
     try {
@@ -287,13 +287,13 @@ private:
       return out_of_memory_failure();
     }
   }
-  /// Ends the group with a failure of this rank's making.
+  /// Ends the group with a failure caused by this rank.
   template <class Make>
   void fail(Make&& make) noexcept {
     group_->fail(in_memory(std::forward<Make>(make)));
   }
 
-  /// The sentence on the two sides of a message, by world ranks.
+  /// The sentence about the two sides of a message, by world ranks.
   [[nodiscard]] std::string mismatch_of(const ThreadMessage& message) const {
     const int peer = world_rank(message.call.root);
     return message.call.operation == Operation::send
@@ -321,11 +321,12 @@ private:
     const auto doing = [this](int rank) { return world().recorder(rank).describe(); };
     return whereabouts_of(hold_up.ranks) + cycle_text(hold_up.ring, doing);
   }
-  /// The end of the group that a call finds, if there is one.
+  /// The failure of the group that a call encounters, if there is one.
   [[nodiscard]] FailurePointer end_for(const CollectiveCall& call) const {
     return sends_or_receives(call.operation) ? group_->failure_for(call.root) : group_->failure();
   }
-  /// Notes that this rank leaves a call at a deadline for want of others, if that is why the group has ended.
+  /// Records that this rank leaves a call at a deadline because others did not arrive, if that is why the
+  /// group has ended.
   void note_given_up(const CollectiveCall& call) const {
     const FailurePointer failure = end_for(call);
     if (failure && failure->kind == Failure::Kind::deadline &&
@@ -334,9 +335,9 @@ private:
       world().note_given_up(world_rank(rank_), failure);
   }
 
-  /// The failure that ends a call. One that was found while an exception was on its way gives that exception
-  /// a moment to arrive at launch(), since it is the first cause. The rank that throws does not wait for
-  /// itself.
+  /// The failure that ends a call. One that was detected while an exception was propagating gives that
+  /// exception a moment to reach launch(), since it is the original cause. The rank that throws does not wait
+  /// for itself.
   [[nodiscard]] FailurePointer first_cause(const CollectiveCall& call) const {
     FailurePointer failure = end_for(call);
     if (!failure->unwinding || failure->rank == world_rank(rank_))
@@ -357,7 +358,7 @@ private:
 
   std::shared_ptr<SharedGroup> group_;
   int rank_;
-  std::shared_ptr<Failure> leaving_; ///< Made while there is memory.
+  std::shared_ptr<Failure> leaving_; ///< Allocated while there is memory.
   std::atomic<std::uint64_t> messages_{0};
   std::atomic<bool> told_{false};
 };

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Messages between thread ranks: whoever comes second copies straight from buffer to buffer.
+/// @brief Messages between thread ranks: the side that comes second copies straight from buffer to buffer.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/flight_recorder.hpp>
@@ -27,7 +27,7 @@ struct ThreadMessage {
   int rank = 0; ///< Of the side that posts, in its group; the peer is `call.root`.
   std::uint64_t sequence = 0;
   FlightRecorder::Ticket ticket = 0;
-  std::optional<CollectiveCall> met; ///< The other side's call where they disagree; set before the state.
+  std::optional<CollectiveCall> met; ///< The other side's call if they disagree; set before the state.
   std::uint64_t met_sequence = 0;
   std::atomic<State> state{State::posted};
   ThreadMessage* next = nullptr; ///< In its queue.
@@ -38,7 +38,7 @@ struct ThreadMessage {
   }
 };
 
-/// Posted messages of a group that have not met their other side yet.
+/// Posted messages of a group that have not been matched yet.
 class ThreadMailbox {
 public:
   /// Moves the data of a pair, a send and its receive, on the thread of the side that came second; does not
@@ -49,7 +49,8 @@ public:
       : ranks_(static_cast<std::size_t>(ranks)), carry_(std::move(carry)), waiting_(2 * ranks_ * ranks_),
         points_(ranks_) {}
 
-  /// Matches a message with the oldest one of the other side under the same tag, and copies; else keeps it.
+  /// Matches a message with the oldest one of the other side under the same tag, and copies; otherwise keeps
+  /// it.
   void post(ThreadMessage& message) {
     ThreadMessage* other = nullptr;
     {
@@ -70,7 +71,7 @@ public:
     deliver(send, receive);
   }
 
-  /// Removes a message that nobody has taken; false if its other side is at work on it.
+  /// Removes an unmatched message; false if its other side is already copying.
   [[nodiscard]] bool withdraw(ThreadMessage& message) noexcept {
     const std::lock_guard lock(mutex_);
     for (ThreadMessage** at = &queue(message, message.call.operation); *at != nullptr; at = &(*at)->next)
@@ -81,7 +82,7 @@ public:
     return false;
   }
 
-  /// Whether a side's message still waits for its other side.
+  /// Whether a message is still unmatched.
   [[nodiscard]] bool holds(int rank, Operation operation, int peer, std::uint64_t sequence) noexcept {
     ThreadMessage like;
     like.rank = rank;
@@ -94,7 +95,7 @@ public:
     return false;
   }
 
-  /// Where a rank waits for its messages.
+  /// The wait point of a rank for its messages.
   [[nodiscard]] WaitPoint& point(int rank) noexcept { return points_[static_cast<std::size_t>(rank)].point; }
 
   void wake() noexcept {
@@ -102,7 +103,7 @@ public:
       each.point.notify();
   }
 
-  /// Tags that the other side offers, for the report on a message that found no match.
+  /// Tags that the other side offers, for the report about an unmatched message.
   [[nodiscard]] std::string offered(const ThreadMessage& message) {
     const std::lock_guard lock(mutex_);
     std::string out;
@@ -144,7 +145,7 @@ private:
     const int to = receive.rank;
     auto state = ThreadMessage::State::done;
     if (send.call.element != receive.call.element || send.call.count != receive.call.count) {
-      // Each side words its own error: from here to the end nothing may fail, since the other side waits.
+      // Each side builds its own error: from here to the end nothing may fail, since the other side waits.
       state = ThreadMessage::State::mismatched;
       send.met = receive.call;
       send.met_sequence = receive.sequence;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One rank's side of a group of thread ranks: executes collectives and messages, and words their
+/// @brief One rank's side of a group of thread ranks: executes collectives and messages, and reports their
 /// failures.
 
 #include <shardwright/comm/threads/exchange.hpp>
@@ -28,17 +28,17 @@ public:
   ThreadMember(std::shared_ptr<ThreadGroup> group, int rank)
       : GroupMember(group, rank), group_(*group), exchange_(size()) {}
 
-  /// Executes a collective on the calling thread; `started` where the rank goes on meanwhile.
+  /// Executes a collective on the calling thread; `started` if the rank continues meanwhile.
   ///
-  /// Whatever needs memory comes before the first meeting, or is made up for: a rank that left between the
-  /// meetings would leave the others waiting for it, at work on its buffers.
+  /// Everything that needs memory comes before the first meeting, or failure is handled: a rank that left
+  /// between the meetings would leave the others waiting for it while they access its buffers.
   void execute(const CollectiveCall& call, const Patience& patience, const SplitRequest* request = nullptr,
                bool started = false) {
     const std::uint64_t sequence = ++sequence_;
     const Recording recording(*this, call, sequence, started);
-    // After the end nobody waits in meet(), so that this rank's next call but one would be shown in the slot
-    // that a slow rank, whose part others did, still compares. While the group lives, that rank has entered
-    // the call between.
+    // After the group's end no rank waits in meet(), so this rank's next call but one would be published in
+    // the slot that a slow rank, whose part others did, is still comparing. While the group is alive, that
+    // rank has entered the call in between.
     if (group_.ended())
       raise(call, sequence);
     exchange_.prepare(call);
@@ -62,7 +62,7 @@ public:
     }
   }
 
-  /// Executes a split: like a collective, with one more meeting while the new groups are handed over.
+  /// Executes a split: like a collective, with one more meeting while the new groups are distributed.
   [[nodiscard]] std::shared_ptr<ThreadGroup> split(const CollectiveCall& call, const SplitRequest& request,
                                                    const Patience& patience, int& new_rank) {
     std::vector<int> members;
@@ -97,7 +97,7 @@ public:
   }
 
 private:
-  /// Notes the times of a collective's exchange for whoever asks.
+  /// Records the times of a collective's exchange if requested.
   class Timing {
   public:
     explicit Timing(CallTimes* times) : times_(times) {
@@ -132,8 +132,8 @@ private:
       raise(call, sequence);
   }
 
-  /// Where ranks share cores, those that run do the parts of those that wait for a core, which then find
-  /// everything done: half as many switches of threads. Parts whose buffers lie in this core's caches come
+  /// If ranks share cores, running ranks do the parts of those that wait for a core, which then find
+  /// everything done: half as many context switches. Parts whose buffers are in this core's caches come
   /// first.
   void exchange_for_all(const ThreadSlot* slots, std::uint64_t sequence) {
     ++released_;
@@ -154,8 +154,8 @@ private:
     await_release(call, patience);
   }
 
-  /// Waits until every rank's part is done. A peer that does not come may still be at work on this rank's
-  /// buffers, so there is no error to go on from: the process ends instead. No program's fault leads there.
+  /// Waits until every rank's part is done. A peer that does not arrive may still access this rank's buffers,
+  /// so it is not possible to recover: the process ends instead. No fault in a program leads here.
   void await_release(const CollectiveCall& call, const Patience& patience) {
     if (size() == 1)
       return;
@@ -175,8 +175,8 @@ private:
     });
   }
 
-  /// All ranks come to the same verdict, and stay until everyone has worded it, because it quotes the others'
-  /// calls.
+  /// All ranks reach the same verdict, and stay until everyone has built its error, because it quotes the
+  /// others' calls.
   void compare(const CollectiveCall& call, std::uint64_t sequence, const ThreadSlot* slots,
                const Patience& patience) {
     if (consistent(slots, size())) {
@@ -188,7 +188,8 @@ private:
     disagree(worded([&] { return mismatch_sentence(group_, slots, sequence); }, call, patience), call,
              sequence);
   }
-  /// The words on calls that the others show until this rank has met them again, with words or without.
+  /// The report about the calls, which the others keep published until this rank has met them again, whether
+  /// it has a report or not.
   template <class Words>
   [[nodiscard]] std::string worded(Words&& words, const CollectiveCall& call, const Patience& patience) {
     std::string out;

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The end of a process of thread ranks that cannot go on: a report on the standard error stream, and
-/// an exit code other than zero.
+/// @brief Ends a process of thread ranks that cannot continue, with a report on stderr and a nonzero exit
+/// code.
 
 #include <shardwright/comm/say.hpp>
 
@@ -23,7 +23,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Writes text to the standard error stream past its lock, which a stuck thread may hold.
+/// Writes text to stderr without its lock, which a stuck thread may hold.
 inline void write_to_standard_error(std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -33,8 +33,8 @@ inline void write_to_standard_error(std::string_view text) noexcept {
   }
 }
 
-/// Writes lines and what the process has still to write. A stuck thread may hold a stream, or nobody read
-/// from it: after two seconds this returns all the same.
+/// Writes lines and flushes pending output. A stuck thread may hold a stream, or nothing may read from it, so
+/// this returns after two seconds in any case.
 inline void say_last_words(const std::string& lines) noexcept {
   try {
     const auto done = std::make_shared<std::atomic<bool>>(false);
@@ -51,7 +51,7 @@ inline void say_last_words(const std::string& lines) noexcept {
 }
 
 /// Ends the process by abort(), so that a debugger or a core dump shows where every thread stands. `words()`
-/// gives the report, without the name of the library.
+/// returns the report, without the name of the library.
 template <class Words>
 [[noreturn]] void abort_process(Words&& words) noexcept {
   std::string lines;

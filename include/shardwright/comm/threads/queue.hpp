@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Started calls of one thread rank: collectives in order on a worker thread, messages posted at once.
+/// @brief Started calls of one thread rank: collectives in order on a worker thread, messages posted
+/// immediately.
 
 #include <shardwright/comm/call_record.hpp>
 #include <shardwright/comm/threads/member.hpp>
@@ -74,7 +75,7 @@ public:
     return &started;
   }
 
-  /// Returns when every started collective is done, so that a blocking one keeps its place in the order.
+  /// Returns when every started collective is done, so that blocking ones stay in order.
   void drain() {
     const auto empty = [this] {
       return finished_.load(std::memory_order_seq_cst) == issued_.load(std::memory_order_seq_cst);
@@ -118,7 +119,7 @@ public:
   }
 
 private:
-  /// The worker ends every call within the deadline, so this does too.
+  /// The worker ends every call within the deadline, so this does, too.
   void finish(const Collective& started) {
     if (ready(started))
       return;

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Notice of a rank's program that calls exit() while programs of other ranks run: they would be cut
-/// off, and the process would end with a code that says that all is well.
+/// @brief Detects that a rank's program calls exit() while other ranks are running: they would be cut off,
+/// and the process would end with a success code.
 
 #include <shardwright/comm/threads/process_end.hpp>
 #include <shardwright/comm/threads/world.hpp>
@@ -20,9 +20,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// While it lives, the calling thread runs the program of a rank.
-///
-/// exit() and quick_exit() are seen by handlers that they call; _exit(), _Exit() and a signal cannot be.
+/// During its lifetime, the calling thread runs the program of a rank. exit() and quick_exit() are detected
+/// by the handlers that they call; _exit(), _Exit() and signals cannot be detected.
 class RankProgram {
 public:
   RankProgram(ThreadWorld& world, int rank) noexcept : world_(world), rank_(rank), outer_(own_) {
@@ -56,8 +55,7 @@ public:
   }
 
 private:
-  /// On the thread that called it. Harmless where no other program runs, and in a child that a rank has
-  /// forked.
+  /// On the thread that called it. Harmless if no other program runs, and in a child that a rank has forked.
   static void at_exit(const char* called, int code) noexcept {
     int own = 0;
     for (const RankProgram* each = own_; each != nullptr; each = each->outer_)

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The common part of groups of thread ranks, in either memory: the members, their messages, and the
-/// end of the group.
+/// @brief The common part of groups of thread ranks, for host and device memory: the members, their messages,
+/// and the end of the group.
 
 #include <shardwright/comm/threads/mailbox.hpp>
 #include <shardwright/comm/threads/world.hpp>
@@ -22,12 +22,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The members of a group and how it ends.
 ///
-/// A group ends once, by its first failure: no collective becomes complete from then on, and whoever waits
-/// wakes. Collectives that were complete by then pass. Messages go on between the others when a rank has
-/// merely left, and end with any other failure.
+/// A group ends once, by its first failure: no collective becomes complete from then on, and every waiting
+/// rank wakes.
 ///
-/// Whoever derives from it calls `world().enter(this)` last in its constructor and `world().leave(this)`
-/// first in its destructor.
+/// Collectives that were complete by then pass. If a rank has merely left, messages between the others
+/// continue; any other failure ends them too. A derived class calls `world().enter(this)` last in its
+/// constructor and `world().leave(this)` first in its destructor.
 class SharedGroup : public GroupOfWorld {
 public:
   SharedGroup(const SharedGroup&) = delete;
@@ -59,7 +59,7 @@ public:
 
   [[nodiscard]] FlightGroup flight_group() const override { return {0, name_, members_}; }
 
-  /// Ends the group. The first failure counts, save that a rank's mere leaving gives way to others.
+  /// Ends the group. The first failure applies, except that other failures replace a rank's mere leaving.
   void fail(const FailurePointer& failure) noexcept override {
     world_->write_flights(*failure);
     {
@@ -83,8 +83,7 @@ public:
     }
     wake();
   }
-  /// Ends the group unless everyone has entered the collective in the meantime; true if it is incomplete for
-  /// ever.
+  /// Ends the group unless everyone has entered the collective meanwhile; true if it will never be complete.
   [[nodiscard]] bool give_up(std::uint64_t sequence, const FailurePointer& failure) noexcept {
     bool complete = true;
     for (std::size_t rank = 0; rank < members_.size(); ++rank)
@@ -103,18 +102,18 @@ public:
   }
 
   [[nodiscard]] bool ended() const noexcept { return closed_.load(std::memory_order_seq_cst); }
-  /// Whether a message to or from a rank has no future.
+  /// Whether a message to or from a rank can no longer complete.
   [[nodiscard]] bool ended_for(int peer) const noexcept {
     return messages_over_.load(std::memory_order_seq_cst) ||
            left_[static_cast<std::size_t>(peer)].load(std::memory_order_seq_cst);
   }
-  /// Null while the group is well.
+  /// Null while the group has not failed.
   [[nodiscard]] FailurePointer failure() const {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
-  /// Why a message to or from a rank has no future: others may have left before, rightly, and are not the
-  /// cause.
+  /// Why a message to or from a rank can no longer complete: others may have left earlier, legitimately, and
+  /// are not the cause.
   [[nodiscard]] FailurePointer failure_for(int peer) const {
     const std::lock_guard lock(mutex_);
     const FailurePointer& leaving = leavings_[static_cast<std::size_t>(peer)];
@@ -158,11 +157,11 @@ protected:
   }
 
   alignas(128) WaitPoint meeting_; ///< Where ranks wait for one another in a collective.
-  mutable std::mutex mutex_;       ///< Of the failure, and of what must not change once there is one.
-  FailurePointer failure_;         ///< Under the mutex.
+  mutable std::mutex mutex_; ///< Guards the failure, and the state that must not change once there is one.
+  FailurePointer failure_;   ///< Under the mutex.
 
 private:
-  /// The rank in the group of a world rank; as many as there are for none.
+  /// The rank in the group of a world rank; the group's size if it has none.
   [[nodiscard]] std::size_t place_of(int world_rank) const noexcept {
     return static_cast<std::size_t>(std::find(members_.begin(), members_.end(), world_rank) -
                                     members_.begin());

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The calls that thread ranks show to one another in a collective, and the comparison of them.
+/// @brief The calls that thread ranks publish to one another in a collective, and their comparison.
 
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/report.hpp>
@@ -23,24 +23,23 @@ struct SplitRequest {
   const std::string* name = nullptr;
 };
 
-/// One rank's call as the others see it during a collective: written before its arrival, read after
-/// everyone's.
+/// One rank's published call in a collective: written before its arrival, read after everyone's.
 ///
 /// The first line holds the arrival itself and what most exchanges need, so that one transfer between cores
 /// brings both.
 struct alignas(128) ThreadSlot {
   std::atomic<std::uint64_t> arrived{0}; ///< Number of the collective that the rank has entered.
   std::uint64_t common = 0;              ///< Of the fingerprint.
-  std::uint64_t unpaired = 0;            ///< What the fingerprint sends less what it receives.
+  std::uint64_t unpaired = 0;            ///< The fingerprint's `sent` minus its `received`.
   const CollectiveCall* call = nullptr;
   ByteRange in{};
   ByteRange out{};
   const StridedBlock* in_blocks = nullptr;  ///< Null for even ones.
   const StridedBlock* out_blocks = nullptr; ///< Null for even ones.
   const SplitRequest* request = nullptr;
-  bool dense = true; ///< The output is one run, so that its range is exact.
+  bool dense = true; ///< The output is contiguous, so that its range is exact.
 
-  /// Shows a rank's call, with its fingerprint if the ranks compare them.
+  /// Publishes a rank's call, with its fingerprint if the ranks compare them.
   void show(const CollectiveCall& shown, int rank, int ranks, std::uint64_t sequence, bool check) noexcept {
     call = &shown;
     in = byte_range(shown.in, in_elements(shown, rank, ranks), shown.element);
@@ -57,7 +56,7 @@ struct alignas(128) ThreadSlot {
   }
 };
 
-/// Whether all ranks issued one call.
+/// Whether all ranks issued the same call.
 [[nodiscard]] inline bool consistent(const ThreadSlot* slots, int ranks) noexcept {
   FingerprintComparison calls;
   for (int r = 0; r < ranks; ++r)
@@ -66,8 +65,8 @@ struct alignas(128) ThreadSlot {
 }
 
 /// Calls `report(a, b, output)` for the first rank a that writes where rank b reads, or writes if `output`.
-/// All pairs are looked at, so worlds are small enough or it is left out; outputs in rows are left out as
-/// well, since ranks may share a buffer row by row. @return whether there is one.
+/// All pairs are checked, so large worlds skip this; strided outputs are skipped as well, since ranks may
+/// share a buffer row by row. @return whether there is one.
 template <class Report>
 bool find_clash(const ThreadSlot* slots, int ranks, Report report) {
   constexpr int most_ranks = 16;
@@ -92,7 +91,7 @@ bool find_clash(const ThreadSlot* slots, int ranks, Report report) {
   return find_clash(slots, ranks, [](int, int, bool) {});
 }
 
-/// The sentence on buffers that clash between ranks; `group` knows the world ranks.
+/// The sentence about buffers that overlap between ranks; `group` knows the world ranks.
 template <class Group>
 [[nodiscard]] std::string clash_sentence(const Group& group, const ThreadSlot* slots) {
   std::string out;
@@ -105,7 +104,7 @@ template <class Group>
   return out;
 }
 
-/// The sentence on calls that differ.
+/// The sentence about calls that differ.
 template <class Group>
 [[nodiscard]] std::string mismatch_sentence(const Group& group, const ThreadSlot* slots,
                                             std::uint64_t sequence) {

@@ -74,7 +74,7 @@ public:
       return nullptr;
     try {
       return std::make_shared<ThreadTransport>(group, rank);
-    } catch (...) { // without a handle on the group, this rank would never come to it
+    } catch (...) { // without a handle to the group, this rank would never take part in it
       group->fail(group->world().out_of_memory_on(group->world_rank(rank)));
       throw;
     }
@@ -87,7 +87,7 @@ public:
   }
 
 private:
-  /// Two threads in one rank's collectives would break their order without a sign.
+  /// Two threads in one rank's collectives would silently break their order.
   class Inside {
   public:
     Inside(ThreadTransport& transport, const CollectiveCall& call) : inside_(transport.inside_) {
@@ -117,8 +117,8 @@ private:
 
 } // namespace detail
 
-/// @brief One handle per rank of a new world of threads; rank r's is for the thread that plays rank r, which
-/// launch() starts. Reductions add in a fixed order, so equal runs give equal bits.
+/// @brief One handle per rank of a new world of threads; rank r's is for the thread of rank r, which launch()
+/// starts. Reductions add in a fixed order, so equal runs agree bit for bit.
 [[nodiscard]] inline std::vector<HostCommunicator> thread_world(int ranks,
                                                                 const LaunchOptions& options = {}) {
   std::vector<int> members(static_cast<std::size_t>(ranks));

@@ -30,7 +30,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 using WaitClock = std::chrono::steady_clock;
 
-/// Tells the core that this is a waiting loop.
+/// Hints to the core that this is a spin loop.
 inline void pause_core() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -39,24 +39,24 @@ inline void pause_core() noexcept {
 #endif
 }
 
-/// The time for which a waiter keeps its core before it sleeps.
+/// How long a waiter keeps its core before it sleeps.
 struct Patience {
   std::chrono::nanoseconds spin{};
   int yields = 0;
   bool placed = false; ///< The waiter's core is known to CoreBalance.
-  bool wary = false;   ///< Where yields have proved slow, the waiter sleeps instead.
+  bool wary = false;   ///< Yields have proved slow, so the waiter sleeps instead.
   int naps = 0;        ///< Short sleeps before the long one.
 
-  /// Naps of a thread that leaves its core idle when it sleeps.
+  /// Short sleeps of a thread that leaves its core idle.
   ///
-  /// A core that falls idle takes over a thread that waits for another core, but none that ran there half a
-  /// millisecond ago: such as the one that this thread waits for, where a foreign process has just taken its
-  /// core. A sleeper that wakes now and then lets the scheduler look again.
+  /// When a core becomes idle, the scheduler moves a thread to it that waits for another core, such as the
+  /// one that this thread waits for if a busy process has just taken its core, but none that ran within the
+  /// last half millisecond. A sleeper that wakes from time to time makes the scheduler look again.
   static constexpr int some_naps = 20;
   static constexpr std::chrono::microseconds nap{600};
 
-  /// A thread that has a core to itself spins; one that shares its core lets the others run at once, and
-  /// sleeps only after some 100 µs: to wake a core that sleeps takes longer than most collectives.
+  /// A thread that has a core to itself spins; one that shares its core lets the others run immediately, and
+  /// sleeps only after about 100 µs: waking a sleeping core takes longer than most collectives.
   [[nodiscard]] static constexpr Patience of(int threads, int cores) noexcept {
     if (threads <= cores)
       return {std::chrono::microseconds(50), 0, false, false, some_naps};
@@ -65,8 +65,8 @@ struct Patience {
 
   enum class Step : std::uint8_t { look, yield, sleep };
 
-  /// A waiter's next step, after it has waited for a time and yielded so many times. `in_the_way` means that
-  /// whoever it waits for needs the core on which it waits.
+  /// A waiter's next action, given how long it has waited and how often it has yielded. `in_the_way` means
+  /// that the thread it waits for needs this core.
   [[nodiscard]] constexpr Step next(std::chrono::nanoseconds waited, int yielded,
                                     bool in_the_way) const noexcept {
     if (waited < spin)
@@ -78,7 +78,7 @@ struct Patience {
 /// Sleepers of one condition. A notifier first changes the state by a seq_cst operation, then calls notify().
 class WaitPoint {
 public:
-  /// Wakes every waiter to look at its condition again; cheap when nobody sleeps.
+  /// Wakes every waiter to check its condition again; cheap if none sleeps.
   void notify() noexcept {
     if (sleepers_.load(std::memory_order_seq_cst) == 0)
       return;
@@ -95,17 +95,17 @@ public:
 #endif
   }
 
-  /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst.
-  /// Where `in_the_way()` holds, those waited for need this core, so the waiter sleeps at once.
+  /// Waits until `done()` holds; false if the time limit passed first. `done` loads its state by seq_cst. If
+  /// `in_the_way()` holds, the awaited threads need this core, so the waiter sleeps immediately.
   template <class Done, class InTheWay>
   requires std::predicate<InTheWay&>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
                           InTheWay in_the_way) {
-    // The clock costs as much as a short wait: the first looks do without it.
+    // Reading the clock costs as much as a short wait: the first checks do without it.
     constexpr int first_looks = 16;
     constexpr int quick_looks = 256;
     const bool spins = patience.spin.count() > 0;
-    // Where ranks share cores, the others cannot run while this one looks.
+    // If ranks share cores, the others cannot run while this one spins.
     if (look(done, spins ? first_looks : 4))
       return true;
     const bool blocks = spins && in_the_way();
@@ -119,7 +119,7 @@ public:
     return wait(std::move(done), patience, limit, [] { return false; });
   }
 
-  /// The same, but calls `say` once where it has taken longer than `notice`, unless that is zero.
+  /// The same, but calls `say` once if it has taken longer than `notice`, unless that is zero.
   template <class Done, class InTheWay, class Say>
   [[nodiscard]] bool wait(Done done, const Patience& patience, std::chrono::nanoseconds limit,
                           InTheWay in_the_way, std::chrono::nanoseconds notice, Say say) {

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The state that all thread ranks of one launch share: options, recorders, the register of groups,
-/// the first failure.
+/// @brief The state that all thread ranks of one launch share: options, recorders, the list of groups, the
+/// first failure.
 
 #include <shardwright/comm/failure.hpp>
 #include <shardwright/comm/flight_dump.hpp>
@@ -25,23 +25,23 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The interface of a group to its world: it ends, and says for whom its ranks wait.
+/// The interface of a group to its world: ending the group, and the ranks for which its ranks wait.
 class GroupOfWorld {
 public:
   virtual ~GroupOfWorld() = default;
   virtual void fail(const FailurePointer& failure) noexcept = 0;
-  /// World ranks for which a call that a rank is inside of waits at this moment; none if it can go on.
+  /// World ranks for which a rank's current call waits at this moment; none if it can proceed.
   [[nodiscard]] virtual std::vector<int> awaited(int world_rank, const FlightEntry& entry) = 0;
   /// Its name and its members.
   [[nodiscard]] virtual FlightGroup flight_group() const = 0;
-  /// A rank has left: collectives are over, messages between the others are not. Nothing if it is not a
+  /// A rank has left: collectives end, but messages between the others continue. Does nothing if it is not a
   /// member.
   virtual void leave(int world_rank, const FailurePointer& failure) noexcept = 0;
 };
 
 /// Shared state of the ranks of one launch.
 ///
-/// The failures that may be needed when there is no memory are made with the world.
+/// The failures that may be needed when there is no memory are allocated with the world.
 class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
 public:
   ThreadWorld(int ranks, const LaunchOptions& options)
@@ -82,33 +82,33 @@ public:
   }
   /// Before a rank's thread posts a message.
   void note_core(int rank) noexcept { balance_.note(rank); }
-  /// Whether a rank's thread, which waits for another, must give its core up for it: both run on it, and
-  /// this one cannot leave now.
+  /// Whether a rank's thread, which waits for another, must yield its core to it: both run on it, and this
+  /// one cannot move now.
   [[nodiscard]] bool in_the_way(int rank, int other) noexcept {
     return balance_.beside(rank, other) && !balance_.depart(rank, WaitClock::now());
   }
   [[nodiscard]] const CoreBalance& balance() const noexcept { return balance_; }
-  /// Of the threads that run the program.
+  /// For the threads that run the program.
   [[nodiscard]] Patience patience() const noexcept {
     Patience out = Patience::of(ranks_, cores_);
     out.placed = true;
     return out;
   }
-  /// Of threads beside those that run the program.
+  /// For threads other than those that run the program.
   [[nodiscard]] Patience worker_patience() const noexcept {
     Patience out = Patience::of(2 * ranks_, cores_);
     out.wary = true;
     out.naps = 0;
     return out;
   }
-  /// Of the threads that run the program where they wait for those.
+  /// For the threads that run the program when they wait for those other threads.
   [[nodiscard]] Patience patience_beside_worker() const noexcept {
     Patience out = worker_patience();
     out.naps = patience().naps;
     return out;
   }
 
-  /// The name at an address that lives as long as the world.
+  /// A copy of the name that lives as long as the world.
   [[nodiscard]] const char* intern(const std::string& name) {
     const std::lock_guard lock(mutex_);
     for (const auto& known : names_)
@@ -117,8 +117,8 @@ public:
     return names_.emplace_back(std::make_unique<const std::string>(name))->c_str();
   }
 
-  /// The failure of a rank that had no memory, perhaps none for the words of another failure. Its exception
-  /// is on its way.
+  /// The failure of a rank that ran out of memory, possibly while it built another failure. Its exception is
+  /// propagating.
   [[nodiscard]] const FailurePointer& out_of_memory_on(int rank) const noexcept {
     return out_of_memory_[static_cast<std::size_t>(rank)];
   }
@@ -133,7 +133,7 @@ public:
     kept_.erase(std::remove(kept_.begin(), kept_.end(), kept), kept_.end());
   }
 
-  /// Adds a group; one that comes after the world's end is told so at once.
+  /// Adds a group; one added after the world's end is ended immediately.
   void enter(GroupOfWorld* group) {
     const std::lock_guard lock(mutex_);
     groups_.push_back(group);
@@ -145,7 +145,7 @@ public:
     groups_.erase(std::remove(groups_.begin(), groups_.end(), group), groups_.end());
   }
 
-  /// Ends every group, waking all waiters; the first failure is the one that counts.
+  /// Ends every group, waking all waiters; the first failure applies.
   void end(const FailurePointer& failure) noexcept {
     write_flights(*failure);
     {
@@ -163,8 +163,8 @@ public:
     return failure_;
   }
 
-  /// At the first failure, before other ranks hear of it: writes what every rank was in. Once: end() and
-  /// enter() come here again with the mutex held.
+  /// At the first failure, before other ranks learn of it: dumps what every rank was doing. Only once: end()
+  /// and enter() come here again with the mutex held.
   void write_flights(const Failure& failure) noexcept {
     const char* const directory = flight_directory();
     if (directory == nullptr || failure.kind == Failure::Kind::finished || flights_written_.exchange(true))
@@ -181,7 +181,7 @@ public:
     }
   }
 
-  /// A rank's program has ended: the groups that it belongs to cannot go on without it.
+  /// A rank's program has ended: its groups cannot continue without it.
   void rank_left(int rank) noexcept {
     const std::lock_guard lock(mutex_);
     for (GroupOfWorld* group : groups_)
@@ -197,7 +197,7 @@ public:
   [[nodiscard]] bool runs(int rank) const noexcept {
     return programs_[static_cast<std::size_t>(rank)].load(std::memory_order_seq_cst);
   }
-  /// Waits until all programs have ended; false if some go on for longer than the grace after a failure.
+  /// Waits until all programs have ended; false if some run for longer than the grace period after a failure.
   [[nodiscard]] bool await_programs() noexcept {
     const auto ended = [this] {
       return std::none_of(programs_.begin(), programs_.end(),
@@ -209,7 +209,7 @@ public:
     return programs_end_.wait(ended, Patience{}, grace());
   }
 
-  /// All ranks' programs have ended: handles that outlive them are of no use.
+  /// All ranks' programs have ended: handles that outlive them become invalid.
   void finish() noexcept {
     finished_.store(true, std::memory_order_seq_cst);
     end(finishing_);
@@ -220,7 +220,7 @@ public:
   [[nodiscard]] bool finished() const noexcept { return finished_.load(std::memory_order_seq_cst); }
 
   /// The ranks that wait for one another in a ring, starting from one; empty if there is none. All of them
-  /// wait at one moment: every wait is there before the ring is closed and again afterwards.
+  /// wait at the same moment: every wait is checked before the ring is closed and again afterwards.
   [[nodiscard]] std::vector<int> wait_cycle(int rank) {
     const std::lock_guard lock(mutex_);
     std::vector<Wait> path;
@@ -239,13 +239,13 @@ public:
     return out;
   }
 
-  /// Who keeps a rank waiting, and a ring of waits that explains it.
+  /// The ranks that keep a rank waiting, and a ring of waits that explains it.
   struct HoldUp {
     std::vector<int> ranks, ring;
   };
-  /// Follows the waits of a rank, which waits for `awaited`, to ranks that wait for nobody: those in between
-  /// are not to blame. A ring through this rank, or else one of others, leaves nobody else. Where there is
-  /// neither, because a rank only may wait for its started calls, `awaited` are named.
+  /// Follows the waits of a rank, which waits for `awaited`, to ranks that do not wait: those in between are
+  /// not to blame. If there are none, a ring through this rank, or else one of others, is to blame. If there
+  /// is no ring either, because a rank only may be waiting for its started calls, `awaited` are named.
   [[nodiscard]] HoldUp held_up(int rank, const std::vector<int>& awaited) {
     HoldUp out{awaited, wait_cycle(rank)};
     if (!out.ring.empty())
@@ -269,7 +269,7 @@ public:
     std::sort(out.ranks.begin(), out.ranks.end());
     return out;
   }
-  /// Notes that a rank leaves its call at a deadline: it counts as waiting until it begins another call.
+  /// Records that a rank leaves its call at a deadline: it counts as waiting until it begins another call.
   void note_given_up(int rank, const FailurePointer& failure) noexcept {
     const std::lock_guard lock(mutex_);
     given_up_[static_cast<std::size_t>(rank)] = {failure, recorder(rank).newest()};
@@ -280,7 +280,7 @@ private:
     FailurePointer failure;
     FlightRecorder::Ticket newest = 0; ///< At that time.
   };
-  /// The call that a rank waits in, and the world ranks that it waits for there.
+  /// The call in which a rank waits, and the world ranks for which it waits there.
   struct Wait {
     int rank = 0;
     FlightRecorder::Ticket ticket = 0;
@@ -303,7 +303,7 @@ private:
     const GivenUp& given_up = given_up_[static_cast<std::size_t>(rank)];
     return given_up.failure && given_up.newest == recorder(rank).newest();
   }
-  /// Calls visit(ticket, entry, world ranks that it waits for) with each call that a rank is inside.
+  /// Calls visit(ticket, entry, awaited world ranks) for each call that a rank is inside.
   template <class Visitor>
   void for_each_call(int rank, const Visitor& visit) {
     FlightRecorder& own = recorder(rank);
@@ -318,7 +318,7 @@ private:
       }
   }
 
-  /// Where a rank waits in several calls, on several threads, nobody: one of them may go on and help another.
+  /// None if a rank waits in several calls on several threads: one of them may proceed and help another.
   [[nodiscard]] Wait wait_of(int rank) {
     if (gave_up(rank))
       return {rank, recorder(rank).newest(), given_up_[static_cast<std::size_t>(rank)].failure->missing};
@@ -330,7 +330,7 @@ private:
     });
     return calls > 1 ? Wait{rank} : out;
   }
-  /// Whom any call of a rank waits for. It may poll the started ones.
+  /// The ranks for which any call of a rank waits. It may poll the started ones.
   [[nodiscard]] std::vector<int> may_wait_for(int rank) {
     if (gave_up(rank))
       return given_up_[static_cast<std::size_t>(rank)].failure->missing;
@@ -388,7 +388,7 @@ private:
   std::atomic<bool> failed_{false};
   std::atomic<bool> flights_written_{false};
   std::vector<GivenUp> given_up_;           ///< By rank.
-  std::vector<std::atomic<bool>> programs_; ///< Whether each rank's runs.
+  std::vector<std::atomic<bool>> programs_; ///< Whether each rank's program runs.
   WaitPoint programs_end_;
   std::vector<FailurePointer> returned_, out_of_memory_; ///< By rank.
   FailurePointer finishing_;
