@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One name for an operation on tensors and on values of a tape.
+/// @brief A common entry point for operations on tensors and on values of a tape.
 
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -28,8 +28,8 @@ struct GradientReads {
 
 } // namespace detail
 
-/// @brief Carries an operation out on tensors. For values of a tape, an overload of it records the operation
-/// as well (train/operation_node.hpp); it is found by its arguments, so call it without a namespace.
+/// @brief Executes an operation on tensors. For values of a tape, an overload also records the operation
+/// (train/operation_node.hpp); it is found by argument-dependent lookup, so call it without a namespace.
 template <class Operation, AnyShardedTensor... Tensors>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, const Tensors&... tensors) {
   return operation.forward(where, tensors...);

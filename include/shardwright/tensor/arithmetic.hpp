@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Sums, differences, products and quotients of two operands, element by element, with their
-/// gradients.
+/// @brief Elementwise sums, differences, products and quotients of two operands, with their gradients.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -82,10 +81,10 @@ void combine_blocks(const Element* left, const Element* right, std::size_t right
   }
 }
 
-/// A result in the memory of an operand of its size that is given away, where this is its last handle.
+/// A result that reuses the memory of a moved-in operand of the same size, if this is its last handle.
 template <class Result, class Left, class Right>
 [[nodiscard]] Result memory_for(Left&& left, Right&& right, SourceLocation where) {
-  // What is known of memory must not differ between ranks, on which another handle may share it.
+  // Metadata of the memory must not differ between ranks, and on some of them another handle may share it.
   if constexpr (gives_memory<Left&&>)
     if (TensorAccess::reusable(left)) {
       TensorAccess::buffer(left).reduced_from() = {};
@@ -110,7 +109,7 @@ template <class Operation, class Left, class Right>
     const auto* const first = left.data();
     const auto* const second = right.data();
     const std::size_t second_size = right.local_size();
-    // Both must live until the kernel has been issued: the result has the memory of one of them at most.
+    // Both must live until the kernel has been issued: the result reuses the memory of at most one of them.
     auto out = memory_for<Result>(std::forward<Left>(left), std::forward<Right>(right), where);
     combine_blocks<typename Operation::Function>(first, second, second_size, out);
     return out;
@@ -287,9 +286,9 @@ struct Divide {
 
 /// @brief left + right, element by element; the right operand may lack leading dimensions (a bias).
 ///
-/// No communication. Partial plus Partial of one linear operation is Partial; Partial plus a finished value
+/// No communication. Partial plus Partial of one linear operation is Partial; Partial plus a complete value
 /// is an error. The gradient of a bias is the sum over the dimensions that it lacks, Partial<Sum> over the
-/// axes that shard them. On a tape the sum of two values of one layout is computed where it is read.
+/// axes that shard them. On a tape the sum of two values of the same layout is deferred until it is read.
 /// @throws InvalidArgument if the extents differ or the operands are on two meshes.
 template <Operand Left, Operand Right>
 [[nodiscard]] auto add(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {

@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Two tensors of one layout in which sums pass.
+/// Two tensors of the same layout, which must allow Partial sums.
 template <class X, class Y>
 struct AxpyOperands {
   static constexpr bool same =
@@ -49,7 +49,7 @@ struct AxpbyElements {
   }
 };
 
-/// The same of boxes that lie differently in memory, one row per index.
+/// The same for boxes with different strides, one row per index.
 template <class Element>
 struct AxpbyRows {
   MainElement<Element> a;
@@ -91,11 +91,10 @@ void axpby_checked(const char* name, double a, const X& x, double b, Y& y, Sourc
 
 } // namespace detail
 
-/// @brief y = factor * x + y, in the memory of y and without any other.
+/// @brief y = factor * x + y, in place and without other memory.
 ///
-/// Linear: two Partial Sums of one layout give a third. No communication. Where only one of the layouts has
-/// halos, or other ones, the elements that the ranks own are updated, and refresh_halos brings those of y up
-/// to date.
+/// Linear: two Partial Sums of the same layout give a third. No communication. If the halos of the two
+/// layouts differ, only the owned elements are updated; refresh_halos then updates the halos of y.
 /// @throws InvalidArgument if the shapes differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 void axpy(double factor, const X& x, Y& y, SourceLocation where = SourceLocation::current()) {

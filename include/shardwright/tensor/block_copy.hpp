@@ -64,7 +64,7 @@ struct NanKernel {
   }
 };
 
-/// Memory for elements, uninitialised: in a checked build NaN, so that what nothing has written shows.
+/// Uninitialised memory for elements; filled with NaN in checked builds, so that unwritten elements show.
 template <class Element, class Target>
 [[nodiscard]] BufferHandle new_block(TargetResources<Target>& resources, std::size_t count,
                                      const SourceLocation& where = {}) {

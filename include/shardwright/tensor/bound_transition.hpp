@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The steps of a transition that one mesh needs.
+/// @brief The steps of a transition that are needed on one mesh.
 
 #include <shardwright/layout/transition_runtime.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -16,7 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A transition whose axes have extents and coordinates.
+/// A transition bound to the extents and coordinates of its axes.
 struct BoundTransition {
   AxisBinding binding;
   std::span<const TransitionStep> steps;
@@ -28,11 +28,11 @@ struct BoundTransition {
   [[nodiscard]] bool trivial() const noexcept { return effective == 0; }
   /// Whether it is one collective.
   [[nodiscard]] bool is_one_call() const noexcept { return effective == 1 && is_collective(first->kind); }
-  /// Whether it is one all_reduce, which may write over its input.
+  /// Whether it is a single all_reduce, which may overwrite its input.
   [[nodiscard]] bool is_all_reduce() const noexcept {
     return effective == 1 && first->kind == StepKind::all_reduce;
   }
-  /// Replaces the steps by ones that all do something.
+  /// Replaces the steps by steps that are all effective.
   void use(std::span<const TransitionStep> narrowed) noexcept {
     steps = narrowed;
     effective = static_cast<int>(narrowed.size());
@@ -72,7 +72,7 @@ inline void count_steps(BoundTransition& bound) noexcept {
   }
 }
 
-/// A Transition as a value, so that code which carries transitions out is compiled once for all of them.
+/// A Transition as a value, so that the code that executes transitions is compiled only once.
 struct TransitionSteps {
   std::span<const std::string_view> axes;
   std::span<const TransitionStep> steps;
@@ -86,8 +86,8 @@ inline constexpr TransitionSteps transition_steps{Steps::axes, Steps::steps, &St
 [[nodiscard]] inline BoundTransition bind_transition(MeshCore& core, const TransitionSteps& table) {
   BoundTransition bound{bind_axes(core, table.axes), table.steps};
   count_steps(bound);
-  // Leaving axes of extent 1 out is enough for one step; two may be a detour that only such an axis asked
-  // for.
+  // Dropping axes of extent 1 is enough for a single step; two steps may be a detour that only such an axis
+  // required.
   if (bound.effective > 1 && bound.has_trivial_axis)
     bound.use(
         core.steps_for(bound.steps.data(), [&] { return steps_at(bound.binding, *table.from, *table.to); }));
@@ -98,7 +98,8 @@ template <class Steps>
   return bind_transition(core, transition_steps<Steps>);
 }
 
-/// The call of a transition that is one collective on this mesh, to be kept; nothing for any other.
+/// The call of a transition that is a single collective on this mesh, for reuse; empty for any other
+/// transition.
 /// @param where the line of the program that the calls are for
 [[nodiscard]] inline std::optional<BoundCall> single_call(MeshCore& core, const TransitionSteps& table,
                                                           std::span<const std::int64_t> shape,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One plain value in a target's memory, which kernels read and write in the order of the stream.
+/// @brief A plain value in a target's memory, which kernels read and write in stream order.
 
 #include <shardwright/mesh/mesh_core.hpp>
 #include <shardwright/tensor/host_copy.hpp>
@@ -26,7 +26,7 @@ void run_once(const char* label, const Execution& execution, const Functor& func
   kernels::detail::run(label, execution, 1, functor);
 }
 
-/// Its memory is from the pool and stays where it is for as long as the object lives.
+/// Its memory comes from the pool and stays at the same address as long as the object lives.
 template <class Value, class Target>
 class DeviceValue {
   static_assert(std::is_trivially_copyable_v<Value>);
@@ -43,7 +43,7 @@ public:
   }
   [[nodiscard]] const typename Target::execution_space& execution() const { return resources().execution(); }
 
-  /// In the order of the stream; the host does not wait.
+  /// In stream order; the host does not wait.
   void store(const Value& value) { run_once("sw::store", execution(), StoreKernel<Value>{get(), value}); }
 
   /// The value after all kernels issued so far: waits for them and copies.

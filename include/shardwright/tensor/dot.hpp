@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The scalar product of two tensors and the 2-norm of one, with their gradients.
+/// @brief The dot product of two tensors and the 2-norm of one, with their gradients.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -26,8 +26,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Layout of a scalar product: Partial<Sum> over the axes that shard the operands, and over those over
-/// which one of them is.
+/// @brief Layout of a dot product: Partial<Sum> over the axes that shard the operands, and over those over
+/// which one of them is Partial.
 template <LayoutType Left, LayoutType Right>
 using DotLayout = ReduceAllLayout<Sum, MultiplyLayout<Left, Right>>;
 
@@ -47,7 +47,7 @@ struct TwiceTimes {
   }
 };
 
-/// x times factor[0], in the memory of x where it is given away.
+/// x times factor[0], in place if x is moved in.
 template <class Function, class Factor, class X>
 [[nodiscard]] auto times_scalar(const Factor& factor, X&& x) {
   using Element = typename std::remove_cvref_t<X>::value_type;
@@ -133,9 +133,9 @@ struct SquaredNorm {
 
 /// @brief The sum over all elements of left * right, a tensor of rank 0 in the MainElement of the operands.
 ///
-/// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> finishes it. No communication. Halos
-/// take no part, and cost a copy of what the ranks own. Summed in double, in fixed order, and rounded once.
-/// An axis over which one operand is Partial must not shard the other, nor may both be.
+/// Partial<Sum> over the axes that shard them: redistribute<Layout<0>> completes it. No communication. Halos
+/// are ignored, at the cost of a copy of the owned elements. Summed in double, in fixed order, and rounded
+/// once. An axis over which one operand is Partial must not shard the other, nor may both be.
 /// @throws InvalidArgument if the shapes differ or the operands are on two meshes.
 template <Operand Left, Operand Right>
 [[nodiscard]] auto dot(Left&& left, Right&& right, SourceLocation where = SourceLocation::current()) {

@@ -95,7 +95,7 @@ struct Convert {
 
 } // namespace operation
 
-/// @brief factor * x; linear, so Partial Sums and Avgs pass.
+/// @brief factor * x; linear, so Partial Sums and Avgs are allowed.
 template <Operand X>
 [[nodiscard]] auto scale(X&& x, double factor, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Scale{factor}, where, std::forward<X>(x));
@@ -113,7 +113,7 @@ template <class Element, Operand X>
 [[nodiscard]] auto convert(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Convert<Element>{}, where, std::forward<X>(x));
 }
-/// @brief The same of an owner that is not needed any more: itself, where it has that element.
+/// @brief The same for a moved-in owner: returns it unchanged if it already has that element type.
 template <class Element, LayoutType L, class Target>
 [[nodiscard]] ShardedTensor<L, Element, Target> convert(ShardedTensor<L, Element, Target>&& input) {
   return std::move(input);

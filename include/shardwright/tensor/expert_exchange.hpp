@@ -43,7 +43,7 @@ struct KernelLoop {
     kernels::detail::run(label, execution, count, functor);
   }
 };
-/// The same on whichever thread calls.
+/// The same on the calling thread.
 struct PlainLoop {
   template <class Functor>
   void lanes(const char*, std::size_t count, const Functor& functor) const {
@@ -57,8 +57,7 @@ struct PlainLoop {
   }
 };
 
-/// What a rank shows the others, where they read its rows in place of a copy in the order in which they are
-/// sent.
+/// What a rank publishes so that others read its rows in place, without a copy in the order of sending.
 struct ShownRows {
   const void* rows = nullptr; ///< Row i to be sent is row index[i] / divisor of these.
   const std::int32_t* index = nullptr;
@@ -66,18 +65,18 @@ struct ShownRows {
   const KeptVector<StridedBlock>* sent = nullptr; ///< By rank.
 };
 
-/// One rank's side of an exchange of rows, as the others see it.
+/// One rank's side of an exchange of rows, as seen by the others.
 struct OpenRows : DirectExchange {
   explicit OpenRows(const ShownRows& rows) : shown(rows) {}
   const ShownRows shown;
 };
 
-/// Finds the rows that come to this rank where they lie, and calls use(rows) with a list of them, in the
+/// Locates the rows for this rank in the senders' memory, and calls use(rows) with a list of them, in the
 /// order in which they would be received.
 template <class Element, class Use>
 class DirectRows final : public OpenRows {
 public:
-  /// @param list memory for as many pointers as rows are received
+  /// @param list memory for one pointer for each received row
   DirectRows(const ShownRows& shown, const KeptVector<StridedBlock>& received, std::size_t rank, void* list,
              std::size_t width, const Use& use)
       : OpenRows(shown), received_(received), rank_(rank), list_(static_cast<const Element**>(list)),
@@ -129,12 +128,12 @@ void exchange_rows(TargetResources<Target>& resources, const ExpertRoute& route,
   });
 }
 
-/// Rows on their way to other ranks. Buffers are taken in every case, so that a dry run knows what they need.
+/// Sends rows to other ranks.
 ///
-/// Ranks that are threads of one process read one another's rows where they lie: `shown` is what this rank's
-/// are, and use(list) takes those of all in place of received ones, in a plain loop, since it may run on the
-/// thread of any rank. Elsewhere `pack(memory)` puts the rows in the order in which they are sent, and
-/// use(rows) takes what arrives.
+/// Buffers are allocated in every case, so that a dry run accounts for them. Ranks that are threads of one
+/// process read one another's rows in place: `shown` describes this rank's rows, and use(list) reads those of
+/// all ranks instead of received ones, in a plain loop, since it may run on the thread of any rank. Otherwise
+/// `pack(memory)` copies the rows in the order of sending, and use(rows) processes the received ones.
 template <class Target, class Element, class Pack, class Use>
 void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, bool back, ShownRows shown,
                std::size_t width, SourceLocation where, const Pack& pack, const Use& use) {
@@ -160,7 +159,8 @@ void move_rows(TargetResources<Target>& resources, const ExpertRoute& route, boo
   use(kernels::detail::PackedRows<Element>{in, width}, KernelLoop<Target>{resources.execution()});
 }
 
-/// Rows of this rank's tokens at their experts: `rows` [route.rows(), width] from `tokens` [tokens, width].
+/// Dispatches the rows of tokens to their experts: `rows` [route.rows(), width] from `tokens` [tokens,
+/// width].
 template <class Target, class Element>
 void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, const Element* tokens,
                Element* rows, std::size_t width, SourceLocation where) {
@@ -184,7 +184,8 @@ void send_rows(TargetResources<Target>& resources, const ExpertRoute& route, con
       });
 }
 
-/// Calls use(rows, loop) with the experts' rows as they were sent, to be read in a loop over tokens.
+/// Returns the experts' rows to the senders' order, and calls use(rows, loop) to read them in a loop over
+/// tokens.
 template <class Target, class Element, class Use>
 void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, const Element* rows,
                  std::size_t width, SourceLocation where, const Use& use) {
@@ -200,22 +201,22 @@ void return_rows(TargetResources<Target>& resources, const ExpertRoute& route, c
   move_rows<Target, Element>(resources, route, true, shown, width, where, ungroup, use);
 }
 
-/// One number for each row on its way along a route, while the rank does something else.
+/// Sends one number per row along a route, asynchronously.
 template <class Target, class Number>
 class MovingNumbers {
 public:
-  /// Starts to send the numbers of pairs, [tokens * slots], to the experts.
+  /// Starts sending one number per pair, [tokens * slots], to the experts.
   [[nodiscard]] static MovingNumbers to_experts(TargetResources<Target>& resources, const ExpertRoute& route,
                                                 const Number* pairs) {
     return {resources, route, false, pairs, route.pair()};
   }
-  /// Starts to send the numbers of grouped rows, [route.rows()], back. @pre route.exchanges()
+  /// Starts sending one number per grouped row, [route.rows()], back. @pre route.exchanges()
   [[nodiscard]] static MovingNumbers to_tokens(TargetResources<Target>& resources, const ExpertRoute& route,
                                                const Number* rows) {
     return {resources, route, true, rows, route.group()};
   }
 
-  /// Waits; the numbers of pairs by grouped row, those of rows as they were sent.
+  /// Waits; returns the numbers of pairs by grouped row, or those of rows in the senders' order.
   [[nodiscard]] const Number* wait() {
     if (!route_->exchanges())
       return data(packed_);
@@ -264,7 +265,7 @@ private:
   Pending under_way_; // last, so that a call that is dropped ends before its memory
 };
 
-/// Two tensors of rows of one dispatch; arrays have an overload of this name.
+/// Checks that two tensors hold rows of the same dispatch; arrays have an overload of this name.
 inline void require_equal_extents(const char* operation, const char* sentence, const RaggedShape& shape,
                                   std::size_t, const RaggedShape& other, std::size_t, std::size_t,
                                   const MeshCore& core, SourceLocation where) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The way of tokens to their experts and back, which rows grouped by expert carry as their shape.
+/// @brief The route of tokens to their experts and back, which rows grouped by expert carry in their shape.
 
 #include <shardwright/core/kept_memory.hpp>
 #include <shardwright/core/strided_block.hpp>
@@ -18,8 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// One dispatch: which rows this rank sends, which it receives, and where they lie. Made once, in the forward
-/// pass; what goes back, and every pass after it, takes the same way.
+/// One dispatch: which rows this rank sends and receives, and their positions. Made once, in the forward
+/// pass; the way back, and all later passes, use the same route.
 ///
 /// A pair of a token and one of its slots is numbered token * slots + slot. Sent rows are ordered by expert,
 /// then by that number; received ones by rank; grouped ones by expert, rank, and number.
@@ -29,14 +29,14 @@ struct ExpertRoute {
 
   std::int64_t experts = 0; ///< Of the whole layer.
   std::int64_t tokens = 0;  ///< Of this rank.
-  std::int64_t slots = 0;   ///< Experts of a token, at most.
+  std::int64_t slots = 0;   ///< Maximum number of experts per token.
   unsigned owners = 0;      ///< Mesh axes that own the experts.
-  std::int64_t ranks = 1;   ///< That this rank exchanges rows with, itself included.
+  std::int64_t ranks = 1;   ///< Ranks with which this rank exchanges rows, itself included.
   std::int64_t spread = 1;  ///< Ranks over which the tokens are split.
 
-  KeptVector<std::int64_t> first_rows;  ///< Of each of this rank's experts, and the end.
+  KeptVector<std::int64_t> first_rows;  ///< First row of each of this rank's experts, and the end.
   KeptVector<StridedBlock> sent_rows;   ///< By rank of the group; rows of length 1.
-  KeptVector<StridedBlock> gained_rows; ///< The same of received ones.
+  KeptVector<StridedBlock> gained_rows; ///< The same for received rows.
 
   BufferHandle pairs;  ///< int32: the pair of each sent row.
   BufferHandle places; ///< int32: the sent row of each pair, or -1.
@@ -55,8 +55,8 @@ struct ExpertRoute {
   [[nodiscard]] const std::int32_t* group() const { return static_cast<const std::int32_t*>(groups.data()); }
 };
 
-/// The shape of rows grouped by expert. Ranks that share tokens have equally many rows; the others may not,
-/// so that the extents are those of a tensor in which every rank had as many as this one.
+/// The shape of rows grouped by expert. Ranks that share tokens have the same number of rows; others may not,
+/// so the extents are those of a tensor in which every rank had as many rows as this one.
 class RaggedShape {
 public:
   RaggedShape() = default;

@@ -45,7 +45,7 @@ struct RandomFillOf : FillOf<Tensor> {
                                 RealElement<typename Tensor::value_type>;
 };
 
-/// The place of this rank's block in the whole.
+/// The position of this rank's block in the whole tensor.
 template <class Tensor>
 [[nodiscard]] kernels::BlockPosition position_of(const Tensor& tensor) {
   kernels::BlockPosition position;

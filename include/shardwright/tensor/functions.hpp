@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Nonlinear functions of every element, with their gradients.
+/// @brief Nonlinear elementwise functions, with their gradients.
 
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
@@ -46,9 +46,9 @@ void mapped_into(Out& out, const X& x, SourceLocation where) {
 
 namespace operation {
 
-/// @brief A function of every element with its gradient, dy times the slope of the function; both in the
-/// memory of what is given away. `Function` (tensor/kernels/activation.hpp) says whether the slope is one of
-/// the element or of the result.
+/// @brief An elementwise function with its gradient, dy times the slope of the function; both reuse the
+/// memory of moved-in operands. `Function` (tensor/kernels/activation.hpp) says whether the slope is a
+/// function of the element or of the result.
 template <class Tag, class Function>
 struct Mapped {
   static constexpr std::string_view name = Tag::name;
@@ -94,10 +94,9 @@ using Square = Mapped<square, kernels::detail::Square>;
 
 } // namespace operation
 
-/// @name Nonlinear functions of every element
-/// The operand must not be Partial. Real elements; no communication; cost: one pass over memory.
-/// `name_into(out, x)` writes to a tensor that is there, which may be `x`. On a tape the result takes the
-/// memory of an operand that nobody else reads, and so does the gradient.
+/// @name Nonlinear elementwise functions The operand must not be Partial. Real elements; no communication;
+/// cost: one pass over memory. `name_into(out, x)` writes to an existing tensor, which may be `x`. On a tape
+/// the result reuses the memory of an operand without other readers, and so does the gradient.
 /// @{
 
 /// @brief GELU in its tanh form, x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and
@@ -112,9 +111,9 @@ void gelu_tanh_into(Out& out, const X& x, SourceLocation where = SourceLocation:
   detail::mapped_into<operation::gelu_tanh, kernels::detail::GeluTanh>(out, x, where);
 }
 
-/// @brief GELU as it is defined, x (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, arXiv 1606.08415,
-/// section 2): that of BERT, and of PyTorch by default. Within 8 units in the last place; the error function
-/// by Shepherd and Laframboise (kernels/math.hpp).
+/// @brief GELU as defined, x (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, arXiv 1606.08415, section 2):
+/// that of BERT, and of PyTorch by default. Within 8 units in the last place; the error function by Shepherd
+/// and Laframboise (kernels/math.hpp).
 template <Operand X>
 [[nodiscard]] auto gelu_erf(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::GeluErf{}, where, std::forward<X>(x));

@@ -23,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Where each of this rank's experts begins in rows, and the end.
+/// The first row of each of this rank's experts, and the end.
 template <class Rows>
 [[nodiscard]] std::span<const std::int64_t> first_rows_of(const Rows& rows) {
   return rows.shape().route().first_rows;
@@ -58,8 +58,8 @@ using GroupedTensor = ShardedTensor<L, typename Rows::value_type, typename Rows:
 
 namespace operation {
 
-/// @brief y = rows_e W_e for the rows of each expert e, with its gradients: by rows that of the rows,
-/// dy_e W_e^T, and by experts that of the weights, rows_e^T dy_e, which is 0 for an expert without rows.
+/// @brief y = rows_e W_e for the rows of each expert e, with its gradients: that of the rows, dy_e W_e^T, and
+/// that of the weights, rows_e^T dy_e, which is 0 for an expert without rows.
 struct Grouped {
   static constexpr std::string_view name = "grouped";
   static constexpr detail::GradientReads left_gradient_reads{.left = false, .right = true};
@@ -115,7 +115,7 @@ struct Grouped {
 ///
 /// No communication. Columns are as those of a matmul with one matrix: sharded where `out` is, and
 /// Partial<Sum> where `in` is, over axes that replicate the tokens. The gradient of the weights is
-/// Partial<Sum> over the axes that split the tokens and own no experts; an expert without rows gives 0 to it.
+/// Partial<Sum> over the axes that split the tokens and own no experts; an expert without rows contributes 0.
 /// Cost: 2 |rows| |in| |out| local floating-point operations, started as kernels::grouped_matmul.
 /// @throws InvalidArgument if experts or extents differ.
 template <Operand Rows, Operand Weights>

@@ -91,7 +91,7 @@ void visit_box(const typename Target::execution_space& execution, const HaloBox&
   if constexpr (counts_only<Target>) {
     // Nothing lies in the memory.
   } else if constexpr (Target::host_accessible) {
-    // A packed column is one run: a run of one element for each row would take twice as long.
+    // A packed column is contiguous: one-element runs for each row would take twice as long.
     const bool column = box.columns == 1;
     const std::size_t rows = column ? 1 : box.rows;
     const std::size_t columns = column ? box.rows : box.columns;
@@ -121,7 +121,8 @@ template <class Tensor>
   });
 }
 
-/// Packs the boxes of one side of a block, moves them, and visits the boxes of the other side with what came.
+/// Packs the boxes of one side of a block, exchanges them, and visits the boxes of the other side with the
+/// received elements.
 template <class Function, class Target, class Element>
 void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, const HaloSide& from,
                     const HaloSide& to, Element* block, const CallSubject& subject,
@@ -129,7 +130,7 @@ void exchange_boxes(TargetResources<Target>& resources, const HaloPlan& plan, co
   const auto& execution = resources.execution();
   const BufferHandle buffer(resources.take((from.count + (plan.meets ? to.count : 0)) * sizeof(Element)));
   auto* const packed = static_cast<Element*>(buffer.data());
-  // Alone, a rank unpacks what it has packed.
+  // A single rank unpacks its own packed elements.
   auto* const arrived = plan.meets ? packed + from.count : packed;
   if constexpr (Target::host_accessible)
     wait_for_kernels(execution); // this thread copies now
@@ -159,7 +160,7 @@ void exchange_halos(Tensor& tensor, const HaloPlan& plan, const SourceLocation& 
                                 where);
 }
 
-/// Fills a tensor with halos from one without: copies what the ranks own, 0 beyond the ends.
+/// Fills a tensor with halos from one without: copies the owned elements, and writes 0 beyond the ends.
 template <class Plain, class Tensor>
 void fill_with_halos(const Plain& from, Tensor& to, SourceLocation where) {
   using Element = typename Tensor::value_type;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Sources of a rank's halos: its neighbours in every direction, and the boxes that move.
+/// @brief The neighbours of a rank in every direction, and the boxes that they exchange for halos.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/block.hpp>
@@ -22,7 +22,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The halos of one layout and shape bound to a mesh. Every halo element has one owner, in one of the
-/// 3^dimensions - 1 directions, which sends it at once: corners need no second round.
+/// 3^dimensions - 1 directions, which sends it directly: corners need no second round.
 class HaloGeometry {
 public:
   using Extents = std::array<std::int64_t, max_tensor_rank>;
@@ -44,7 +44,7 @@ public:
     }
   }
 
-  /// @throws InvalidArgument for a halo wider than a block that fills it: on every rank alike.
+  /// @throws InvalidArgument on every rank if a halo is wider than a block that fills it.
   [[nodiscard]] HaloPlan plan() const {
     for (int d = 0; d < layout_.tensor_rank; ++d)
       if (!layout_.halo(d).empty())
@@ -78,14 +78,14 @@ private:
       out *= extent(axis);
     return out;
   }
-  /// Place of this rank among the blocks of a dimension.
+  /// Index of this rank's block along a dimension.
   [[nodiscard]] int position(int dimension) const {
     int out = 0;
     for (const int axis : layout_.shard(dimension))
       out = out * extent(axis) + binding_.coordinates[static_cast<std::size_t>(axis)];
     return out;
   }
-  /// The place of the block on one side, or -1 beyond the ends.
+  /// The index of the neighbouring block on one side, or -1 beyond the ends.
   [[nodiscard]] int position_beside(int dimension, int side) const {
     const int count = parts(dimension);
     const int at = position(dimension) + side;
@@ -93,7 +93,7 @@ private:
       return (at + count) % count;
     return at >= 0 && at < count ? at : -1;
   }
-  /// Sets the coordinates of the axes of a dimension to those of a block's place.
+  /// Sets the coordinates of a dimension's axes to those of a block.
   void place(int dimension, int at, std::array<int, max_axes>& coordinates) const {
     const AxisSequence& axes = layout_.shard(dimension);
     for (int i = axes.count; i-- > 0; at /= extent(axes[i]))
@@ -163,7 +163,7 @@ private:
       if (side == 0) {
         offset[i] = before;
         extents[i] = size_[i];
-      } else if (lent) { // what the neighbour has on its other side
+      } else if (lent) { // the neighbour's halo on the opposite side
         extents[i] = width(d, -side);
         offset[i] = side < 0 ? before : before + size_[i] - extents[i];
       } else {
@@ -194,7 +194,7 @@ private:
     return out;
   }
 
-  /// Boxes in the order of their directions, as the sender has them: several may go to one rank.
+  /// Boxes in the order of the sender's directions: several may go to one rank.
   void add_sides(HaloPlan& plan) const {
     std::vector<int> lent_to;
     std::vector<int> borrowed_from;

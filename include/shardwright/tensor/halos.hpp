@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Halos in place: copies from their owners, and the adjoint, sums into their owners.
+/// @brief In-place halo updates: copies from the owners, and the adjoint, sums into the owners.
 
 #include <shardwright/core/source_location.hpp>
 #include <shardwright/tensor/halo_exchange.hpp>
@@ -22,11 +22,11 @@ struct HasHalos {
 
 } // namespace detail
 
-/// @brief Copies into the halos what their owners hold now, corners included: the step between two sweeps of
+/// @brief Copies the owners' current values into the halos, corners included: the step between two sweeps of
 /// a stencil.
 ///
-/// Collective over the axes that shard the dimensions with halos; one round, in which a rank sends to its
-/// neighbours only. What lies beyond the ends of the tensor stays as it is. Takes nothing from the heap
+/// Collective over the axes that shard the dimensions with halos; one round, in which a rank communicates
+/// only with its neighbours. Elements beyond the ends of the tensor are unchanged. Makes no heap allocation
 /// after the first call. Cost: `Transition<WithoutHalos<L>, L>::bytes`.
 /// @throws InvalidArgument on every rank where a halo is wider than a block that fills it; LifecycleError
 /// while a read-only handle shares the memory; the typed errors of communicators.
@@ -36,11 +36,11 @@ void refresh_halos(Tensor& tensor, SourceLocation where = SourceLocation::curren
     detail::exchange_halos(tensor, detail::halo_plan(tensor, where), where);
 }
 
-/// @brief Adds each halo element to the element that it is a copy of, and sets all halos to 0: the adjoint of
-/// filling them.
+/// @brief Adds each halo element to its owner's element, and sets all halos to 0: the adjoint of filling
+/// them.
 ///
 /// With H = redistribute to the layout with halos and H' = add_halos, then redistribute to the one without:
-/// <H x, y> = <x, H' y>. What lies beyond the ends belongs to nobody, and is dropped. Owners add in a fixed
+/// <H x, y> = <x, H' y>. Elements beyond the ends have no owner, and are dropped. Owners add in a fixed
 /// order. Cost and errors as refresh_halos.
 template <AnyShardedTensor Tensor>
 void add_halos(Tensor& tensor, SourceLocation where = SourceLocation::current()) {

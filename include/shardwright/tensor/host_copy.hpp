@@ -13,8 +13,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Contiguous host elements to the memory of a target, and back; both wait. A copy of memory that is not
-/// pinned blocks for what lies before it on the stream, so the wait comes first.
+/// Contiguous host elements to the memory of a target, and back; both wait. A copy from unpinned memory
+/// blocks until earlier work on the stream is done, so the wait comes first.
 template <class Target, class Element>
 void copy_to_target(const typename Target::execution_space& execution, const Element* from, Element* to,
                     std::size_t count) {
@@ -34,7 +34,7 @@ void copy_to_host(const typename Target::execution_space& execution, const Eleme
                   std::size_t count) {
   if constexpr (counts_only<Target>) {
     static_cast<void>(execution), static_cast<void>(from);
-    std::fill_n(to, count, Element(1)); // what a dry run says of every number
+    std::fill_n(to, count, Element(1)); // the value of every number in a dry run
   } else if constexpr (Target::host_accessible) {
     wait_for_kernels(execution);
     std::copy_n(from, count, to);

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Rows of one tensor put between the elements of another's: queries, keys and values as attention
-/// reads them, from what several products gave.
+/// @brief Inserts rows of one tensor between elements of another's rows: builds queries, keys and values for
+/// attention from several products.
 
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A layout without its second last dimension.
+/// A layout without its second-to-last dimension.
 template <LayoutType L>
 struct WithoutGroupsHolder {
   static constexpr LayoutValue value = [] {
@@ -42,7 +42,7 @@ requires(L::tensor_rank >= 2) struct InsertedOf<L, true> {
   using type = LayoutOf<typename L::axis_list, WithoutGroupsHolder<L>>;
 };
 
-/// Whether columns in a layout fit into rows in another one.
+/// Whether columns of one layout fit into rows of another.
 template <LayoutType L, LayoutType Columns>
 inline constexpr bool columns_fit = [] {
   constexpr bool lacks_groups = Columns::tensor_rank + 1 == L::tensor_rank;
@@ -66,7 +66,7 @@ struct ColumnsInside {
 
 namespace operation {
 
-/// @brief x with columns between its own, and its gradients, which are parts of the result's.
+/// @brief x with inserted columns, and the gradients, which are parts of the result's gradient.
 struct InsertColumns {
   static constexpr std::string_view name = "insert_columns";
   static constexpr detail::GradientReads left_gradient_reads{};
@@ -147,11 +147,11 @@ private:
 
 /// @brief out[..., :] = x[..., 0..at), columns[..., :], x[..., at..): a row with the elements of both.
 ///
-/// The columns may lack the second last dimension of x, such as that of heads: all of its rows get the same
-/// ones, and their gradient is a sum over them, Partial<Sum> over the axes that shard them. No communication.
-/// Cost: one pass over memory each way.
-/// @param x [..., n] @param columns [..., m], split as x, but for the dimension that they lack
-/// @throws InvalidArgument if the leading extents differ or `at` is not in a row.
+/// The columns may lack the second-to-last dimension of x, such as heads: all of its rows get the same
+/// columns, and their gradient is a sum over them, Partial<Sum> over the axes that shard them. No
+/// communication. Cost: one pass over memory each way.
+/// @param x [..., n] @param columns [..., m], split like x, except for the missing dimension
+/// @throws InvalidArgument if the leading extents differ or `at` is out of range.
 template <Operand X, Operand Columns>
 [[nodiscard]] auto insert_columns(X&& x, Columns&& columns, std::int64_t at,
                                   SourceLocation where = SourceLocation::current()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reads data row by row and keeps of each row what this rank's block holds.
+/// @brief Reads data row by row and keeps the part of each row that belongs to this rank's block.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The places of this rank's elements of dimension 1 in a row: as the layout says, or in the order of tokens.
+/// The positions of this rank's elements of dimension 1 in a row: according to the layout, or in token order.
 template <class Tensor>
 [[nodiscard]] TokenRuns runs_in_row(const Tensor& tensor) {
   if constexpr (requires { tensor.positions().runs(); })
@@ -36,11 +36,11 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Writes this rank's block of a tensor to host memory, from data that come row by row.
-/// @param like whose block it is @param to local_size() elements
+/// @brief Writes this rank's block of a tensor to host memory, from data that is read row by row. @param like
+/// the tensor whose block it is @param to local_size() elements
 /// @param read called as read(row, elements) for each row of dimension 0 that this rank needs, in their
 /// order: fills the whole row, the product of the other global extents
-/// @param first_row what is added to the rows' numbers: of a microbatch, its place in the batch
+/// @param first_row offset added to the row indices: for a microbatch, its position in the batch
 template <class Tensor, class Read>
 void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read, std::int64_t first_row = 0) {
   using Element = typename Tensor::value_type;
@@ -74,8 +74,8 @@ void read_rows(const Tensor& like, typename Tensor::value_type* to, Read&& read,
   }
 }
 
-/// @brief Fills a tensor from data that come row by row: every rank reads the rows of its block, whole, and
-/// keeps what its layout gives it. Ranks that hold copies read the same.
+/// @brief Fills a tensor from data that is read row by row: every rank reads the whole rows of its block, and
+/// keeps the part that its layout assigns to it. Ranks that hold copies read the same rows.
 ///
 /// On a device, waits; Uploads with read_rows does not. In a dry run, reads nothing.
 /// @param read, first_row as read_rows

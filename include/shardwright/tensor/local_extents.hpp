@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Joins a layout's axes with a mesh's extents: this rank's local shape, offset and views.
+/// @brief Combines a layout's axes with a mesh's extents into this rank's local shape, offset and views.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/integers.hpp>
@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// A table of axes bound to a mesh: which mesh axis each one is, its extent, and this rank's coordinate.
+/// A table of axes bound to a mesh: the mesh axis, extent and this rank's coordinate for each.
 struct AxisBinding {
   std::array<int, max_axes> mesh_axis{};
   std::array<int, max_axes> extents{};
@@ -55,7 +55,7 @@ template <std::size_t rank>
   return out;
 }
 
-/// The same extents with another last one.
+/// The same extents with a different last one.
 template <std::size_t rank>
 [[nodiscard]] constexpr std::array<std::int64_t, rank> with_last(std::array<std::int64_t, rank> extents,
                                                                  std::int64_t last) noexcept {
@@ -115,7 +115,7 @@ template <class View, class Pointer, std::size_t rank>
   (std::make_index_sequence<rank>{});
 }
 
-/// The elements of a row-major block that the layout's halos surround.
+/// The elements of a row-major block without the halos around them.
 template <class View, class LayoutType, class Pointer, std::size_t rank>
 [[nodiscard]] View make_owned_view(Pointer* data, const std::array<std::int64_t, rank>& extents) {
   Kokkos::LayoutStride strides;

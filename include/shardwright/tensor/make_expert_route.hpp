@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Makes the route of a dispatch: the owners of the experts, the counts of all ranks, the place of
+/// @brief Makes the route of a dispatch: the owners of the experts, the counts of all ranks, the position of
 /// every row.
 
 #include <shardwright/core/error.hpp>
@@ -26,24 +26,24 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The experts of a layer, and how many rows a rank has room for.
+/// @brief The experts of a layer, and the number of rows for which a rank has room.
 struct ExpertSet {
   std::int64_t experts = 0; ///< Of the whole layer.
-  /// Most rows that a rank may receive in one dispatch. Without imbalance it is tokens times slots of a rank;
-  /// with all tokens at the experts of one rank, that times the ranks that own experts.
+  /// The largest number of rows that a rank may receive in one dispatch. If balanced, a rank receives its
+  /// tokens times slots; if all tokens choose the experts of one rank, that times the ranks that own experts.
   std::int64_t most_rows = 0;
 };
 
 namespace detail {
 
-/// The experts of each rank of the group of the owners, ranked in mesh order.
+/// The experts of each rank of the owners' group, ranked in mesh order.
 struct ExpertOwners {
   unsigned mask = 0;
   KeptVector<DimensionBlock> blocks;
   std::size_t own = 0;
 };
 
-/// @param order mesh axes, major to minor as they split the experts
+/// @param order mesh axes, outermost first, as they split the experts
 [[nodiscard]] inline ExpertOwners owners_of(const MeshCore& core, std::span<const int> order,
                                             std::int64_t experts) {
   ExpertOwners out{.blocks = KeptVector<DimensionBlock>(core.kept_memory())};
@@ -93,7 +93,8 @@ struct ExpertOwners {
   return counts;
 }
 
-/// What a dry run assumes: pairs spread evenly, and as many rows here as there may be.
+/// The assumption of a dry run: pairs are spread evenly, and this rank receives as many rows as it has room
+/// for.
 [[nodiscard]] inline KeptVector<std::int64_t> spread_evenly(std::int64_t rows, std::size_t parts,
                                                             const KeptMemory& memory) {
   KeptVector<std::int64_t> out(parts, memory);
@@ -123,8 +124,8 @@ inline void require_room(const MeshCore& core, const ExpertOwners& owners, const
   }
 }
 
-/// Places of sent rows, and of received ones, from the counts: `runs` are the received rows that lie together
-/// in their expert's group, one run for each rank and expert.
+/// Positions of sent and received rows, from the counts: `runs` are the received rows that are contiguous in
+/// their expert's group, one run for each rank and expert.
 inline void place_rows(ExpertRoute& route, const ExpertOwners& owners, std::span<const std::int64_t> counts,
                        std::span<const std::int64_t> all, KeptVector<kernels::detail::RowRun>& runs) {
   const std::size_t ranks = owners.blocks.size();
@@ -177,7 +178,7 @@ template <class Target, class Element>
   return out;
 }
 
-/// Sorts the pairs by expert where they are, for `route`, and counts those of each expert.
+/// Sorts the pairs by expert in the target's memory, for `route`, and counts those of each expert.
 /// @throws InvalidArgument for an expert that does not exist
 template <class Target>
 [[nodiscard]] KeptVector<std::int64_t> order_pairs(TargetResources<Target>& resources, ExpertRoute& route,
@@ -202,7 +203,7 @@ template <class Target>
                            static_cast<std::int32_t*>(counts.data()), work.data());
     copy_to_host<Target>(execution, static_cast<const std::int32_t*>(counts.data()), bins.data(),
                          bins.size());
-    if (bins.back() != 0) { // the sentence names the token
+    if (bins.back() != 0) { // the error names the token
       KeptVector<std::int32_t> here(choices.size(), memory);
       copy_to_host<Target>(execution, choices.data(), here.data(), here.size());
       return count_choices("dispatch", here, route.slots, route.experts, resources.core(), where);
@@ -235,10 +236,10 @@ exchange_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& set
   return all;
 }
 
-/// The route of tokens whose choices are `choices`, [tokens, slots] in the memory of the target. The counts
-/// alone are read to the host, which waits for them. Collective over the owners: all ranks learn the counts
-/// of all, so that all of them see it where one lacks room.
-/// @throws InvalidArgument for an expert that does not exist, and where a rank would receive too many rows.
+/// The route of tokens whose choices are `choices`, [tokens, slots] in the memory of the target. Only the
+/// counts are copied to the host, which waits for them. Collective over the owners: all ranks learn all
+/// counts, so that all of them detect if one lacks room. @throws InvalidArgument for an expert that does not
+/// exist, or if a rank would receive too many rows.
 template <class Target>
 [[nodiscard]] std::shared_ptr<const ExpertRoute>
 make_expert_route(TargetResources<Target>& resources, std::span<const std::int32_t> choices,

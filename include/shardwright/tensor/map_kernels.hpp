@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Kernels of one index per element, for operations that need no vector lanes of their own.
+/// @brief Kernels with one index per element, for operations that need no explicit vector lanes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>

@@ -127,7 +127,8 @@ using ProductTensor =
     ShardedTensor<typename Form::template layout<typename Left::layout, typename Right::layout>, Element,
                   typename Left::target>;
 
-/// The element of a product's destination: that of the factors, or the MainElement in which it is summed.
+/// The element type of a product's destination: that of the factors, or the MainElement in which it is
+/// summed.
 template <class Left, class Out>
 using ProductOutElement =
     std::conditional_t<std::is_same_v<typename Out::value_type, MainElement<typename Left::value_type>>,
@@ -215,7 +216,7 @@ struct MatmulTransposed {
 
 /// @brief Y[T..., C...] = X[T..., D] W[D, C...]: the last dimension of `x` with the first of `w`.
 ///
-/// No communication. A dimension of the result keeps its operand's shards; where D is sharded (alike in both)
+/// No communication. A dimension of the result keeps its operand's shards; if D is sharded (alike in both),
 /// the result is Partial<Sum> over those axes. Cost: 2 |T| |C| |D| local floating-point operations. Products
 /// of 16-bit elements are summed in float and rounded once.
 /// @throws InvalidArgument if the extents of D differ or the tensors are on two meshes.
@@ -225,7 +226,7 @@ template <Operand X, Operand W>
 }
 
 /// @brief Y[T..., V] = X[T..., C...] W[V, C...]^T: the last dimensions of `x` with those of `w`, such as the
-/// scores of an output table.
+/// logits of an output table.
 ///
 /// No communication. Cost and errors as matmul; Partial<Sum> over the axes that shard C.
 template <Operand X, Operand W>
@@ -233,17 +234,17 @@ template <Operand X, Operand W>
   return apply(operation::MatmulTransposed{}, where, std::forward<X>(x), std::forward<W>(w));
 }
 
-/// @brief A sharded tensor and a plain one: a sentence.
+/// @brief Rejects a sharded tensor with a plain one, with an error sentence.
 template <class X, class W>
 requires(detail::MixedOperands<X, W>) auto matmul(const X& x, const W& w,
                                                   SourceLocation where = SourceLocation::current()) {
   return detail::mixed_operands(x, w, where);
 }
 
-/// @brief `out` = X W + beta `out`, in the layout that matmul gives; beta 0 ignores what `out` held.
+/// @brief `out` = X W + beta `out`, in the layout that matmul gives; beta 0 ignores the old content of `out`.
 ///
 /// `out` must not share memory with an operand. It has the operands' element or their MainElement: a float
-/// destination takes the sums of a 16-bit product as they are.
+/// destination gets the unrounded sums of a 16-bit product.
 template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor W>
 void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
                  SourceLocation where = SourceLocation::current()) {
@@ -252,7 +253,7 @@ void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
 
 /// @brief The gradient of `x` of a matmul: dX[T..., D] = dY[T..., C...] W[D, C...]^T.
 ///
-/// No communication. Partial<Sum> over the axes that shard C; hand it over with redistribute<Gradient<L>>.
+/// No communication. Partial<Sum> over the axes that shard C; pass it on with redistribute<Gradient<L>>.
 /// @throws InvalidArgument if the extents of C differ or the tensors are on two meshes.
 template <AnyShardedTensor Y, AnyShardedTensor W>
 [[nodiscard]] auto matmul_input_gradient(const Y& y_gradient, const W& w,

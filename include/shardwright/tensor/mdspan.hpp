@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Views of a rank's block as std::mdspan, where the standard library has it.
+/// @brief Views of a rank's block as std::mdspan, if the standard library has it.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -38,9 +38,9 @@ template <class Element, int tensor_rank>
 using LocalSpan = std::mdspan<Element, std::dextents<std::int64_t, static_cast<std::size_t>(tensor_rank)>>;
 
 /// @brief This rank's block, halos included, as a read-only std::mdspan: the elements of `local()`. Declared
-/// where the standard library has <mdspan> and the program is compiled as C++23.
+/// only if the standard library has <mdspan> and the program is compiled as C++23.
 ///
-/// On a target whose memory the host does not reach, only its kernels may read the elements.
+/// On a target whose memory the host cannot access, only kernels may read the elements.
 /// @throws LifecycleError if the tensor was moved from.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] LocalSpan<const typename Tensor::value_type, Tensor::tensor_rank>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Scalar products and norms as plain numbers, finished on every rank, for the loops of solvers.
+/// @brief Dot products and norms as plain numbers, complete on every rank, for the loops of solvers.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -26,7 +26,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Runs reduce(execution, result, workspace) for the local number, and finishes it over the ranks.
+/// Runs reduce(execution, result, workspace) for the local value, and reduces it over the ranks.
 template <class L, class X, class Reduce>
 [[nodiscard]] double finished_number(const X& x, Reduce reduce, SourceLocation where) {
   using Target = typename X::target;
@@ -45,7 +45,8 @@ template <class L, class X, class Reduce>
 template <class Op, class X>
 using NormLayout = ReduceAllLayout<Op, ElementwiseFunctionLayout<operation::square, typename X::layout>>;
 
-/// Runs reduce(execution, elements, result, workspace) over what the ranks own, and finishes it by `Op`.
+/// Runs reduce(execution, elements, result, workspace) over the owned elements, and reduces the results by
+/// `Op`.
 template <class Op, class X, class Reduce>
 [[nodiscard]] double norm_of(const X& x, Reduce reduce, SourceLocation where) {
   using L = NormLayout<Op, X>;
@@ -64,12 +65,11 @@ template <class Op, class X, class Reduce>
 
 } // namespace detail
 
-/// @name Numbers of tensors
-/// Collective over the axes that shard the tensors, one all_reduce of one number; waits for it. Real
-/// elements, summed in double in a fixed order: the same number on every rank and in every run, and for
-/// double the bits of dot and norm. Halos take no part, and cost a copy of what the ranks own. Nothing comes
-/// from the heap after the first call. @throws InvalidArgument if shapes or meshes differ; the typed
-/// errors of communicators.
+/// @name Numbers of tensors Collective over the axes that shard the tensors, one all_reduce of one number;
+/// waits for it. Real elements, summed in double in a fixed order: the same number on every rank and in every
+/// run, and for double bitwise the same as dot and norm. Halos are ignored, at the cost of a copy of the
+/// owned elements. No heap allocation after the first call. @throws InvalidArgument if shapes or meshes
+/// differ; the typed errors of communicators.
 /// @{
 
 /// @brief The sum over all elements of left * right; the layouts may differ in halos.
@@ -113,7 +113,8 @@ template <AnyShardedTensor X>
     return 0;
 }
 
-/// @brief The largest absolute value of all elements, 0 of none and NaN where one is. x must not be Partial.
+/// @brief The largest absolute value of all elements; 0 if there are none, and NaN if any element is NaN. x
+/// must not be Partial.
 template <AnyShardedTensor X>
 [[nodiscard]] double norm_max_value(const X& x, SourceLocation where = SourceLocation::current()) {
   return detail::norm_of<Max>(

@@ -32,7 +32,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
                         {.rank = core.world().rank(), .operation = operation, .where = where});
 }
 
-/// Two tensors of one operation are on one mesh: their blocks would not match otherwise.
+/// The two tensors of an operation must be on the same mesh: otherwise their blocks would not match.
 template <class First, class Second>
 void require_one_mesh(const char* operation, const First& first, const Second& second, SourceLocation where) {
   if (&first.core() != &second.core())
@@ -93,7 +93,7 @@ struct SameElementAndTarget {
                                 std::is_same_v<typename First::target, typename Second::target>;
 };
 
-/// The destination of an `_into` form has the layout and element of the result.
+/// The destination of an `_into` form must have the layout and element type of the result.
 template <class Result, class Out>
 struct DestinationOf {
   static_assert(
@@ -114,7 +114,7 @@ struct ShardedOperand {
       "Operation: sharded and plain tensors must not be mixed (make a ShardedTensor on the mesh, and fill or scatter the plain data into it)");
 };
 
-/// The result of an operation with one plain operand, so that a chained call prints no second error.
+/// The result type of an operation with one plain operand, so that a chained call prints no second error.
 template <class First, class Second>
 [[nodiscard]] auto mixed_operands(const First& first, const Second& second, SourceLocation where) {
   static_assert(sizeof(ShardedOperand<First>) != 0 && sizeof(ShardedOperand<Second>) != 0);
@@ -126,7 +126,7 @@ template <class First, class Second>
         second.resources(), {}, where);
 }
 
-/// One operand of typed operations and something else.
+/// One valid operand and something else.
 template <class First, class Second>
 concept MixedOperands = bool(Operand<First> != Operand<Second>);
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The signs of arithmetic for tensors, values on a tape and parameters.
+/// @brief Arithmetic operators for tensors, values on a tape and parameters.
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/elementwise.hpp>
@@ -11,10 +11,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @name Arithmetic by signs
-/// add, subtract, multiply, divide and scale, with their layouts, broadcasting of the right operand,
-/// gradients and errors. On a tape the sum of two values of one layout is computed where it is read, by a
-/// norm in its own pass.
+/// @name Arithmetic operators add, subtract, multiply, divide and scale, with their layouts, broadcasting of
+/// the right operand, gradients and errors. On a tape the sum of two values of the same layout is deferred
+/// until it is read; a norm computes it in its own pass.
 /// @{
 template <Operand Left, Operand Right>
 [[nodiscard]] auto operator+(Left&& left, Right&& right) {

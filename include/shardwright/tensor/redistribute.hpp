@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief redistribute: from one layout to another by the collectives that the two types call for.
+/// @brief redistribute: converts a tensor from one layout to another with the collectives that the two types
+/// imply.
 
 #include <shardwright/layout/transition.hpp>
 #include <shardwright/tensor/halo_exchange.hpp>
@@ -25,7 +26,7 @@ using TensorIn = ShardedTensor<To, typename From::value_type, typename From::tar
 template <class To, class From>
 using HandleIn = ShardedTensor<To, const typename From::value_type, typename From::target>;
 
-/// The facts of a transition of a tensor in `memory` that ranks compare.
+/// The properties of a transition of a tensor in `memory` that ranks compare.
 [[nodiscard]] inline CallSubject subject_of(MeshCore& core, const BufferHandle& memory,
                                             std::span<const std::int64_t> shape) noexcept {
   static_assert(max_tensor_rank == SubjectShape::most_dimensions);
@@ -46,8 +47,8 @@ void run_transition(const From& from, const BoundTransition& bound, Destination&
       subject_of(from.core(), TensorAccess::buffer(from), from.shape()), where);
 }
 
-/// The block in `memory` after the transition: the same memory where nothing moves, or where an all_reduce
-/// may write over what nobody else reads, the user least of all.
+/// The block in `memory` after the transition: the same memory if nothing moves, or if an all_reduce may
+/// overwrite it because nothing else, the user's view included, refers to it.
 template <class Element, class Place>
 [[nodiscard]] BufferHandle memory_after(TargetResources<Place>& resources, const TransitionSteps& table,
                                         std::span<const std::int64_t> shape, BufferHandle memory,
@@ -70,7 +71,7 @@ template <class Element, class Place>
   return to;
 }
 
-/// A new tensor after the steps; its memory is `from`'s where no step does anything on this mesh.
+/// A new tensor after the steps; it shares the memory of `from` if no step is effective on this mesh.
 template <class To, class Steps, class From>
 [[nodiscard]] HandleIn<To, From> transition_of(const From& from, SourceLocation where) {
   const BoundTransition bound = bind_transition<Steps>(from.core());
@@ -81,7 +82,7 @@ template <class To, class Steps, class From>
   return TensorAccess::take<HandleIn<To, From>>(std::move(to));
 }
 
-/// The same for an owner that is given away: whoever gave it must not read it, on no mesh.
+/// The same for a moved-in owner: the caller must not read it afterwards, on any mesh.
 template <class To, class Steps, class From>
 [[nodiscard]] TensorIn<To, From> transition_of_owner(From&& given, SourceLocation where) {
   TargetResources<typename From::target>& resources = given.resources();
@@ -94,7 +95,7 @@ template <class To, class Steps, class From>
 template <class From, class To>
 inline constexpr bool moves_halos = has_halos<From> || has_halos<To>;
 
-/// `from` in another layout, one of them with halos: what the ranks own moves between layouts without halos.
+/// `from` in another layout, one of them with halos: the owned elements move between layouts without halos.
 template <class To, class From>
 [[nodiscard]] TensorIn<To, From> transition_with_halos(const From& from, SourceLocation where);
 
@@ -102,12 +103,12 @@ template <class To, class From>
 
 /// @brief `from` in layout `To`: a read-only handle.
 ///
-/// The types say which collectives run. Where none does anything on this mesh the result shares the memory of
-/// `from` and costs nanoseconds; otherwise it is new memory from the mesh's pool, and a rank sends, or
-/// receives, at most the bytes that `Transition<L, To>::bytes` says. Collective over the axes that change.
+/// The types determine which collectives run. If none is effective on this mesh, the result shares the memory
+/// of `from` and costs nanoseconds; otherwise it has new memory from the mesh's pool, and a rank sends, or
+/// receives, at most `Transition<L, To>::bytes`. Collective over the axes that change.
 ///
 /// Halos of `To` are filled from their owners, corners included, and are 0 beyond the ends of the tensor;
-/// between equal layouts nothing is copied again (refresh_halos does that).
+/// between equal layouts halos are not refreshed (refresh_halos does that).
 /// @throws the typed errors of the mesh's communicators; InvalidArgument on every rank where a halo is wider
 /// than a block that fills it.
 template <LayoutType To, class L, class E, class Where>
@@ -123,8 +124,8 @@ redistribute(const ShardedTensor<L, E, Where>& from, SourceLocation where = Sour
     return detail::TensorAccess::take<Handle>(detail::transition_with_halos<To>(from, where));
 }
 
-/// @brief The same for an owner that is given away: the result owns its memory, and a single all_reduce works
-/// in place, except in memory that the program owns (tensor_over).
+/// @brief The same for a moved-in owner: the result owns its memory, and a single all_reduce works in place,
+/// except in memory that the program owns (tensor_over).
 template <LayoutType To, class L, class E, class Where>
 requires(!std::is_const_v<E>)
     [[nodiscard]] ShardedTensor<To, E, Where> redistribute(ShardedTensor<L, E, Where>&& from,
@@ -138,7 +139,7 @@ requires(!std::is_const_v<E>)
     return detail::transition_with_halos<To>(ShardedTensor<L, E, Where>(std::move(from)), where);
 }
 
-/// @brief Anything but a sharded tensor: a sentence.
+/// @brief Rejects anything but a sharded tensor, with an error sentence.
 template <LayoutType To, class From>
 requires(!AnyShardedTensor<From>) void redistribute(const From&) {
   static_assert(
@@ -192,7 +193,7 @@ template <class To, class From>
 
 } // namespace detail
 
-/// @brief A transition under way; wait for it exactly once.
+/// @brief A transition in progress; wait for it exactly once.
 template <class To, class Element, class Where>
 class [[nodiscard(
     "redistribute_async: the transition that it starts must be waited for (keep the PendingTensor, and call wait() once)")]] PendingTensor {
@@ -226,7 +227,7 @@ private:
   std::unique_ptr<detail::TransitionRun<Element, Where>> run_;
 };
 
-/// @brief Starts the transition: its first collective runs while the caller goes on, the rest follows in
+/// @brief Starts the transition: its first collective runs while the caller continues, the rest follows in
 /// wait().
 ///
 /// `from` must not be written until the wait; its memory is kept alive.

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Reductions over one dimension or all, of which sums and means have gradients: local sums that leave
-/// Partial where the input was sharded.
+/// @brief Reductions over one dimension or all: local reductions whose results are Partial where the input
+/// was sharded. Sums and means have gradients.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/gradient.hpp>
@@ -49,7 +49,7 @@ constexpr Accumulator neutral_element() {
 template <ReduceOp op, class Element>
 inline constexpr AccumulatorOf<Element> reduction_start = neutral_element<op, AccumulatorOf<Element>>();
 
-/// A NaN stays, as in the reductions between ranks.
+/// NaN propagates, as in the reductions between ranks.
 template <ReduceOp op, class Accumulator>
 SHARDWRIGHT_FUNCTION constexpr Accumulator reduced(Accumulator left, Accumulator right) {
   if constexpr (op == ReduceOp::product)
@@ -242,10 +242,9 @@ private:
 
 } // namespace operation
 
-/// @brief Reduces one dimension away with `Op`: where it is sharded, the result is Partial<Op> over those
-/// axes.
+/// @brief Reduces away one dimension with `Op`: if it is sharded, the result is Partial<Op> over those axes.
 ///
-/// No communication; redistribute finishes the result. Halos take no part. Sums of float run in double, in a
+/// No communication; redistribute completes the result. Halos are ignored. Sums of float run in double, in a
 /// fixed order. An empty block gives the operation's neutral element. On a tape, only Sum has a gradient.
 /// @tparam Op Sum, Product, Max or Min
 template <Reduction Op, int dimension, Operand X>
@@ -258,7 +257,7 @@ template <Reduction Op, int dimension, Operand X>
 
 /// @brief Reduces all dimensions to one number, a tensor of rank 0.
 ///
-/// No communication; Partial<Op> over the axes that shard the input. Halos take no part. Blocks of 4096
+/// No communication; Partial<Op> over the axes that shard the input. Halos are ignored. Blocks of 4096
 /// elements are summed in order, and then their sums, in double precision for floating-point elements. On a
 /// tape, only Sum has a gradient.
 template <Reduction Op, Operand X>
@@ -279,8 +278,8 @@ template <Operand X>
   return reduce_all<Sum>(std::forward<X>(x), where);
 }
 
-/// @brief The mean over one dimension, or over all: a sum that is divided once by the whole extent, so
-/// Partial<Sum>, and not Avg, over the axes that shard what is summed. Real elements.
+/// @brief The mean over one dimension, or over all: a sum that is divided once by the global extent, so
+/// Partial<Sum>, not Avg, over the axes that shard the summed dimensions. Real elements.
 template <int dimension, Operand X>
 [[nodiscard]] auto mean(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Reduce<Sum, dimension>{.mean = true}, where, std::forward<X>(x));
@@ -290,8 +289,8 @@ template <Operand X>
   return apply(operation::ReduceAll<Sum>{.mean = true}, where, std::forward<X>(x));
 }
 
-/// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that make it. In a
-/// dry run, 1.
+/// @brief The number in a tensor of rank 0, the same on every rank; waits for the kernels that compute it. In
+/// a dry run, 1.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] typename Tensor::value_type item(const Tensor& tensor) {
   static_assert(Tensor::tensor_rank == 0, "item: the tensor must have rank 0 (reduce it first)");

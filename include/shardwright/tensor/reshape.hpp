@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Other extents for the same memory: neighbouring dimensions merged, split or regrouped.
+/// @brief Changes extents without moving memory: merges, splits or regroups neighbouring dimensions.
 
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/shape_layout.hpp>
@@ -63,8 +63,8 @@ template <std::size_t rank>
 
 namespace operation {
 
-/// @brief Dimensions [first, first + count) become those of `shape`; the gradient goes back the same way.
-/// Both share their operand's memory.
+/// @brief Dimensions [first, first + count) become those of `shape`; the gradient is reshaped back. Both
+/// share their operand's memory.
 template <int first, int count, std::size_t made>
 struct Regroup {
   static constexpr std::string_view name = "reshape";
@@ -126,10 +126,11 @@ private:
 
 } // namespace operation
 
-/// @brief x with other extents in the same memory: a read-only handle, or a value on a tape.
+/// @brief x with different extents in the same memory: a read-only handle, or a value on a tape, as in
+/// `reshape(x, {6, 4})`.
 ///
-/// Only the first dimension may be sharded, and its blocks must stay what they are: an extent that its ranks
-/// divide, before and after. `reshape(x, {6, 4})`. A Partial passes. Cost: none.
+/// Only the first dimension may be sharded, and its blocks must stay whole: its extent must be divisible by
+/// its ranks, before and after. A Partial is kept. Cost: none.
 /// @throws InvalidArgument if the numbers of elements differ, or blocks would be cut elsewhere.
 template <Operand X, std::size_t rank>
 [[nodiscard]] auto reshape(X&& x, const std::int64_t (&shape)[rank],
@@ -153,7 +154,7 @@ template <int first, int count, Operand X>
 /// @brief x with dimension `dimension` as several: `split_dimension<2>(x, {4, 8})` of [a, b, 32] is [a, b, 4,
 /// 8].
 ///
-/// Where it is sharded, its axes shard the first of them. Memory, cost and errors as reshape.
+/// If it is sharded, its axes shard the first of them. Memory, cost and errors as reshape.
 template <int dimension, Operand X, std::size_t count>
 [[nodiscard]] auto split_dimension(X&& x, const std::int64_t (&shape)[count],
                                    SourceLocation where = SourceLocation::current()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Results in the memory of an operand that nobody else holds.
+/// @brief Results that reuse the memory of an operand without other handles.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/map_kernels.hpp>
@@ -14,23 +14,22 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Whether an operand is a read-only handle that the caller gives away: its memory may become that of a
-/// result.
+/// Whether an operand is a moved-in read-only handle, whose memory a result may reuse.
 template <class Given>
 inline constexpr bool gives_memory = false;
 template <class L, class Element, class Target>
 inline constexpr bool gives_memory<ShardedTensor<L, const Element, Target>&&> = true;
 
-/// A result of an operand's shape, and where the operand's elements are: kernels that read an element before
-/// they write it may work in place.
+/// A result with an operand's shape, and a pointer to the operand's elements: kernels that read an element
+/// before they write it may work in place.
 template <class L, class Element, class Target>
 struct Reused {
   const Element* from;
   ShardedTensor<L, Element, Target> out;
 };
 
-/// The operand's own memory where this is its last handle, which is then left without; else new memory.
-/// @param where the operation, which an error for lack of memory names.
+/// The operand's memory if this is its last handle, which then loses it; else new memory. @param where the
+/// operation, named in an out-of-memory error.
 template <class L, class Element, class Target>
 [[nodiscard]] Reused<L, Element, Target> reuse(ShardedTensor<L, const Element, Target>&& operand,
                                                SourceLocation where = SourceLocation::current()) {
@@ -38,7 +37,7 @@ template <class L, class Element, class Target>
   const Element* const from = operand.data();
   if (!TensorAccess::reusable(operand))
     return {from, Owner(operand.resources(), operand.shape(), where)};
-  // Whether memory is shared may differ between ranks, so that what is known of it must not.
+  // Whether memory is shared may differ between ranks, so its metadata must not depend on that.
   TensorAccess::buffer(operand).reduced_from() = {};
   return {from, TensorAccess::take<Owner>(std::move(operand))};
 }
@@ -49,7 +48,7 @@ reuse(const ShardedTensor<L, Element, Target>& operand, SourceLocation where = S
                                                                                  operand.shape(), where)};
 }
 
-/// An operand as an owner: itself where this is its last handle, else a copy.
+/// An operand as an owner: itself if this is its last handle, else a copy.
 template <class L, class Element, class Target>
 [[nodiscard]] ShardedTensor<L, Element, Target> owned(ShardedTensor<L, const Element, Target>&& operand) {
   if (!TensorAccess::reusable(operand))
@@ -62,7 +61,7 @@ template <AnyShardedTensor Tensor>
   return operand.clone();
 }
 
-/// left + right, in the memory of one of them where nobody else holds it.
+/// left + right, in the memory of one of them if it has no other handle.
 template <class L, class Element, class Target>
 [[nodiscard]] ShardedTensor<L, const Element, Target> sum_of(ShardedTensor<L, const Element, Target> left,
                                                              ShardedTensor<L, const Element, Target> right) {

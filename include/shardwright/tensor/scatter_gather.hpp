@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief From one rank's whole tensor to blocks on all ranks, and back.
+/// @brief Scatters a whole tensor from one rank to all ranks, and gathers it back.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
@@ -106,8 +106,8 @@ inline void require_root(const char* operation, const MeshCore& core, int root, 
 
 } // namespace detail
 
-/// @brief This rank's block on the host, row-major: an explicit copy, which waits for the kernels that make
-/// the block. Not collective.
+/// @brief This rank's block on the host, row-major: an explicit copy, which waits for the kernels that
+/// compute the block. Not collective.
 template <class L, class E, class Target>
 [[nodiscard]] std::vector<std::remove_const_t<E>> local_values(const ShardedTensor<L, E, Target>& tensor) {
   std::vector<std::remove_const_t<E>> values(tensor.local_size());
@@ -116,7 +116,7 @@ template <class L, class E, class Target>
 }
 
 /// @brief Fills this rank's block from the host, row-major: an explicit copy, which waits. Not collective.
-/// @throws InvalidArgument if the values are not as many as the block has elements.
+/// @throws InvalidArgument if the number of values is not that of the block's elements.
 template <class L, class E, class Target, class Data>
 void set_local_values(ShardedTensor<L, E, Target>& tensor, const Data& values,
                       SourceLocation where = SourceLocation::current()) {
@@ -130,10 +130,10 @@ void set_local_values(ShardedTensor<L, E, Target>& tensor, const Data& values,
                                  tensor.local_size());
 }
 
-/// @brief A tensor from the whole of it on one rank: every rank receives its block.
+/// @brief Makes a tensor from all of its elements on one rank: every rank receives its block.
 ///
 /// Collective over the mesh. The root packs and sends one block after another; no other rank holds more than
-/// its block. Blocks travel between hosts; a block on a device is copied there explicitly, and waited for.
+/// its block. Blocks are sent between hosts; a block on a device is copied there explicitly, with a wait.
 /// @param data row-major, `shape` elements on the root; ignored elsewhere
 /// @throws InvalidArgument if the data's size is not the shape's or the root is not a rank.
 template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
@@ -180,7 +180,7 @@ template <LayoutType L, class Target = DefaultTarget, class... Axes, class Data>
 /// @brief The whole tensor, row-major, on one rank; an empty vector on the others.
 ///
 /// Collective over the mesh. One replica of every block is sent; no rank but the root holds more than its
-/// block. Blocks travel between hosts; one on a device is copied to its host explicitly, and waited for.
+/// block. Blocks are sent between hosts; a block on a device is copied to its host explicitly, with a wait.
 /// @throws InvalidArgument if the root is not a rank of the mesh.
 template <class L, class E, class Target>
 [[nodiscard]] std::vector<std::remove_const_t<E>> gather(const ShardedTensor<L, E, Target>& tensor, int root,
@@ -191,7 +191,7 @@ template <class L, class E, class Target>
     detail::MeshCore& core = tensor.core();
     detail::require_root("gather", core, root, where);
     HostCommunicator world = core.world();
-    // The replica that sends has the root's place on every axis that shards nothing.
+    // The replica that sends has the root's coordinate on every axis that shards nothing.
     const auto sends = [&](int rank) {
       for (int axis = 0; axis < core.axis_count(); ++axis) {
         const int index = axis_index(L::axes, core.name(axis));

@@ -27,7 +27,7 @@ class ShardedTensor;
 
 namespace detail {
 
-// Errors are made in functions of no template: throwing them costs time to compile wherever it stands.
+// Errors are thrown in non-template functions, because throw expressions are slow to compile.
 [[noreturn]] inline void reject_moved_tensor() {
   throw LifecycleError(
       "ShardedTensor: it must have memory, but this one was moved from (use the tensor it moved to)");
@@ -37,9 +37,9 @@ namespace detail {
       "ShardedTensor: it must not be written while a read-only handle shares its memory (release the handle first, or write into a clone)");
 }
 
-/// Makes tensors that share memory with another one; only transitions and handles may.
+/// Creates tensors that share memory with another one; only for transitions and handles.
 struct TensorAccess {
-  /// `To` with the memory of `from`, which keeps its own reference.
+  /// `To` with the memory of `from`, which keeps its reference.
   template <class To, class From>
   [[nodiscard]] static To adopt(const From& from) {
     from.require_memory();
@@ -49,7 +49,7 @@ struct TensorAccess {
     to.local_ = from.local_;
     return to;
   }
-  /// `To` with the memory of `from`, which is left without.
+  /// `To` with the memory of `from`, which loses it.
   template <class To, class From>
   [[nodiscard]] static To take(From&& from) {
     from.require_memory();
@@ -68,13 +68,13 @@ struct TensorAccess {
     to.buffer_ = std::move(memory);
     return to;
   }
-  /// A tensor that is not valid, like a moved-from one, until it is assigned: an optional without the time
-  /// that optionals of every type of tensor take to compile.
+  /// A tensor that is invalid, like a moved-from one, until it is assigned: instead of an optional, which
+  /// would take time to compile for every type of tensor.
   template <class To>
   [[nodiscard]] static To nothing() noexcept {
     return To();
   }
-  /// A tensor of a shape without memory, which only knows its extents.
+  /// A tensor without memory, which only knows its extents.
   template <class To>
   [[nodiscard]] static To outline(const MeshCore& core, const typename To::Shape& shape) {
     To to;
@@ -82,19 +82,19 @@ struct TensorAccess {
     to.local_ = local_shape_of<typename To::layout>(core, shape);
     return to;
   }
-  /// The memory of a tensor, which is left without.
+  /// Takes the memory of a tensor.
   template <class Tensor>
   [[nodiscard]] static BufferHandle take_memory(Tensor&& tensor) {
     tensor.require_memory();
     return std::move(tensor.buffer_);
   }
-  /// Says that a tensor is a reduction of another one, whose shape calls for it are to compare.
+  /// Marks a tensor as a reduction of another one, whose shape its calls compare.
   template <class Tensor, class Input>
   static void note_reduction(Tensor& tensor, const Input& input) {
     const SubjectShape& before = input.buffer_.reduced_from();
     tensor.buffer_.reduced_from() = before.known() ? before : SubjectShape::of(input.global_);
   }
-  /// Whether a result may take the memory of a tensor that is given away.
+  /// Whether a result may reuse the memory of a moved-in tensor.
   template <class Tensor>
   [[nodiscard]] static bool reusable(const Tensor& tensor) {
     return tensor.buffer_.reusable();
@@ -107,7 +107,7 @@ struct TensorAccess {
 
 /// Shown by compilers where a tensor of one layout is used as one of another.
 struct NoImplicitConversionCallRedistributeShareOrClone {};
-/// The same where an owner is copied.
+/// The same for a copied owner.
 struct NoImplicitCopyCallShareOrClone {};
 
 template <class T>
@@ -125,8 +125,8 @@ concept AnyShardedTensor = detail::is_sharded_tensor<std::remove_cvref_t<T>>;
 ///
 /// `ShardedTensor<L, E>` owns its memory: it moves, and copies only by `clone()`. `ShardedTensor<L, const E>`
 /// is a read-only handle that shares memory; it copies. Owners and handles, layouts, elements and targets
-/// never convert into one another implicitly. Memory comes from the mesh's pool and is uninitialised until
-/// something fills it; `tensor_over` takes the program's own. A tensor belongs to its rank's thread.
+/// never convert into one another implicitly. Memory comes from the mesh's pool and is uninitialised;
+/// `tensor_over` uses the program's own memory. A tensor belongs to its rank's thread.
 template <class LayoutType, class Element, class Target>
 class ShardedTensor {
 public:
@@ -137,8 +137,7 @@ public:
   static constexpr int tensor_rank = LayoutType::tensor_rank;
   static constexpr bool read_only = std::is_const_v<Element>;
 
-  /// @brief The whole tensor's extents; the shape of rows grouped by expert also knows the way that they
-  /// took.
+  /// @brief The whole tensor's extents; the shape of rows grouped by expert also contains their route.
   using Shape = typename detail::ShapeOf<LayoutType>::type;
   using LocalShape = std::array<std::int64_t, static_cast<std::size_t>(tensor_rank)>;
   using ConstLocal = LocalView<const value_type, tensor_rank, Target>;
@@ -165,8 +164,8 @@ public:
     buffer_ = detail::new_block<Element>(resources, local_size(), where);
   }
 
-  /// @brief Layouts, elements and targets never convert by themselves: the deleted constructor's name says
-  /// what to call, in the one line of it that compilers print.
+  /// @brief Layouts, elements and targets never convert implicitly: the name of the deleted constructor,
+  /// which compilers print, says what to call.
   template <class L, class E, class T>
   // clang-format off
   ShardedTensor(const ShardedTensor<L, E, T>&, detail::NoImplicitConversionCallRedistributeShareOrClone = {}) = delete;
@@ -175,7 +174,7 @@ public:
   ShardedTensor(ShardedTensor&&) noexcept = default;
   ShardedTensor& operator=(ShardedTensor&&) noexcept = default;
   ShardedTensor(const ShardedTensor&) requires(read_only) = default;
-  /// @brief An owner never copies by itself: the deleted constructor's name says what to call.
+  /// @brief An owner is never copied implicitly: the deleted constructor's name says what to call.
   ShardedTensor(const ShardedTensor&,
                 detail::NoImplicitCopyCallShareOrClone = {}) requires(!read_only) = delete;
   ShardedTensor& operator=(const ShardedTensor&) requires(read_only) = default;
@@ -184,15 +183,14 @@ public:
   [[nodiscard]] const Shape& shape() const noexcept { return global_; }
   /// @brief Extents of this rank's block in memory, halos included.
   [[nodiscard]] const LocalShape& local_shape() const noexcept { return local_; }
-  /// @brief Extents of what this rank owns of the tensor: of its block without halos.
+  /// @brief Extents of the elements that this rank owns: its block without halos.
   [[nodiscard]] LocalShape owned_shape() const noexcept {
     LocalShape out = local_;
     for (std::size_t d = 0; d < out.size(); ++d)
       out[d] -= LayoutType::value.halo(static_cast<int>(d)).width();
     return out;
   }
-  /// @brief Returns the place in the tensor of the first element that this rank owns; of an empty block, its
-  /// end.
+  /// @brief Returns the global index of the first element that this rank owns; for an empty block, its end.
   [[nodiscard]] LocalShape local_offset() const {
     static_assert(
         !detail::is_ragged<LayoutType>,
@@ -248,7 +246,7 @@ public:
     return static_cast<value_type*>(buffer_.data());
   }
 
-  /// @brief A read-only handle of the same memory.
+  /// @brief A read-only handle to the same memory.
   [[nodiscard]] ShardedTensor<LayoutType, const value_type, Target> share() const {
     return detail::TensorAccess::adopt<ShardedTensor<LayoutType, const value_type, Target>>(*this);
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Memory of the host that kernels of a target reach as well, and uploads from it.
+/// @brief Host memory that a target's kernels can access as well, and uploads from it.
 
 #include <shardwright/mesh/target.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Pinned memory beside a device's own, plain memory otherwise: a dry run needs no device.
+/// Pinned memory for device targets, plain memory otherwise: a dry run needs no device.
 template <class Target>
 struct SharedSpace {
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -33,9 +33,9 @@ struct SharedSpace {
 #endif
 };
 
-/// Elements that the host and kernels of a target read and write; who comes when is the user's business.
+/// Elements that the host and kernels of a target read and write; the user must synchronise them.
 ///
-/// Pinned memory is reached by all GPUs of the process, wherever it was allocated (CUDA C++ Programming
+/// Pinned memory is accessible from all GPUs of the process, wherever it was allocated (CUDA C++ Programming
 /// Guide, "Unified Virtual Address Space").
 template <class Element, class Target>
 class SharedMemory {
@@ -71,27 +71,26 @@ struct UploadKernel {
 
 } // namespace detail
 
-/// @brief Hands host elements to tensors on a device without waiting: the host fills one half while kernels
+/// @brief Uploads host elements to tensors on a device without waiting: the host fills one half while kernels
 /// read the other.
 ///
-/// A half may be filled again once the device has done the uploads from it: those of the call of flip()
-/// before the last one.
+/// A half may be filled again once the device has completed the uploads from it, those before the last but
+/// one call of flip().
 template <class Element, class Target>
 class Uploads {
 public:
-  /// @param elements the most of one half
+  /// @param elements capacity of one half
   explicit Uploads(std::size_t elements) : size_(elements), memory_(2 * elements) {}
 
   /// @brief Returns the half that the host writes until the next flip.
   [[nodiscard]] std::span<Element> half() const { return {memory_.data() + (second_ ? size_ : 0), size_}; }
-  /// @brief Fills the block of `to` from the elements of this half that begin at `offset`, in the order of
-  /// the stream.
+  /// @brief Fills the block of `to` from the elements of this half from `offset` on, in stream order.
   template <LayoutType L>
   void upload(std::size_t offset, ShardedTensor<L, Element, Target>& to) const {
     kernels::detail::run("sw::upload", to.execution(), to.local_size(),
                          detail::UploadKernel<Element>{half().data() + offset, to.mutable_data()});
   }
-  /// @brief Goes on to the other half.
+  /// @brief Switches to the other half.
   void flip() noexcept { second_ = !second_; }
 
 private:

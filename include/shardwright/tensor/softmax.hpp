@@ -37,8 +37,8 @@ struct SoftmaxRank {
 
 namespace operation {
 
-/// @brief Softmax of rows, or its logarithm, with a gradient that reads the result; both in the memory of
-/// what is given away.
+/// @brief Softmax of rows, or its logarithm, with a gradient that reads the result; both reuse the memory of
+/// moved-in operands.
 template <class Tag>
 struct RowSoftmax {
   static constexpr std::string_view name = Tag::name;
@@ -87,7 +87,7 @@ using LogSoftmax = RowSoftmax<log_softmax>;
 /// @brief exp(x) over the sum of its row, the last dimension, which must not be sharded.
 ///
 /// x must not be Partial. No communication. Cost: two passes over memory; the row's largest number is
-/// subtracted first, so that nothing overflows. A row of nothing but -infinity gives NaN.
+/// subtracted first, so that nothing overflows. A row of only -infinity gives NaN.
 template <Operand X>
 [[nodiscard]] auto softmax(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Softmax{}, where, std::forward<X>(x));

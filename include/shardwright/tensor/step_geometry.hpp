@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One step of a transition as this rank carries it out: its group, the blocks of its ranks, and the
-/// call to make.
+/// @brief One step of a transition on this rank: its group, the blocks of its ranks, and the call to make.
 
 #include <shardwright/layout/block.hpp>
 #include <shardwright/layout/transition_plan.hpp>
@@ -23,7 +22,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 using Extents = std::array<std::int64_t, max_tensor_rank>;
-/// A shape with as many extents as any has; those behind its rank are 0.
+/// A shape with the maximum number of extents; those beyond its rank are 0.
 [[nodiscard]] inline Extents extents_of(std::span<const std::int64_t> shape) {
   Extents extents{};
   std::copy(shape.begin(), shape.end(), extents.begin());
@@ -38,7 +37,7 @@ public:
       : step_(&step), binding_(&binding), shape_(shape) {
     for (const int axis : step.axes) {
       if (extent(axis) == 1)
-        continue; // its part of the step is nothing
+        continue; // the step does nothing along it
       axes_.push_back(axis);
       mask_ |= 1u << mesh_axis(axis);
       group_size_ *= extent(axis);
@@ -159,8 +158,8 @@ private:
             static_cast<std::size_t>(buffer[static_cast<std::size_t>(dimension)]) * inner};
   }
 
-  /// Whether the group's chunks of `dimension` of a buffer are equal runs in the order of its ranks, which a
-  /// call takes without blocks.
+  /// Whether the group's chunks of `dimension` of a buffer are equal contiguous runs in rank order, for which
+  /// a call needs no blocks.
   [[nodiscard]] bool even(const Extents& buffer, int dimension, const LayoutValue& whole) const {
     for (int d = 0; d < dimension; ++d)
       if (buffer[static_cast<std::size_t>(d)] != 1)
@@ -193,7 +192,7 @@ private:
   Extents after_{};
 };
 
-/// The call of a collective step; worked out once for each shape. Valid until the mesh's next one.
+/// The call of a collective step, computed once for each shape. Valid until the mesh's next lookup.
 [[nodiscard]] inline const BoundCall& bound_call(MeshCore& core, const TransitionStep& step,
                                                  const AxisBinding& binding, const Extents& shape) {
   return core.bound_calls().find(&step, shape,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Tensors over memory that the program owns: a rank's Kokkos::View as its block.
+/// @brief Tensors over memory that the program owns: a Kokkos::View as a rank's block.
 
 #include <shardwright/comm/call_subject.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Whether memory is a view that a tensor of the layout on the target may lie over.
+/// Whether memory is a view that can hold a block of the layout on the target.
 template <class L, class Where, class View>
 struct OverView {
   static constexpr bool is_view = Kokkos::is_view<View>::value;
@@ -50,7 +50,7 @@ requires(bool(Kokkos::is_view<View>::value)) struct OverView<L, Where, View> {
   static constexpr bool value = has_rank && row_major && in_place;
 };
 
-/// Whether the elements follow one another in row-major order.
+/// Whether the elements are contiguous in row-major order.
 template <class View, std::size_t rank>
 [[nodiscard]] bool is_packed(const View& view, const std::array<std::int64_t, rank>& extents) {
   std::size_t stride = 1;
@@ -81,17 +81,17 @@ block_shape(const DeviceMesh<Axes...>& mesh,
 /// @brief A tensor of `shape` whose block on this rank is the program's own `view`: nothing is copied, and
 /// writing the tensor writes the view. A view of const elements gives a read-only handle.
 ///
-/// The view is row-major without gaps, in the target's memory space, with the extents that `block_shape`
-/// says; on a device its first element lies at a multiple of 16 bytes. What writes the view, or reads it, on
-/// another execution instance than the tensor's `execution()` is for the program to fence.
+/// The view is row-major and contiguous, in the target's memory space, with the extents that `block_shape`
+/// gives; on a device its first element is aligned to 16 bytes. Reads and writes of the view on an execution
+/// instance other than the tensor's `execution()` must be fenced by the program.
 ///
-/// The tensor never frees the memory, and the pool's statistics and a dry run's memory leave it out. It must
-/// outlive the tensor and whatever shares it: handles, tapes, transitions under way, steps that are replayed,
-/// and results of `redistribute` and `reshape` where nothing moves. A use after it is gone is not detected.
-/// Operations put no other tensor's elements there: `redistribute` of such a tensor that is given away takes
-/// new memory where one of the pool's would be reduced in place. `clone()` gives a tensor that needs no view.
+/// The tensor never frees the memory, and neither the pool's statistics nor a dry run count it. It must
+/// outlive the tensor and whatever shares it: handles, tapes, pending transitions, replayed steps, and
+/// results of `redistribute` and `reshape` that move nothing. A later use is not detected. Operations never
+/// reuse it for other tensors: `redistribute` of such a moved-in tensor allocates new memory, where one from
+/// the pool would be reduced in place. `clone()` gives a tensor that needs no view.
 ///
-/// Not collective, no communication; every rank makes the tensor, as by its constructor.
+/// Not collective, no communication; every rank creates the tensor, as with its constructor.
 /// @throws InvalidArgument if extents, strides or alignment of the view differ from those; the same as
 /// ShardedTensor's constructor for a shape.
 template <LayoutType L, Target Where = DefaultTarget, class View, class... Axes>

@@ -42,7 +42,7 @@ public:
     });
   }
 
-  /// Runs local steps until a collective, and starts that; `complete` does the rest.
+  /// Runs local steps until a collective, and starts it; `complete` does the rest.
   void start() {
     run_until([this](auto& group, const CollectiveCall& call) {
       pending_.emplace(group.start(call));
@@ -52,7 +52,7 @@ public:
 
   [[nodiscard]] bool ready() const { return !pending_ || (remaining_ <= 1 && pending_->ready()); }
 
-  /// Waits for the started step and runs what is left.
+  /// Waits for the started step and runs the remaining steps.
   void complete() {
     if (pending_) {
       pending_->wait();
@@ -63,7 +63,7 @@ public:
   }
 
 private:
-  /// Runs the steps that are left; `issue(group, call)` a collective, and says whether to stop there.
+  /// Runs the remaining steps; `issue(group, call)` issues a collective, and returns whether to stop there.
   template <class Issue>
   void run_until(Issue issue) {
     while (remaining_ > 0) {
@@ -99,7 +99,7 @@ private:
     finish();
   }
 
-  /// Finds the memory that a step writes: the result's for the last one.
+  /// Selects the memory that a step writes: that of the result for the last one.
   void prepare(std::size_t elements, bool in_place) {
     if (remaining_ == 1) {
       destination_ = out_;
@@ -128,7 +128,7 @@ private:
   CallSubject subject_;
   SourceLocation where_;
   int remaining_;
-  Element* destination_ = nullptr; // of the step under way
+  Element* destination_ = nullptr; // of the current step
   BufferHandle temporary_;         // of `in_`, unless that is the input
   BufferHandle written_;           // of `destination_`, unless that is the result
   std::optional<Pending> pending_;

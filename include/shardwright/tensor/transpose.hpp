@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Two dimensions of a tensor change places, shards and all.
+/// @brief Swaps two dimensions of a tensor, with their shards.
 
 #include <shardwright/layout/shape_layout.hpp>
 #include <shardwright/tensor/apply.hpp>
@@ -19,7 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace operation {
 
-/// @brief Dimensions `first` and `second` change places; so they do in the gradient.
+/// @brief Swaps dimensions `first` and `second`, in the gradient as well.
 template <int first, int second>
 struct Transpose {
   static constexpr std::string_view name = "transpose";
@@ -59,10 +59,9 @@ struct Transpose {
 
 } // namespace operation
 
-/// @brief x with dimensions `first` and `second` in each other's place, and the axes that shard them with
-/// them.
+/// @brief x with dimensions `first` and `second` swapped, together with the axes that shard them.
 ///
-/// No communication. A Partial passes. Cost: one pass over memory, none of it in place.
+/// No communication. A Partial is kept. Cost: one pass over memory, not in place.
 template <int first, int second, Operand X>
 [[nodiscard]] auto transpose(X&& x, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Transpose<first, second>{}, where, std::forward<X>(x));

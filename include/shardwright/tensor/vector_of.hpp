@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A tensor's local block as one vector, and working memory of kernels.
+/// @brief A tensor's local block as one vector, and workspace for kernels.
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/mesh/target.hpp>
