@@ -123,9 +123,8 @@ public:
     add("swiglu", "swiglu", layers, 0, 3 * t * hidden * f, [=] { kernels::swiglu_forward(e, gate_up, h); });
     linear_forward("down", h, y);
     product("head", "head", y, false, table, true, logits);
-    add("row max, sums, loss", "cross entropy", 1, 0, 2 * t * vocabulary * f, [=] {
-      kernels::cross_entropy_row_max(e, logits, row_max);
-      kernels::cross_entropy_row_sums(e, logits, row_max, targets, 0, row_sum, target);
+    add("statistics, loss", "cross entropy", 1, 0, t * vocabulary * f, [=] {
+      kernels::cross_entropy_statistics(e, logits, targets, 0, row_max, row_sum, target);
       kernels::cross_entropy_loss(e, row_max, row_sum, target, targets, loss);
     });
     add("d_logits", "cross entropy", 1, 0, 2 * t * vocabulary * f,

@@ -402,26 +402,23 @@ private:
     const auto logits = random(rows, vocabulary);
     const auto row_max = vector(rows), row_sum = vector(rows), target_logit = vector(rows),
                loss = vector(rows);
-    kernels::cross_entropy_row_max(execution_, logits, row_max);
-    kernels::cross_entropy_row_sums(execution_, logits, row_max, targets, 0, row_sum, target_logit);
+    kernels::cross_entropy_statistics(execution_, logits, targets, 0, row_max, row_sum, target_logit);
     kernels::cross_entropy_loss(execution_, row_max, row_sum, target_logit, targets, loss);
     const Vector<double> totals("totals", 2);
     kernels::sum_losses(execution_, loss, targets, totals);
-    kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5);
-    keep_all(row_max, row_sum, target_logit, loss, totals, logits);
-    const auto wide = random<Main>(rows, vocabulary);
-    const auto rounded = matrix(rows, vocabulary);
-    kernels::cross_entropy_row_max(execution_, wide, row_max);
-    kernels::cross_entropy_row_sums(execution_, wide, row_max, targets, 0, row_sum, target_logit);
-    kernels::cross_entropy_backward(execution_, wide, row_max, row_sum, targets, 0, 0.5, rounded);
-    keep(rounded);
+    const auto gradient = matrix(rows, vocabulary);
+    kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5, gradient);
+    keep_all(row_max, row_sum, target_logit, loss, totals, gradient);
     const kernels::TargetRule smooth{
         .ignored = 10, .smoothing = 0.1, .vocabulary = static_cast<double>(columns)};
-    kernels::cross_entropy_row_sums(execution_, wide, row_max, targets, 0, row_sum, target_logit, smooth);
+    kernels::cross_entropy_statistics(execution_, logits, targets, 0, row_max, row_sum, target_logit, smooth);
     kernels::cross_entropy_loss(execution_, row_max, row_sum, target_logit, targets, loss, smooth);
     kernels::sum_losses(execution_, loss, targets, totals, false, smooth);
-    kernels::cross_entropy_backward(execution_, wide, row_max, row_sum, targets, 0, 0.5, rounded, smooth);
-    keep_all(target_logit, loss, totals, rounded);
+    kernels::cross_entropy_backward(execution_, logits, row_max, row_sum, targets, 0, 0.5, logits, smooth);
+    const auto larger = vector(rows);
+    kernels::scale(execution_, 2, row_max, larger);
+    kernels::cross_entropy_rebase(execution_, row_max, larger, row_sum);
+    keep_all(target_logit, loss, totals, logits, row_sum);
   }
 
   void update() {

@@ -5,6 +5,8 @@
 
 #include "support/fiber_warp.hpp" // first: what follows is compiled as for a device
 
+#include <shardwright/tensor/kernels/cross_entropy.hpp>
+#include <shardwright/tensor/kernels/random.hpp>
 #include <shardwright/tensor/kernels/softmax.hpp>
 
 #include <cmath>
@@ -12,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 // Bodies of kernels, run by the 32 threads of a warp: CUDA's way through the lanes, which hosts never take.
@@ -56,7 +59,106 @@ double softmax_error(std::size_t columns, std::size_t offset, bool backwards) {
   return worst;
 }
 
+/// The largest error of a row's statistics and of its gradient, against float64 on the same elements.
+template <class Element>
+double cross_entropy_error(std::size_t columns, std::size_t offset, bool backwards) {
+  using Number = sw::MainElement<Element>;
+  std::vector<Element> logits(columns + offset + 3, Element(7));
+  const std::vector<double> random = numbers<double>(columns);
+  for (std::size_t c = 0; c < columns; ++c)
+    logits[offset + c] =
+        Element(12 * random[c] + 30.0 * static_cast<double>(c) / static_cast<double>(columns));
+  const std::vector<Element> given = logits;
+  const auto target = static_cast<std::int32_t>(columns / 2);
+  Number maximum = 0, sum = 0, target_logit = 0;
+  const sw::kernels::TargetRule rule{.smoothing = 0.25, .vocabulary = static_cast<double>(columns)};
+  const detail::RowStatistics<Element> statistics{
+      {logits.data() + offset, 1, columns, columns}, &target, 0, &maximum, &sum, &target_logit, rule};
+  REQUIRE(Warp::run([&statistics](unsigned) { statistics(0); }, backwards) == "");
+  double largest = -1e9, whole = 0, all = 0;
+  for (std::size_t c = 0; c < columns; ++c)
+    largest = std::max(largest, static_cast<double>(given[offset + c]));
+  for (std::size_t c = 0; c < columns; ++c) {
+    whole += std::exp(static_cast<double>(given[offset + c]) - largest);
+    all += static_cast<double>(given[offset + c]) / static_cast<double>(columns);
+  }
+  const double own = static_cast<double>(given[offset + columns / 2]);
+  double worst = std::max({std::abs(maximum - largest), std::abs(sum / whole - 1),
+                           std::abs(target_logit - (0.75 * own + 0.25 * all)) / 100});
+  const detail::LogitGradient<Element> gradient{
+      {logits.data() + offset, 1, columns, columns}, &maximum, &sum, &target, 0, 2.0,
+      {logits.data() + offset, 1, columns, columns}, rule};
+  REQUIRE(Warp::run([&gradient](unsigned) { gradient(0); }, backwards) == "");
+  for (std::size_t c = 0; c < logits.size(); ++c) {
+    const bool inside = c >= offset && c < offset + columns;
+    double exact = static_cast<double>(given[c]);
+    if (inside)
+      exact = 2 * (std::exp(exact - largest) / whole - 0.25 / static_cast<double>(columns) -
+                   (c - offset == columns / 2 ? 0.75 : 0));
+    worst = std::max(worst, std::abs(static_cast<double>(logits[c]) - exact) / (inside ? 4 : 1e-9));
+  }
+  return worst;
+}
+
+/// A block of rows of a tensor of 11 rows of 83, drawn by warps.
+template <class Element, class Draw>
+std::vector<Element> drawn(const Draw& draw, std::size_t row, std::size_t column, std::size_t columns,
+                           bool joined, bool backwards) {
+  const std::size_t rows = 3;
+  std::vector<Element> block(rows * columns, Element(2));
+  detail::RandomElements<Element, Draw> kernel{
+      block.data(), block.data(), {0, 0, row, column}, {1, 1, 11, 83}, {1, 1, rows, columns}, rows, 0, 1, 512,
+      {5, 6},       draw};
+  if (joined)
+    kernel.join_rows();
+  kernel.pieces = (kernel.extent[3] + kernel.grain - 1) / kernel.grain;
+  for (std::size_t work = 0; work < kernel.extent[2] * kernel.pieces; ++work)
+    REQUIRE(Warp::run([&](unsigned) { kernel(work); }, backwards) == "");
+  return block;
+}
+
+double unit_of(std::uint64_t index) {
+  return sw::unit_interval(sw::random_words({5, 6}, index / 4).word[index % 4]);
+}
+
 } // namespace
+
+TEST_CASE("a warp of fibers draws the numbers of each element's own word", "[kernels]") {
+  for (const bool backwards : {false, true})
+    for (const auto& [column, columns] : {std::pair{0U, 83U}, {0U, 40U}, {1U, 9U}, {2U, 80U}, {35U, 48U}}) {
+      const std::size_t row = 4;
+      INFO(columns << " columns from " << column);
+      const bool joined = columns == 83;
+      const auto uniform =
+          drawn<double>(detail::DrawUniform<double>{1, 2}, row, column, columns, joined, backwards);
+      const auto normal =
+          drawn<double>(detail::DrawNormal<double>{0, 1}, row, column, columns, joined, backwards);
+      const detail::DrawDropout<float> draw{detail::words_below(0.3), 1.5F};
+      const auto dropped = drawn<sw::bfloat16>(draw, row, column, columns, joined, backwards);
+      double worst = 0;
+      for (std::size_t i = 0; i < 3 * columns; ++i) {
+        const std::uint64_t index = (row + i / columns) * 83 + column + i % columns;
+        const double angle = 6.283185307179586 * unit_of(index | 1);
+        const double radius = std::sqrt(-2 * std::log(unit_of(index & ~std::uint64_t{1})));
+        worst = std::max({worst, std::abs(uniform[i] - (1 + 2 * unit_of(index))),
+                          std::abs(normal[i] - radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle))),
+                          std::abs(static_cast<double>(dropped[i]) - (unit_of(index) < 0.3 ? 0 : 3))});
+      }
+      CHECK(worst < 1e-14);
+    }
+}
+
+TEST_CASE("a warp of fibers reads a row once for its statistics and once for its gradient", "[kernels]") {
+  for (const bool backwards : {false, true})
+    for (const std::size_t columns : {1U, 9U, 255U, 1023U, 1024U, 1029U, 2333U})
+      for (const std::size_t offset : {0U, 1U, 4U}) {
+        INFO(columns << " columns from " << offset << (backwards ? ", backwards" : ""));
+        CHECK(cross_entropy_error<double>(columns, offset, backwards) < 1e-14);
+        CHECK(cross_entropy_error<float>(columns, offset, backwards) < 4e-6);
+        CHECK(cross_entropy_error<sw::bfloat16>(columns, offset, backwards) < 0x1p-9);
+        CHECK(cross_entropy_error<sw::float16>(columns, offset, backwards) < 0x1p-12);
+      }
+}
 
 TEST_CASE("a warp of fibers computes rows of any width and alignment", "[kernels]") {
   for (const bool backwards : {false, true})

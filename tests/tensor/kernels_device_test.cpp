@@ -21,11 +21,12 @@ namespace detail = kernels::detail;
 
 namespace {
 
-/// Loads and stores `length` elements from an address `shift` elements past an aligned one, thread by thread.
-template <class Number, class Element>
+/// Loads and stores `length` elements from an address `shift` elements past an aligned one, thread by thread,
+/// `part` neighbours at a time.
+template <class Number, class Element, std::size_t part>
 void check_thread_lanes(std::size_t length, std::size_t shift) {
   using Lanes = detail::ThreadLanes<Number>;
-  CAPTURE(length, shift);
+  CAPTURE(length, shift, part);
   alignas(64) Element from[Lanes::register_width + 8];
   alignas(64) Element to[Lanes::register_width + 8];
   std::vector<int> met(Lanes::register_width, 0);
@@ -34,19 +35,20 @@ void check_thread_lanes(std::size_t length, std::size_t shift) {
     to[i] = static_cast<Element>(Number(0));
   }
   for (std::size_t thread = 0; thread < detail::warp_threads; ++thread) {
-    const Lanes lanes = Lanes::load(from + shift, thread, length, Number(-7));
+    const Lanes lanes = Lanes::template load<part>(from + shift, thread, length, Number(-7));
     for (std::size_t i = 0; i < Lanes::count; ++i) {
-      const std::size_t at = Lanes::position(thread, i);
+      const std::size_t at = Lanes::template position<part>(thread, i);
       ++met[at];
       REQUIRE(lanes.v[i] == (at < length ? static_cast<Number>(from[shift + at]) : Number(-7)));
     }
-    if (length == Lanes::register_width && Lanes::is_aligned(from + shift) && Lanes::is_aligned(to + shift)) {
-      const Lanes whole = Lanes::load_whole(from + shift, thread);
+    if (length == Lanes::register_width && Lanes::template is_aligned<part>(from + shift) &&
+        Lanes::template is_aligned<part>(to + shift)) {
+      const Lanes whole = Lanes::template load_whole<part>(from + shift, thread);
       for (std::size_t i = 0; i < Lanes::count; ++i)
         REQUIRE(whole.v[i] == lanes.v[i]);
-      whole.store_whole(to + shift, thread);
+      whole.template store_whole<part>(to + shift, thread);
     } else {
-      lanes.store(to + shift, thread, length);
+      lanes.template store<part>(to + shift, thread, length);
     }
   }
   for (const int times : met)
@@ -57,18 +59,20 @@ void check_thread_lanes(std::size_t length, std::size_t shift) {
   }
 }
 
-template <class Number, class Element>
+template <class Number, class Element, std::size_t part>
 void check_all_lengths() {
   using Lanes = detail::ThreadLanes<Number>;
   alignas(64) const Element aligned[8] = {};
-  REQUIRE(Lanes::is_aligned(aligned));
-  REQUIRE(Lanes::is_aligned(aligned + 1) == (sizeof(Element) >= 16));
-  for (std::size_t length = 0; length <= detail::ThreadLanes<Number>::register_width;
-       length += 1 + length / 9)
+  REQUIRE(Lanes::template is_aligned<part>(aligned));
+  REQUIRE(Lanes::template is_aligned<part>(aligned + 1) == (sizeof(Element) >= 16));
+  for (std::size_t length = 0; length <= Lanes::register_width; length += 1 + length / 9)
     for (const std::size_t shift : {0, 1, 4})
-      check_thread_lanes<Number, Element>(length, shift);
-  check_thread_lanes<Number, Element>(detail::ThreadLanes<Number>::register_width, 0);
+      check_thread_lanes<Number, Element, part>(length, shift);
+  check_thread_lanes<Number, Element, part>(Lanes::register_width, 0);
 }
+
+template <class Number, class... Elements>
+constexpr std::size_t part_for = detail::ThreadLanes<Number>::template part_for<Elements...>;
 
 template <class Element, unsigned warps = 8>
 void check_norm_blocks(std::size_t rows, std::size_t width) {
@@ -145,11 +149,22 @@ void check_layer_norm_blocks(std::size_t rows, std::size_t width) {
 } // namespace
 
 TEST_CASE("The threads of a warp hold every lane of a register once, whatever its length and address") {
-  check_all_lengths<float, float>();
-  check_all_lengths<float, sw::bfloat16>();
-  check_all_lengths<double, double>();
-  check_all_lengths<std::int32_t, std::int32_t>();
-  check_all_lengths<unsigned char, unsigned char>();
+  check_all_lengths<float, float, 4>();
+  check_all_lengths<float, sw::bfloat16, 4>();
+  check_all_lengths<float, sw::bfloat16, 8>();
+  check_all_lengths<float, sw::float16, 8>();
+  check_all_lengths<float, float, 8>();
+  check_all_lengths<double, double, 2>();
+  check_all_lengths<std::int32_t, std::int32_t, 4>();
+  check_all_lengths<unsigned char, unsigned char, 16>();
+}
+
+TEST_CASE("A thread moves 16 bytes of the elements that most of a kernel's memory has") {
+  STATIC_REQUIRE(part_for<float, float, float> * sizeof(float) == 16);
+  STATIC_REQUIRE(part_for<double, double> * sizeof(double) == 16);
+  STATIC_REQUIRE(part_for<float, sw::bfloat16, const sw::bfloat16> * sizeof(sw::bfloat16) == 16);
+  STATIC_REQUIRE(part_for<float, sw::bfloat16, float, sw::bfloat16> * sizeof(sw::bfloat16) == 16);
+  STATIC_REQUIRE(part_for<float, sw::float16, float> * sizeof(float) == 16);
 }
 
 TEST_CASE("Lanes of a thread are numbers one by one") {

@@ -211,31 +211,31 @@ struct SplitLoss {
   double run(const std::vector<std::size_t>& sizes) {
     const auto e = execution();
     const std::size_t rows = logits.extent(0);
-    Vector<Element> part("part", rows), part_target("part", rows);
     Kokkos::deep_copy(maximum, -std::numeric_limits<Element>::infinity());
     Kokkos::deep_copy(sum, Element(0));
     Kokkos::deep_copy(target, Element(0));
+    std::vector<Vector<Element>> maxima, sums;
     std::size_t first = 0;
     for (const std::size_t size : sizes) {
-      kernels::cross_entropy_row_max(e, block(first, size), part);
+      maxima.emplace_back("maximum", rows);
+      sums.emplace_back("sum", rows);
+      const Vector<Element> part_target("target", rows);
+      kernels::cross_entropy_statistics(e, block(first, size), targets, static_cast<std::int64_t>(first),
+                                        maxima.back(), sums.back(), part_target);
       for (std::size_t i = 0; i < rows; ++i) {
-        const Element found = part(i);
+        const Element found = maxima.back()(i);
         if (size == 0)
-          REQUIRE(found == -std::numeric_limits<Element>::infinity());
+          REQUIRE((found == -std::numeric_limits<Element>::infinity() && sums.back()(i) == 0));
         if (found > maximum(i))
           maximum(i) = found;
-      }
-      first += size;
-    }
-    first = 0;
-    for (const std::size_t size : sizes) {
-      kernels::cross_entropy_row_sums(e, block(first, size), maximum, targets,
-                                      static_cast<std::int64_t>(first), part, part_target);
-      for (std::size_t i = 0; i < rows; ++i) {
-        sum(i) += part(i);
         target(i) += part_target(i);
       }
       first += size;
+    }
+    for (std::size_t b = 0; b < sizes.size(); ++b) {
+      kernels::cross_entropy_rebase(e, maxima[b], maximum, sums[b]);
+      for (std::size_t i = 0; i < rows; ++i)
+        sum(i) += sums[b](i);
     }
     kernels::cross_entropy_loss(e, maximum, sum, target, targets, losses);
     kernels::sum_losses(e, losses, targets, result);
@@ -302,6 +302,54 @@ TEST_CASE("A NaN logit makes its token's loss NaN, and no other's", "[kernels]")
     loss.run({10, 11});
     for (std::size_t i = 0; i < 5; ++i)
       REQUIRE(std::isnan(loss.losses(i)) == (i == 2));
+  }
+}
+
+TEMPLATE_TEST_CASE("One read of a row gives its maximum and sum, wherever its largest logits are",
+                   "[kernels]", float, double, sw::bfloat16, sw::float16) {
+  using Number = sw::MainElement<TestType>;
+  const std::size_t rows = 4;
+  for (const std::size_t columns : {1, 7, 64, 100, 1031}) {
+    Matrix<TestType> logits("logits", rows, columns);
+    const auto noise = random_matrix<double>(rows, columns, 1);
+    for (std::size_t c = 0; c < columns; ++c) {
+      const double x = static_cast<double>(c) / static_cast<double>(columns);
+      logits(0, c) = TestType(300 * x + noise(0, c));        // ever larger
+      logits(1, c) = TestType(-300 * x + noise(1, c));       // ever smaller
+      logits(2, c) = TestType(c % 2 == 0 ? 0 : noise(2, c)); // and a half of it masked
+      if (c < columns / 2)
+        logits(2, c) = TestType(-std::numeric_limits<Number>::infinity());
+      logits(3, c) = TestType(std::sin(40 * x) * 60);
+    }
+    Vector<std::int32_t> targets("targets", rows);
+    const auto last = static_cast<std::int32_t>(columns - 1);
+    Kokkos::deep_copy(targets, last);
+    const Vector<Number> maximum("maximum", rows), sum("sum", rows), target("target", rows);
+    const kernels::TargetRule smooth{.smoothing = 0.1, .vocabulary = static_cast<double>(columns)};
+    for (const bool smoothed : {false, true}) {
+      kernels::cross_entropy_statistics(execution(), logits, targets, 0, maximum, sum, target,
+                                        smoothed ? smooth : kernels::TargetRule{});
+      for (std::size_t i = 0; i < rows; ++i) {
+        double largest = -std::numeric_limits<double>::infinity(), whole = 0, all = 0;
+        for (std::size_t c = 0; c < columns; ++c)
+          largest = std::max(largest, static_cast<double>(logits(i, c)));
+        for (std::size_t c = 0; c < columns; ++c) {
+          whole += std::exp(static_cast<double>(logits(i, c)) - largest);
+          all += static_cast<double>(logits(i, c));
+        }
+        CAPTURE(columns, i, smoothed);
+        REQUIRE(static_cast<double>(maximum(i)) == largest);
+        REQUIRE(std::abs(static_cast<double>(sum(i)) - whole) < 4 * tolerance<Number> * whole);
+        const double own = static_cast<double>(logits(i, columns - 1));
+        const double mean = 0.9 * own + 0.1 * all / static_cast<double>(columns);
+        if (!smoothed)
+          REQUIRE(static_cast<double>(target(i)) == own);
+        else if (std::isfinite(mean))
+          REQUIRE(std::abs(static_cast<double>(target(i)) - mean) < tolerance<Number> * 300);
+        else
+          REQUIRE(static_cast<double>(target(i)) == mean);
+      }
+    }
   }
 }
 

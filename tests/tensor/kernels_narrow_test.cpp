@@ -210,8 +210,7 @@ TEMPLATE_TEST_CASE("Cross entropy of narrow logits has its statistics in float",
   const auto run = [&](const auto& scores, const auto& like) {
     using Rows = std::remove_cvref_t<decltype(like)>;
     const Rows maximum("maximum", tokens), sum("sum", tokens), target("target", tokens), loss("loss", tokens);
-    kernels::cross_entropy_row_max(e, scores, maximum);
-    kernels::cross_entropy_row_sums(e, scores, maximum, targets, 0, sum, target);
+    kernels::cross_entropy_statistics(e, scores, targets, 0, maximum, sum, target);
     kernels::cross_entropy_loss(e, maximum, sum, target, targets, loss);
     kernels::cross_entropy_backward(e, scores, maximum, sum, targets, 0, 1.0);
     return loss;
@@ -221,16 +220,17 @@ TEMPLATE_TEST_CASE("Cross entropy of narrow logits has its statistics in float",
   const auto losses = run(logits, Vector<float>());
   require_rounded(losses, expected);
   require_rounded(logits, wide, 1e-6);
-  // Of whole logits, a gradient that is rounded as it is stored.
-  Matrix<float> floats("floats", tokens, vocabulary);
-  Matrix<TestType> rounded("rounded", tokens, vocabulary);
-  kernels::copy(e, random_matrix<TestType>(tokens, vocabulary, 1, 4.0), floats);
-  floats(5, static_cast<std::size_t>(targets(5))) = 24;
-  Vector<float> maximum("maximum", tokens), sum("sum", tokens), target("target", tokens);
-  kernels::cross_entropy_row_max(e, floats, maximum);
-  kernels::cross_entropy_row_sums(e, floats, maximum, targets, 0, sum, target);
-  kernels::cross_entropy_backward(e, floats, maximum, sum, targets, 0, 1.0, rounded);
-  require_rounded(rounded, wide, 1e-6);
+  // A factor from memory is a power of two.
+  const Matrix<TestType> plain("plain", tokens, vocabulary), scaled("scaled", tokens, vocabulary);
+  const auto again = random_matrix<TestType>(tokens, vocabulary, 1, 4.0);
+  const Vector<float> maximum("maximum", tokens), sum("sum", tokens), target("target", tokens);
+  kernels::cross_entropy_statistics(e, again, targets, 0, maximum, sum, target);
+  const std::int32_t exponent = 3;
+  kernels::cross_entropy_backward(e, again, maximum, sum, targets, 0, 8.0, plain);
+  kernels::cross_entropy_backward(e, again, maximum, sum, targets, 0, {1.0, &exponent}, scaled);
+  for (std::size_t i = 0; i < tokens; ++i)
+    for (std::size_t c = 0; c < vocabulary; ++c)
+      REQUIRE(plain(i, c).bits() == scaled(i, c).bits());
   REQUIRE(wide(5, static_cast<std::size_t>(targets(5))) < 0);
   REQUIRE(wide(5, static_cast<std::size_t>(targets(5))) > -1e-3);
 }

@@ -97,3 +97,23 @@ TEST_CASE("Dropout keeps the expectation, repeats, and refuses a probability of 
   REQUIRE(std::abs(kept / static_cast<double>(size) - 0.75) < 0.01);
   REQUIRE_THROWS_AS(kernels::dropout(execution(), x, {{0}, {size}}, {1, 1}, 1.0), sw::InvalidArgument);
 }
+
+TEST_CASE("Words are dropped exactly where their number in (0, 1) is below the probability", "[kernels]") {
+  for (const double probability :
+       {0.0, 0x1p-34, 0x1p-33, 0x1.8p-32, 0.1, 0.25, 1.0 / 3, 0.5, 0.9, 1 - 0x1p-20}) {
+    const std::uint32_t count = kernels::detail::words_below(probability);
+    CAPTURE(probability, count);
+    REQUIRE((count == 0 || sw::unit_interval(count - 1) < probability));
+    REQUIRE(!(sw::unit_interval(count) < probability));
+  }
+}
+
+TEST_CASE("Words of many groups are those of each group", "[kernels]") {
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{0xfffffffb}, std::uint64_t{1} << 40}) {
+    std::uint32_t words[64];
+    const sw::RandomKey key{0x123456789abcdef, 0xfedcba987654321};
+    kernels::detail::fill_words<16>(key, first, words);
+    for (std::size_t i = 0; i < 64; ++i)
+      REQUIRE(words[i] == sw::random_words(key, first + i / 4).word[i % 4]);
+  }
+}

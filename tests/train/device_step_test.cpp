@@ -67,7 +67,7 @@ public:
     sw::ShardedTensor<Rows, sw::MainElement<Element>, Target> scores(input_.resources(), {rows, vocabulary});
     sw::matmul_into(scores, input_, weight.weight());
     auto loss = cross_entropy(scores);
-    const auto gradient = narrowed(std::move(scores));
+    const auto gradient = sw::convert<Element>(std::move(scores));
     const auto slot = weight.gradient_state().slot();
     sw::matmul_weight_gradient_into(slot.tensor, input_, gradient, slot.beta);
     if (trouble) {
@@ -90,17 +90,8 @@ private:
   }
   template <class Scores>
   [[nodiscard]] auto cross_entropy(Scores& scores) {
-    if constexpr (Target::host_accessible)
-      return sw::cross_entropy_with_gradient(scores, targets_, scale_);
-    else
-      return sw::cross_entropy_with_gradient(scores, targets_, scale_.fixed());
-  }
-  template <class Scores>
-  [[nodiscard]] auto narrowed(Scores&& scores) {
-    if constexpr (!Target::host_accessible && sw::is_narrow<Element>)
-      return sw::detail::scale_and_narrow<Element>(std::move(scores), scale_);
-    else
-      return sw::convert<Element>(std::move(scores));
+    return sw::detail::cross_entropy_in_place(scores, targets_, sw::detail::loss_factor_of<Target>(scale_),
+                                              {});
   }
 
   sw::ShardedTensor<Rows, Element, Target> input_;

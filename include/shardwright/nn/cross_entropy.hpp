@@ -51,12 +51,13 @@ namespace detail {
 /// Row statistics over the whole vocabulary; every rank along its axes has them. `Element` is a MainElement.
 template <LayoutType Rows, class Element, class Target>
 struct RowStatistics {
-  ShardedTensor<Rows, Element, Target> maximum;
+  ShardedTensor<Rows, const Element, Target> maximum;
   ShardedTensor<Rows, Element, Target> sum;
   ShardedTensor<Rows, Element, Target> target_score;
 };
 
-/// Three reductions over the vocabulary's axes: Partial<Max>, then twice Partial<Sum>, finished by type.
+/// One read of the scores, then three reductions over the vocabulary's axes: Partial<Max>, then twice
+/// Partial<Sum>, finished by type.
 template <LayoutType L, class E, class Target, LayoutType I, class Id>
 [[nodiscard]] auto row_statistics(const ShardedTensor<L, E, Target>& scores,
                                   const ShardedTensor<I, Id, Target>& targets,
@@ -65,17 +66,19 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
   using Checked = ElementwiseNonlinearLayout<operation::cross_entropy, L>;
   using Maxima = ReductionLayout<Max, L::tensor_rank - 1, Checked>;
   using Sums = ReductionLayout<Sum, L::tensor_rank - 1, Checked>;
+  constexpr std::size_t last = L::tensor_rank - 1;
   const auto shape = rows_shape(scores.shape());
   const auto& execution = scores.execution();
   ShardedTensor<Maxima, Element, Target> local_maximum(scores.resources(), shape);
-  kernels::cross_entropy_row_max(execution, scores.local_matrix(), mutable_vector_of(local_maximum));
-  auto maximum = redistribute<I>(std::move(local_maximum));
   ShardedTensor<Sums, Element, Target> local_sum(scores.resources(), shape);
   ShardedTensor<Sums, Element, Target> local_target(scores.resources(), shape);
-  constexpr std::size_t last = L::tensor_rank - 1;
-  kernels::cross_entropy_row_sums(execution, scores.local_matrix(), vector_of(maximum), vector_of(targets),
-                                  scores.local_offset()[last], mutable_vector_of(local_sum),
-                                  mutable_vector_of(local_target), rule);
+  kernels::cross_entropy_statistics(execution, scores.local_matrix(), vector_of(targets),
+                                    scores.local_offset()[last], mutable_vector_of(local_maximum),
+                                    mutable_vector_of(local_sum), mutable_vector_of(local_target), rule);
+  auto maximum = redistribute<I>(local_maximum);
+  if constexpr (Maxima::value.has_partial())
+    kernels::cross_entropy_rebase(execution, vector_of(local_maximum), vector_of(maximum),
+                                  mutable_vector_of(local_sum));
   return RowStatistics<I, Element, Target>{std::move(maximum), redistribute<I>(std::move(local_sum)),
                                            redistribute<I>(std::move(local_target))};
 }
@@ -123,6 +126,33 @@ template <LayoutType L, class E, class Target, LayoutType I, class Id>
   return detail::sum_of_losses(detail::row_statistics(scores, targets, rule), targets, rule);
 }
 
+namespace detail {
+
+/// The loss; `scores` then hold its gradient times the factor.
+template <LayoutType L, class Element, class Target, LayoutType I, class Id>
+[[nodiscard]] CrossEntropyOn<I, Target>
+cross_entropy_in_place(ShardedTensor<L, Element, Target>& scores, const ShardedTensor<I, Id, Target>& targets,
+                       const kernels::LossFactor& factor, const CrossEntropyOptions& options) {
+  const kernels::TargetRule rule = target_rule(scores, options);
+  const auto rows = row_statistics(scores, targets, rule);
+  constexpr std::size_t last = L::tensor_rank - 1;
+  const auto data = scores.mutable_local_matrix();
+  kernels::cross_entropy_backward(scores.execution(), data, vector_of(rows.maximum), vector_of(rows.sum),
+                                  vector_of(targets), scores.local_offset()[last], factor, data, rule);
+  return sum_of_losses(rows, targets, rule);
+}
+
+/// A loss scale as the kernels of cross entropy take it.
+template <class Target>
+[[nodiscard]] kernels::LossFactor loss_factor_of(const LossScaleOn<Target>& scale) {
+  if constexpr (Target::host_accessible)
+    return scale.factor();
+  else
+    return {scale.fixed().factor(), scale.dynamic() ? &scale.exponent().state->exponent : nullptr};
+}
+
+} // namespace detail
+
 /// @brief The same; `scores` then hold the gradient of the summed loss: softmax - one-hot, 0 for masked
 /// tokens. Statistics and loss of 16-bit scores are floats.
 /// @param scale multiplies the gradient and not the loss
@@ -131,58 +161,8 @@ template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
                             const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
                             const CrossEntropyOptions& options = {}) {
-  const kernels::TargetRule rule = detail::target_rule(scores, options);
-  const auto rows = detail::row_statistics(scores, targets, rule);
-  constexpr std::size_t last = L::tensor_rank - 1;
-  const auto data = scores.mutable_local_matrix();
-  kernels::cross_entropy_backward(scores.execution(), data, detail::vector_of(rows.maximum),
-                                  detail::vector_of(rows.sum), detail::vector_of(targets),
-                                  scores.local_offset()[last], scale.factor(), data, rule);
-  return detail::sum_of_losses(rows, targets, rule);
+  return detail::cross_entropy_in_place(scores, targets, scale.factor(), options);
 }
-
-namespace detail {
-
-/// The loss, and its gradient as tensors of `Out`, the element of the scores or a 16-bit one: with
-/// 16-bit gradients, one pass over memory less than cross_entropy_with_gradient and convert.
-template <class Out, LayoutType L, class Element, class Target, LayoutType I, class Id>
-[[nodiscard]] std::pair<CrossEntropyOn<I, Target>, ShardedTensor<L, Out, Target>>
-cross_entropy_and_gradient(ShardedTensor<L, Element, Target> scores,
-                           const ShardedTensor<I, Id, Target>& targets, LossScale scale = {},
-                           const CrossEntropyOptions& options = {}) {
-  if constexpr (std::is_same_v<Out, Element>) {
-    auto loss = cross_entropy_with_gradient(scores, targets, scale, options);
-    return {std::move(loss), std::move(scores)};
-  } else {
-    const kernels::TargetRule rule = target_rule(scores, options);
-    const auto rows = row_statistics(scores, targets, rule);
-    auto loss = sum_of_losses(rows, targets, rule);
-    ShardedTensor<L, Out, Target> gradient(scores.resources(), scores.shape());
-    constexpr std::size_t last = L::tensor_rank - 1;
-    kernels::cross_entropy_backward(scores.execution(), scores.local_matrix(), vector_of(rows.maximum),
-                                    vector_of(rows.sum), vector_of(targets), scores.local_offset()[last],
-                                    scale.factor(), gradient.mutable_local_matrix(), rule);
-    return {std::move(loss), std::move(gradient)};
-  }
-}
-
-/// The summed loss of scores, and their gradient times the loss scale in `Element`.
-template <class Element, LayoutType L, class Number, class Target, class Targets>
-[[nodiscard]] auto scaled_cross_entropy(ShardedTensor<L, Number, Target>&& scores, const Targets& targets,
-                                        const LossScaleOn<Target>& scale,
-                                        const CrossEntropyOptions& options) {
-  if constexpr (Target::host_accessible) {
-    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale, options);
-  } else {
-    if (scale.dynamic()) {
-      auto loss = cross_entropy_with_gradient(scores, targets, scale.fixed(), options);
-      return std::pair{std::move(loss), scale_and_narrow<Element>(std::move(scores), scale)};
-    }
-    return cross_entropy_and_gradient<Element>(std::move(scores), targets, scale.fixed(), options);
-  }
-}
-
-} // namespace detail
 
 namespace operation {
 
@@ -199,9 +179,10 @@ struct CrossEntropyLoss {
   }
   template <AnyShardedTensor X, class Scale>
   [[nodiscard]] auto loss_and_gradient(SourceLocation, X&& scores, const Scale& scale) const {
-    using Element = typename std::remove_cvref_t<X>::value_type;
-    return detail::scaled_cross_entropy<Element>(detail::owned(std::forward<X>(scores)), targets, scale,
-                                                 options);
+    auto gradient = detail::owned(std::forward<X>(scores));
+    auto loss = detail::cross_entropy_in_place(
+        gradient, targets, detail::loss_factor_of<typename decltype(gradient)::target>(scale), options);
+    return std::pair{std::move(loss), std::move(gradient)};
   }
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The scores of an output table and their cross entropy as one operation: of low-precision elements,
-/// the scores are float, and their gradient is not.
+/// @brief The scores of an output table and their cross entropy as one operation, whose gradient takes the
+/// memory of the scores.
 
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/tensor/matmul.hpp>
@@ -45,7 +45,7 @@ class LinearCrossEntropyNode final : public TapeNode {
   using Element = typename X::element;
   using Target = typename X::target;
   using L = MatmulLayout<typename X::layout, typename Table::layout, MatmulForm::right_transposed>;
-  using Scores = ShardedTensor<L, MainElement<Element>, Target>;
+  using Scores = ShardedTensor<L, Element, Target>;
 
 public:
   using Loss = CrossEntropyOn<typename Targets::layout, Target>;
@@ -64,13 +64,13 @@ public:
     const MemoryFor memory(MemoryKind::activations, "cross entropy");
     Scores scores = [this] {
       const auto reading = table_.reading();
-      return operation::LinearScores{}.forward(where_, x_.read(), table_.read());
+      return operation::MatmulTransposed{}.forward(where_, x_.read(), table_.read());
     }();
     if (tape().trains() && (tape().replays() || !recomputes())) {
-      auto [loss, gradient] = scaled_cross_entropy<Element>(
-          std::move(scores), targets_, static_cast<TapeOn<Target>&>(tape()).loss_scale, options_);
-      loss_ = std::move(loss);
-      scores_gradient_.emplace(std::move(gradient));
+      loss_ = cross_entropy_in_place(scores, targets_,
+                                     loss_factor_of<Target>(static_cast<TapeOn<Target>&>(tape()).loss_scale),
+                                     options_);
+      scores_gradient_.emplace(std::move(scores));
     } else {
       loss_ = cross_entropy(scores, targets_, options_);
     }
@@ -109,12 +109,13 @@ private:
   Targets targets_;
   CrossEntropyOptions options_;
   Loss loss_;
-  std::optional<ShardedTensor<L, Element, Target>> scores_gradient_;
+  std::optional<Scores> scores_gradient_;
 };
 
 } // namespace detail
 
-/// @brief Scores x table^T for predictions, in the MainElement: an evaluation's, without a gradient.
+/// @brief Scores x table^T for predictions, in the MainElement: an evaluation's, without a gradient and not
+/// rounded as those of linear_cross_entropy are.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto linear_scores(X&& x, Parameter<C, R, E, Z, T>& table,
                                  SourceLocation where = SourceLocation::current()) {
@@ -127,6 +128,8 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 /// @brief Summed cross entropy, in nats, of the scores x table^T: the head of a language model. Negative
 /// targets do not count.
 ///
+/// Scores have the element of `x`. 16-bit ones are sums of floats, rounded once, which moves the loss of a
+/// token by at most twice the unit roundoff times its largest score; what follows is computed in float.
 /// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale,
 /// whether its sums are used or not; to watch only: `cross_entropy(linear_scores(x, table), targets)`.
 /// @param x [..., width] @param table [vocabulary, width] @param targets int32 [...]

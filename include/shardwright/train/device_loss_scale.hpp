@@ -51,17 +51,6 @@ struct UpdateLossScale {
   }
 };
 
-/// out = x times the scale, narrowed once.
-template <class To, class From>
-struct ScaleAndNarrow {
-  const From* x;
-  To* out;
-  LossExponent exponent;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    out[i] = static_cast<To>(x[i] * static_cast<From>(std::ldexp(1.0, exponent.value())));
-  }
-};
-
 /// The loss scale of a model on a device: a LossScale of the host, or one that a
 /// DynamicDeviceLossScale changes in the device's memory. Copies name the same one.
 template <class Target>
@@ -135,16 +124,6 @@ template <class Target>
     return {nullptr, scale.exponent()};
   else
     return scale.exponent();
-}
-
-/// A gradient in the element of activations, times the scale.
-template <class To, LayoutType L, class From, class Target>
-[[nodiscard]] ShardedTensor<L, To, Target> scale_and_narrow(ShardedTensor<L, From, Target>&& gradient,
-                                                            const DeviceLossScale<Target>& scale) {
-  ShardedTensor<L, To, Target> out(gradient.resources(), gradient.shape());
-  kernels::detail::run("sw::narrow", gradient.execution(), gradient.local_size(),
-                       ScaleAndNarrow<To, From>{gradient.data(), out.mutable_data(), scale.exponent()});
-  return out;
 }
 
 } // namespace detail

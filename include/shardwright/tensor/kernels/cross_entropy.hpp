@@ -5,6 +5,7 @@
 /// @brief Cross entropy over a vocabulary split into blocks: the local pieces before and after the ranks
 /// combine them.
 
+#include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
 #include <shardwright/tensor/kernels/reduce.hpp>
@@ -28,71 +29,143 @@ struct TargetRule {
   }
 };
 
-namespace detail {
+/// @brief What multiplies the gradient of every token's loss: a number, and 2 to the power of what a kernel
+/// may have left in memory.
+struct LossFactor {
+  double fixed = 1;
+  const std::int32_t* exponent = nullptr; ///< Where the kernels run; null for 0.
 
-template <class Element>
-struct RowMaximum {
-  using Number = MainElement<Element>;
-  MatrixSpan<const Element> logits;
-  Number* maximum;
-  Number lowest;
-
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    const Element* row = logits.row(i);
-    const Number filler = lowest;
-    Lanes<Number> best = broadcast(filler);
-    for_chunks<Number, 4>(
-        0, logits.columns,
-        [row, filler, &best](auto chunk, std::size_t c) {
-          best = larger(chunk.load_or(row + c, filler), best);
-        },
-        row);
-    const Number largest = largest_of<Number>(best);
-    if (first_lane())
-      maximum[i] = largest;
+  LossFactor(double number,
+             const std::int32_t* power = nullptr) // NOLINT(google-explicit-constructor): a number
+      : fixed(number), exponent(power) {}
+  [[nodiscard]] SHARDWRIGHT_FUNCTION double value() const {
+    return exponent == nullptr ? fixed : std::ldexp(fixed, *exponent);
   }
 };
 
+namespace detail {
+
+/// The largest of a row's numbers and the sum of the exponentials of what each has less, found together: a
+/// larger number shrinks the sum so far (Milakov and Gimelshein 2018, arXiv 1805.02867). On a device each
+/// thread has its own largest number until the end.
+template <class Number>
+class RunningSoftmax {
+public:
+  static constexpr Number infinity = std::numeric_limits<Number>::infinity();
+
+  /// Takes the registers that hold some of the first `length` numbers; what is past them is -infinity.
+  template <std::size_t count>
+  SHARDWRIGHT_FUNCTION void add(const Lanes<Number> (&x)[count], std::size_t length) {
+    constexpr std::size_t width = WholeChunk<Number>::width;
+    Lanes<Number> largest = broadcast<Number>(largest_);
+    SHARDWRIGHT_UNROLL
+    for (std::size_t k = 0; k < count && k * width < length; ++k)
+      largest = larger(x[k], largest);
+    const Number now = fold_own<Number, lane_count<Number>>(largest, LargerLanes{});
+    if (now > largest_) {
+      if (largest_ > lowest)
+        sum_ = sum_ * exp_of_nonpositive<Number>(broadcast<Number>(largest_ - now));
+      largest_ = now;
+    }
+    const Number shift = largest_;
+    SHARDWRIGHT_UNROLL
+    for (std::size_t k = 0; k < count && k * width < length; ++k)
+      sum_ += exp_of_nonpositive<Number>(x[k] - shift);
+  }
+  /// Of all threads; -infinity where there is nothing else.
+  SHARDWRIGHT_FUNCTION Number largest() const {
+    const Number all = over_threads(largest_, LargerLanes{});
+    return all == lowest ? -infinity : all;
+  }
+  /// With the largest() of all threads.
+  SHARDWRIGHT_FUNCTION Number sum(Number largest) const {
+    if constexpr (lane_threads == 1)
+      return sum_of<Number>(sum_);
+    else
+      return sum_of<Number>(sum_ * exp_of_nonpositive<Number>(
+                                       broadcast<Number>(largest_ - (largest < lowest ? lowest : largest))));
+  }
+
+private:
+  /// Finite, so that a row may begin with -infinity.
+  static constexpr Number lowest = std::numeric_limits<Number>::lowest();
+  Number largest_ = lowest;
+  Lanes<Number> sum_{};
+};
+
+/// All that a token's loss needs of a row, by one read.
 template <class Element>
-struct RowExponentials {
+struct RowStatistics {
   using Number = MainElement<Element>;
+  static constexpr std::size_t together = lane_threads == 1 ? 16 : 4;
   MatrixSpan<const Element> logits;
-  const Number* maximum;
   const std::int32_t* targets;
   std::int64_t first_id;
+  Number* maximum;
   Number* sum;
   Number* target_logit;
   TargetRule rule;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
+    if (rule.smoothing > 0)
+      statistics<true>(i);
+    else
+      statistics<false>(i);
+  }
+
+private:
+  template <bool smooth>
+  SHARDWRIGHT_FUNCTION void statistics(std::size_t i) const {
     const Element* row = logits.row(i);
-    const Number shift = maximum[i];
-    Lanes<Number> total{};
-    for_chunks<Number, 4>(
-        0, logits.columns,
-        [row, shift, &total](auto chunk, std::size_t c) {
-          total += chunk.keep(exp_of_nonpositive<Number>(chunk.load(row + c) - shift), Number(0));
-        },
-        row);
-    const Number whole = sum_of<Number>(total);
-    const Number of_all = rule.smoothing > 0 ? smoothed(row) : Number(0);
+    RunningSoftmax<Number> running;
+    Lanes<Number> total{}; // of the logits
+    for_registers<Number, together>(row, logits.columns, -RunningSoftmax<Number>::infinity,
+                                    [&running, &total](const auto& x, std::size_t length) {
+                                      running.add(x, length);
+                                      if constexpr (smooth)
+                                        add_below(length, x, total);
+                                    });
+    const Number largest = running.largest();
+    const Number whole = running.sum(largest);
+    const Number of_all = smooth ? sum_of<Number>(total) : Number(0);
     if (!first_lane())
       return;
+    maximum[i] = largest;
     sum[i] = whole;
     const std::int64_t target = targets[i] - first_id;
     const bool here =
         rule.counts(targets[i]) && target >= 0 && target < static_cast<std::int64_t>(logits.columns);
     const Number own = here ? static_cast<Number>(row[target]) : Number(0);
-    target_logit[i] = rule.smoothing > 0 ? static_cast<Number>(1 - rule.smoothing) * own + of_all : own;
+    // A smoothed target has a part of every word's logit.
+    target_logit[i] = smooth ? static_cast<Number>(1 - rule.smoothing) * own +
+                                   static_cast<Number>(rule.smoothing / rule.vocabulary) * of_all
+                             : own;
   }
+  SHARDWRIGHT_FUNCTION static void add_below(std::size_t length, const Lanes<Number> (&x)[together],
+                                             Lanes<Number>& total) {
+    constexpr std::size_t width = WholeChunk<Number>::width;
+    for (std::size_t k = 0; k < together; ++k) {
+      const std::size_t at = k * width;
+      total += lanes_below<Element>(x[k], length > at ? length - at : 0);
+    }
+  }
+};
 
-private:
-  /// The part of all words alike in a target's logit.
-  SHARDWRIGHT_FUNCTION Number smoothed(const Element* row) const {
-    Lanes<Number> total{};
-    for_chunks<Number, 4>(
-        0, logits.columns, [row, &total](auto chunk, std::size_t c) { total += chunk.load(row + c); }, row);
-    return static_cast<Number>(rule.smoothing / rule.vocabulary) * sum_of<Number>(total);
+/// sum *= exp(from - to): sums less one maximum become sums less a larger one.
+template <class Number>
+struct RebaseSums {
+  const Number* from;
+  const Number* to;
+  Number* sum;
+
+  template <class Chunk>
+  SHARDWRIGHT_FUNCTION void operator()(Chunk chunk, std::size_t i) const {
+    chunk.store(sum + i,
+                chunk.load(sum + i) * exp_of_nonpositive<Number>(chunk.load(from + i) - chunk.load(to + i)));
+  }
+  template <class Use>
+  SHARDWRIGHT_FUNCTION void with_memory(const Use& use) const {
+    use(from, to, sum);
   }
 };
 
@@ -144,7 +217,7 @@ struct SumLosses {
 };
 
 /// `gradient` may be the logits.
-template <class Element, class Out = Element>
+template <class Element>
 struct LogitGradient {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> logits;
@@ -152,47 +225,40 @@ struct LogitGradient {
   const Number* sum;
   const std::int32_t* targets;
   std::int64_t first_id;
-  Number scale;
-  MatrixSpan<Out> gradient;
+  LossFactor factor_of_loss;
+  MatrixSpan<Element> gradient;
   TargetRule rule;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
     const Element* row = logits.row(i);
-    Out* out = gradient.row(i);
+    Element* out = gradient.row(i);
     if (!rule.counts(targets[i])) {
-      for_chunks<Number>(
+      for_chunks<Number, 1, true>(
           0, logits.columns, [out](auto chunk, std::size_t c) { chunk.store(out + c, Lanes<Number>{}); },
           out);
       return;
     }
     const Number shift = maximum[i];
+    const Number scale = static_cast<Number>(factor_of_loss.value());
     const Number factor = scale / sum[i];
     const std::int64_t target = targets[i] - first_id;
     const bool here = target >= 0 && target < static_cast<std::int64_t>(logits.columns);
     const Number target_logit = here ? static_cast<Number>(row[target]) : Number(0);
     sync_lanes(); // all have read what one overwrites
     const Number less = static_cast<Number>(rule.smoothing / rule.vocabulary) * scale;
-    if (rule.smoothing > 0)
-      for_chunks<Number>(
-          0, logits.columns,
-          [row, out, shift, factor, less](auto chunk, std::size_t c) {
-            chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor - less);
-          },
-          row, out);
-    else
-      for_chunks<Number>(
-          0, logits.columns,
-          [row, out, shift, factor](auto chunk, std::size_t c) {
-            chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor);
-          },
-          row, out);
+    for_chunks<Number, 2, true>(
+        0, logits.columns,
+        [row, out, shift, factor, less](auto chunk, std::size_t c) {
+          chunk.store(out + c, exp_of_nonpositive<Number>(chunk.load(row + c) - shift) * factor - less);
+        },
+        row, out);
     sync_lanes();
     if (!here || !first_lane())
       return;
     // A probability near 1 must not be rounded before the difference.
-    const Number own = rule.smoothing > 0 ? static_cast<Number>(1 - rule.smoothing) * scale : scale;
-    if constexpr (is_narrow<Out>)
-      out[target] = Out(std::exp(target_logit - shift) * factor - (rule.smoothing > 0 ? less + own : own));
+    const Number own = static_cast<Number>(1 - rule.smoothing) * scale;
+    if constexpr (is_narrow<Element>)
+      out[target] = rounded_to<Element>(std::exp(target_logit - shift) * factor - (less + own));
     else
       out[target] -= own;
   }
@@ -208,46 +274,48 @@ void require_rows(const char* operation, const Targets& targets, const Logits& l
 
 } // namespace detail
 
-/// @brief row_max = largest logit of every row of this block; -infinity for an empty block. Row values of all
-/// kernels here are of the MainElement of the logits.
-/// @param logits   [tokens, block of the vocabulary]
-/// @param row_max  [tokens]; combine over the ranks by maximum
-template <class Execution, KernelMatrix Logits, KernelVector Rows>
-void cross_entropy_row_max(const Execution& execution, const Logits& logits, const Rows& row_max) {
-  using Element = typename Logits::non_const_value_type;
-  detail::require(row_max.extent(0) == logits.extent(0), "cross_entropy_row_max",
-                  "the result must have one element per row of logits.");
-  const auto in = detail::span_of(logits);
-  detail::run_lanes("sw::row_max", execution, in.rows,
-                    detail::RowMaximum<Element>{{in.data, in.rows, in.columns, in.stride},
-                                                row_max.data(),
-                                                -std::numeric_limits<MainElement<Element>>::infinity()});
-}
-
-/// @brief row_sum = sum over the block of exp(logit - row_max); target_logit = the target's logit, or 0
-/// elsewhere.
-/// @param row_max       [tokens], the maximum over all blocks
+/// @brief Of every row of this block: row_max = the largest logit, -infinity for an empty block; row_sum =
+/// the sum of exp(logit - row_max); target_logit = the target's logit, or 0 elsewhere. One read of the
+/// logits.
+///
+/// Row values of all kernels here are of the MainElement of the logits.
+/// @param logits        [tokens, block of the vocabulary]
 /// @param targets       int32 [tokens], ids over the whole vocabulary; negative ones are masked
 /// @param first_id      first id of this block
-/// @param row_sum       [tokens]; combine over the ranks by sum
+/// @param row_max       [tokens]; combine over the ranks by maximum
+/// @param row_sum       [tokens]; cross_entropy_rebase, then combine over the ranks by sum
 /// @param target_logit  [tokens]; combine over the ranks by sum
 /// @param rule          with a smoothing, target_logit is the mean of logits that the target's distribution
 /// gives
-template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Targets, KernelVector Rows>
-void cross_entropy_row_sums(const Execution& execution, const Logits& logits, const Max& row_max,
-                            const Targets& targets, std::int64_t first_id, const Rows& row_sum,
-                            const Rows& target_logit, const TargetRule& rule = {}) {
+template <class Execution, KernelMatrix Logits, KernelVector Targets, KernelVector Rows>
+void cross_entropy_statistics(const Execution& execution, const Logits& logits, const Targets& targets,
+                              std::int64_t first_id, const Rows& row_max, const Rows& row_sum,
+                              const Rows& target_logit, const TargetRule& rule = {}) {
   using Element = typename Logits::non_const_value_type;
-  detail::require_rows("cross_entropy_row_sums", targets, logits, row_max, row_sum, target_logit);
+  detail::require_rows("cross_entropy_statistics", targets, logits, row_max, row_sum, target_logit);
   const auto in = detail::span_of(logits);
-  detail::run_lanes("sw::row_sums", execution, in.rows,
-                    detail::RowExponentials<Element>{{in.data, in.rows, in.columns, in.stride},
-                                                     row_max.data(),
-                                                     targets.data(),
-                                                     first_id,
-                                                     row_sum.data(),
-                                                     target_logit.data(),
-                                                     rule});
+  detail::run_lanes("sw::row_stats", execution, in.rows,
+                    detail::RowStatistics<Element>{{in.data, in.rows, in.columns, in.stride},
+                                                   targets.data(),
+                                                   first_id,
+                                                   row_max.data(),
+                                                   row_sum.data(),
+                                                   target_logit.data(),
+                                                   rule});
+}
+
+/// @brief row_sum *= exp(block_max - row_max): the sums of a block less the largest logit of all blocks.
+/// @param block_max  [tokens], the maximum that the sums were made with @param row_max [tokens], over all
+/// blocks
+template <class Execution, KernelVector Block, KernelVector Max, KernelVector Sum>
+void cross_entropy_rebase(const Execution& execution, const Block& block_max, const Max& row_max,
+                          const Sum& row_sum) {
+  using Number = typename Sum::value_type;
+  detail::require(block_max.extent(0) == row_sum.extent(0) && row_max.extent(0) == row_sum.extent(0),
+                  "cross_entropy_rebase", "maxima and sums must have one element per token.");
+  detail::run_elementwise<Number>(
+      "sw::rebase", execution, row_sum.extent(0),
+      detail::RebaseSums<Number>{block_max.data(), row_max.data(), row_sum.data()});
 }
 
 /// @brief loss = log(row_sum) + row_max - target_logit per token, with values over all blocks; 0 for masked
@@ -289,40 +357,38 @@ void sum_losses(const Execution& execution, const Loss& loss, const Targets& tar
   }
 }
 
-/// @brief gradient = scale * (softmax - one-hot of the target); rows of masked tokens become zero. One pass,
-/// also where the gradient is narrower than the logits.
+/// @brief gradient = scale * (softmax - one-hot of the target); rows of masked tokens become zero. One pass.
 /// @param row_max, row_sum  [tokens], over all blocks
 /// @param scale             gradient of the objective with respect to one token's loss
-/// @param gradient          as the logits, of their element or a 16-bit one; may be the logits
+/// @param gradient          as the logits; may be the logits
 template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets,
           KernelMatrix Gradient>
 void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,
-                            const Sum& row_sum, const Targets& targets, std::int64_t first_id, double scale,
-                            const Gradient& gradient, const TargetRule& rule = {}) {
+                            const Sum& row_sum, const Targets& targets, std::int64_t first_id,
+                            const LossFactor& scale, const Gradient& gradient, const TargetRule& rule = {}) {
   using Element = typename Logits::non_const_value_type;
-  using Out = typename Gradient::value_type;
-  static_assert(
-      std::is_same_v<MainElement<Out>, MainElement<Element>>,
-      "cross_entropy_backward: the gradient must have the element type of the logits, or one with the same accumulation type.");
+  static_assert(std::is_same_v<typename Gradient::value_type, Element>,
+                "cross_entropy_backward: the gradient must have the element type of the logits.");
   detail::require_rows("cross_entropy_backward", targets, logits, row_max, row_sum);
   detail::require(gradient.extent(0) == logits.extent(0) && gradient.extent(1) == logits.extent(1),
                   "cross_entropy_backward", "the gradient must have the shape of the logits.");
   const auto in = detail::span_of(logits);
   detail::run_lanes("sw::d_logits", execution, logits.extent(0),
-                    detail::LogitGradient<Element, Out>{{in.data, in.rows, in.columns, in.stride},
-                                                        row_max.data(),
-                                                        row_sum.data(),
-                                                        targets.data(),
-                                                        first_id,
-                                                        static_cast<MainElement<Element>>(scale),
-                                                        detail::span_of(gradient),
-                                                        rule});
+                    detail::LogitGradient<Element>{{in.data, in.rows, in.columns, in.stride},
+                                                   row_max.data(),
+                                                   row_sum.data(),
+                                                   targets.data(),
+                                                   first_id,
+                                                   scale,
+                                                   detail::span_of(gradient),
+                                                   rule});
 }
 
 /// @brief The same in place.
 template <class Execution, KernelMatrix Logits, KernelVector Max, KernelVector Sum, KernelVector Targets>
 void cross_entropy_backward(const Execution& execution, const Logits& logits, const Max& row_max,
-                            const Sum& row_sum, const Targets& targets, std::int64_t first_id, double scale) {
+                            const Sum& row_sum, const Targets& targets, std::int64_t first_id,
+                            const LossFactor& scale) {
   cross_entropy_backward(execution, logits, row_max, row_sum, targets, first_id, scale, logits);
 }
 

@@ -154,14 +154,14 @@ struct LargerLanes {
   }
 };
 
-/// Combines the lanes by halves, always in the same order.
+/// Combines the lanes of this thread by halves, always in the same order.
 template <class Element, std::size_t count, class Combine>
-SHARDWRIGHT_FUNCTION inline Element fold(Lanes<Element, count> lanes, Combine combine) {
+SHARDWRIGHT_FUNCTION inline Element fold_own(Lanes<Element, count> lanes, Combine combine) {
 #if defined(__CUDA_ARCH__)
   for (std::size_t half = count / 2; half > 0; half /= 2)
     for (std::size_t i = 0; i < half; ++i)
       lanes.v[i] = combine(lanes.v[i], lanes.v[i + half]);
-  return over_threads(lanes.v[0], combine);
+  return lanes.v[0];
 #else
   if constexpr (count == 1) {
     return lanes;
@@ -171,9 +171,15 @@ SHARDWRIGHT_FUNCTION inline Element fold(Lanes<Element, count> lanes, Combine co
     Half high;
     __builtin_memcpy(&low, &lanes, sizeof(Half));
     __builtin_memcpy(&high, reinterpret_cast<const char*>(&lanes) + sizeof(Half), sizeof(Half));
-    return fold<Element, count / 2>(combine(low, high), combine);
+    return fold_own<Element, count / 2>(combine(low, high), combine);
   }
 #endif
+}
+
+/// Combines all lanes; every thread of the warp gets the result.
+template <class Element, std::size_t count, class Combine>
+SHARDWRIGHT_FUNCTION inline Element fold(Lanes<Element, count> lanes, Combine combine) {
+  return over_threads(fold_own<Element, count>(lanes, combine), combine);
 }
 
 /// Sum of all lanes.

@@ -40,14 +40,14 @@ SHARDWRIGHT_FUNCTION inline ThreadLanes<Number> stored_lanes(const ThreadLanes<N
   }
 }
 
-/// A whole register of aligned memory.
-template <class Number>
+/// A whole register of aligned memory, in parts of which each is one load of a thread.
+template <class Number, std::size_t part = ThreadLanes<Number>::part>
 struct WholeChunk {
   static constexpr std::size_t width = ThreadLanes<Number>::register_width;
 
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load(const Element* from) const {
-    return Lanes<Number>::load_whole(from, lane_number());
+    return Lanes<Number>::template load_whole<part>(from, lane_number());
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number) const {
@@ -55,13 +55,13 @@ struct WholeChunk {
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
-    lanes.store_whole(to, lane_number());
+    lanes.template store_whole<part>(to, lane_number());
   }
   SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number) const { return lanes; }
 };
 
 /// The first `length` lanes of a register, wherever they lie.
-template <class Number>
+template <class Number, std::size_t part = ThreadLanes<Number>::part>
 struct TailChunk {
   std::size_t length;
 
@@ -71,18 +71,26 @@ struct TailChunk {
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION Lanes<Number> load_or(const Element* from, Number filler) const {
-    return Lanes<Number>::load(from, lane_number(), length, filler);
+    return Lanes<Number>::template load<part>(from, lane_number(), length, filler);
   }
   template <class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, const Lanes<Number>& lanes) const {
-    lanes.store(to, lane_number(), length);
+    lanes.template store<part>(to, lane_number(), length);
   }
   SHARDWRIGHT_FUNCTION Lanes<Number> keep(const Lanes<Number>& lanes, Number filler) const {
     const std::size_t thread = lane_number();
-    return Lanes<Number>::each(
-        [&](std::size_t i) { return Lanes<Number>::position(thread, i) < length ? lanes.v[i] : filler; });
+    return Lanes<Number>::each([&](std::size_t i) {
+      return Lanes<Number>::template position<part>(thread, i) < length ? lanes.v[i] : filler;
+    });
   }
 };
+
+/// Elements from `address` to the next place where a thread's part of a register may begin.
+template <class Number, std::size_t part, class Element>
+SHARDWRIGHT_FUNCTION inline std::size_t elements_to_aligned(const Element* address) {
+  constexpr std::size_t bytes = part * sizeof(Element) > 16 ? 16 : part * sizeof(Element);
+  return (bytes - reinterpret_cast<std::uintptr_t>(address) % bytes) % bytes / sizeof(Element);
+}
 
 #else
 
@@ -191,23 +199,40 @@ struct TailChunk {
 /// `memory` is all that the body loads from and stores to, by the same index. On a device, whole registers
 /// are only for aligned memory, which one look at the beginning tells: a branch for each load would have one
 /// under way at a time. A body that stores nothing can have the loads of `together` registers under way.
-template <class Number, std::size_t together = 1, class Body, class... Elements>
+/// Rows of any width may lie off their alignment: with `any_row` the first few elements come by themselves
+/// where all memory is aligned after them.
+template <class Number, std::size_t together = 1, bool any_row = false, class Body, class... Elements>
 SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, Body&& body,
                                             const Elements*... memory) {
   constexpr std::size_t width = WholeChunk<Number>::width;
   std::size_t i = begin;
 #if defined(__CUDA_ARCH__)
-  if (sizeof...(memory) != 0 && (Lanes<Number>::is_aligned(memory + begin) && ...)) {
-    for (; together > 1 && i + together * width <= end; i += together * width) {
-      SHARDWRIGHT_UNROLL
-      for (std::size_t k = 0; k < together; ++k)
-        body(WholeChunk<Number>{}, i + k * width);
+  constexpr std::size_t part = ThreadLanes<Number>::template part_for<Elements...>;
+  using Whole = WholeChunk<Number, part>;
+  using Tail = TailChunk<Number, part>;
+  std::size_t stop = begin; // of what comes before whole registers
+  if constexpr (any_row)
+    ((stop = begin + elements_to_aligned<Number, part>(memory + begin)), ...);
+  if (sizeof...(memory) == 0 || stop + width > end ||
+      !(Lanes<Number>::template is_aligned<part>(memory + stop) && ...))
+    stop = end;
+  for (bool whole = !any_row;; whole = true) {
+    if (whole && stop != end) {
+      i = stop;
+      for (; together > 1 && i + together * width <= end; i += together * width) {
+        SHARDWRIGHT_UNROLL
+        for (std::size_t k = 0; k < together; ++k)
+          body(Whole{}, i + k * width);
+      }
+      for (; i + width <= end; i += width)
+        body(Whole{}, i);
+      stop = end;
     }
-    for (; i + width <= end; i += width)
-      body(WholeChunk<Number>{}, i);
+    for (; i < stop; i += width)
+      body(Tail{stop - i < width ? stop - i : width}, i);
+    if (stop == end)
+      return;
   }
-  for (; i < end; i += width)
-    body(TailChunk<Number>{end - i < width ? end - i : width}, i);
 #else
   ((void)memory, ...);
   for (; i + width <= end; i += width)
@@ -217,6 +242,69 @@ SHARDWRIGHT_FUNCTION inline void for_chunks(std::size_t begin, std::size_t end, 
     tail.length = end - i;
     body(tail, i);
   }
+#endif
+}
+
+/// Calls body(registers, length) over the `count` elements from `from` on, `together` registers at a time:
+/// the first `length` lanes hold elements, those that share a register with them the filler. All loads of a
+/// call are under way at once.
+template <class Number, std::size_t together, class Element, class Body>
+SHARDWRIGHT_FUNCTION inline void for_registers(const Element* from, std::size_t count, Number filler,
+                                               Body&& body) {
+  constexpr std::size_t width = WholeChunk<Number>::width;
+  Lanes<Number> registers[together];
+  std::size_t i = 0;
+#if defined(__CUDA_ARCH__)
+  constexpr std::size_t part = ThreadLanes<Number>::template part_for<Element>;
+  const std::size_t head = elements_to_aligned<Number, part>(from);
+  std::size_t stop = head + together * width <= count ? head : count;
+  for (;;) {
+    for (; i < stop; i += together * width) {
+      SHARDWRIGHT_UNROLL
+      for (std::size_t k = 0; k < together; ++k) {
+        const std::size_t at = i + k * width;
+        registers[k] = TailChunk<Number, part>{at < stop ? stop - at : 0}.load_or(from + at, filler);
+      }
+      body(registers, stop - i < together * width ? stop - i : together * width);
+    }
+    if (stop == count)
+      return;
+    i = stop;
+    for (; i + together * width <= count; i += together * width) {
+      SHARDWRIGHT_UNROLL
+      for (std::size_t k = 0; k < together; ++k)
+        registers[k] = WholeChunk<Number, part>{}.load(from + i + k * width);
+      body(registers, together * width);
+    }
+    stop = count;
+  }
+#else
+  for (; i + together * width <= count; i += together * width) {
+    for (std::size_t k = 0; k < together; ++k)
+      registers[k] = WholeChunk<Number>{}.load(from + i + k * width);
+    body(registers, together * width);
+  }
+  if (i < count) {
+    std::size_t k = 0;
+    for (; i + (k + 1) * width <= count; ++k)
+      registers[k] = WholeChunk<Number>{}.load(from + i + k * width);
+    if (i + k * width < count)
+      registers[k] = TailChunk<Number>{count - i - k * width}.load_or(from + i + k * width, filler);
+    body(registers, count - i);
+  }
+#endif
+}
+
+/// A register that for_registers loaded from elements, with 0 in the lanes from `length` on.
+template <class Element, class Number = MainElement<Element>>
+SHARDWRIGHT_FUNCTION inline Lanes<Number> lanes_below(const Lanes<Number>& lanes, std::size_t length) {
+  if (length >= WholeChunk<Number>::width)
+    return lanes;
+#if defined(__CUDA_ARCH__)
+  constexpr std::size_t part = ThreadLanes<Number>::template part_for<Element>;
+  return TailChunk<Number, part>{length}.keep(lanes, Number(0));
+#else
+  return TailChunk<Number>{length}.keep(lanes, Number(0));
 #endif
 }
 

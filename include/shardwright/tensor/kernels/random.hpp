@@ -7,8 +7,10 @@
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/philox.hpp>
+#include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -29,12 +31,51 @@ struct BlockPosition {
 
 namespace detail {
 
-/// Number of random numbers in a row that share the cost of a launch index on the host.
-inline constexpr std::size_t random_grain = 1024;
+/// A random word with the other one of its pair: words 2k and 2k + 1 of a stream are a pair.
+struct RandomWord {
+  std::uint32_t word;
+  std::uint32_t partner;
+  bool second; ///< Of its pair.
+};
 
-/// Walks runs along the last dimension; `Draw` turns random words and the input into the value of an element.
+/// The words of `groups` groups from `first` on. Loops over groups, which compilers make vectors of.
+template <std::size_t groups>
+void fill_words(RandomKey key, std::uint64_t first, std::uint32_t (&words)[4 * groups]) {
+  std::uint32_t c0[groups], c1[groups], c2[groups], c3[groups];
+  for (std::size_t g = 0; g < groups; ++g) {
+    c0[g] = static_cast<std::uint32_t>(first + g);
+    c1[g] = static_cast<std::uint32_t>((first + g) >> 32);
+    c2[g] = static_cast<std::uint32_t>(key.tensor);
+    c3[g] = static_cast<std::uint32_t>(key.tensor >> 32);
+  }
+  auto key0 = static_cast<std::uint32_t>(key.seed);
+  auto key1 = static_cast<std::uint32_t>(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * c0[g];
+      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * c2[g];
+      c0[g] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[g] ^ key0;
+      c1[g] = static_cast<std::uint32_t>(product1);
+      c2[g] = static_cast<std::uint32_t>(product0 >> 32) ^ c3[g] ^ key1;
+      c3[g] = static_cast<std::uint32_t>(product0);
+    }
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  for (std::size_t g = 0; g < groups; ++g) {
+    words[4 * g] = c0[g];
+    words[4 * g + 1] = c1[g];
+    words[4 * g + 2] = c2[g];
+    words[4 * g + 3] = c3[g];
+  }
+}
+
+/// Walks rows by groups of neighbours; `Draw` turns a random word and the input into the value of an element.
 template <class Element, class Draw>
 struct RandomElements {
+  static constexpr std::size_t group = 8; // 16 bytes of 16-bit elements
+  using Number = MainElement<Element>;
+  using Numbers = ThreadGroup<Number, group>;
   const Element* in; // may be `data`
   Element* data;
   std::uint64_t offset[4];
@@ -42,65 +83,163 @@ struct RandomElements {
   std::uint64_t extent[4];
   std::uint64_t split;
   std::uint64_t jump;
-  std::uint64_t chunks_per_row;
+  std::uint64_t pieces; // of a row
   std::uint64_t grain;
   RandomKey key;
   Draw draw;
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
-    const std::uint64_t row = work / chunks_per_row;
-    const std::uint64_t begin = work % chunks_per_row * grain;
+    const std::uint64_t row = pieces == 1 ? work : work / pieces;
+    const std::uint64_t begin = (work - row * pieces) * grain;
     const std::uint64_t end = begin + grain < extent[3] ? begin + grain : extent[3];
-    const std::uint64_t inside = row % extent[2];
-    const std::uint64_t i2 = inside < split ? inside : inside + jump;
-    const std::uint64_t i1 = row / extent[2] % extent[1];
-    const std::uint64_t i0 = row / extent[2] / extent[1];
-    const std::uint64_t first =
-        (((offset[0] + i0) * global[1] + offset[1] + i1) * global[2] + offset[2] + i2) * global[3] +
-        offset[3];
+    const std::uint64_t index = first_of(row);
     const Element* from = in + row * extent[3];
     Element* to = data + row * extent[3];
-    PhiloxWords words{};
-    for (std::uint64_t i = begin; i < end; ++i) {
-      const std::uint64_t index = first + i;
-      if (i == begin || index % 4 == 0)
-        words = random_words(key, index / 4);
-      to[i] = draw(words, static_cast<unsigned>(index % 4), from[i]);
+    if constexpr (lane_threads == 1) {
+      draw_row(index + begin, from + begin, to + begin, end - begin);
+    } else {
+      for (std::uint64_t i = begin + lane_number() * group; i < end; i += lane_threads * group) {
+        const std::size_t count = i + group < end ? group : end - i;
+        if ((index + i) % 4 == 0)
+          draw_group<true>(index + i, from + i, to + i, count);
+        else
+          draw_group<false>(index + i, from + i, to + i, count);
+      }
     }
+  }
+
+  /// Makes one row of rows that follow one another in the whole tensor, too: divisions cost as much as a
+  /// draw.
+  void join_rows() {
+    for (std::size_t d = 3; d-- > 0 && extent[3] == global[3] && (d != 2 || split >= extent[2]);) {
+      offset[3] = offset[2] * global[3];
+      extent[3] *= extent[2];
+      global[3] *= global[2];
+      for (std::size_t e = 2; e > 0; --e) {
+        offset[e] = offset[e - 1];
+        extent[e] = extent[e - 1];
+        global[e] = global[e - 1];
+      }
+      offset[0] = 0;
+      extent[0] = global[0] = 1;
+      split = extent[2];
+      jump = 0;
+    }
+  }
+
+private:
+  /// The index of a row's first element in the whole tensor.
+  SHARDWRIGHT_FUNCTION std::uint64_t first_of(std::uint64_t row) const {
+    std::uint64_t above = 0, inside = row;
+    if (row >= extent[2]) {
+      above = row / extent[2];
+      inside = row - above * extent[2];
+    }
+    const std::uint64_t i0 = above < extent[1] ? 0 : above / extent[1];
+    const std::uint64_t i1 = above - i0 * extent[1];
+    const std::uint64_t i2 = inside < split ? inside : inside + jump;
+    return (((offset[0] + i0) * global[1] + offset[1] + i1) * global[2] + offset[2] + i2) * global[3] +
+           offset[3];
+  }
+
+  /// `count` elements from `index` on.
+  void draw_row(std::uint64_t index, const Element* from, Element* to, std::size_t count) const {
+    constexpr std::size_t groups = 16;
+    std::uint32_t words[4 * groups];
+    for (std::size_t i = 0; i < count;) {
+      fill_words<groups>(key, (index + i) / 4, words);
+      const std::size_t first = (index + i) % 4;
+      const std::size_t drawn = 4 * groups - first < count - i ? 4 * groups - first : count - i;
+      for (std::size_t k = 0; k < drawn; ++k) {
+        const std::size_t at = first + k;
+        to[i + k] =
+            static_cast<Element>(draw(RandomWord{words[at], Draw::pairs ? words[at ^ 1] : 0, at % 2 == 1},
+                                      Draw::reads ? static_cast<Number>(from[i + k]) : Number(0)));
+      }
+      i += drawn;
+    }
+  }
+
+  /// The first `count` elements of a thread's group that begins at `index`, a multiple of 4 where aligned.
+  template <bool aligned>
+  SHARDWRIGHT_FUNCTION void draw_group(std::uint64_t index, const Element* from, Element* to,
+                                       std::size_t count) const {
+    constexpr std::size_t blocks = group / 4 + (aligned ? 0 : 1);
+    PhiloxWords words[blocks];
+    SHARDWRIGHT_UNROLL
+    for (std::size_t b = 0; b < blocks; ++b)
+      words[b] = random_words(key, index / 4 + b);
+    const auto shift = static_cast<unsigned>(index % 4);
+    Numbers numbers{};
+    if constexpr (Draw::reads)
+      numbers = Numbers::load(from, count);
+    SHARDWRIGHT_UNROLL
+    for (std::size_t k = 0; k < group; ++k) {
+      RandomWord random{word<aligned>(words, k, shift), 0, (k + shift) % 2 == 1};
+      if constexpr (Draw::pairs)
+        random.partner =
+            random.second ? word<aligned>(words, k - 1, shift) : word<aligned>(words, k + 1, shift);
+      numbers.v[k] = draw(random, numbers.v[k]);
+    }
+    numbers.store(to, count);
+  }
+
+  /// Word k + shift of the blocks, by choices among words that registers hold; k may be one below 0.
+  template <bool aligned, std::size_t blocks>
+  SHARDWRIGHT_FUNCTION static std::uint32_t word(const PhiloxWords (&words)[blocks], std::size_t k,
+                                                 unsigned shift) {
+    const auto of = [&words](std::size_t i) { return i < 4 * blocks ? words[i / 4].word[i % 4] : 0; };
+    if constexpr (aligned)
+      return of(k);
+    else
+      return shift == 1 ? of(k + 1) : shift == 2 ? of(k + 2) : of(k + 3);
   }
 };
 
-template <class Element>
+template <class Number>
 struct DrawUniform {
+  static constexpr bool reads = false;
+  static constexpr bool pairs = false;
   double low;
   double width;
-  SHARDWRIGHT_FUNCTION Element operator()(const PhiloxWords& words, unsigned lane, Element) const {
-    return static_cast<Element>(
-        static_cast<MainElement<Element>>(low + width * unit_interval(words.word[lane])));
+  SHARDWRIGHT_FUNCTION Number operator()(const RandomWord& random, Number) const {
+    return static_cast<Number>(low + width * unit_interval(random.word));
   }
 };
 
 /// Box and Muller (1958): words 2k and 2k+1 give the normal numbers 2k and 2k+1.
-template <class Element>
+template <class Number>
 struct DrawNormal {
+  static constexpr bool reads = false;
+  static constexpr bool pairs = true;
   double mean;
   double deviation;
-  SHARDWRIGHT_FUNCTION Element operator()(const PhiloxWords& words, unsigned lane, Element) const {
-    const double radius = std::sqrt(-2.0 * std::log(unit_interval(words.word[lane & ~1u])));
-    const double angle = 6.283185307179586 * unit_interval(words.word[lane | 1u]);
-    const double projection = (lane & 1u) == 0 ? std::cos(angle) : std::sin(angle);
-    return static_cast<Element>(static_cast<MainElement<Element>>(mean + deviation * radius * projection));
+  SHARDWRIGHT_FUNCTION Number operator()(const RandomWord& random, Number) const {
+    const std::uint32_t first = random.second ? random.partner : random.word;
+    const std::uint32_t second = random.second ? random.word : random.partner;
+    const double radius = std::sqrt(-2.0 * std::log(unit_interval(first)));
+    const double angle = 6.283185307179586 * unit_interval(second);
+    const double projection = random.second ? std::sin(angle) : std::cos(angle);
+    return static_cast<Number>(mean + deviation * radius * projection);
   }
 };
 
-template <class Element>
+template <class Number>
 struct DrawDropout {
-  double probability;
-  MainElement<Element> factor;
-  SHARDWRIGHT_FUNCTION Element operator()(const PhiloxWords& words, unsigned lane, Element value) const {
-    return unit_interval(words.word[lane]) < probability ? Element(0) : static_cast<Element>(factor * value);
+  static constexpr bool reads = true;
+  static constexpr bool pairs = false;
+  std::uint32_t dropped; ///< Words below this one are; see words_below.
+  Number factor;
+  SHARDWRIGHT_FUNCTION Number operator()(const RandomWord& random, Number value) const {
+    return random.word < dropped ? Number(0) : factor * value;
   }
 };
+
+/// The number of words whose unit_interval is below a probability, ceil(2^32 p - 1/2) without any rounding;
+/// one word stays where all would go.
+[[nodiscard]] inline std::uint32_t words_below(double probability) {
+  return static_cast<std::uint32_t>(std::clamp(std::ceil(0x1p32 * probability - 0.5), 0.0, 0x1p32 - 1));
+}
 
 /// `in` is the data of a block of the same shape, or that of `view` itself.
 template <class Execution, KernelView View, class Draw>
@@ -118,7 +257,7 @@ void run_random(const char* label, const Execution& execution, const typename Vi
                                         position.split,
                                         position.jump,
                                         1,
-                                        grain_of<Execution>(random_grain),
+                                        lane_grain_of<Execution>(1024),
                                         key,
                                         draw};
   // Dimensions are right-aligned, so that the last one is always number 3.
@@ -133,9 +272,10 @@ void run_random(const char* label, const Execution& execution, const typename Vi
   }
   if (view.size() == 0)
     return;
-  functor.chunks_per_row = blocks_of(functor.extent[3], functor.grain);
-  run(label, execution, functor.extent[0] * functor.extent[1] * functor.extent[2] * functor.chunks_per_row,
-      functor);
+  functor.join_rows();
+  functor.pieces = blocks_of(functor.extent[3], functor.grain);
+  run_lanes(label, execution, functor.extent[0] * functor.extent[1] * functor.extent[2] * functor.pieces,
+            functor);
 }
 
 } // namespace detail
@@ -148,7 +288,7 @@ void fill_uniform(const Execution& execution, const View& view, const BlockPosit
                   double low, double high) {
   using Element = typename View::value_type;
   detail::run_random("fill_uniform", execution, view.data(), view, position, key,
-                     detail::DrawUniform<Element>{low, high - low});
+                     detail::DrawUniform<MainElement<Element>>{low, high - low});
 }
 
 /// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the MainElement and
@@ -160,7 +300,7 @@ void fill_normal(const Execution& execution, const View& view, const BlockPositi
                  double mean, double deviation) {
   using Element = typename View::value_type;
   detail::run_random("fill_normal", execution, view.data(), view, position, key,
-                     detail::DrawNormal<Element>{mean, deviation});
+                     detail::DrawNormal<MainElement<Element>>{mean, deviation});
 }
 
 /// @brief out = 0 with the given probability, else in / (1 - probability); `out` may be `in`.
@@ -173,9 +313,10 @@ void dropout_into(const Execution& execution, const In& in, const View& out, con
   using Element = typename View::value_type;
   detail::require(probability >= 0.0 && probability < 1.0, "dropout", "the probability must be in [0, 1).");
   detail::require(in.size() == out.size(), "dropout", "input and output must have the same extents.");
+  using Number = MainElement<Element>;
   detail::run_random("dropout", execution, in.data(), out, position, key,
-                     detail::DrawDropout<Element>{
-                         probability, static_cast<MainElement<Element>>(1.0 / (1.0 - probability))});
+                     detail::DrawDropout<Number>{detail::words_below(probability),
+                                                 static_cast<Number>(1.0 / (1.0 - probability))});
 }
 
 /// @brief In place: zero with the given probability, else divided by (1 - probability).

@@ -27,7 +27,7 @@ struct SoftmaxForward {
     Element* out = y.row(i);
     const Number filler = lowest;
     Lanes<Number> best = broadcast(filler);
-    for_chunks<Number, 4>(
+    for_chunks<Number, 4, true>(
         0, x.columns,
         [in, filler, &best](auto chunk, std::size_t c) {
           best = larger(chunk.load_or(in + c, filler), best);
@@ -35,7 +35,7 @@ struct SoftmaxForward {
         in);
     const Number shift = largest_of<Number>(best);
     Lanes<Number> total{};
-    for_chunks<Number>(
+    for_chunks<Number, 1, true>(
         0, x.columns,
         [in, out, shift, &total](auto chunk, std::size_t c) {
           const Lanes<Number> power = exp_of_nonpositive<Number>(chunk.load(in + c) - shift);
@@ -47,13 +47,13 @@ struct SoftmaxForward {
     const Number sum = sum_of<Number>(total);
     if constexpr (logarithm) {
       const Number less = shift + std::log(sum);
-      for_chunks<Number>(
+      for_chunks<Number, 1, true>(
           0, x.columns,
           [in, out, less](auto chunk, std::size_t c) { chunk.store(out + c, chunk.load(in + c) - less); }, in,
           out);
     } else {
       const Number factor = Number(1) / sum;
-      for_chunks<Number>(
+      for_chunks<Number, 1, true>(
           0, x.columns,
           [in, out, shift, factor](auto chunk, std::size_t c) {
             if constexpr (keeps_powers)
@@ -83,7 +83,7 @@ struct SoftmaxBackward {
     const Element* from = dy.row(i);
     Element* to = dx.row(i);
     Lanes<Number> total{};
-    for_chunks<Number, 4>(
+    for_chunks<Number, 4, true>(
         0, y.columns,
         [result, from, &total](auto chunk, std::size_t c) {
           if constexpr (logarithm)
@@ -93,7 +93,7 @@ struct SoftmaxBackward {
         },
         result, from);
     const Number sum = sum_of<Number>(total);
-    for_chunks<Number>(
+    for_chunks<Number, 1, true>(
         0, y.columns,
         [result, from, to, sum](auto chunk, std::size_t c) {
           const Lanes<Number> slope = chunk.load(from + c);

@@ -6,6 +6,9 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
+#if defined(__CUDACC__)
+#include <shardwright/tensor/kernels/cuda_narrow.hpp>
+#endif
 
 #include <cstddef>
 #include <cstdint>
@@ -32,31 +35,35 @@ struct LaneMask {
 /// though a device has only one NaN.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
-#if defined(__CUDA_ARCH__)
-  std::uint32_t word;
-  if constexpr (std::is_same_v<Element, bfloat16>)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  return word;
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__)
+  return cuda_packed_pair<Element>(first, second);
 #else
   return Element(first).bits() | static_cast<std::uint32_t>(Element(second).bits()) << 16;
+#endif
+}
+
+/// A number as an element, 16-bit ones rounded as packed_pair rounds.
+template <class Element, class Number>
+SHARDWRIGHT_FUNCTION inline Element rounded_to(Number number) {
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__)
+  if constexpr (is_narrow<Element> && std::is_same_v<Number, float>)
+    return cuda_rounded<Element>(number);
+  else
+    return static_cast<Element>(number);
+#else
+  return static_cast<Element>(number);
 #endif
 }
 
 /// Half 0 or 1 of a word of two 16-bit elements.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<Element, float16>) {
-    float number;
-    asm("cvt.f32.f16 %0, %1;"
-        : "=f"(number)
-        : "h"(static_cast<std::uint16_t>(half == 0 ? word : word >> 16)));
-    return number;
-  }
+  const auto bits = static_cast<std::uint16_t>(half == 0 ? word : word >> 16);
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__)
+  return cuda_widened<Element>(bits);
+#else
+  return Element::from_bits(bits);
 #endif
-  return Element::from_bits(static_cast<std::uint16_t>(half == 0 ? word : word >> 16));
 }
 
 /// Neighbouring numbers of one thread, moved by one instruction where their address allows it.
@@ -81,7 +88,7 @@ struct ThreadGroup {
       return store_whole(to);
     for (std::size_t i = 0; i < size; ++i)
       if (i < count)
-        to[i] = static_cast<Element>(v[i]);
+        to[i] = rounded_to<Element>(v[i]);
   }
 
   /// All elements, at an aligned address.
@@ -152,9 +159,10 @@ private:
   };
 };
 
-/// A thread's 32 bytes of numbers, in two parts. Thread t holds, of each half of the register, the numbers
-/// from t * part on: every load and store of a part by the warp is one piece of memory without gaps, of 16
-/// bytes per thread for whole elements and of 8 for 16-bit ones, whichever elements meet in one kernel.
+/// A thread's 32 bytes of numbers, `part` neighbours by `part` neighbours. Thread t holds, of each piece of
+/// part * warp_threads numbers of the register, those from t * part on: every load and store of a part by the
+/// warp is one piece of memory without gaps. Parts of four are 16 bytes of floats for each thread, parts of
+/// eight 16 bytes of 16-bit elements; see part_for.
 template <class Number>
 struct ThreadLanes {
   static constexpr std::size_t count = 32 / sizeof(Number);
@@ -162,9 +170,14 @@ struct ThreadLanes {
   static constexpr std::size_t register_width = warp_threads * count;
   Number v[count];
 
+  /// The part for memory of these elements, all used by the same index: most of what moves decides.
+  template <class... Elements>
+  static constexpr std::size_t part_for = (0 + ... + (is_narrow<Elements> ? 1 : -1)) > 0 ? count : part;
+
   /// Place in the register of number i of a thread.
+  template <std::size_t of_part = part>
   SHARDWRIGHT_FUNCTION static constexpr std::size_t position(std::size_t thread, std::size_t i) {
-    return i / part * (warp_threads * part) + thread * part + i % part;
+    return i / of_part * (warp_threads * of_part) + thread * of_part + i % of_part;
   }
 
   template <class Function>
@@ -222,54 +235,55 @@ struct ThreadLanes {
   }
 
   /// The thread's numbers of the `length` elements from `from` on; `filler` beyond them.
-  template <class Element>
+  template <std::size_t of_part = part, class Element>
   SHARDWRIGHT_FUNCTION static ThreadLanes load(const Element* from, std::size_t thread, std::size_t length,
                                                Number filler) {
-    return of_parts([&](std::size_t first) {
-      const std::size_t at = position(thread, first);
-      return Part::load(from + at, at < length ? length - at : 0, filler);
+    return of_parts<of_part>([&](std::size_t first) {
+      const std::size_t at = position<of_part>(thread, first);
+      return ThreadGroup<Number, of_part>::load(from + at, at < length ? length - at : 0, filler);
     });
   }
   /// Stores the thread's numbers that lie below `length`.
-  template <class Element>
+  template <std::size_t of_part = part, class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t thread, std::size_t length) const {
-    for (std::size_t first = 0; first < count; first += part) {
-      const std::size_t at = position(thread, first);
-      part_from(first).store(to + at, at < length ? length - at : 0);
+    for (std::size_t first = 0; first < count; first += of_part) {
+      const std::size_t at = position<of_part>(thread, first);
+      part_from<of_part>(first).store(to + at, at < length ? length - at : 0);
     }
   }
 
   /// The same for a whole register where is_aligned(from): no branch, so that many loads are under way.
-  template <class Element>
+  template <std::size_t of_part = part, class Element>
   SHARDWRIGHT_FUNCTION static ThreadLanes load_whole(const Element* from, std::size_t thread) {
-    return of_parts([&](std::size_t first) { return Part::load_whole(from + position(thread, first)); });
+    return of_parts<of_part>([&](std::size_t first) {
+      return ThreadGroup<Number, of_part>::load_whole(from + position<of_part>(thread, first));
+    });
   }
-  template <class Element>
+  template <std::size_t of_part = part, class Element>
   SHARDWRIGHT_FUNCTION void store_whole(Element* to, std::size_t thread) const {
-    for (std::size_t first = 0; first < count; first += part)
-      part_from(first).store_whole(to + position(thread, first));
+    for (std::size_t first = 0; first < count; first += of_part)
+      part_from<of_part>(first).store_whole(to + position<of_part>(thread, first));
   }
-  template <class Element>
+  template <std::size_t of_part = part, class Element>
   SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
-    return Part::is_aligned(address);
+    return ThreadGroup<Number, of_part>::is_aligned(address);
   }
 
 private:
-  using Part = ThreadGroup<Number, part>;
-
-  template <class Load>
+  template <std::size_t of_part, class Load>
   SHARDWRIGHT_FUNCTION static ThreadLanes of_parts(const Load& load) {
     ThreadLanes out;
-    for (std::size_t first = 0; first < count; first += part) {
-      const Part loaded = load(first);
-      for (std::size_t i = 0; i < part; ++i)
+    for (std::size_t first = 0; first < count; first += of_part) {
+      const ThreadGroup<Number, of_part> loaded = load(first);
+      for (std::size_t i = 0; i < of_part; ++i)
         out.v[first + i] = loaded.v[i];
     }
     return out;
   }
-  SHARDWRIGHT_FUNCTION Part part_from(std::size_t first) const {
-    Part out;
-    for (std::size_t i = 0; i < part; ++i)
+  template <std::size_t of_part>
+  SHARDWRIGHT_FUNCTION ThreadGroup<Number, of_part> part_from(std::size_t first) const {
+    ThreadGroup<Number, of_part> out;
+    for (std::size_t i = 0; i < of_part; ++i)
       out.v[i] = v[first + i];
     return out;
   }
