@@ -74,6 +74,18 @@ void check_all_lengths() {
 template <class Number, class... Elements>
 constexpr std::size_t part_for = detail::ThreadLanes<Number>::template part_for<Elements...>;
 
+/// What a device does with rows too wide for blocks: the sums by pieces of columns, then the rows.
+template <class Norm>
+void run_pieces(const Norm& norm, std::size_t grain) {
+  const std::size_t pieces = detail::blocks_of(norm.x.columns, grain);
+  const detail::NormSumsOfPieces<Norm> sums{norm, grain, pieces};
+  for (std::size_t work = 0; work < detail::blocks_of(norm.x.rows, detail::column_sum_rows) * pieces; ++work)
+    sums(work);
+  const auto rows = norm.without_sums();
+  for (std::size_t row = 0; row < norm.x.rows; ++row)
+    rows(row);
+}
+
 template <class Element, unsigned warps = 8>
 void check_norm_blocks(std::size_t rows, std::size_t width) {
   using Number = sw::MainElement<Element>;
@@ -107,6 +119,19 @@ void check_norm_blocks(std::size_t rows, std::size_t width) {
                            Sums{{work.data(), blocks, width, d_gain_blocks.data(), true, 0}});
   REQUIRE(largest_difference(dx, dx_blocks) == 0);
   REQUIRE(largest_difference(d_gain, d_gain_blocks) < 100 * tolerance<Number>);
+
+  Kokkos::deep_copy(work, Number(-1));
+  Kokkos::deep_copy(dx_blocks, dy);
+  Norm in_place = norm;
+  in_place.dy = detail::const_span_of<Element>(dx_blocks);
+  run_pieces(in_place, 16);
+  for (std::size_t c = 0; c < width; ++c) {
+    Number sum = static_cast<Number>(c);
+    for (std::size_t block = 0; block < blocks; ++block)
+      sum += work(block * width + c);
+    REQUIRE(sum == d_gain(c));
+  }
+  REQUIRE(largest_difference(dx, dx_blocks) == 0);
 }
 
 template <class Element, unsigned warps = 8>
@@ -144,6 +169,17 @@ void check_layer_norm_blocks(std::size_t rows, std::size_t width) {
                              Sums{{work.data() + first, blocks, width, of_blocks.data(), false, 0}});
     REQUIRE(largest_difference(sums, of_blocks) < 100 * tolerance<Number>);
   }
+  Kokkos::deep_copy(work, Number(-1));
+  Kokkos::deep_copy(dx_blocks, Element(0));
+  run_pieces(norm, 16);
+  REQUIRE(largest_difference(dx, dx_blocks) == 0);
+  for (const auto& [sums, first] : {std::pair{d_gain, std::size_t{0}}, std::pair{d_bias, blocks * width}})
+    for (std::size_t c = 0; c < width; ++c) {
+      Number sum(0);
+      for (std::size_t block = 0; block < blocks; ++block)
+        sum += work(first + block * width + c);
+      REQUIRE(sum == sums(c));
+    }
 }
 
 } // namespace

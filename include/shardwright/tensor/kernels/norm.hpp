@@ -149,6 +149,40 @@ struct NormBackward {
       row(i, i == block * grain, sums, bias_sums);
   }
 
+  using WithoutSums = NormBackward<Element, centred, input, false, false>;
+  /// The gradient of the input alone, a row for each call.
+  [[nodiscard]] WithoutSums without_sums() const {
+    return {.x = x,
+            .gain = gain,
+            .mean = mean,
+            .inverse = inverse,
+            .dy = dy,
+            .d_residual = d_residual,
+            .dx = dx,
+            .grain = 1};
+  }
+
+  /// Adds columns [begin, end) of a row to the sums over rows; `first` overwrites them.
+  SHARDWRIGHT_FUNCTION void add_sums(std::size_t i, bool first, std::size_t begin, std::size_t end,
+                                     Number* sums, Number* bias_sums) const {
+    const Element* in = x.row(i);
+    const Element* from = dy.row(i);
+    const Number s = inverse[i];
+    const Number average = centred ? mean[i] : Number(0);
+    for_chunks<Number>(
+        begin, end,
+        [=](auto chunk, std::size_t c) {
+          Lanes<Number> value = chunk.load(in + c);
+          if constexpr (centred)
+            value = value - average;
+          const Lanes<Number> slope = chunk.load(from + c);
+          chunk.store(sums + c, first ? slope * value * s : chunk.load(sums + c) + slope * value * s);
+          if constexpr (biases)
+            chunk.store(bias_sums + c, first ? slope : chunk.load(bias_sums + c) + slope);
+        },
+        in, from, sums);
+  }
+
   /// One row; `first` overwrites the sums over rows.
   SHARDWRIGHT_FUNCTION void row(std::size_t i, bool first, Number* sums, Number* bias_sums) const {
     if (input && d_residual.data != nullptr)
@@ -272,15 +306,47 @@ template <unsigned warps, class Norm, class Execution>
   return false;
 }
 
+/// The sums over rows alone, of a piece of the columns of one row block: for rows so wide that no block has
+/// memory for their sums.
+template <class Norm>
+struct NormSumsOfPieces {
+  using Number = typename Norm::Number;
+  Norm norm;
+  std::size_t grain;
+  std::size_t pieces;
+
+  SHARDWRIGHT_FUNCTION void operator()(std::size_t work) const {
+    const std::size_t columns = norm.x.columns;
+    const std::size_t block = work / pieces;
+    const std::size_t piece = work % pieces;
+    const std::size_t last = block_end(block, column_sum_rows, norm.x.rows);
+    Number* sums = norm.partial + block * columns;
+    Number* bias_sums = sums + blocks_of(norm.x.rows, column_sum_rows) * columns;
+    for (std::size_t i = block * column_sum_rows; i < last; ++i)
+      norm.add_sums(i, i == block * column_sum_rows, piece * grain, block_end(piece, grain, columns), sums,
+                    bias_sums);
+  }
+};
+
 template <class Norm, class Execution>
 void run_norm_backward(const char* label, const Execution& execution, Norm functor) {
   constexpr bool sums = Norm::sums_of_rows > 0;
   if constexpr (sums && BlockLauncher<Execution>::available) {
     if (run_norm_blocks<8>(execution, functor))
       return;
+    // The sums first, for dx may be dy.
+    const std::size_t grain = lane_grain_of<Execution>(4096);
+    const std::size_t pieces = blocks_of(functor.x.columns, grain);
+    run_lanes(label, execution, blocks_of(functor.x.rows, column_sum_rows) * pieces,
+              NormSumsOfPieces<Norm>{functor, grain, pieces});
+    if constexpr (Norm::gives_input) {
+      const typename Norm::WithoutSums input = functor.without_sums();
+      run_lanes(label, execution, input.x.rows, input);
+    }
+  } else {
+    functor.grain = sums || runs_on_host<Execution> ? column_sum_rows : 1;
+    run_lanes(label, execution, blocks_of(functor.x.rows, functor.grain), functor);
   }
-  functor.grain = sums || runs_on_host<Execution> ? column_sum_rows : 1;
-  run_lanes(label, execution, blocks_of(functor.x.rows, functor.grain), functor);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
