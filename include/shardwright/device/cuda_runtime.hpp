@@ -184,8 +184,8 @@ public:
     auto groups = static_cast<unsigned>(std::min(tiles, most));
     Kernel copy = kernel;
     void* arguments[] = {&copy, &tiles, &groups};
-    detail::check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(&detail::run_peer_kernel<Kernel>),
-                                        dim3(groups * blocks), dim3(lanes), arguments, 0, stream.get()),
+    detail::check_cuda(cudaLaunchKernel(&detail::run_peer_kernel<Kernel>, dim3(groups * blocks), dim3(lanes),
+                                        arguments, 0, stream.get()),
                        "launching a collective");
   }
   void call(Stream& stream, void (*function)(void*), void* of) {

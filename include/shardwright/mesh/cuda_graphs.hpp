@@ -4,7 +4,6 @@
 /// @file
 /// @brief CUDA graphs of the stream of one rank, for StepGraph.
 
-#include <shardwright/core/error.hpp>
 #include <shardwright/mesh/buffer_pool.hpp>
 #include <shardwright/mesh/target.hpp>
 
@@ -12,78 +11,22 @@
 
 #if defined(KOKKOS_ENABLE_CUDA)
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <type_traits>
-#include <utility>
+#include <shardwright/device/cuda_graphs.hpp>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Captures what one rank's thread enqueues on its stream, and on the streams that it joins with it by
-/// events. While it captures, no thread of the process may use the default stream, as making a mesh does: the
-/// capture would come to nothing.
-///
 /// Kernels and copies in pinned memory can be captured. Collectives of several ranks cannot: thread ranks
 /// meet on the host in each call, and calls of NCCL are made and watched there.
-class CudaGraphs {
-  struct DestroyGraph {
-    void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
-  };
-  struct DestroyExecutable {
-    void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
-  };
-
+class CudaGraphs : public CudaStreamGraphs {
 public:
-  using Captured = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
-  using Replayable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExecutable>;
-
   /// @param resources of a target of CUDA
   template <class Target>
-  explicit CudaGraphs(const TargetResources<Target>& resources) : execution_(resources.execution()) {}
-
-  void begin() {
-    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  }
-  [[nodiscard]] std::optional<Captured> end() {
-    cudaGraph_t graph = nullptr;
-    if (cudaStreamEndCapture(stream(), &graph) != cudaSuccess || graph == nullptr) {
-      static_cast<void>(cudaGetLastError()); // told by the missing graph
-      return std::nullopt;
-    }
-    return Captured(graph);
-  }
-  void discard() { static_cast<void>(end()); }
-  [[nodiscard]] Replayable instantiate(Captured captured) {
-    cudaGraphExec_t graph = nullptr;
-    check(cudaGraphInstantiate(&graph, captured.get(), 0), "cudaGraphInstantiate");
-    return Replayable(graph);
-  }
-  [[nodiscard]] bool update(Replayable& replayable, Captured& captured) {
-    cudaGraphExecUpdateResultInfo result{};
-    if (cudaGraphExecUpdate(replayable.get(), captured.get(), &result) == cudaSuccess)
-      return true;
-    static_cast<void>(cudaGetLastError()); // another shape: the caller instantiates
-    return false;
-  }
-  void launch(Replayable& replayable) {
-    check(cudaGraphLaunch(replayable.get(), stream()), "cudaGraphLaunch");
-  }
+  explicit CudaGraphs(const TargetResources<Target>& resources)
+      : CudaStreamGraphs(resources.execution().cuda_stream(), resources.execution().cuda_device()),
+        execution_(resources.execution()) {}
 
 private:
-  /// Of the GPU that it makes the calling thread's: Kokkos and collectives may have left another.
-  [[nodiscard]] cudaStream_t stream() const {
-    check(cudaSetDevice(execution_.cuda_device()), "cudaSetDevice");
-    return execution_.cuda_stream();
-  }
-  static void check(cudaError_t code, const char* call) {
-    if (code != cudaSuccess)
-      throw TransportError(static_cast<int>(code), std::string(call) +
-                                                       ": CUDA must accept the call, but it reported '" +
-                                                       cudaGetErrorString(code) + "' (run without capture)");
-  }
-
-  CudaTarget::execution_space execution_;
+  CudaTarget::execution_space execution_; ///< Has the stream.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

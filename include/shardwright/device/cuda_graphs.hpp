@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// @brief CUDA graphs of one stream.
+
+#include <shardwright/core/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+
+/// Captures what one thread enqueues on a stream, and on the streams that it joins with it by events, and
+/// replays it there. While it captures, no thread of the process may use the default stream, as making a mesh
+/// does: the capture would come to nothing.
+class CudaStreamGraphs {
+  struct DestroyGraph {
+    void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
+  };
+  struct DestroyExecutable {
+    void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
+  };
+
+public:
+  using Captured = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+  using Replayable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExecutable>;
+
+  CudaStreamGraphs(cudaStream_t stream, int device) : stream_(stream), device_(device) {}
+
+  void begin() {
+    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  [[nodiscard]] std::optional<Captured> end() {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(stream(), &graph) != cudaSuccess || graph == nullptr) {
+      static_cast<void>(cudaGetLastError()); // told by the missing graph
+      return std::nullopt;
+    }
+    return Captured(graph);
+  }
+  void discard() { static_cast<void>(end()); }
+  [[nodiscard]] Replayable instantiate(Captured captured) {
+    cudaGraphExec_t graph = nullptr;
+    check(cudaGraphInstantiate(&graph, captured.get(), 0), "cudaGraphInstantiate");
+    return Replayable(graph);
+  }
+  [[nodiscard]] bool update(Replayable& replayable, Captured& captured) {
+    cudaGraphExecUpdateResultInfo result{};
+    if (cudaGraphExecUpdate(replayable.get(), captured.get(), &result) == cudaSuccess)
+      return true;
+    static_cast<void>(cudaGetLastError()); // another shape: the caller instantiates
+    return false;
+  }
+  void launch(Replayable& replayable) {
+    check(cudaGraphLaunch(replayable.get(), stream()), "cudaGraphLaunch");
+  }
+
+private:
+  /// Of the GPU that it makes the calling thread's: Kokkos and collectives may have left another.
+  [[nodiscard]] cudaStream_t stream() const {
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    return stream_;
+  }
+  static void check(cudaError_t code, const char* call) {
+    if (code != cudaSuccess)
+      throw TransportError(static_cast<int>(code), std::string(call) +
+                                                       ": CUDA must accept the call, but it reported '" +
+                                                       cudaGetErrorString(code) + "' (run without capture)");
+  }
+
+  cudaStream_t stream_;
+  int device_;
+};
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
