@@ -126,7 +126,7 @@ shardwright_train_gpt_run(
   --metrics "${events}/run.jsonl" SAYS "summary: 3 steps in" "communication +[0-9.]+% of the time" "dp all_reduce"
   FRESH "${events}" FILE "${events}/run.jsonl" HOLDS "\"summary\":{" "\"dp all_reduce\":{" "\"process_peak_bytes\":[0-9]")
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-set(SHARDWRIGHT_TENSORBOARD_PYTHON "${Python3_EXECUTABLE}" CACHE FILEPATH "A Python that has TensorBoard, for one test")
+set(SHARDWRIGHT_TENSORBOARD_PYTHON "${Python3_EXECUTABLE}" CACHE FILEPATH "A Python that has TensorBoard, for two tests")
 shardwright_add_check(
   examples.train_gpt.tensorboard_reads LABEL examples
   COMMAND "${SHARDWRIGHT_TENSORBOARD_PYTHON}" "${CMAKE_CURRENT_LIST_DIR}/read_tensorboard.py" "${events}" "${events}/run.jsonl")
