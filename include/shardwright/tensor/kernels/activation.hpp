@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Functions of every element, forward and backward, on contiguous views of any rank: GELU, SiLU,
-/// ReLU, sigmoid, tanh, exponential, logarithm, square root, square.
+/// @brief Elementwise functions, forward and backward, on contiguous views of any rank: GELU, SiLU, ReLU,
+/// sigmoid, tanh, exponential, logarithm, square root, square.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/math.hpp>
@@ -13,8 +13,8 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-// Functions of every element, and the slopes that their gradients are multiplied with. A slope is a function
-// of the element, or where `slope_of_result` says so of the result, so that the element need not be kept.
+// Elementwise functions, and the slopes by which gradients are multiplied. A slope is a function of the
+// element or, if `slope_of_result` is set, of the result, so that the element need not be kept.
 
 /// GELU in its tanh form, 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 struct GeluTanh {
@@ -33,7 +33,7 @@ struct GeluTanh {
   }
 };
 
-/// GELU as it is defined, x times the normal distribution of x.
+/// GELU as defined, x times the normal distribution of x.
 struct GeluErf {
   static constexpr bool slope_of_result = false;
   template <class Element>
@@ -203,8 +203,8 @@ void activation_backward(const char* label, const char* operation, const Executi
 
 } // namespace detail
 
-/// @brief y = GELU(x) in its tanh form (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2), as GPT-2 has
-/// it; `y` may be `x`.
+/// @brief y = GELU(x) in its tanh form (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2), as in GPT-2;
+/// `y` may be `x`.
 template <class Execution, KernelView X, KernelView Y>
 void gelu_tanh_forward(const Execution& execution, const X& x, const Y& y) {
   detail::activation_forward<detail::GeluTanh>("sw::gelu_tanh", "gelu_tanh_forward", execution, x, y);
@@ -242,7 +242,7 @@ void silu_backward(const Execution& execution, const X& x, const DY& dy, const D
   detail::activation_backward<detail::Silu>("sw::d_silu", "silu_backward", execution, x, dy, dx);
 }
 
-/// @brief y = max(x, 0), a NaN stays; `y` may be `x`.
+/// @brief y = max(x, 0), NaN propagates; `y` may be `x`.
 template <class Execution, KernelView X, KernelView Y>
 void relu_forward(const Execution& execution, const X& x, const Y& y) {
   detail::activation_forward<detail::Relu>("sw::relu", "relu_forward", execution, x, y);

@@ -49,7 +49,7 @@ struct AdamWUpdate {
   /// Gives the updated parameter.
   template <class Chunk>
   SHARDWRIGHT_FUNCTION Lanes<Element> operator()(Chunk chunk, std::size_t i) const {
-    // All loads first: no compiler moves one before a store that may be to the same memory.
+    // All loads come first: compilers do not move a load before a store that may alias it.
     const Lanes<Element> old = chunk.load(parameter + i);
     const Lanes<Element> g = scale * chunk.load(gradient + i);
     const Lanes<Element> m = keep1 * chunk.load(first + i) + take1 * g;
@@ -75,7 +75,7 @@ struct AdamWUpdate {
   }
 };
 
-/// Opens the next step, or leaves everything as it is.
+/// Begins the next step, or leaves everything unchanged.
 struct OpenAdamWStep {
   OptimizerDeviceStep* to;
   double beta1;
@@ -91,7 +91,7 @@ struct OpenAdamWStep {
   }
 };
 
-/// The update of four views with the constants of a step.
+/// Updates four views with the constants of a step.
 template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto adamw_of(const Parameter& parameter, const Gradient& gradient, const Moment& first_moment,
                             const Moment& second_moment, const AdamWStep& step) {

@@ -58,14 +58,14 @@ void require_block(const char* operation, const AttentionShape& shape, const Att
           operation, "keys and values must be [batch * keys, kv_heads * key_value_width].");
 }
 
-/// The same where the keys are those of the queries' own tokens.
+/// The same if the keys are those of the queries' own tokens.
 inline void require_own_keys(const char* operation, const AttentionShape& shape,
                              const AttentionBlock& block) {
   require(block.queries.rows == shape.sequence && block.keys == block.queries, operation,
           "the block must have one query and one key for each token of a sequence.");
 }
 
-/// Whether the sums of a launch need memory beside the outputs, which have too few bits for them.
+/// Whether the sums of a launch need separate memory, because the outputs have too few bits for them.
 template <class Execution, class Out>
 inline constexpr bool sums_apart = !runs_on_host<Execution> && is_narrow<Out>;
 
@@ -99,7 +99,7 @@ void run_tiles(const Execution& execution, const AttentionShape& shape, const au
     start(Tiles<Element, Out, 128>{members, more...});
 }
 
-/// A warp per row, or where a head is too wide for it a thread.
+/// A warp per row, or a thread if a head is too wide for a warp.
 template <class Execution, class Element>
 void run_attention_forward_rows(const Execution& execution, const AttentionForwardRow<Element>& row) {
   const std::size_t rows = row.shape.tokens() * row.shape.heads();
@@ -118,8 +118,8 @@ template <class Execution>
   return block.causal_form();
 }
 
-/// Notes operations of a dry run, which knows no lengths: for each head and pair that is seen, two for each
-/// element of a key in so many products, and of a value in others.
+/// Counts the operations for a dry run, which knows no lengths: for each head and visible pair, two per
+/// element of a key and of a value, times the number of products with each.
 inline void count_attention(std::size_t key_products, std::size_t value_products, const AttentionShape& shape,
                             const AttentionBlock& block) {
   const std::size_t of_a_pair = 2 * (key_products * shape.head_dim + value_products * shape.value_width());
@@ -191,7 +191,7 @@ void run_attention_backward(const char* operation, const Execution& execution,
   if (shape.tokens() == 0 || shape.kv_heads == 0 || query.block.keys.rows == 0)
     return;
   if constexpr (counts_only<Execution>) {
-    count_attention(3, 2, shape, block); // probabilities are computed again
+    count_attention(3, 2, shape, block); // probabilities are recomputed
   } else if constexpr (runs_on_host<Execution>) {
     const std::size_t workers = attention_workers(execution, shape);
     require_workspace(operation, workspace, workers * AttentionBuffers<Number>::backward_size(shape));
@@ -294,11 +294,11 @@ void attention_forward(const Execution& execution, const Qkv& qkv, const Out& ou
                     workspace);
 }
 
-/// @brief The same queries over the keys and values of other tokens: `out` and `log_sum_exp` become those of
-/// all keys met so far. Queries that see none of these keep theirs.
+/// @brief The same queries over the keys and values of other tokens: `out` and `log_sum_exp` become those
+/// over all keys so far.
 ///
-/// Blocks may be met in any order, each once, attention_forward over the queries' own tokens first. `out` is
-/// of the MainElement.
+/// Queries that see none of these keep theirs. Blocks may come in any order, each once, after
+/// attention_forward over the queries' own tokens. `out` is of the MainElement.
 /// @param key_values  [batch * keys, kv_heads * key_value_width], as pack_key_values makes it
 template <class Execution, KernelMatrix Qkv, KernelMatrix KeyValues, KernelMatrix Out, KernelVector Lse,
           KernelVector Work>
@@ -321,7 +321,7 @@ void attention_forward_block(const Execution& execution, const Qkv& qkv, const K
       block, workspace);
 }
 
-/// @brief d_qkv from the forward pass's buffers and d_out; probabilities are computed again, not stored.
+/// @brief d_qkv from the forward pass's buffers and d_out; probabilities are recomputed, not stored.
 ///
 /// Cost: about 6 head_dim + 4 value_width operations for each pair of query and key that the mask shows. Sums
 /// run in a fixed order.

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The work of one launch of attention: the keys that each query sees, and where keys and values lie.
+/// @brief The work of one launch of attention: the keys that each query sees, and the location of keys and
+/// values.
 
 #include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -14,8 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Queries and keys of each sequence by their positions: a query sees the keys up to its own one,
-/// which are the first rows. It is what devices know.
+/// @brief Queries and keys of each sequence by their positions: a query sees the keys up to its own, which
+/// are the first rows. This is the form that devices support.
 struct CausalBlock {
   TokenRuns queries;
   TokenRuns keys;
@@ -28,7 +29,7 @@ struct CausalBlock {
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t keys_seen(std::size_t query) const {
     return keys.rows_before(queries.position(query) + 1);
   }
-  /// @brief First of the query rows that see a key row; the rows after it do too.
+  /// @brief First of the query rows that see a key row; all later rows do, too.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
     return queries.rows_before(keys.position(key));
   }
@@ -46,7 +47,7 @@ struct RowRange {
 /// @brief The keys that the queries of a launch see.
 struct KeyMask {
   KeyWindow window{};
-  const std::int32_t* lengths = nullptr; ///< Of each sequence: keys from there on are hidden. Or nothing.
+  const std::int32_t* lengths = nullptr; ///< Of each sequence: keys from there on are hidden. May be null.
 
   /// @brief Returns whether a CausalBlock can express the mask.
   [[nodiscard]] constexpr bool has_causal_form() const {
@@ -57,8 +58,8 @@ struct KeyMask {
 
 /// @brief Queries and keys of each sequence by their positions, and which of the keys a query sees.
 ///
-/// Positions ascend with rows. So the keys of a query are neighbours, and where they begin and end ascends
-/// with the query.
+/// Positions ascend with rows, so the keys of a query are contiguous, and their begin and end ascend with the
+/// query.
 struct AttentionBlock {
   TokenRuns queries;
   TokenRuns keys;
@@ -73,7 +74,7 @@ struct AttentionBlock {
     return {TokenRuns::one(sequence), TokenRuns::one(sequence), mask};
   }
 
-  /// @brief The first key row that a query row sees, were there no lengths.
+  /// @brief The first key row that a query row sees, ignoring lengths.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_key(std::size_t query) const {
     return keys.rows_before(mask.window.first_key(queries.position(query)));
   }
@@ -81,7 +82,7 @@ struct AttentionBlock {
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t end_key(std::size_t query) const {
     return keys.rows_before(mask.window.end_key(queries.position(query)));
   }
-  /// @brief The first query row that sees a key row, were there no lengths.
+  /// @brief The first query row that sees a key row, ignoring lengths.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t first_query(std::size_t key) const {
     return queries.rows_before(mask.window.first_query(keys.position(key)));
   }
@@ -110,15 +111,15 @@ struct AttentionBlock {
   [[nodiscard]] constexpr bool hides_all_keys() const {
     return AttentionBlock(queries, keys, {mask.window}).seen(0).empty();
   }
-  /// @brief Pairs of a query and a key that it sees in one sequence, were there no lengths.
+  /// @brief Number of visible query-key pairs in one sequence, ignoring lengths.
   [[nodiscard]] constexpr std::size_t pairs() const {
     std::size_t sum = 0;
     for (std::size_t query = 0; query < queries.rows; ++query)
       sum += RowRange{first_key(query), end_key(query)}.size();
     return sum;
   }
-  /// @brief Query rows from `query` on, at most `most`, to work on at once: through a window, those of two
-  /// runs see keys that are far apart.
+  /// @brief Number of query rows from `query` on, at most `most`, to process together: with a window, rows of
+  /// two different runs see keys that are far apart.
   [[nodiscard]] SHARDWRIGHT_FUNCTION constexpr std::size_t rows_at_once(std::size_t query,
                                                                         std::size_t most) const {
     const bool apart = mask.window.before != KeyWindow::unlimited && query < queries.split;
@@ -127,7 +128,7 @@ struct AttentionBlock {
   }
   /// @brief The block for a device. @pre mask.has_causal_form()
   [[nodiscard]] constexpr CausalBlock causal_form() const {
-    // Queries that see all keys are queries after all keys.
+    // Queries that see all keys are treated as queries after all keys.
     return {mask.window.after == 0 ? queries : TokenRuns::one(queries.rows, keys.end()), keys};
   }
 
@@ -157,7 +158,7 @@ struct KeyValueSpan {
   [[nodiscard]] static KeyValueSpan fused(MatrixSpan<Element> qkv, const AttentionShape& shape) {
     return {qkv, shape.q_per_kv * shape.head_dim, shape.group_width()};
   }
-  /// In a buffer of their own, [tokens, kv_heads * key_value_width].
+  /// In a separate buffer, [tokens, kv_heads * key_value_width].
   [[nodiscard]] static KeyValueSpan packed(MatrixSpan<Element> key_values, const AttentionShape& shape) {
     return {key_values, 0, shape.key_value_width()};
   }

@@ -23,7 +23,7 @@ SHARDWRIGHT_FUNCTION inline MainElement<Element> row_dot(const Element* a, const
   return sum;
 }
 
-/// The places of one head's rows.
+/// The positions of one head's rows.
 struct AttentionHead {
   std::size_t batch;
   std::size_t head;

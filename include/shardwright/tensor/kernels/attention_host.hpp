@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Attention on a host core, under any mask: blocks of query rows whose scores stay in cache, products
+/// @brief Attention on a host core, with any mask: blocks of query rows whose scores stay in cache, products
 /// in register tiles.
 
 #include <shardwright/tensor/kernels/attention_block.hpp>
@@ -116,7 +116,7 @@ SHARDWRIGHT_FUNCTION inline void transpose_rows(const Number* packed, std::size_
   }
 }
 
-/// Rows of a packed block, each times its own factor, to where they belong: copied, or added there.
+/// Copies or adds the rows of a packed block, each times its own factor, to their destination.
 template <TileStore store = TileStore::assign, class Number, class Factor, class Out>
 SHARDWRIGHT_FUNCTION inline void unpack_rows(const Number* packed, std::size_t width, std::size_t count,
                                              std::size_t columns, Factor factor, Out* to,
@@ -134,7 +134,7 @@ SHARDWRIGHT_FUNCTION inline void unpack_rows(const Number* packed, std::size_t w
   }
 }
 
-/// The keys and values of a head that some query sees, each at its row.
+/// Packs the keys and values of a head that some query sees, each at its row.
 template <class Element, class Number>
 SHARDWRIGHT_FUNCTION inline void pack_head(const KeyValueSpan<const Element>& from, std::size_t token,
                                            std::size_t kv_head, const RowRange& rows,
@@ -146,7 +146,7 @@ SHARDWRIGHT_FUNCTION inline void pack_head(const KeyValueSpan<const Element>& fr
             to.values + rows.begin * to.value_width, count, to.value_width);
 }
 
-/// Scores of the keys `seen` that one of the queries of a block must not see become -infinity there.
+/// Sets the scores of keys `seen` by the block to -infinity for the queries that must not see them.
 template <class Number>
 SHARDWRIGHT_FUNCTION inline void mask_unseen(Number* scores, const AttentionBlock& block,
                                              const RowRange& seen, std::size_t first_row, std::size_t count) {
@@ -171,9 +171,9 @@ SHARDWRIGHT_FUNCTION inline void clear_rows(Element* to, std::size_t stride, std
       to[i * stride + c] = Element(0);
 }
 
-/// Attention of the queries of `qkv` over the keys that they see of `block`. `merge` joins the result with
-/// that of other keys, which `out` and `log_sum_exp` hold. `Out` is Element or its MainElement. Queries that
-/// see no key have zeros, and -infinity as log_sum_exp.
+/// Attention of the queries of `qkv` over the keys of `block` that they see. `merge` combines the result with
+/// that over other keys, in `out` and `log_sum_exp`. `Out` is Element or its MainElement. Queries that see no
+/// key have zeros, and -infinity as log_sum_exp.
 template <class Element, class Out = Element>
 struct AttentionForward {
   using Number = MainElement<Element>;
@@ -274,8 +274,8 @@ private:
     }
   }
 
-  /// Scores become exp(score - maximum of the query); the sums are left to the caller. The maximum is a
-  /// finite number, so that a query which sees no key has a sum of zeros.
+  /// Scores become exp(score - maximum of the query); the sums are left to the caller. The maximum is finite,
+  /// so a query that sees no key has a sum of zero.
   SHARDWRIGHT_FUNCTION static void softmax(Number* scores, std::size_t keys, Number* maxima, Number* sums) {
     constexpr WholeChunk<Number> whole;
     constexpr std::size_t width = lane_count<Number>;

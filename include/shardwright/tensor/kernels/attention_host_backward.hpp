@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Gradients of attention on a host core, under any mask, in the blocks of attention_host.hpp.
+/// @brief Gradients of attention on a host core, with any mask, in the blocks of attention_host.hpp.
 
 #include <shardwright/tensor/kernels/attention_host.hpp>
 
@@ -14,7 +14,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// dQ = scale dS K, dK = scale dS' Q (Dao et al. 2022, arXiv 2205.14135, appendix B).
 ///
 /// `out` and `log_sum_exp` are those of all keys, so gradients of blocks of keys add up. `merge` adds dQ to
-/// what `d_qkv` holds of other keys; dK and dV are written. Of queries that see no key, dQ is zero.
+/// the gradient from other keys in `d_qkv`; dK and dV are overwritten. Of queries that see no key, dQ is
+/// zero.
 template <class Element, class Out = Element>
 struct AttentionBackward {
   using Number = MainElement<Element>;

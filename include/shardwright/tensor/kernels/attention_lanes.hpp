@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Causal attention with a warp per row, its lanes the elements of a head: what devices run where
-/// there are no tiles, as for whole elements.
+/// @brief Causal attention with a warp per row and a lane per element of a head: the version for devices
+/// where tiles do not apply, as for float elements.
 
 #include <shardwright/tensor/kernels/attention_device.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
@@ -20,8 +20,8 @@ template <class Element>
          shape.head_dim <= ThreadLanes<MainElement<Element>>::register_width;
 }
 
-/// As AttentionForwardRow, with the values' sum in a register, rescaled where a larger score comes
-/// (Milakov and Gimelshein 2018, arXiv 1805.02867).
+/// As AttentionForwardRow, with the values' sum in a register, rescaled when a larger score appears (Milakov
+/// and Gimelshein 2018, arXiv 1805.02867).
 template <class Element>
 struct AttentionForwardLanes {
   AttentionForwardRow<Element> a;
@@ -125,7 +125,7 @@ struct AttentionBackwardKeyLanes {
           const Lanes<Number> gradient = chunk.load(a.d_out.row(token) + head.out_column);
           const Number lse = a.log_sum_exp[(batch * shape.heads() + h) * shape.sequence + i];
           const Number p = std::exp(a.scale * sum_of<Number>(query * key) - lse);
-          // The gradient of the probability less that of the row's sum.
+          // The gradient of the probability minus that of the row's sum.
           const Number slope =
               sum_of<Number>(gradient * (value - chunk.load(a.out.row(token) + head.out_column)));
           d_key += a.scale * p * slope * query;

@@ -5,8 +5,8 @@
 /// @brief Causal attention of 16-bit elements on tensor cores: scores live in registers, never in memory.
 ///
 /// FlashAttention-2 (Dao 2023, arXiv 2307.08691): algorithm 1 here, the gradient in
-/// attention_tiles_backward.hpp. A block has a tile of query rows, and each of its warps rows of its own;
-/// tiles of keys and values pass through shared memory, the next one on its way while one is worked on.
+/// attention_tiles_backward.hpp. A block has a tile of query rows, divided among its warps; tiles of keys and
+/// values pass through shared memory, and the next one is loaded while the current one is processed.
 
 #include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/attention_device.hpp>
@@ -22,7 +22,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// Widest head that the kernels of tiles take; the narrower ones are padded with zeros in shared memory.
+/// Widest head that the tiled kernels support; narrower ones are padded with zeros in shared memory.
 inline constexpr std::size_t widest_tile = 128;
 
 /// Whether heads can be copied by 16 bytes, and fit.
@@ -123,7 +123,7 @@ SHARDWRIGHT_FUNCTION inline void for_rows(unsigned thread, const Body& body) {
       body(static_cast<std::size_t>(r) * 8 + thread / 4, r);
 }
 
-/// Two neighbouring numbers to memory, or added to what it holds.
+/// Writes two neighbouring numbers to memory, or adds them.
 template <class Out>
 SHARDWRIGHT_FUNCTION inline void store_pair(Out* to, float first, float second, float keep) {
   using Pair = ThreadGroup<float, 2>;
@@ -136,7 +136,7 @@ SHARDWRIGHT_FUNCTION inline void store_pair(Out* to, float first, float second, 
   pair.store(to, 2);
 }
 
-/// The query rows of one head that a block has, and the keys that they see.
+/// The query rows of one head in a block, and the keys that they see.
 struct QueryTile {
   AttentionHead head;
   std::size_t first;     ///< Row in the sequence.
@@ -145,7 +145,7 @@ struct QueryTile {
   std::size_t token;     ///< Of the first row.
   std::size_t key_token; ///< Of the first key.
 
-  /// The longest work first, so that no processor begins it last.
+  /// The longest work comes first, so that no processor starts it last.
   SHARDWRIGHT_FUNCTION QueryTile(const AttentionShape& shape, const CausalBlock& block, std::size_t index,
                                  std::size_t rows)
       : head(shape, index / tiles(shape, rows)),
@@ -253,7 +253,7 @@ struct AttentionForwardTiles {
 private:
   using RowNumbers = Registers<float, 2 * tiles>;
 
-  /// Scores become exp(scale (score - best)) with the best score so far; what was summed before follows it.
+  /// Scores become exp(scale (score - best)) with the best score so far; earlier sums are rescaled.
   SHARDWRIGHT_FUNCTION void weigh(Registers<float, tiles * keys / 2>& scores, RowNumbers& best,
                                   RowNumbers& sums, Registers<float, tiles * dim / 2>& values) const {
     const float factor = a.scale * tiles_log2e;
@@ -268,7 +268,7 @@ private:
     each_thread([&](unsigned thread) {
       float shift[2 * tiles];
       SHARDWRIGHT_UNROLL for (int r = 0; r < 2 * tiles; ++r) {
-        // A row that has seen no key yet has nothing to shift by.
+        // A row that has seen no key yet has no best score.
         shift[r] = fresh(thread, r) == -tiles_infinity ? 0.0f : fresh(thread, r) * factor;
         const float old = fast_exp2(best(thread, r) * factor - shift[r]);
         best(thread, r) = fresh(thread, r);
@@ -287,8 +287,8 @@ private:
     });
   }
 
-  /// Results to memory, joined with those of other keys where `merge` asks for it (as AttentionForward of the
-  /// host does, Liu et al. 2023, arXiv 2310.01889, section 3).
+  /// Writes results to memory, combined with those of other keys if `merge` is set (as AttentionForward of
+  /// the host does, Liu et al. 2023, arXiv 2310.01889, section 3).
   SHARDWRIGHT_FUNCTION void finish(const AttentionHead& head, std::size_t first, std::size_t warp_first,
                                    const Registers<std::uint32_t, 2 * tiles>& seen, const RowNumbers& best,
                                    const RowNumbers& sums,

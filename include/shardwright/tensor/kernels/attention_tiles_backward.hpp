@@ -2,12 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Gradients of causal attention on tensor cores, with scores computed again in registers.
+/// @brief Gradients of causal attention on tensor cores, with scores recomputed in registers.
 ///
 /// FlashAttention-2 (Dao 2023, arXiv 2307.08691), algorithm 2, in two kernels: one over tiles of queries for
-/// dQ, one over tiles of keys for dK and dV. That computes scores and their gradients twice, seven products
-/// where one kernel has five; but no two blocks add to one number, so sums need no atomic additions and have
-/// a fixed order.
+/// dQ, one over tiles of keys for dK and dV. Scores and their gradients are thus computed twice, with seven
+/// products where a single kernel needs five; but no two blocks add to the same number, so sums need no
+/// atomic additions and have a fixed order.
 
 #include <shardwright/tensor/kernels/attention_tiles.hpp>
 
@@ -140,8 +140,8 @@ private:
   using RowNumbers = Registers<float, 2 * tiles>;
 
   /// Row sums of dO O, for a warp's rows of dO as a left factor and those of O in memory, from row `first` of
-  /// a tile of `count` rows on. What lies outside meets a zero of dO, so that loads need no branch and all
-  /// are under way at once.
+  /// a tile of `count` rows on. Rows outside meet a zero of dO, so that loads need no branch and are all in
+  /// flight together.
   SHARDWRIGHT_FUNCTION void multiply_outputs(RowNumbers& sums,
                                              const Registers<std::uint32_t, tiles * dim / 4>& left,
                                              const AttentionHead& head, std::size_t token, std::size_t first,
@@ -180,8 +180,8 @@ private:
 };
 
 /// dK and dV of one tile of keys of one key-value head per block, over all its query heads and the rows that
-/// see the keys, in order. Scores stand the other way round, [keys, queries], so that they are left factors
-/// of the products with dO and Q.
+/// see the keys, in order. Scores are transposed, [keys, queries], so that they are left factors of the
+/// products with dO and Q.
 template <class Element, class Out, int dim>
 struct AttentionBackwardKeyTiles {
   static constexpr unsigned warps = 4;
@@ -210,7 +210,7 @@ struct AttentionBackwardKeyTiles {
     const std::size_t d = a.shape.head_dim;
     const std::size_t key_token = batch * a.block.keys.rows + first;
     const std::size_t key_stride = a.key_values.tokens.stride;
-    // Query rows before this one see none of the keys. Numbers of rows are short ones, for they are held in
+    // Query rows before this one see none of the keys. Row indices are short integers, because they stay in
     // registers all the time.
     const auto end_row = static_cast<std::uint32_t>(a.shape.sequence);
     const auto first_row = static_cast<std::uint32_t>(a.block.first_query(first) / queries * queries);
@@ -244,7 +244,7 @@ struct AttentionBackwardKeyTiles {
       each_thread([&](unsigned thread) {
         const std::size_t i = block.warp() * warp_threads + thread;
         if (i < queries) {
-          // Zeros past the end give a probability of 1, times the zeros of dO and dots.
+          // Zeros beyond the end give a probability of 1, times the zeros of dO and dots.
           const std::size_t at = i < here ? saved + i : saved;
           block.template copy<4>(shift_at(step) + i, a.log_sum_exp + at, i < here);
           block.template copy<4>(shift_at(step) + queries + i, dots + at, i < here);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Counts of chosen experts, and the losses and gradients of rows that balance them.
+/// @brief Counts of chosen experts, and the row losses and gradients that balance them.
 
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/routing.hpp>
@@ -47,7 +47,7 @@ struct RowProbabilities {
 };
 
 /// loss = sum over experts of weight x probability, with weight = coefficient x experts x count / (chosen x
-/// tokens of the group); the gradient, if it is asked for, may take the memory of the logits.
+/// tokens of the group); the gradient, if requested, may overwrite the logits.
 template <class Number, class Exponent>
 struct BalanceRows {
   const Number* logits;

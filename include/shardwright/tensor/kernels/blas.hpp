@@ -14,7 +14,8 @@
 #endif
 
 #if SHARDWRIGHT_WITH_BLAS
-// OpenBLAS has a type of this name in the global namespace, which `using namespace shardwright` would meet.
+// OpenBLAS has a type of this name in the global namespace, which would clash with `using namespace
+// shardwright`.
 #define bfloat16 blas_bfloat16
 #include <cblas.h>
 #undef bfloat16
@@ -29,12 +30,12 @@ inline constexpr bool has_blas = SHARDWRIGHT_WITH_BLAS != 0;
 
 } // namespace detail
 
-/// @brief Makes the BLAS use one thread per calling rank for the rest of the program; ranks are the
-/// parallelism.
+/// @brief Makes the BLAS use one thread per calling rank for the rest of the program; the parallelism comes
+/// from the ranks. launch() does so itself while thread ranks run (LaunchOptions::blas_threads); this is for
+/// programs that call the kernels without it, and for one rank.
 ///
-/// launch() does so by itself while thread ranks run (LaunchOptions::blas_threads); this is for programs that
-/// call the kernels without it, and for one rank. OpenBLAS, MKL and BLIS are known; returns false for another
-/// BLAS, whose own environment variable must then be set to 1.
+/// Supports OpenBLAS, MKL and BLIS; returns false for any other BLAS, whose environment variable must then be
+/// set to 1.
 inline bool use_single_threaded_blas() {
   if (const auto* const blas = shardwright::detail::linked_blas(); detail::has_blas && blas != nullptr) {
     blas->set(1);

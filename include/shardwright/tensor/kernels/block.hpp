@@ -2,11 +2,12 @@
 #pragma once
 
 /// @file
-/// @brief Kernels of blocks: warps that share memory and wait for one another.
+/// @brief Block kernels: warps that share memory and synchronise with one another.
 ///
 /// A functor of blocks has `static constexpr unsigned warps`, `static constexpr unsigned blocks_at_once` (of
 /// one multiprocessor, for which the compiler keeps registers free), and a template call operator over the
-/// block. The same source runs on the host with a block whose warps are threads, which is how it is tested.
+/// block. The same source runs on the host with a block whose warps are threads, so that it can be tested
+/// there.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
@@ -16,11 +17,11 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// A block as a functor sees it: index() of the block, warp() in it, shared() memory of all its warps, and
-/// barrier(), which all warps reach before any goes on; what was written before is seen after.
+/// barrier(), which all warps reach before any continues, and after which earlier writes are visible.
 ///
-/// Copies to shared memory run beside the threads: copy<4 or 16>(to, from, inside) of as many bytes, which
-/// writes zeros where not inside; end_copies() closes a group of them; wait_for_copies<n>() returns when all
-/// groups of this thread but the last n have arrived. Other threads see them after a barrier.
+/// Copies to shared memory are asynchronous: copy<4 or 16>(to, from, inside) of as many bytes, which writes
+/// zeros where not inside; end_copies() closes a group of them; wait_for_copies<n>() returns when all groups
+/// of this thread but the last n have arrived. Other threads see them after a barrier.
 template <class Type>
 concept KernelBlock = requires(const Type& block) {
   block.index();
@@ -36,7 +37,7 @@ SHARDWRIGHT_FUNCTION inline std::size_t block_thread(const Block& block) {
   return block.warp() * lane_threads + lane_number();
 }
 
-/// The one warp of a launch that has no blocks.
+/// The single warp of a launch without blocks.
 struct LoneWarp {
   SHARDWRIGHT_FUNCTION std::size_t index() const { return 0; }
   SHARDWRIGHT_FUNCTION unsigned warp() const { return 0; }
@@ -45,7 +46,7 @@ struct LoneWarp {
   SHARDWRIGHT_FUNCTION void end_copies() const {}
 };
 
-/// The sum of all threads' numbers, always in the same order; `shared` has room for one of each warp.
+/// The sum of all threads' numbers, always in the same order; `shared` has room for one number per warp.
 template <unsigned warps, class Number, class Block>
 SHARDWRIGHT_FUNCTION inline Number sum_over_block(const Block& block, Number own, Number* shared) {
   Number sum = over_threads(own, PlusLanes{});

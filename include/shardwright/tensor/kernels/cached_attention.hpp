@@ -16,7 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The rows of each sequence's keys and values, and the place of the new tokens among them.
+/// @brief The rows of each sequence's keys and values, and the position of the new tokens among them.
 struct CachedTokens {
   std::size_t capacity = 0; ///< Rows of each sequence in the buffer of keys and values.
   std::size_t first = 0;    ///< Position, and row, of the first new token.
@@ -25,8 +25,8 @@ struct CachedTokens {
 
 namespace detail {
 
-/// One query of one head per call. It meets the keys in blocks, and scales what it has summed whenever a
-/// block has a greater score (Milakov and Gimelshein 2018, arXiv 1805.02867).
+/// One query of one head per call. It processes the keys in blocks, and rescales its sums whenever a block
+/// has a larger score (Milakov and Gimelshein 2018, arXiv 1805.02867).
 template <class Element>
 struct CachedAttention {
   using Number = MainElement<Element>;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A hash of the bits and places of all elements, the same on every target.
+/// @brief A hash of the bits and positions of all elements, the same on every target.
 
 #include <shardwright/core/mix.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -37,7 +37,8 @@ struct ChecksumBlocks {
       static_assert(sizeof bits == sizeof(Element));
       const Element value = x[i]; // one load, where memcpy from memory of unknown alignment has one per byte
       memcpy(&bits, &value, sizeof bits);
-      // A product with an odd number keeps places apart that the bits of small elements would bring together.
+      // Multiplication by an odd number separates positions that the bits of small elements would make
+      // collide.
       sum += shardwright::detail::mixed(i * 0x9e3779b97f4a7c15u, bits);
     }
     sum = over_threads(sum, PlusLanes{});
@@ -48,10 +49,11 @@ struct ChecksumBlocks {
 
 } // namespace detail
 
-/// @brief result[0] = the sum over a contiguous view of a hash of each element's place and bits, modulo 2^64.
+/// @brief result[0] = the sum over a contiguous view of a hash of each element's position and bits, modulo
+/// 2^64.
 ///
 /// A sum has no order, so every target gives the same. Views that differ in one element have different
-/// checksums; others have equal ones with a probability of 2^-64.
+/// checksums; other different views have equal checksums with a probability of 2^-64.
 /// @param result     std::uint64_t [1 or more]
 /// @param workspace  std::uint64_t [reduce_workspace(size)]
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>

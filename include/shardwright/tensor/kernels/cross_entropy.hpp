@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Cross entropy over a vocabulary split into blocks: the local pieces before and after the ranks
-/// combine them.
+/// @brief Cross entropy over a vocabulary split into blocks: the local computations before and after the
+/// ranks combine their results.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -18,9 +18,9 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The targets that count, and the share of each that is spread over all words.
+/// @brief Which targets count, and the share of each that is spread over the vocabulary.
 struct TargetRule {
-  std::int32_t ignored = -1; ///< Targets of this id do not count, nor do negative ones.
+  std::int32_t ignored = -1; ///< Targets with this id do not count; neither do negative ones.
   double smoothing = 0;      ///< In [0, 1).
   double vocabulary = 1;     ///< Words of all blocks; for the smoothing.
 

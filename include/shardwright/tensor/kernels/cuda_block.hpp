@@ -2,9 +2,9 @@
 #pragma once
 
 /// @file
-/// @brief Kernels of blocks on NVIDIA GPUs.
+/// @brief Block kernels on NVIDIA GPUs.
 ///
-/// Started as kernels of CUDA, because teams of Kokkos get no more than 48 KiB of shared memory.
+/// They are launched through CUDA, because Kokkos teams get at most 48 KiB of shared memory.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/block.hpp>
@@ -70,7 +70,7 @@ struct BlockLauncher<Kokkos::Cuda> {
     if (status == cudaSuccess && shared_bytes > shared_bytes_everywhere)
       status = cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes));
-    // The driver may leave the cache more than blocks side by side can do without.
+    // The driver might otherwise give the cache memory that concurrent blocks need.
     if (status == cudaSuccess && Functor::blocks_at_once * shared_bytes > shared_bytes_everywhere)
       status =
           cudaFuncSetAttribute(cuda_block_kernel<Functor>, cudaFuncAttributePreferredSharedMemoryCarveout,

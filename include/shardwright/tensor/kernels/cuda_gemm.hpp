@@ -4,8 +4,8 @@
 /// @file
 /// @brief Matrix products on NVIDIA GPUs by cuBLASLt: one handle, workspace and set of plans per stream.
 ///
-/// No epilogue is fused beyond alpha and beta. beta = 1 into a float C is the one that pays here: gradients
-/// of weights add to their accumulators inside the product. The decoder has no biases, SwiGLU combines two
+/// No epilogue is fused beyond alpha and beta. beta = 1 into a float C is the one that pays off here:
+/// gradients of weights are accumulated inside the product. The decoder has no biases, SwiGLU combines two
 /// columns of one product, which no epilogue does, and residual sums are fused with the norm that follows.
 
 #include <shardwright/core/error.hpp>
@@ -70,7 +70,7 @@ public:
     if (handle_ == nullptr)
       return;
     cudaSetDevice(device_);
-    cudaFree(workspace_); // waits for the products under way
+    cudaFree(workspace_); // waits for the products in flight
     cublasLtDestroy(handle_);
   }
 
@@ -97,7 +97,7 @@ public:
                    "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-    // Parts of a split depth add up in the workspace and in the type of the sums.
+    // Split-K parts are summed in the workspace, in the accumulation type.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.a_alignment);
@@ -164,8 +164,8 @@ private:
   void* workspace_ = nullptr;
 };
 
-/// A rank's thread has the plans of its streams, so nothing is locked; they end with the thread, and what was
-/// captured in a graph before must have run by then.
+/// A rank's thread owns the plans of its streams, so nothing is locked; they are destroyed with the thread,
+/// and captured graphs must have run by then.
 template <>
 struct LibraryGemm<Kokkos::Cuda> {
   static constexpr bool available = true;

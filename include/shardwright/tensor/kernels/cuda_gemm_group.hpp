@@ -2,9 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Products of different sizes on NVIDIA GPUs, by one call of cublasGemmGroupedBatchedEx.
-///
-/// cuBLASLt has batches of equal sizes only, and experts have different numbers of rows.
+/// @brief Products of different sizes on NVIDIA GPUs, by one call of cublasGemmGroupedBatchedEx. cuBLASLt
+/// only has batches of equal sizes, and experts have different numbers of rows.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/gemm_group.hpp>
@@ -24,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 #if CUBLAS_VERSION >= 120500
 
-/// cuBLAS on one stream, with a workspace of its own, so that it allocates nothing and repeats its sums.
+/// cuBLAS on one stream, with its own workspace, so that it allocates nothing and its sums are reproducible.
 class CublasGroups {
 public:
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20; // as NVIDIA recommends for Hopper
@@ -44,7 +43,7 @@ public:
     }
     check(cublasSetStream(handle_, stream_), "cublasSetStream");
     check(cublasSetWorkspace(handle_, workspace_, workspace_bytes), "cublasSetWorkspace");
-    // Parts of a split depth add up in the type of the sums.
+    // Split-K parts are summed in the accumulation type.
     check(cublasSetMathMode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
   }
   CublasGroups(CublasGroups&& other) noexcept
@@ -56,14 +55,14 @@ public:
       return;
     cudaSetDevice(device_);
     cublasDestroy(handle_);
-    cudaFree(workspace_); // waits for the products under way
+    cudaFree(workspace_); // waits for the products in flight
   }
 
   [[nodiscard]] bool is_for(cudaStream_t stream, int device) const {
     return stream_ == stream && device_ == device;
   }
 
-  /// False where cuBLAS has no kernel for these types.
+  /// False if cuBLAS has no kernel for these types.
   [[nodiscard]] bool multiply(const Kokkos::Cuda& execution, const GemmGroup& group) {
     const GemmProblem& shared = group.shared;
     if (shared.factors != shared.result || group.size() > most_products)
@@ -129,7 +128,7 @@ private:
   std::vector<std::int64_t> ones_;
 };
 
-/// A rank's thread has those of its streams, as it has its plans of products.
+/// A rank's thread owns those of its streams, like its product plans.
 template <>
 struct LibraryGemmGroup<Kokkos::Cuda> {
   static constexpr bool available = true;

@@ -34,7 +34,7 @@ struct LibraryOrder<Kokkos::Cuda> {
   static void sort(const Kokkos::Cuda& execution, std::size_t pairs, std::size_t bins,
                    const std::int32_t* keys, std::int32_t* sorted, const std::int32_t* numbers,
                    std::int32_t* order, std::int32_t* counts, void* memory) {
-    // CUB asks for the number of bytes that it was given when it said how many it needs.
+    // CUB must be passed the same number of bytes that it asked for.
     std::size_t of_sort = 0;
     std::size_t of_counts = 0;
     call(execution, pairs, bins, keys, sorted, numbers, order, counts, nullptr, of_sort, of_counts);

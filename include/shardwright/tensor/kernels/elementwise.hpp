@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Element-by-element kernels on contiguous views of any rank: fill, copy, sums and products of two
-/// views, also with a repeated row or a number, scale, axpy.
+/// @brief Elementwise kernels on contiguous views of any rank: fill, copy, sums and products of two views (or
+/// a view and a repeated row or number), scale, axpy.
 
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -113,7 +113,7 @@ struct CombineElements {
   }
 };
 
-/// With one number for all elements, which a kernel may have left in memory.
+/// With one number for all elements, which may be in device memory.
 template <class Element, class Scalar, class Function>
 struct CombineWithScalar {
   using Number = MainElement<Element>;
@@ -259,13 +259,13 @@ void subtract(const Execution& execution, const A& a, const B& b, const Out& out
   detail::combine<detail::MinusElements>("sw::subtract", "subtract", execution, a, b, out);
 }
 
-/// @brief out = a * b element by element on contiguous views of equal size; `out` may be `a` or `b`.
+/// @brief out = a * b elementwise on contiguous views of equal size; `out` may be `a` or `b`.
 template <class Execution, KernelView A, KernelView B, KernelView Out>
 void multiply(const Execution& execution, const A& a, const B& b, const Out& out) {
   detail::combine<detail::TimesElements>("sw::multiply", "multiply", execution, a, b, out);
 }
 
-/// @brief out = a / b element by element on contiguous views of equal size; `out` may be `a` or `b`.
+/// @brief out = a / b elementwise on contiguous views of equal size; `out` may be `a` or `b`.
 template <class Execution, KernelView A, KernelView B, KernelView Out>
 void divide(const Execution& execution, const A& a, const B& b, const Out& out) {
   detail::combine<detail::QuotientElements>("sw::divide", "divide", execution, a, b, out);

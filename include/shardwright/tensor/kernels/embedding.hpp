@@ -19,7 +19,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// Row of a vocabulary block that a token id has, or `rows` where it lies outside.
+/// Row of a token id in a vocabulary block, or `rows` if it is outside.
 SHARDWRIGHT_FUNCTION inline std::size_t block_row(std::int32_t id, std::int64_t first_id, std::size_t rows) {
   const std::int64_t row = id - first_id;
   return row >= 0 && row < static_cast<std::int64_t>(rows) ? static_cast<std::size_t>(row) : rows;
@@ -46,9 +46,9 @@ struct EmbeddingForward {
   }
 };
 
-/// Blocks of warps that find the tokens of their rows themselves, and add them in order: on a device, where
-/// EmbeddingBackward would have few warps with long sums. A block has the rows with its number for their last
-/// bits, so that frequent ids, which are neighbours, fall to different ones.
+/// Blocks of warps that find the tokens of their rows themselves, and add them in order: for devices, where
+/// EmbeddingBackward would have few warps with long sums. A block has the rows whose last bits are its
+/// number, so that frequent ids, which are neighbours, go to different blocks.
 template <class Element, class Main>
 struct EmbeddingBackwardOfBlocks {
   static constexpr unsigned warps = 8;
@@ -69,7 +69,7 @@ struct EmbeddingBackwardOfBlocks {
   bool add;
   unsigned block_bits; ///< The binary logarithm of the number of blocks.
 
-  /// With the number of blocks that the table needs.
+  /// Sets the number of blocks that the table needs.
   [[nodiscard]] EmbeddingBackwardOfBlocks fitted() const {
     EmbeddingBackwardOfBlocks out = *this;
     out.block_bits = 0;
@@ -96,7 +96,7 @@ struct EmbeddingBackwardOfBlocks {
   }
 
 private:
-  /// Notes the tokens of the block's rows among the next ones, in order; returns how many.
+  /// Collects the tokens of the block's rows among the next ones, in order; returns how many.
   template <class Block>
   SHARDWRIGHT_FUNCTION std::uint32_t find(const Block& block, std::uint32_t begin, std::uint32_t tokens,
                                           Found* to, std::uint32_t* counts) const {
@@ -104,7 +104,7 @@ private:
     constexpr std::uint32_t turns = piece / step;
     constexpr std::uint32_t none = ~std::uint32_t{0};
     const std::uint32_t mine = begin + block.warp() * piece + lane_number();
-    // Ids are short, so differences that lie in the table are right modulo 2^32.
+    // Ids have 32 bits, so differences within the table are correct modulo 2^32.
     const auto first = static_cast<std::uint32_t>(first_id);
     const auto table_rows = static_cast<std::uint32_t>(d_table.rows);
     const auto own_bits = static_cast<std::uint32_t>(block.index());
@@ -113,7 +113,7 @@ private:
     std::uint32_t own = 0;
     SHARDWRIGHT_UNROLL for (std::uint32_t k = 0; k < turns; ++k) {
       const std::uint32_t token = mine + k * step;
-      // No branch around the load, so that all are under way at once.
+      // No branch around the load, so that all loads are in flight together.
       const std::uint32_t row = static_cast<std::uint32_t>(ids[token < tokens ? token : 0]) - first;
       const bool here = token < tokens && row < table_rows && (row & mask) == own_bits;
       matches[k] = here ? row >> block_bits : none;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Rows of tokens on their way to experts and back: gathered, put in order, summed by token.
+/// @brief Kernels for rows of tokens sent to experts and back: gather, reorder, sum by token.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -95,8 +95,8 @@ struct SumSlots {
   }
 };
 
-/// Of each row of gradients: its scalar product with a row of values, and itself times a gate. Either may be
-/// left out.
+/// For each row of gradients: its dot product with a row of values, and the row times a gate. Either may be
+/// omitted.
 template <class Element>
 struct GateRows {
   using Number = MainElement<Element>;

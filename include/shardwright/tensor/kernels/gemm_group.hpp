@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Matrix products of different sizes that a device's library starts by one call.
+/// @brief Matrix products of different sizes that a device library starts in one call.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/tensor/kernels/gemm_problem.hpp>
@@ -36,13 +36,13 @@ public:
   }
   [[nodiscard]] std::size_t size() const { return operands.size(); }
 
-  GemmProblem shared{}; ///< What they agree in.
+  GemmProblem shared{}; ///< The common properties.
   std::vector<std::int64_t> m, n, k, lda, ldb, ldc;
   std::vector<GemmOperands> operands;
 };
 
-/// Writes addresses of products where a library reads them: all of A, all of B, all of C. They travel as a
-/// kernel's arguments, for which the host does not wait.
+/// Writes the products' addresses where the library reads them: all of A, all of B, all of C. They are passed
+/// as kernel arguments, for which the host need not wait.
 struct PlaceAddresses {
   static constexpr std::size_t most = 128;
   const void* from[most][3];

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A row-major matrix product as the column-major one that a device's library computes, and the plans
-/// that are kept for it.
+/// @brief A row-major matrix product as the column-major one that a device library computes, and cached plans
+/// for it.
 
 #include <shardwright/core/capture_mark.hpp>
 #include <shardwright/core/element.hpp>
@@ -28,7 +28,7 @@ inline std::atomic<bool>& tf32_choice() {
 
 } // namespace detail
 
-/// @brief Chooses whether products of floats on an NVIDIA GPU round their factors to the 11 digits of TF32,
+/// @brief Chooses whether products of floats on an NVIDIA GPU round their factors to the 11 bits of TF32,
 /// which is several times faster. Off by default. Holds for the whole process.
 inline void use_tf32(bool chosen) { detail::tf32_choice().store(chosen, std::memory_order_relaxed); }
 
@@ -40,7 +40,8 @@ enum class GemmCompute : std::uint8_t { float32, tf32, float64 };
 /// C = alpha op(A) op(B) + beta C with column-major matrices: op(A) is [m, k], op(B) [k, n], C [m, n], and
 /// element (i, j) of a matrix is data[i + j * ld].
 ///
-/// All that a library chooses its kernel by, and so the key of a plan. Alignments are bytes, at most 256.
+/// Contains everything by which a library chooses its kernel, and so is the key of a plan. Alignments are
+/// bytes, at most 256.
 struct GemmProblem {
   std::int64_t m;
   std::int64_t n;
@@ -84,7 +85,7 @@ template <class Element>
 }
 
 /// Memory that holds a row-major matrix holds its transpose column-major, with the row stride for its ld. So
-/// the product is asked for as C' = op(B)' op(A)': the factors change places and keep their own flags.
+/// the product is computed as C' = op(B)' op(A)': the factors are swapped and keep their flags.
 template <class Element, class Out>
 [[nodiscard]] std::pair<GemmProblem, GemmOperands>
 column_major(std::size_t m, std::size_t n, std::size_t k, double alpha, const Factor<Element>& a,
@@ -96,7 +97,7 @@ column_major(std::size_t m, std::size_t n, std::size_t k, double alpha, const Fa
           {b.data, a.data, c, alpha, beta}};
 }
 
-/// The plans of one stream, each made at the first product of its shape.
+/// The plans of one stream, each created at the first product of its shape.
 ///
 /// `Library` has a type Plan; `Plan plan(const GemmProblem&)`, which may choose and measure; and
 /// `bool multiply(const GemmProblem&, Plan&, const GemmOperands&)`, which only starts the work, and is
@@ -114,7 +115,7 @@ public:
       } catch (const DeviceError&) { // planning may do what a capture forbids
         if (!shardwright::detail::CaptureMark::spoil())
           throw;
-        return true; // left out of what will not run
+        return true; // omitted, since it will not run
       }
     }
     return library_.multiply(problem, found->second, operands);

@@ -44,8 +44,8 @@ struct GroupProduct {
   }
 };
 
-/// Starts product(g) for each of `count` groups: by one call where the device's library has one, else one
-/// after the other.
+/// Starts product(g) for each of `count` groups: in one call if the device library has one, else one after
+/// the other.
 template <class Element, class Out, class Execution, class ProductOf>
 void run_group(const Execution& execution, std::size_t count, double beta, const ProductOf& product) {
   const auto keep = static_cast<MainElement<Element>>(beta);
@@ -61,7 +61,7 @@ void run_group(const Execution& execution, std::size_t count, double beta, const
       group.add(problem, operands);
     }
     if (group.size() > 1 && LibraryGemmGroup<Execution>::multiply(execution, group)) {
-      for (std::size_t g = 0; g < count; ++g) // what has no depth is beta times what it was
+      for (std::size_t g = 0; g < count; ++g) // a product of depth 0 is beta times the old value
         if (const GroupProduct<Element, Out> p = product(g); p.k == 0)
           p.run(execution, keep);
       return;
@@ -78,8 +78,8 @@ void run_group(const Execution& execution, std::size_t count, double beta, const
 /// @brief Rows [first_rows[g], first_rows[g + 1]) of `out` = the same rows of `rows` times op(matrix g of
 /// `weights`).
 ///
-/// On an NVIDIA GPU with cuBLAS 12.5 or newer, one call for all groups; elsewhere one product for each, as
-/// matmul() has them. Cost: 2 |rows| |in| |out| floating-point operations.
+/// On an NVIDIA GPU with cuBLAS 12.5 or newer, one call for all groups; elsewhere one matmul() for each.
+/// Cost: 2 |rows| |in| |out| floating-point operations.
 /// @param first_rows [groups + 1] on the host, ascending from 0 to the number of rows
 /// @param weights    [groups, in, out], or [groups, out, in] when transposed
 template <class Execution, KernelMatrix Rows, KernelView Weights, KernelMatrix Out>
@@ -109,7 +109,7 @@ void grouped_matmul(const Execution& execution, std::span<const std::int64_t> fi
   });
 }
 
-/// @brief Matrix g of `out` = rows_g^T gradient_g + beta times what it was: 0 for a group without rows where
+/// @brief Matrix g of `out` = rows_g^T gradient_g + beta times its old value: 0 for a group without rows if
 /// beta is 0.
 ///
 /// Started as grouped_matmul; where `out` is wider than the factors, by one product for each group.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Columns put between the columns of a matrix, and taken out again.
+/// @brief Inserts columns between the columns of a matrix, and removes them.
 
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -43,7 +43,7 @@ struct InsertColumns {
   }
 };
 
-/// The columns that were there before: one row per call.
+/// Extracts the original columns: one row per call.
 template <class Element>
 struct RemoveColumns {
   MatrixSpan<const Element> from;
@@ -58,7 +58,7 @@ struct RemoveColumns {
   }
 };
 
-/// The columns that were put there, summed in order over the rows that share them: one row of `out` per call.
+/// Extracts the inserted columns, summed in order over the rows that share them: one row of `out` per call.
 template <class Element>
 struct InsertedColumns {
   MatrixSpan<const Element> from;

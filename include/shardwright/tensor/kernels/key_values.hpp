@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Keys and values between a fused query-key-value buffer and one of their own.
+/// @brief Copies keys and values between a fused query-key-value buffer and a separate one.
 
 #include <shardwright/tensor/kernels/attention_block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Registers of lanes, the threads of a warp that have one together, and what combines their lanes.
+/// @brief Vector registers, distributed over the threads of a warp on devices, and operations that combine
+/// their lanes.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/vector_lanes.hpp>
@@ -85,17 +86,17 @@ inline constexpr std::size_t lane_threads = warp_threads;
 inline constexpr std::size_t lane_threads = 1;
 #endif
 
-/// Whether this thread is the one for what must happen once.
+/// Whether this thread does what must happen once per warp.
 SHARDWRIGHT_FUNCTION inline bool first_lane() { return lane_number() == 0; }
 
-/// Makes what any thread of the warp wrote before visible to all of them.
+/// Makes earlier writes of any thread of the warp visible to all of them.
 SHARDWRIGHT_FUNCTION inline void sync_lanes() {
 #if defined(__CUDA_ARCH__)
   __syncwarp();
 #endif
 }
 
-/// A bit for each thread of the warp for which it holds, all of which come here.
+/// A bit for each thread of the warp for which the condition holds; all threads must call it.
 SHARDWRIGHT_FUNCTION inline std::uint32_t threads_where(bool holds) {
 #if defined(__CUDA_ARCH__)
   return __ballot_sync(0xffffffffu, holds);
@@ -112,7 +113,7 @@ SHARDWRIGHT_FUNCTION inline unsigned bit_count(std::uint32_t bits) {
 #endif
 }
 
-/// Place of the lowest bit of a word that has one.
+/// Position of the lowest set bit of a nonzero word.
 SHARDWRIGHT_FUNCTION inline unsigned lowest_bit(std::uint32_t bits) {
 #if defined(__CUDA_ARCH__)
   return static_cast<unsigned>(__ffs(static_cast<int>(bits))) - 1;

@@ -7,9 +7,9 @@
 /// and rounded by stores.
 ///
 /// A kernel with lanes is started by run_lanes, so that a device has a whole warp for each call: all its
-/// threads run the body, each with its own numbers of every register. What a body does beside registers must
-/// be the same in every thread; what must happen once is for the first_lane(), and memory that another thread
-/// wrote may be read after sync_lanes().
+/// threads run the body, each with its own numbers of every register. Everything else that a body does must
+/// be the same in every thread; work that must happen once is for the first_lane(), and memory that another
+/// thread wrote may be read after sync_lanes().
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -24,7 +24,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 #if defined(__CUDA_ARCH__)
 
-/// The numbers as they are read again after a store to elements.
+/// The numbers rounded as if stored as elements and loaded again.
 template <class Element, std::size_t, class Number>
 SHARDWRIGHT_FUNCTION inline ThreadLanes<Number> stored_lanes(const ThreadLanes<Number>& lanes) {
   if constexpr (is_narrow<Element>) {
@@ -125,7 +125,7 @@ SHARDWRIGHT_FUNCTION inline void store_lanes(Element* to, Lanes<MainElement<Elem
   }
 }
 
-/// The numbers as they are read again after a store to elements.
+/// The numbers rounded as if stored as elements and loaded again.
 template <class Element, std::size_t count>
 SHARDWRIGHT_FUNCTION inline Lanes<MainElement<Element>, count>
 stored_lanes(Lanes<MainElement<Element>, count> lanes) {

@@ -28,7 +28,7 @@ concept KernelView = std::is_same_v<typename View::array_layout, Kokkos::LayoutR
   view.extent(0);
 };
 
-/// @brief A row-major view [rows, columns]; rows may be further apart than they are long.
+/// @brief A row-major view [rows, columns], possibly with a row stride larger than the row length.
 template <class View>
 concept KernelMatrix = KernelView<View> && std::size_t(View::rank)
 == 2;
@@ -40,7 +40,7 @@ concept KernelVector = KernelView<View> && std::size_t(View::rank)
 
 namespace detail {
 
-/// Whether kernels of this execution space are host code.
+/// Whether kernels of this execution space run on the host.
 template <class Execution>
 inline constexpr bool runs_on_host = std::is_same_v<typename Execution::memory_space, Kokkos::HostSpace>;
 
@@ -90,13 +90,12 @@ VectorSpan<typename View::value_type> flat_span_of(const View& view, const char*
   return {view.data(), view.size()};
 }
 
-/// The bytes that a kernel's arguments may take beside the policy of the launch, on every device: 4096 bytes
-/// in all.
+/// The bytes available for a functor on every device: 4096 bytes of kernel arguments, less the launch policy.
 inline constexpr std::size_t functor_bytes = 3840;
 
-/// The range of a launch. A device gets the functor as the kernel's arguments: without the hint, Kokkos
-/// passes one of more than 512 bytes through constant memory, for which the host waits and which no graph
-/// captures.
+/// The range of a launch. The functor is passed to a device as kernel arguments: without the hint, Kokkos
+/// passes functors of more than 512 bytes through constant memory, for which the host waits and which graphs
+/// cannot capture.
 template <class Execution>
 [[nodiscard]] auto launch_range(const Execution& execution, std::size_t count) {
   const Kokkos::RangePolicy<Execution, Kokkos::IndexType<std::size_t>> range(execution, 0, count);
@@ -107,7 +106,7 @@ template <class Execution>
 }
 
 #if defined(KOKKOS_ENABLE_SERIAL)
-/// All calls of a functor, whatever its type: so that Kokkos is compiled for one functor, not for each.
+/// A type-erased functor call, so that Kokkos is compiled for one functor type instead of each.
 struct SerialCalls {
   void (*all)(const void* functor, std::size_t count);
   const void* functor;
@@ -147,7 +146,7 @@ void launch(const char* label, const Kokkos::Serial& execution, std::size_t coun
 }
 #endif
 
-/// Runs functor(i) for i in [0, count) on the instance; nothing if it only counts. Labels below 16
+/// Runs functor(i) for i in [0, count) on the instance; does nothing on a counting target. Labels below 16
 /// characters do not allocate.
 template <class Execution, class Functor>
 void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& execution,
@@ -160,7 +159,7 @@ void run([[maybe_unused]] const char* label, [[maybe_unused]] const Execution& e
       launch(label, execution, count, functor);
 }
 
-/// A functor whose every call a warp makes together.
+/// A functor each of whose calls is executed by a whole warp.
 template <class Functor>
 struct WarpCalls {
   Functor functor;
@@ -176,8 +175,8 @@ void run_lanes(const char* label, const Execution& execution, std::size_t count,
     run(label, execution, count * warp_threads, WarpCalls<Functor>{functor});
 }
 
-/// Elements of a row that one functor call with lanes handles. On a device few: the processors are many, and
-/// what is read by different warps is in flight together.
+/// Elements of a row that one functor call with lanes handles. On a device only a few: there are many
+/// processors, and loads of different warps are in flight together.
 template <class Execution>
 constexpr std::size_t lane_grain_of(std::size_t on_host) {
   return runs_on_host<Execution> ? on_host : 512;

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief LayerNorm and residual addition fused with it, forward and backward, with a bias or without.
+/// @brief LayerNorm, optionally fused with the residual addition, forward and backward, with or without a
+/// bias.
 
 #include <shardwright/tensor/kernels/norm.hpp>
 
@@ -72,7 +73,7 @@ void run_layer_norm_backward(const Execution& execution, const X& x, const Gain&
 }
 
 /// @brief y = (x - mean) / sqrt(variance + epsilon) * gain + bias over each row (Ba et al., arXiv 1607.06450,
-/// equation 4, with the variance of all numbers of the row).
+/// equation 4, with the biased variance).
 /// @param x                  [rows, width]
 /// @param gain               [width]
 /// @param bias               [width], or [0] for none

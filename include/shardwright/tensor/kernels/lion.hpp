@@ -65,7 +65,7 @@ struct LionUpdate {
   }
 };
 
-/// The update of three views with the constants of a step.
+/// Updates three views with the constants of a step.
 template <KernelView Parameter, KernelView Gradient, KernelView Moment>
 [[nodiscard]] auto lion_of(const Parameter& parameter, const Gradient& gradient, const Moment& moment,
                            const LionStep& step) {

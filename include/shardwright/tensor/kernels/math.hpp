@@ -3,7 +3,7 @@
 
 /// @file
 /// @brief Exponential, logarithm, sigmoid, tanh, the normal distribution and square root on vector lanes; on
-/// a device they are the device's own functions.
+/// a device they call the device's own functions.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
@@ -123,8 +123,8 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of(Lanes<Element> x) {
 /// exp of every lane for x <= 0, as a softmax needs it: NaN stays NaN, results below the normal range become
 /// zero.
 ///
-/// Cheaper than exp_of, and no result is subnormal: those cost processors a hundred cycles and more, here and
-/// in the products that follow. On a device, the relative error of floats grows as |x| 2^-24.
+/// Cheaper than exp_of, and no result is subnormal: subnormals cost a hundred cycles or more, here and in the
+/// products that follow. On a device, the relative error of floats grows as |x| 2^-24.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of_nonpositive(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
@@ -149,7 +149,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> exp_of_nonpositive(Lanes<Element> x) 
 template <class Element>
 SHARDWRIGHT_FUNCTION inline Lanes<Element> sigmoid_of(Lanes<Element> x) {
 #if defined(__CUDA_ARCH__)
-  // The exact division of floats costs ten instructions, which would hold memory up.
+  // Exact division of floats takes ten instructions, which would limit memory throughput.
   if constexpr (std::is_same_v<Element, float>)
     return Lanes<Element>::each([&x](std::size_t i) {
       return __fdividef(1.0f, 1.0f + power_of_two_of(x.v[i] * -1.4426950408889634f));
@@ -248,7 +248,7 @@ SHARDWRIGHT_FUNCTION inline Lanes<Element> log_of(Lanes<Element> x) {
         k * Constants::ln2_high -
         ((half_square - (s * (half_square + Constants::r(s * s)) + k * Constants::ln2_low)) - f);
     const Lanes<Element> infinity = broadcast<Element>(std::numeric_limits<Element>::infinity());
-    const Lanes<Element> positive = x < infinity ? finite : x; // infinity and NaN are their own
+    const Lanes<Element> positive = x < infinity ? finite : x; // infinity and NaN map to themselves
     return x > zero ? positive : (x == zero ? -infinity : x - x + (zero / zero));
   }
 #endif

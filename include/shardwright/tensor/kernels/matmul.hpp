@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Local matrix product: the host's BLAS or cuBLAS where there is one, else kernels of this library.
+/// @brief Local matrix product: the host's BLAS or cuBLAS if available, else kernels of this library.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
@@ -19,12 +19,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The form in which a matrix product takes a factor: as it is, or transposed.
+/// @brief How a matrix product reads a factor: as is, or transposed.
 enum class Transpose : bool { no, yes };
 
 namespace detail {
 
-/// By the device's library; else, and for the few problems that it has no kernel for, one element per thread.
+/// By the device library or, if it is missing or has no kernel for the problem, with one element per thread.
 template <class Execution, class Element, class Out>
 void device_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
                     MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
@@ -38,7 +38,7 @@ void device_product(const Execution& execution, std::size_t m, std::size_t n, st
   run_product(execution, Product<Element, Out>::of(m, n, k, alpha, a, b, beta, c, c_stride));
 }
 
-/// The product of shapes that fit, by whatever the target has.
+/// The product of matching shapes, by the target's best implementation.
 template <class Execution, class Element, class Out>
 void start_product(const Execution& execution, std::size_t m, std::size_t n, std::size_t k,
                    MainElement<Element> alpha, const Factor<Element>& a, const Factor<Element>& b,
@@ -58,15 +58,15 @@ void start_product(const Execution& execution, std::size_t m, std::size_t n, std
 
 } // namespace detail
 
-/// @brief C = alpha op(A) op(B) + beta C with row-major matrices; beta = 0 ignores what C held.
+/// @brief C = alpha op(A) op(B) + beta C with row-major matrices; beta = 0 ignores the old content of C.
 ///
 /// On host memory this is the BLAS on the calling thread (see use_single_threaded_blas), on an NVIDIA GPU
-/// cuBLAS in the order of the stream, in full precision unless use_tf32 says otherwise; without them Kokkos
-/// kernels. The first product of a shape on a stream plans it, the first of all takes 32 MiB for a workspace:
-/// run what is to be captured in a graph once before. Cost: 2 m n k floating-point operations.
+/// cuBLAS in stream order, in full precision unless use_tf32 says otherwise; without them Kokkos kernels. The
+/// first product of a shape on a stream plans it, and the very first allocates a workspace of 32 MiB: before
+/// capturing a graph, run it once. Cost: 2 m n k floating-point operations.
 ///
-/// Products of 16-bit elements are sums of floats, rounded once where C is 16-bit too. On the host, blocks of
-/// the factors are widened first; the thread keeps up to 3 MB for them.
+/// Products of 16-bit elements are summed in float and rounded once if C is 16-bit too. On the host, blocks
+/// of the factors are widened first; the thread keeps up to 3 MB for them.
 /// @param a  [m, k], or [k, m] when transposed
 /// @param b  [k, n], or [n, k] when transposed
 /// @param c  [m, n], not overlapping the factors; of their element or its MainElement

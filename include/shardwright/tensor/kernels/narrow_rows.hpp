@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Rows of 16-bit elements to rows of floats that lie one after the other, and back.
+/// @brief Converts rows of 16-bit elements to contiguous rows of floats, and back.
 
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Norms of rows and the residual addition fused with them: what RMSNorm and LayerNorm share, forward
-/// and backward.
+/// @brief The common part of RMSNorm and LayerNorm, forward and backward: norms of rows, optionally fused
+/// with the residual addition.
 
 #include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/column_sums.hpp>
@@ -24,7 +24,7 @@ template <class Element, bool centred, bool biased>
 struct NormForward {
   using Number = MainElement<Element>;
   MatrixSpan<const Element> x;
-  MatrixSpan<const Element> branch{}; // added first where its data is not null
+  MatrixSpan<const Element> branch{}; // added first if its data is not null
   const Element* gain;
   const Element* bias = nullptr;
   Number epsilon;
@@ -50,7 +50,7 @@ struct NormForward {
     } else {
       const Element* added = branch.row(i);
       Element* total = sum.row(i);
-      // The backward pass knows the sum as it is stored.
+      // The backward pass reads the sum as stored.
       const Statistics row = statistics_of(
           i,
           [in, added](auto chunk, std::size_t c) {
@@ -87,8 +87,8 @@ private:
     return out;
   }
 
-  /// Those of row i, noted for the backward pass. Nothing else is stored while a row is read, so that many
-  /// loads are under way on a device; the next times, it is near.
+  /// The statistics of row i, recorded for the backward pass. Nothing else is stored while a row is read, so
+  /// that many loads are in flight on a device; later reads hit the cache.
   template <class Value, class... Memory>
   SHARDWRIGHT_FUNCTION Statistics statistics_of(std::size_t i, const Value& value,
                                                 const Memory*... memory) const {
@@ -136,7 +136,7 @@ struct NormBackward {
   const Number* mean = nullptr;
   const Number* inverse;
   MatrixSpan<const Element> dy;
-  MatrixSpan<const Element> d_residual{}; // added to dx where its data is not null
+  MatrixSpan<const Element> d_residual{}; // added to dx if its data is not null
   MatrixSpan<Element> dx{};
   Number* partial = nullptr; // [blocks, columns] of the gain, then of the bias
   std::size_t grain = 0;
@@ -291,7 +291,8 @@ MatrixSpan<const Element> const_span_of(const Matrix& matrix) {
   return {span.data, span.rows, span.columns, span.stride};
 }
 
-/// By blocks of as many warps as there is shared memory for the sums of; false if one has none for two.
+/// By blocks of as many warps as have room for their sums in shared memory; false if there is no room for
+/// two.
 template <unsigned warps, class Norm, class Execution>
 [[nodiscard]] bool run_norm_blocks(const Execution& execution, const Norm& functor) {
   using Blocks = NormBackwardOfBlocks<Norm, warps>;

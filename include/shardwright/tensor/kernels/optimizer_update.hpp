@@ -3,7 +3,7 @@
 
 /// @file
 /// @brief The common parts of the optimizers' kernels: many parameters in one launch, with learning rate,
-/// clipping and verdict read from the device's memory.
+/// clipping factor and verdict read from device memory.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/kernels/parts.hpp>
@@ -14,7 +14,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The values that change from step to step, in the memory of the kernels.
+/// @brief The values that change from step to step, in memory that kernels read.
 struct OptimizerDeviceStep {
   double learning_rate = 0;
   std::int64_t step = 0; ///< Updates so far.
@@ -27,7 +27,7 @@ struct OptimizerDeviceStep {
 
 namespace detail {
 
-/// Opens the next step, or leaves everything as it is.
+/// Begins the next step, or leaves everything unchanged.
 struct OpenOptimizerStep {
   OptimizerDeviceStep* to;
 
@@ -40,11 +40,10 @@ struct OpenOptimizerStep {
   }
 };
 
-/// An update with what varies read from the device's memory; nothing if the step is not taken.
-///
-/// `Update` is a functor of elements that gives the updated parameter, and has `set_step(step, rate,
-/// weight_decay)`. `Rounded` is the element of a copy that is stored too; that of the parameter says that
-/// there is none.
+/// An update that reads its varying values from device memory; does nothing if the step is not taken.
+/// `Update` is an elementwise functor that returns the updated parameter, and has `set_step(step, rate,
+/// weight_decay)`. `Rounded` is the element type of a rounded copy that is stored too; if it is that of the
+/// parameter, there is no copy.
 template <class Update, class Rounded>
 struct UpdateOnDevice {
   using Element = typename Update::element;
@@ -74,7 +73,7 @@ struct UpdateOnDevice {
   }
 };
 
-/// The sizes of a parameter and of what belongs to it.
+/// A parameter's size and its related arrays.
 template <class... Sizes>
 void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
   require(((sizes == size) && ...), operation, "parameter, gradient and moments must have the same size.");
@@ -82,9 +81,9 @@ void require_one_size(const char* operation, std::size_t size, Sizes... sizes) {
 
 } // namespace detail
 
-/// @brief Updates of as many parameters at a time as a launch takes; nothing if the step is not taken.
+/// @brief Updates as many parameters per launch as fit; does nothing if the step is not taken.
 ///
-/// Cost: that of the updates, and one write where there is a rounded copy.
+/// Cost: that of the updates, and one write for each rounded copy.
 template <class Execution, class Update, class Rounded>
 class OptimizerLaunches {
   using Part = detail::Elementwise<typename Update::element, detail::UpdateOnDevice<Update, Rounded>>;
@@ -94,8 +93,8 @@ public:
   OptimizerLaunches(const char* label, const Execution& execution) : launcher_(label, execution) {}
 
   /// @brief Adds a parameter of `size` elements, whose memory must stay until the launch.
-  /// @param rounded where the updated parameter goes once more, rounded; null where `Rounded` is its element
-  /// @param rate_factor on the learning rate of the step
+  /// @param rounded destination of the rounded copy of the updated parameter; null if `Rounded` is its
+  /// element type @param rate_factor multiplies the learning rate of the step
   void add(const Update& update, std::size_t size, Rounded* rounded, double rate_factor, double weight_decay,
            const OptimizerDeviceStep* step) {
     const std::size_t grain = detail::lane_grain_of<Execution>(4096);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Choices of experts in the order of the experts: counted, sorted, and where each of them is then.
+/// @brief Sorts choices of experts by expert, with counts and the position of each choice.
 
 #include <shardwright/tensor/kernels/expert_rows.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -16,12 +16,13 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// The bin of a choice: that of its expert, or one for none (-1), or one for what is no expert.
+/// The bin of a choice: that of its expert, one for none (-1), or one for invalid choices.
 SHARDWRIGHT_FUNCTION constexpr std::int32_t bin_of(std::int32_t choice, std::int32_t experts) {
   return choice >= 0 && choice < experts ? choice : experts + (choice == -1 ? 0 : 1);
 }
 
-/// The order of `pairs` choices, by one call: on a host a pass to count and a pass to place beat any sort.
+/// Orders `pairs` choices in a single functor call: on a host, one pass to count and one to place beat any
+/// sort.
 struct OrderChoices {
   const std::int32_t* choices;
   std::size_t pairs;
@@ -50,7 +51,7 @@ struct OrderChoices {
   }
 };
 
-/// What a library sorts: the bin of each choice with its number.
+/// The input of a library sort: the bin of each choice with its index.
 struct BinChoices {
   const std::int32_t* choices;
   std::int32_t experts;
@@ -93,14 +94,13 @@ template <class Execution>
     return static_cast<void>(execution), bins * sizeof(std::int32_t);
 }
 
-/// @brief Puts choices in the order of their experts, those of one expert in their own order; those of none
-/// come last.
+/// @brief Sorts choices stably by expert; those without an expert come last.
 ///
-/// Two passes of one thread on a host; on an NVIDIA GPU CUB's radix sort and histogram, which give the same
-/// in every run. Nothing waits.
+/// Two passes of one thread on a host; on an NVIDIA GPU CUB's radix sort and histogram, which are
+/// deterministic. Does not wait.
 /// @param choices [pairs], an expert or -1 @param order [pairs] the pair in each row
 /// @param places  [pairs] the row of each pair, -1 for one without an expert
-/// @param counts  [experts + 2] pairs of each expert, of none, and of what is neither
+/// @param counts  [experts + 2] number of pairs of each expert, of none, and of invalid choices
 /// @param memory  order_choices_workspace() bytes, aligned to 256
 template <class Execution>
 void order_choices(const Execution& execution, const std::int32_t* choices, std::size_t pairs,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Many small pieces of work in one launch: what a kernel does to one array, done to several.
+/// @brief Batches many small pieces of work into one launch: a kernel for one array, applied to several.
 
 #include <shardwright/tensor/kernels/launch.hpp>
 
@@ -10,10 +10,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// Functors over blocks, one after the other: the first blocks are those of the first part.
+/// Functors over consecutive blocks: the first blocks are those of the first part.
 template <class Part>
 struct Parts {
-  /// As many as the arguments of a launch hold.
+  /// As many as fit into the arguments of a launch.
   static constexpr std::size_t capacity =
       (functor_bytes - sizeof(std::size_t)) / (sizeof(Part) + sizeof(std::size_t));
 
@@ -35,7 +35,7 @@ struct Parts {
 };
 
 /// Collects parts with lanes and launches them together, in as few launches as their arguments allow. A part
-/// gives the bits that it gives in a launch of its own.
+/// gives bitwise the same result as in a separate launch.
 template <class Execution, class Part>
 class PartLauncher {
 public:

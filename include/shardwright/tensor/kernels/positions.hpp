@@ -12,8 +12,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Positions of a block's rows of a sequence: `first` and its neighbours, and from row `split` on
-/// `jump` further.
+/// @brief Positions of a block's rows of a sequence: consecutive from `first` on, and shifted by `jump` from
+/// row `split` on.
 struct RowPositions {
   std::size_t first = 0;
   std::size_t split = ~std::size_t{0};
@@ -96,7 +96,7 @@ void add_positions(const Execution& execution, const X& x, const Table& table, s
 }
 
 /// @brief d_table[position of the row] (+)= sum over the sequences of dy[s, row], in their order; rows of
-/// other positions are left, or become zero.
+/// other positions are unchanged, or become zero.
 /// @param dy       contiguous [sequences * rows, width]; may be narrower than the sums
 /// @param d_table  contiguous [positions, width]
 /// @param add      false sets d_table to zero first

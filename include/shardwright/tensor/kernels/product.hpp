@@ -13,7 +13,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 namespace detail {
 
-/// A factor of a product, as it lies in memory.
+/// A factor of a product, as stored in memory.
 template <class Element>
 struct Factor {
   const Element* data;

@@ -19,12 +19,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The place of a local block of up to four dimensions in its global tensor.
+/// @brief The position of a local block of up to four dimensions in its global tensor.
 struct BlockPosition {
   std::array<std::size_t, 4> offset{0, 0, 0,
                                     0}; ///< Global index of the block's first element, per dimension.
   std::array<std::size_t, 4> global{1, 1, 1, 1}; ///< Global extents, per dimension.
-  /// Indices of the last dimension but one from here on lie `jump` further: a block of two pieces.
+  /// From here on, indices of the second-to-last dimension are shifted by `jump`, for a block of two pieces.
   std::size_t split = std::numeric_limits<std::size_t>::max();
   std::size_t jump = 0;
 };
@@ -321,7 +321,7 @@ void dropout_into(const Execution& execution, const In& in, const View& out, con
 
 /// @brief In place: zero with the given probability, else divided by (1 - probability).
 ///
-/// The backward pass is the same call on the gradient. A fresh mask per step needs a fresh key.
+/// The backward pass is the same call on the gradient. A new mask per step needs a new key.
 template <class Execution, KernelView View>
 void dropout(const Execution& execution, const View& view, const BlockPosition& position, RandomKey key,
              double probability) {

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Sums over all elements in double precision and fixed order: scalar product, sum of squares, count
-/// of values not finite.
+/// @brief Sums over all elements in double precision and fixed order: dot product, sum of squares, number of
+/// non-finite values.
 
 #include <shardwright/tensor/kernels/block.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
@@ -49,7 +49,7 @@ struct SquareBlocks {
   }
 };
 
-/// The same where a call has a warp: each thread sums its own numbers of the block.
+/// The same with a warp per call: each thread sums its own numbers of the block.
 template <class Element>
 struct SquareBlocksOfWarps {
   using Number = MainElement<Element>;
@@ -180,7 +180,7 @@ struct NonfiniteBlocks {
   }
 };
 
-/// The larger of two; a NaN stays.
+/// The larger of two; NaN propagates.
 struct LargerOrNan {
   SHARDWRIGHT_FUNCTION double operator()(double a, double b) const { return b > a || b != b ? b : a; }
 };
@@ -217,7 +217,7 @@ private:
   }
 };
 
-/// By one block of so many warps, because one warp would wait for each of its loads.
+/// By one block of this many warps, because a single warp would wait for each of its loads.
 template <class Number, unsigned count_of_warps = 1, class Result = Number>
 struct SumInOrder {
   static constexpr unsigned warps = count_of_warps;
@@ -286,7 +286,7 @@ void run_pair_sum(const char* label, const char* operation, const Execution& exe
   return detail::blocks_of(count, detail::reduce_block);
 }
 
-/// @brief result[0] (+)= sum of x^2 over a contiguous view, in double; not finite where any element is not.
+/// @brief result[0] (+)= sum of x^2 over a contiguous view, in double; non-finite if any element is.
 /// @param workspace  double [reduce_workspace(size)]
 /// @param add        false overwrites the result
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
@@ -322,7 +322,7 @@ void sum_of_absolutes(const Execution& execution, const X& x, const Result& resu
                                            workspace, false);
 }
 
-/// @brief result[0] = the largest |x|, 0 of no element and NaN where any element is.
+/// @brief result[0] = the largest |x|; 0 if there are no elements and NaN if any element is NaN.
 /// @param workspace  double [reduce_workspace(size)]
 template <class Execution, KernelView X, KernelVector Result, KernelVector Work>
 void largest_absolute(const Execution& execution, const X& x, const Result& result, const Work& workspace) {
@@ -340,8 +340,8 @@ void largest_absolute(const Execution& execution, const X& x, const Result& resu
       detail::LargestBlocks<double>{workspace.data(), blocks, result.data(), blocks == 0 ? 1 : blocks});
 }
 
-/// @brief The sum of squares of many views of float or double, in their order: on a host the bits of
-/// sum_of_squares after sum_of_squares, in as few launches as their arguments allow.
+/// @brief The sum of squares of many views of float or double, in their order: on a host bitwise the same as
+/// successive calls of sum_of_squares, in as few launches as their arguments allow.
 template <class Execution>
 class SquareSum {
 public:

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Repetition of a block along a new middle dimension, as gradients of sums need it.
+/// @brief Repeats a block along a new middle dimension, as needed for gradients of sums.
 
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>

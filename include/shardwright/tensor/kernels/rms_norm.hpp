@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief RMSNorm and residual addition fused with it, forward and backward.
+/// @brief RMSNorm, optionally fused with the residual addition, forward and backward.
 
 #include <shardwright/tensor/kernels/norm.hpp>
 
@@ -124,7 +124,7 @@ void rms_norm_backward_gain(const Execution& execution, const X& x, const Rms& i
 /// / dx.
 ///
 /// After `sum = residual + branch; y = rms_norm(sum)` and with the gradient `d_residual` that reaches the sum
-/// by other ways, dx is the gradient of the sum, and so of both summands.
+/// by other paths, dx is the gradient of the sum, and so of both summands.
 /// @param d_residual  [rows, width]; may be `dx`
 /// @param dx          [rows, width]; may be `dy`
 /// @param workspace   [rms_norm_workspace(rows, width)] elements

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Rotary positions in place on the queries and keys of a fused query-key-value buffer.
+/// @brief Rotary position embedding, in place on the queries and keys of a fused query-key-value buffer.
 
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/tensor/kernels/attention_shape.hpp>
@@ -39,7 +39,7 @@ struct RotaryRows {
   MatrixSpan<const Number> sines;
   AttentionShape shape;
   TokenRuns positions;
-  Number direction; // -1 turns back
+  Number direction; // -1 for the inverse rotation
 
   SHARDWRIGHT_FUNCTION void operator()(std::size_t token) const {
     const std::size_t half = shape.rotary_width() / 2, first = shape.head_dim - shape.rotary_width();
@@ -48,7 +48,7 @@ struct RotaryRows {
     const Number* sine = sines.row(position);
     const Number sign = direction;
     for (std::size_t group = 0; group < shape.kv_heads; ++group) {
-      // The key follows the queries of its group and turns like them; the value after it does not.
+      // The key follows the queries of its group and is rotated like them; the value after it is not.
       Element* head = qkv.row(token) + group * shape.group_width();
       for (std::size_t h = 0; h <= shape.q_per_kv; ++h, head += shape.head_dim) {
         Element* low = head + first;
@@ -66,8 +66,8 @@ struct RotaryRows {
   }
 };
 
-/// As RotaryRows, where a call has the lanes of a warp: heads are too short for all of them, so a thread has
-/// a group of pairs, the same in several heads.
+/// As RotaryRows, with a warp per call: heads are too short for all lanes, so a thread has the same group of
+/// pairs in several heads.
 template <class Element>
 struct RotaryTokens {
   static constexpr unsigned group = 8;
@@ -81,7 +81,7 @@ struct RotaryTokens {
     Element* const row = rows.qkv.row(token);
     const Number* const cosine = rows.cosines.row(position);
     const Number* const sine = rows.sines.row(position);
-    // One look for all loads, so that no branch stands between them.
+    // One check for all loads, so that there is no branch between them.
     if (shape.rotary_width() % (2 * group) == 0 && shape.head_dim % group == 0 &&
         shape.value_width() % group == 0 && Numbers::is_aligned(row) && Numbers::is_aligned(cosine) &&
         Numbers::is_aligned(sine))
@@ -179,8 +179,8 @@ void fill_rotary_tables(const Execution& execution, const Table& cosines, const 
               detail::RotaryTable<Element>{detail::span_of(cosines), detail::span_of(sines), base});
 }
 
-/// @brief Turns the last rotary_width elements of queries and keys by their positions (Su et al. 2021, arXiv
-/// 2104.09864); of these, element i pairs with element i + rotary_width / 2.
+/// @brief Rotates the last rotary_width elements of queries and keys by their positions (Su et al. 2021,
+/// arXiv 2104.09864); of these, element i pairs with element i + rotary_width / 2.
 /// @param qkv             fused buffer of `shape`, in place
 /// @param cosines, sines  MainElement [positions, rotary_width / 2], from fill_rotary_tables
 /// @param positions       of the rows of every sequence
@@ -190,7 +190,7 @@ void rotary_forward(const Execution& execution, const Qkv& qkv, const Table& cos
   detail::run_rotary("rotary_forward", execution, qkv, cosines, sines, shape, positions, 1);
 }
 
-/// @brief The inverse turn, which is the gradient of rotary_forward: in place on d_qkv.
+/// @brief The inverse rotation, which is the gradient of rotary_forward: in place on d_qkv.
 template <class Execution, KernelMatrix Qkv, KernelMatrix Table>
 void rotary_backward(const Execution& execution, const Qkv& d_qkv, const Table& cosines, const Table& sines,
                      const AttentionShape& shape, const TokenRuns& positions) {

@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief The scores that a router makes of logits z, and the gates that follow from them.
+/// @brief The scores that a router computes from logits z, and the resulting gates.
 enum class RouterScores : std::uint8_t {
   chosen_softmax, ///< Choice by z, gates softmax(z of the chosen ones) (Mixtral, arXiv 2401.04088).
   softmax,        ///< Choice by s = softmax(z), gates s of the chosen ones.
@@ -29,15 +29,15 @@ struct RoutingRule {
   double scale = 1;
   std::size_t groups = 1;
   std::size_t kept_groups = 1;
-  std::size_t group_terms = 1; ///< Largest scores of a group that its score adds up.
+  std::size_t group_terms = 1; ///< Number of largest scores of a group that are summed to its score.
 };
 
 namespace detail {
 
-/// Groups of experts at most: they are marked in 64 bits.
+/// Maximum number of expert groups: they are marked in 64 bits.
 inline constexpr std::size_t most_expert_groups = 64;
 
-/// The logarithm of a sigmoid, exact where the sigmoid itself would be 0.
+/// The logarithm of a sigmoid, accurate even where the sigmoid itself would be 0.
 template <class Number>
 SHARDWRIGHT_FUNCTION inline Number log_sigmoid(Number z) {
   return (z < 0 ? z : Number(0)) - std::log1p(std::exp(z < 0 ? z : -z));
@@ -75,16 +75,16 @@ struct ExponentialSum {
   SHARDWRIGHT_FUNCTION Number share(Number number) const { return std::exp(number - largest) / sum; }
 };
 
-/// Goes through candidates from the best to the worst without a mark on any: the larger number, or of equal
-/// ones the lower index, comes first.
+/// Iterates over candidates from best to worst without marking them: larger numbers come first, and lower
+/// indices among equal ones.
 template <class Number>
 struct BestFirst {
   Number last{};
   std::size_t place = 0;
   bool begun = false;
 
-  /// The next one of those that `get(i)` gives for i in [first, end) and `takes(i)` allows; whether there is
-  /// one.
+  /// Advances to the next candidate `get(i)`, with i in [first, end), for which `takes(i)` holds; returns
+  /// whether there is one.
   template <class Takes, class Get>
   SHARDWRIGHT_FUNCTION bool next(std::size_t first, std::size_t end, const Takes& takes, const Get& get) {
     bool found = false;
@@ -109,11 +109,10 @@ struct TakesAll {
   SHARDWRIGHT_FUNCTION bool operator()(std::size_t) const { return true; }
 };
 
-/// The first row of a block whose logits choose nothing, as one number, of which the largest counts: 0 for
-/// none.
+/// The first row of a block whose logits are invalid, encoded so that a maximum finds it: 0 for none.
 struct RoutingFault {
   std::size_t row = 0;
-  std::size_t expert = 0; ///< Whose logit is not a number; the number of experts where too few are left.
+  std::size_t expert = 0; ///< The expert with an invalid logit, or the number of experts if too few are left.
 
   [[nodiscard]] SHARDWRIGHT_FUNCTION static std::int64_t code(std::size_t row, std::size_t expert,
                                                               std::size_t rows, std::size_t experts) {
@@ -153,8 +152,8 @@ struct ChooseExperts {
   }
 
 private:
-  /// Biased scores; what is masked stays minus infinity, whatever its bias. The first expert whose score is
-  /// no number, else the number of experts.
+  /// Computes biased scores; masked ones stay minus infinity, whatever their bias. Returns the first expert
+  /// with an invalid score, else the number of experts.
   SHARDWRIGHT_FUNCTION std::size_t score(std::size_t row, Number* own) const {
     const Number* const z = logits + row * rule.experts;
     for (std::size_t e = 0; e < rule.experts; ++e)
@@ -210,7 +209,7 @@ private:
   }
 };
 
-/// gates[row, slot] of the experts that are chosen.
+/// gates[row, slot] of the chosen experts.
 template <class Number>
 struct GatesOfExperts {
   const Number* logits;

@@ -16,8 +16,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 struct SgdStep {
   double learning_rate = 0.1;
   double momentum = 0.9;
-  double weight_decay = 0; ///< Times the parameter, added to the gradient.
-  bool nesterov = false;   ///< Takes the gradient where the momentum leads.
+  double weight_decay = 0; ///< Multiplied by the parameter and added to the gradient.
+  bool nesterov = false;   ///< Use Nesterov's momentum.
   double gradient_scale =
       1.0; ///< Factor on the gradient: clipping, and the division by the global token count.
 };
@@ -65,7 +65,7 @@ struct SgdUpdate {
   }
 };
 
-/// The update of views with the constants of a step; an empty velocity is none.
+/// Updates views with the constants of a step; an empty velocity means no momentum.
 template <KernelView Parameter, KernelView Gradient, KernelView Velocity>
 [[nodiscard]] auto sgd_of(const Parameter& parameter, const Gradient& gradient, const Velocity& velocity,
                           const SgdStep& step) {
@@ -94,7 +94,7 @@ template <KernelView Parameter, KernelView Gradient, KernelView Velocity>
 /// g; with Nesterov's momentum p = p - lr (g + momentum v) (Sutskever et al., Proceedings of ICML 2013, in
 /// the form of PyTorch's SGD).
 ///
-/// All views are contiguous and of one size; a velocity without memory is none, for a momentum of 0. Cost: 3
+/// All views are contiguous and have the same size; for a momentum of 0 the velocity may be empty. Cost: 3
 /// reads and 2 writes per element.
 template <class Execution, KernelView Parameter, KernelView Gradient, KernelView Velocity>
 void sgd_update(const Execution& execution, const Parameter& parameter, const Gradient& gradient,

@@ -66,7 +66,7 @@ struct SoftmaxForward {
   }
 
 private:
-  /// 16-bit elements would round them twice.
+  /// Storing them as 16-bit elements would round twice.
   static constexpr bool keeps_powers = !logarithm && !is_narrow<Element>;
 };
 

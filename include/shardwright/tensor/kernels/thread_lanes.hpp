@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The lanes of kernel bodies on a device: one thread's part of a register as wide as the warp.
+/// @brief Lanes in device kernels: one thread's part of a warp-wide register.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/element.hpp>
@@ -25,14 +25,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 /// Threads of a warp.
 inline constexpr std::size_t warp_threads = 32;
 
-/// Outcome of a comparison, lane by lane.
+/// Lane-wise result of a comparison.
 template <std::size_t count>
 struct LaneMask {
   bool v[count];
 };
 
-/// Two 16-bit elements in one word, the first in the lower half: rounded as the element rounds,
-/// though a device has only one NaN.
+/// Two 16-bit elements in one word, the first in the lower half: rounded like the element type, except that a
+/// device has only one NaN.
 template <class Element>
 SHARDWRIGHT_FUNCTION inline std::uint32_t packed_pair(float first, float second) {
 #if defined(__CUDACC__) && defined(__CUDA_ARCH__)
@@ -66,7 +66,7 @@ SHARDWRIGHT_FUNCTION inline float unpacked(std::uint32_t word, int half) {
 #endif
 }
 
-/// Neighbouring numbers of one thread, moved by one instruction where their address allows it.
+/// Neighbouring numbers of one thread, moved by one instruction if their alignment allows it.
 template <class Number, std::size_t size>
 struct ThreadGroup {
   Number v[size];
@@ -120,7 +120,8 @@ struct ThreadGroup {
       put_bits(to, memory);
     }
   }
-  /// Whether an address is one for load_whole and store_whole, and so is every `size` elements further.
+  /// Whether load_whole and store_whole may be used at an address and at every multiple of `size` elements
+  /// after it.
   template <class Element>
   SHARDWRIGHT_FUNCTION static bool is_aligned(const Element* address) {
     return reinterpret_cast<std::uintptr_t>(address) % alignof(Memory<Element>) == 0;
@@ -147,7 +148,7 @@ private:
 #endif
   }
 
-  /// 16-bit elements in twos, as the instructions that round them have them.
+  /// 16-bit elements in pairs, as the rounding instructions use them.
   struct alignas(size * 2 > 16 ? 16 : size * 2) Words {
     std::uint32_t v[(size + 1) / 2];
   };
@@ -159,10 +160,10 @@ private:
   };
 };
 
-/// A thread's 32 bytes of numbers, `part` neighbours by `part` neighbours. Thread t holds, of each piece of
+/// A thread's 32 bytes of numbers, in parts of `part` numbers. Thread t holds, of each piece of
 /// part * warp_threads numbers of the register, those from t * part on: every load and store of a part by the
-/// warp is one piece of memory without gaps. Parts of four are 16 bytes of floats for each thread, parts of
-/// eight 16 bytes of 16-bit elements; see part_for.
+/// warp is contiguous. Parts of four are 16 bytes of floats per thread, parts of eight 16 bytes of 16-bit
+/// elements; see part_for.
 template <class Number>
 struct ThreadLanes {
   static constexpr std::size_t count = 32 / sizeof(Number);
@@ -170,11 +171,11 @@ struct ThreadLanes {
   static constexpr std::size_t register_width = warp_threads * count;
   Number v[count];
 
-  /// The part for memory of these elements, all used by the same index: most of what moves decides.
+  /// The part for memory of these elements, all used by the same index: the majority decides.
   template <class... Elements>
   static constexpr std::size_t part_for = (0 + ... + (is_narrow<Elements> ? 1 : -1)) > 0 ? count : part;
 
-  /// Place in the register of number i of a thread.
+  /// Position in the register of a thread's number i.
   template <std::size_t of_part = part>
   SHARDWRIGHT_FUNCTION static constexpr std::size_t position(std::size_t thread, std::size_t i) {
     return i / of_part * (warp_threads * of_part) + thread * of_part + i % of_part;
@@ -243,7 +244,7 @@ struct ThreadLanes {
       return ThreadGroup<Number, of_part>::load(from + at, at < length ? length - at : 0, filler);
     });
   }
-  /// Stores the thread's numbers that lie below `length`.
+  /// Stores the thread's numbers with positions below `length`.
   template <std::size_t of_part = part, class Element>
   SHARDWRIGHT_FUNCTION void store(Element* to, std::size_t thread, std::size_t length) const {
     for (std::size_t first = 0; first < count; first += of_part) {
@@ -252,7 +253,7 @@ struct ThreadLanes {
     }
   }
 
-  /// The same for a whole register where is_aligned(from): no branch, so that many loads are under way.
+  /// The same for a whole register if is_aligned(from): no branch, so that many loads are in flight.
   template <std::size_t of_part = part, class Element>
   SHARDWRIGHT_FUNCTION static ThreadLanes load_whole(const Element* from, std::size_t thread) {
     return of_parts<of_part>([&](std::size_t first) {

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Matrix products of small operands in cache, in register tiles; what attention and a build without
-/// BLAS use.
+/// @brief Matrix products of small operands in cache, in register tiles, for attention and for builds without
+/// BLAS.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/tensor/kernels/lanes.hpp>
@@ -20,7 +20,7 @@ struct TileLeft {
   std::size_t step;
 };
 
-/// The use of a tile product's result.
+/// What to do with a tile product's result.
 enum class TileStore { assign, accumulate };
 
 /// C = A B or C += A B for `rows` rows and `registers` registers of columns: B and C have contiguous rows.

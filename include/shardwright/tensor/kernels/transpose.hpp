@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Two dimensions of a block change places.
+/// @brief Swaps two dimensions of a block.
 
 #include <shardwright/tensor/kernels/lanes.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
@@ -11,7 +11,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels {
 
-/// @brief Extents of a block around the two dimensions that change places.
+/// @brief Extents of a block around the two swapped dimensions.
 struct TransposeShape {
   std::size_t outer = 1; ///< Before both.
   std::size_t first = 1;
@@ -26,7 +26,7 @@ struct TransposeShape {
 
 namespace detail {
 
-/// A call has a square of both dimensions, so that what it reads and what it writes stays near.
+/// A call handles a square of both dimensions, so that its reads and writes stay in cache.
 template <class Element>
 struct TransposeTiles {
   static constexpr std::size_t tile = 16;
@@ -75,7 +75,7 @@ private:
 } // namespace detail
 
 /// @brief out[outer, second, middle, first, inner] = x[outer, first, middle, second, inner], of any element.
-/// @param x, out  contiguous, of the size of `shape`, apart from one another
+/// @param x, out contiguous, of the size of `shape`, not overlapping
 template <class Execution, KernelView X, KernelView Out>
 void transpose(const Execution& execution, const X& x, const Out& out, const TransposeShape& shape) {
   using Functor = detail::TransposeTiles<typename Out::value_type>;

@@ -5,9 +5,9 @@
 /// @brief Matrix products of a warp on tensor cores, from tiles in shared memory.
 ///
 /// Instructions and the threads' shares of their matrices are those of the PTX ISA, sections "Matrix
-/// Fragments for mma.m16n8k16 with floating point type" and "ldmatrix" (compute capability 8.0). Elsewhere
-/// than on a device, the same functions work on the registers of all 32 threads at once, by loops over the
-/// matrices, so that a kernel written with them runs on the host too.
+/// Fragments for mma.m16n8k16 with floating point type" and "ldmatrix" (compute capability 8.0). On the host,
+/// the same functions work on the registers of all 32 threads at once, with loops over the matrices, so that
+/// kernels also run there.
 
 #include <shardwright/core/narrow_float.hpp>
 #include <shardwright/tensor/kernels/thread_lanes.hpp>
@@ -19,7 +19,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
-/// `count` registers of each thread of a warp. Indices must be known to the compiler after unrolling.
+/// `count` registers of each thread of a warp. Indices must be compile-time constants after unrolling.
 template <class Value, int count>
 struct Registers {
 #if defined(__CUDA_ARCH__)
@@ -51,7 +51,7 @@ SHARDWRIGHT_FUNCTION inline void set_registers(Registers<Value, count>& register
   });
 }
 
-/// Each register becomes what combine makes of those of the four threads that share a row.
+/// Combines each register over the four threads that share a row.
 template <int count, class Combine>
 SHARDWRIGHT_FUNCTION inline void combine_rows(Registers<float, count>& registers, const Combine& combine) {
   SHARDWRIGHT_UNROLL for (unsigned distance = 1; distance <= 2; distance *= 2) {
@@ -197,7 +197,7 @@ struct SharedTile {
       return data + (row + t % 8 + t / 16 * 8) * stride + column + t / 8 % 2 * 8;
     });
   }
-  /// Two right factors [16, 8] as they lie, from (row, column) and 8 columns further.
+  /// Two right factors [16, 8] without transposition, from (row, column) and 8 columns further.
   template <int count>
   SHARDWRIGHT_FUNCTION void load_right(const RegistersFrom<std::uint32_t, count>& to, int row,
                                        int column) const {
@@ -213,7 +213,7 @@ private:
 
 /// Starts to copy `rows` rows of a matrix into a tile, by all `warps` of a block; rows from `count` on and
 /// columns from `columns` on become zero. Rows begin at multiples of 16 bytes and `columns` is a multiple of
-/// 8. Each thread has one column, and rows at one distance.
+/// 8. Each thread has one column, and rows at a fixed distance.
 template <int rows, int warps, class Block, class Element, int dim>
 SHARDWRIGHT_FUNCTION inline void copy_tile(const Block& block, SharedTile<Element, dim> tile,
                                            const Element* from, std::size_t stride, std::size_t count,

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Host products of numbers (float, double), and of 16-bit elements, whose blocks are widened in
+/// @brief Host products of float and double, and of 16-bit elements, whose blocks are converted to float in
 /// cache.
 
 #include <shardwright/mesh/target.hpp>
@@ -56,7 +56,7 @@ Factor<float> widened(const Execution& execution, const Factor<Element>& factor,
   return {to, columns, factor.transposed};
 }
 
-/// Rows, columns and depth of the blocks that are widened: small beside a cache, and each element is used
+/// Rows, columns and depth of the converted blocks: small compared with the cache, and each element is used
 /// this many times.
 inline constexpr std::size_t widened_block = 512;
 
