@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Rotary positions and grouped-query attention of sharded tensors, split by key and value heads.
+/// @brief Rotary embedding and grouped-query attention on sharded tensors, split by key and value heads.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -38,8 +38,8 @@ using AttentionLayout = ReductionLayout<Sum, 3, ElementwiseNonlinearLayout<opera
 struct HeadShape {
   std::int64_t queries = 1;
   std::int64_t width = 0;
-  std::int64_t value_width = 0;  ///< Elements of a value; 0: as many as of a query or key.
-  std::int64_t rotary_width = 0; ///< Elements at the end of a query or key that rotary turns; 0: all of them.
+  std::int64_t value_width = 0;  ///< Elements of a value; 0 means as many as in a query or key.
+  std::int64_t rotary_width = 0; ///< Elements at the end of a query or key that are rotated; 0 means all.
 
   /// @brief Elements of a value.
   [[nodiscard]] constexpr std::int64_t of_value() const noexcept {
@@ -62,7 +62,7 @@ public:
     kernels::fill_rotary_tables(cosines_.execution(), cosines_.mutable_local_matrix(),
                                 sines_.mutable_local_matrix(), base);
   }
-  /// @param frequencies angles per position, as rotary_frequencies() gives them
+  /// @param frequencies angles per position, from rotary_frequencies()
   template <class Mesh>
   RotaryTable(const Mesh& mesh, std::int64_t positions, const std::vector<double>& frequencies)
       : cosines_(mesh, {positions, static_cast<std::int64_t>(frequencies.size())}),
@@ -115,7 +115,7 @@ struct WholeSequence {
       "attention: a sharded sequence must come with its positions (redistribute the input, and shard its heads, or pass the positions() of the token ids)");
 };
 
-/// Whether attention over a layout can take tokens in an order.
+/// Whether attention over a layout accepts tokens in an order.
 template <LayoutType Qkv, class Order>
 struct AttentionOrder {
   static constexpr bool sharded = Qkv::tensor_rank == 4 && !Qkv::value.shard(1).empty();
@@ -176,9 +176,9 @@ template <class Tensor>
 
 } // namespace detail
 
-/// @brief Turns queries and keys, or the ends of them, by their positions, in place.
-/// @param qkv [batch, sequence, kv_heads, (queries + 1) * head width + value width]
-/// @param positions where the tokens of this rank's block stand in their sequences
+/// @brief Rotates queries and keys, or their ends, by their positions, in place. @param qkv [batch, sequence,
+/// kv_heads, (queries + 1) * head width + value width]
+/// @param positions positions of this rank's tokens in their sequences
 /// @throws InvalidArgument if the last extent is not that, or kv_heads does not divide over its ranks.
 template <LayoutType L, class Element, class Target>
 void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, Target>& table,
@@ -194,7 +194,7 @@ void rotate(ShardedTensor<L, Element, Target>& qkv, const RotaryTable<Element, T
   rotate(qkv, table, positions.runs(), heads, where);
 }
 
-/// @brief The inverse turn, in place: the gradient of rotate.
+/// @brief The inverse rotation, in place: the gradient of rotate.
 template <LayoutType L, class Element, class Target, class Order>
 void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<Element, Target>& table,
                  const TokenPositions<Order>& positions, HeadShape heads,
@@ -206,7 +206,7 @@ void rotate_back(ShardedTensor<L, Element, Target>& gradient, const RotaryTable<
 
 namespace operation {
 
-/// @brief rotate and its gradient, in place where nobody else holds the memory.
+/// @brief rotate and its gradient, in place if the memory is not shared.
 template <class Element, class Target, class Order>
 struct Rotary {
   static constexpr std::string_view name = "rotary";
@@ -232,7 +232,7 @@ struct Rotary {
 
 } // namespace operation
 
-/// @brief `qkv` with queries and keys turned by their positions.
+/// @brief `qkv` with queries and keys rotated by their positions.
 /// @param table must outlive the tape
 template <Operand Qkv, class Element, class Target, class Order>
 [[nodiscard]] auto rotary(Qkv&& qkv, const RotaryTable<Element, Target>& table,
@@ -244,7 +244,7 @@ template <Operand Qkv, class Element, class Target, class Order>
 
 namespace detail {
 
-/// Memory for what attention of `qkv` makes.
+/// Memory for the results of attention on `qkv`.
 template <LayoutType L, class E, class Target>
 [[nodiscard]] AttentionOutput<L, std::remove_const_t<E>, Target>
 attention_output(const ShardedTensor<L, E, Target>& qkv, HeadShape heads) {
@@ -304,8 +304,8 @@ attention(const ShardedTensor<L, E, Target>& qkv, HeadShape heads, const Mask& m
   return detail::local_attention(qkv, heads, detail::key_mask(mask, qkv, where), where);
 }
 
-/// @brief The gradient of qkv from that of attention's value; computes the scores again, keeps none.
-/// @param gradient [batch, sequence, heads * value width] @param saved what attention returned
+/// @brief The gradient of qkv from that of attention's result; recomputes the scores.
+/// @param gradient [batch, sequence, heads * value width] @param saved the value returned by attention
 template <LayoutType L, class G, class E, class Target, class Saved, AttentionMask Mask = CausalMask>
 [[nodiscard]] ShardedTensor<L, std::remove_const_t<E>, Target>
 attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Masks of attention on sharded tensors: keys that are hidden by the length of their sequence, and
-/// what a target can do.
+/// @brief Attention masks on sharded tensors: hiding keys beyond the length of their sequence, and the masks
+/// that a target supports.
 
 #include <shardwright/layout/attention_mask.hpp>
 #include <shardwright/layout/layout.hpp>
@@ -36,10 +36,10 @@ struct BatchOf {
 template <LayoutType Qkv>
 using KeyLengthsLayout = detail::LayoutOf<typename Qkv::axis_list, detail::BatchOf<Qkv>>;
 
-/// @brief A mask that also hides the keys from the length of their sequence on, from every query. A query
-/// that sees no key has zeros as its result, and a gradient of zeros.
+/// @brief A mask that also hides keys beyond the length of their sequence from every query.
 ///
-/// For hosts. It holds a read-only handle of the lengths, which nobody may write before the last gradient.
+/// For a query that sees no key, result and gradient are zero. For hosts. It holds a read-only handle to the
+/// lengths, which must not be written before the last gradient.
 template <AttentionMask Mask, LayoutType L, class Target>
 class PaddedMask {
 public:
@@ -54,8 +54,8 @@ private:
   Lengths lengths_;
 };
 
-/// @brief `mask` without the keys at and after the length of their sequence.
-/// @param lengths int32 [batch], each from 0 to the sequence; laid out as KeyLengthsLayout says
+/// @brief `mask` without keys beyond the length of their sequence. @param lengths int32 [batch], each from 0
+/// to the sequence length, in KeyLengthsLayout
 template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] PaddedMask<Mask, L, Target> padded(Mask, const ShardedTensor<L, E, Target>& lengths) {
   constexpr bool counts = std::is_same_v<std::remove_const_t<E>, std::int32_t>;
@@ -86,7 +86,7 @@ struct LengthsLikeBatch {
       "attention: the key lengths must be sharded like dimension 0 of the input (make them in its KeyLengthsLayout)");
 };
 
-/// The mask for this rank's block of `qkv`. @throws InvalidArgument for lengths that are not those of its
+/// The mask for this rank's block of `qkv`. @throws InvalidArgument if the lengths do not match its
 /// sequences.
 template <AttentionMask Mask, LayoutType L, class E, class Target>
 [[nodiscard]] kernels::KeyMask key_mask(const Mask& mask, const ShardedTensor<L, E, Target>& qkv,

@@ -28,17 +28,17 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The probabilities that a balance loss weighs, and by how much.
+/// @brief The probabilities in a balance loss, and its coefficient.
 struct BalanceOptions {
   double coefficient = 0.01;                          ///< Factor on the loss, often called alpha.
   RouterScores scores = RouterScores::chosen_softmax; ///< Sigmoids over their sum, or else softmax(logits).
 };
 
-/// @brief One token set for each sequence: counts are summed over the axes that split positions, cp and
-/// where the stream is split there tp (the sequence-wise loss of DeepSeek-V3, arXiv 2412.19437, equation 17).
+/// @brief One token set for each sequence: counts are summed over the axes that split positions, cp and, if
+/// the stream is split over it, tp (the sequence-wise loss of DeepSeek-V3, arXiv 2412.19437, equation 17).
 struct EachSequence {};
-/// @brief One token set for the sequences of a microbatch that the same ranks share: counts are summed over
-/// the axes that split positions. It depends on how many ranks share the sequences, as elsewhere.
+/// @brief One token set for the sequences of a microbatch on the same ranks: counts are summed over the axes
+/// that split positions. The result depends on how sequences are distributed over ranks, as in other systems.
 struct EachMicrobatch {};
 /// @brief One token set for a microbatch of all ranks: counts are summed over every axis that splits tokens.
 /// The same on every mesh.
@@ -58,7 +58,7 @@ struct HasSequences {
       "balance_loss: logits must be [sequences, positions, experts], whose layout says which axes split a sequence (reshape them, or take WholeMicrobatch)");
 };
 
-/// How tokens become sets: the layout and shape of the counts, and the rows of a block that are one set.
+/// How tokens form sets: the layout and shape of the counts, and the rows of a block in each set.
 template <class Over, class Choice>
 struct TokenSets {
   using L = typename Choice::layout;
@@ -120,7 +120,7 @@ template <class Logits>
   return workspace_of<double>(logits.resources(), logits.local_matrix().extent(0));
 }
 
-/// A loss of each row of logits. `Rows` has `kernel(logits, losses, gradient, exponent)`.
+/// A per-row loss on logits. `Rows` has `kernel(logits, losses, gradient, exponent)`.
 template <class Rows>
 struct RowLoss {
   static constexpr std::string_view name = Rows::name;
@@ -151,7 +151,7 @@ struct RowLoss {
 template <class Rows>
 RowLoss(Rows) -> RowLoss<Rows>;
 
-/// Of the choice and the counts of its token sets, which stay as they were first.
+/// The loss for a choice and the counts of its token sets, which stay the same in a replay.
 template <class Choice, class Counts>
 struct BalanceOfRows {
   static constexpr std::string_view name = "balance_loss";
@@ -206,7 +206,7 @@ template <class Rows, class X>
   return record_loss(RowLoss<Rows>{std::move(rows)}, where, std::forward<X>(logits));
 }
 
-/// The trace shows what was given for counts of the last step, or for options.
+/// The trace shows what was passed instead of the last step's counts or the options.
 template <class Given>
 struct CountsOfLastStep {
   static_assert(
@@ -220,7 +220,7 @@ struct CountsOfThisStep {
       "balance_loss: counts of the last step are not those of its own tokens, and its gradient would not be that of the loss (leave them out, or call stale_balance_loss to accept that)");
 };
 
-/// Counts of the last step; none before it, as which 0 of 0 tokens go.
+/// Counts of the last step; before the first step, 0 of 0 tokens.
 template <class Stale, class Choice>
 [[nodiscard]] auto known_counts(const Stale& stale, const Choice& choice, std::int64_t experts) {
   if (stale.known())
@@ -230,7 +230,7 @@ template <class Stale, class Choice>
   return none.share();
 }
 
-/// Logits and choice are of the same tokens.
+/// Checks that logits and choice belong to the same tokens.
 template <class X, class Choice>
 void require_choice(const char* operation, const X& logits, const Choice& choice, SourceLocation where) {
   require_equal_extents(operation, "the choice must be of the tokens of the logits", choice.shape(), 0,
@@ -256,16 +256,16 @@ using ChoiceFor =
 /// @brief The load-balancing loss times the tokens of its sets: coefficient x sum over sets S of T x E / (K
 /// T^2) x sum over experts of count(S) x (sum over tokens of S of p), in a CountedLoss of 0 tokens.
 ///
-/// A loss in token mode: `loss += balance_loss<EachSequence>(...)` joins the sum of token losses, and both
-/// are divided once, by the tokens of the global batch. Where all sets are balanced, a set adds coefficient x
-/// T. Gradients, times the tape's loss scale, go through p only. Padding tokens, whose choice is -1, take no
-/// part. Counts are int64 and summed over the axes that split the tokens of a set: one all_reduce of (experts
-/// + 1) integers for each set, and none if no axis does. Never over an axis of experts or layers, since
-/// tokens are counted where they are, before any dispatch.
+/// A sum over tokens: `loss += balance_loss<EachSequence>(...)` adds it to the sum of token losses, and both
+/// are divided once, by the tokens of the global batch. A balanced set contributes coefficient x T.
+/// Gradients, times the tape's loss scale, flow only through p. Padding tokens, whose choice is -1, are
+/// ignored. Counts are int64 and summed over the axes that split the tokens of a set: one all_reduce of
+/// (experts + 1) integers for each set, and none if no axis does. Never over an axis of experts or layers,
+/// since tokens are counted before they are dispatched.
 /// @tparam Over EachSequence, EachMicrobatch or WholeMicrobatch
 /// @param logits [sequences, positions, experts], or [tokens, experts] of WholeMicrobatch
-/// @param choice the counted experts: those of the routing, or of choose_experts() without bias and groups,
-/// which is what the papers count
+/// @param choice the counted experts: those of the routing, or those of choose_experts() without bias and
+/// groups, as in the papers
 template <class Over, detail::TapeValue X>
 [[nodiscard]] auto balance_loss(X&& logits, const detail::ChoiceFor<X>& choice,
                                 const BalanceOptions& options = {},
@@ -280,15 +280,15 @@ template <class Over, detail::TapeValue X>
                                  detail::wide_logits(std::forward<X>(logits), where));
 }
 
-/// @brief The same with the counts of another step: a sentence.
+/// @brief Rejects the counts of another step, with an error sentence.
 template <class Over, detail::TapeValue X>
 void balance_loss(X&&, const detail::ChoiceFor<X>&,
                   const StaleCounts<typename std::remove_cvref_t<X>::target>&, const BalanceOptions& = {}) {
   static_cast<void>(sizeof(detail::CountsOfThisStep<Over>));
 }
 
-/// @brief The same with the counts of the last step: under any schedule, with any number of microbatches, at
-/// the price of a gradient that is a step late. The token set is the last step's batch; its loss is 0 before
+/// @brief The same with the counts of the last step: works with any schedule and number of microbatches, at
+/// the price of a gradient that lags by a step. The token set is the last step's batch; its loss is 0 before
 /// the first step.
 template <detail::TapeValue X>
 [[nodiscard]] auto stale_balance_loss(X&& logits, const detail::ChoiceFor<X>& choice,
@@ -302,7 +302,7 @@ template <detail::TapeValue X>
       where, detail::wide_logits(std::forward<X>(logits), where));
 }
 
-/// @brief The same with counts of the step that runs: a sentence.
+/// @brief Rejects counts of the current step, with an error sentence.
 template <detail::TapeValue X, LayoutType L, class Target>
 void stale_balance_loss(X&&, const detail::ChoiceFor<X>&, const ExpertCounts<L, Target>&,
                         const BalanceOptions& = {}) {
@@ -310,7 +310,7 @@ void stale_balance_loss(X&&, const detail::ChoiceFor<X>&, const ExpertCounts<L, 
 }
 
 /// @brief coefficient x sum over tokens of (log of the sum of exp(logits))^2, which keeps logits small (Zoph
-/// et al., arXiv 2202.08906, equation 5), in a CountedLoss of 0 tokens; padding tokens take no part. No
+/// et al., arXiv 2202.08906, equation 5), in a CountedLoss of 0 tokens; padding tokens are ignored. No
 /// communication.
 template <detail::TapeValue X>
 [[nodiscard]] auto router_z_loss(X&& logits, const detail::ChoiceFor<X>& choice, double coefficient = 0.001,

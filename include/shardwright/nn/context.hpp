@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The two ways in which attention meets the keys of other context ranks: a choice of layout and token
-/// order.
+/// @brief The two forms of context parallelism, each a choice of layout and token order.
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -30,14 +29,14 @@ struct HeadsForSequence {
 /// @brief The extents that context ranks must divide evenly.
 struct ContextExtents {
   std::int64_t ranks = 1;
-  std::int64_t sequence_divisor = 1; ///< The sequence must be a multiple of it.
-  std::int64_t head_ranks = 1;       ///< Ranks of each tensor-parallel one that share its heads.
+  std::int64_t sequence_divisor = 1; ///< The sequence length must be a multiple of it.
+  std::int64_t head_ranks = 1; ///< Number of ranks over which each tensor-parallel rank's heads are split.
 };
 
-/// @brief Attention reads whole sequences of a share of the heads: two all_to_alls in each pass bring the
-/// fused input there and the result back (DeepSpeed-Ulysses, Jacobs et al., arXiv 2309.14509).
+/// @brief Attention reads whole sequences for some of the heads: two all_to_alls in each pass redistribute
+/// the fused input and the result (DeepSpeed-Ulysses, Jacobs et al., arXiv 2309.14509).
 ///
-/// The key and value heads must divide over tp x cp.
+/// The number of key and value heads must be divisible by tp x cp.
 struct AllToAllContext {
   using Order = NaturalOrder;
   /// @brief Layout that attention reads, from that of the fused input.
@@ -47,9 +46,9 @@ struct AllToAllContext {
 };
 
 /// @brief Every rank keeps its queries, and keys and values travel around the ring of context ranks (Ring
-/// Attention, Liu et al., arXiv 2310.01889), in zig-zag order so that all have as much to do.
+/// Attention, Liu et al., arXiv 2310.01889), in zig-zag order to balance the work.
 ///
-/// Any number of heads; the sequence must be a multiple of 2 cp.
+/// Any number of heads; the sequence length must be a multiple of 2 cp.
 struct RingContext {
   using Order = ZigZagOrder;
   template <LayoutType Qkv>

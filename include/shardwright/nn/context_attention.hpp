@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Attention by the positions of its tokens: whole sequences, or sequences that are sharded over a
-/// ring of ranks.
+/// @brief Attention with token positions, on whole sequences or on sequences sharded over a ring of ranks.
 
 #include <shardwright/nn/attention.hpp>
 #include <shardwright/nn/context.hpp>
@@ -23,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The ring of the ranks that share a sequence, or nothing if one rank has all of it.
+/// The ring of ranks that share a sequence, or none if one rank has all of it.
 template <LayoutType L, class E, class Target, class Order>
 [[nodiscard]] std::optional<RingAttention<std::remove_const_t<E>, Target>>
 ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& positions, HeadShape heads,
@@ -58,13 +57,13 @@ ring_of(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& pos
 
 } // namespace detail
 
-/// @brief Attention of tokens at `positions`, under a mask. The layout of the input says how: a whole
-/// sequence is attended to here; a sharded one lets keys and values travel around the ring of the ranks that
-/// share it.
+/// @brief Attention of tokens at `positions`, under a mask. The layout of the input determines the method: a
+/// whole sequence is processed locally; for a sharded one, keys and values travel around the ring of ranks
+/// that share it.
 ///
-/// Equal to attention of whole sequences up to rounding, and to the bit where one rank has all of it. Blocks
-/// are merged in a fixed order. Cost of the ring: ranks - 1 messages of this rank's keys and values to the
-/// next rank, each while the block before is computed; what none of its queries sees is not computed.
+/// Equal to attention on whole sequences up to rounding, and bitwise if one rank has the whole sequence.
+/// Blocks are merged in a fixed order. Cost of the ring: ranks - 1 messages of keys and values to the next
+/// rank, each during the computation of the previous block; keys that no query of the rank sees are skipped.
 /// @param qkv [batch, sequence, kv_heads, (queries + 2) * head width]
 /// @param mask which keys a query sees: `causal`, `full`, `sliding_window<n>`, or `padded` of one of them; a
 /// device has the first two
@@ -82,7 +81,7 @@ attention(const ShardedTensor<L, E, Target>& qkv, const TokenPositions<Order>& p
   return out;
 }
 
-/// @brief The gradient of qkv from that of attention's value.
+/// @brief The gradient of qkv from that of attention's result.
 ///
 /// Cost of the ring: as attention, and as many messages of the gradients of keys and values.
 template <LayoutType L, class G, class E, class Target, class Saved, class Order,
@@ -104,7 +103,7 @@ attention_gradient(const ShardedTensor<AttentionLayout<L>, G, Target>& gradient,
 
 namespace operation {
 
-/// @brief attention with its gradient, which computes the scores again.
+/// @brief attention with its gradient, which recomputes the scores.
 template <class Order, AttentionMask Mask = CausalMask>
 struct Attention {
   static constexpr std::string_view name = "attention";
@@ -132,7 +131,7 @@ struct Attention {
 
 } // namespace operation
 
-/// @brief The same on a tape. Where that compares data between ranks, it compares the lengths of keys.
+/// @brief The same on a tape, which compares key lengths between ranks if it checks inputs.
 template <detail::TapeOperand Qkv, class Order, AttentionMask Mask = CausalMask>
 [[nodiscard]] auto attention(Qkv&& qkv, const TokenPositions<Order>& positions, HeadShape heads,
                              const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {

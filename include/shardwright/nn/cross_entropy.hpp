@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Cross entropy of scores that may be sharded over the vocabulary, as a LossSum and a TokenCount.
+/// @brief Cross entropy of logits that may be sharded over the vocabulary, as a LossSum and a TokenCount.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -34,16 +34,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 template <LayoutType Targets>
 using CrossEntropy = CountedLoss<ReduceAllLayout<Sum, Targets>>;
 
-/// @brief The same where the loss of a target's kernels is: on the host, or in the device's memory.
+/// @brief The same for a target: on the host, or in device memory.
 template <LayoutType Targets, class Target>
 using CrossEntropyOn = CountedLossOn<ReduceAllLayout<Sum, Targets>, Target>;
 
 /// @brief Variants of cross entropy.
 struct CrossEntropyOptions {
-  /// Share of each target that goes to all words alike (Szegedy et al., arXiv 1512.00567, section 7), in [0,
-  /// 1).
+  /// Share of each target that is spread uniformly over the vocabulary (Szegedy et al., arXiv 1512.00567,
+  /// section 7), in [0, 1).
   double label_smoothing = 0;
-  std::int32_t ignored = -1; ///< Targets of this id do not count, nor do negative ones.
+  std::int32_t ignored = -1; ///< Targets with this id do not count; neither do negative ones.
 };
 
 namespace detail {
@@ -153,9 +153,9 @@ template <class Target>
 
 } // namespace detail
 
-/// @brief The same; `scores` then hold the gradient of the summed loss: softmax - one-hot, 0 for masked
-/// tokens. Statistics and loss of 16-bit scores are floats.
-/// @param scale multiplies the gradient and not the loss
+/// @brief The same; afterwards `scores` contains the gradient of the summed loss: softmax - one-hot, 0 for
+/// masked tokens. Statistics and loss of 16-bit scores are floats.
+/// @param scale multiplies the gradient but not the loss
 template <LayoutType L, class Element, class Target, LayoutType I, class Id>
 [[nodiscard]] CrossEntropyOn<I, Target>
 cross_entropy_with_gradient(ShardedTensor<L, Element, Target>& scores,
@@ -188,12 +188,12 @@ struct CrossEntropyLoss {
 
 } // namespace operation
 
-/// @brief Summed cross entropy of scores on a tape, in nats; negative targets do not count. Its gradient,
-/// times the tape's loss scale, reaches the scores with Tape::backward, whether its sums are used or not; to
-/// watch only: `cross_entropy(scores.value(), targets)`.
+/// @brief Summed cross entropy of scores on a tape, in nats; negative targets do not count. Tape::backward
+/// propagates its gradient, times the tape's loss scale, whether its result is used or not; to only monitor
+/// it, use `cross_entropy(scores.value(), targets)`.
 ///
-/// Vocabulary and targets may be sharded as for tensors. The gradient takes the memory of scores that nobody
-/// else reads.
+/// Vocabulary and targets may be sharded as for tensors. The gradient overwrites the scores if they have no
+/// other reader.
 /// @param scores [..., vocabulary] @param targets int32 [...]
 /// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <detail::TapeOperand X, LayoutType I, class Id, class Target>

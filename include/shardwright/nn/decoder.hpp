@@ -31,7 +31,8 @@ class DenseFeedForward {
 public:
   using Config = DecoderConfig;
 
-  /// @param place of the layer @param up, down first values of what reads the stream and adds to it
+  /// @param place of the layer @param up, down initial values of the matrices that read the stream and of
+  /// those that add to it
   template <class Place>
   DenseFeedForward(const Place& place, const Config& config, const Initial& up, const Initial& down)
       : mlp_(place.mesh, config.width, config.hidden, up, down) {}
@@ -49,9 +50,9 @@ private:
 /// @brief A decoder: token embedding, layers, final norm and vocabulary-parallel cross entropy (Touvron et
 /// al., arXiv 2302.13971).
 ///
-/// `Layouts`, DecoderLayouts or a type with its members, chooses where everything lives, and with it every
-/// collective. The output table may be the input table (`DecoderConfig::tied_embedding`). `FeedForward` is
-/// what each layer has behind attention: a class like DenseFeedForward, whose `Config` is the model's.
+/// `Layouts`, DecoderLayouts or a type with its members, defines all layouts, and with them every collective.
+/// The output table may be the input table (`DecoderConfig::tied_embedding`). `FeedForward` is the part of
+/// each layer after attention: a class like DenseFeedForward, whose `Config` is the model's.
 template <class Layouts, class Element = float, class Target = DefaultTarget,
           template <class, class> class FeedForward = DenseFeedForward>
 struct Decoder {
@@ -110,7 +111,7 @@ struct Decoder {
   }
 };
 
-/// @brief Attention and the feed-forward part, each behind an RMSNorm, around the residual stream.
+/// @brief Attention and the feed-forward part, each after an RMSNorm, with residual connections.
 template <class Layouts, class Element, class Target, template <class, class> class FeedForward>
 class Decoder<Layouts, Element, Target, FeedForward>::Layer {
   using Attention = shardwright::Attention<Layouts, Plan>;
@@ -161,7 +162,7 @@ private:
                  : Angles(place.mesh, config.sequence, config.head_width(), config.rope_base);
     });
   }
-  /// Numbers of a layer's random streams: 0 to 3 are matrices, 4 and 5 dropout.
+  /// Indices of a layer's random streams: 0 to 3 for matrices, 4 and 5 for dropout.
   [[nodiscard]] static std::uint32_t key(std::size_t layer, std::uint32_t part) {
     return 16 * (static_cast<std::uint32_t>(layer) + 1) + part;
   }
@@ -193,8 +194,7 @@ public:
   auto operator()(Var<Stream, Element, Target> x, const Batch& batch) {
     return linear_cross_entropy(norm_(std::move(x)).template as<Tokens>(), *table_, batch.targets);
   }
-  /// @brief Scores of the next token, [batch, sequence, vocabulary]; of low-precision elements, their sums in
-  /// float.
+  /// @brief Scores of the next token, [batch, sequence, vocabulary]; for low-precision elements, in float.
   auto predict(Var<Stream, Element, Target> x, const Batch&) {
     return linear_scores(norm_(std::move(x)).template as<Tokens>(), *table_);
   }

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The sizes of a Llama-style decoder, and the checks that they fit one another and a mesh.
+/// @brief The sizes of a Llama-style decoder, and checks that they are consistent with one another and a
+/// mesh.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/nn/context.hpp>
@@ -31,10 +32,10 @@ struct DecoderConfig {
   bool tied_embedding = false; ///< The output table is the input table.
   double norm_epsilon = 1e-5;
   double rope_base = 10000;                    ///< Su et al., arXiv 2104.09864, equation 15.
-  std::optional<RotaryScaling> rope_scaling{}; ///< Of positions beyond those of an earlier training.
+  std::optional<RotaryScaling> rope_scaling{}; ///< For positions beyond the original training context.
   double initial_deviation = 0.02;
-  double dropout = 0;        ///< Of what attention and MLP add to the residual stream, in training.
-  Recomputation recompute{}; ///< The parts that layers compute again in the backward pass.
+  double dropout = 0;        ///< Applied in training to the output of attention and MLP.
+  Recomputation recompute{}; ///< What layers recompute in the backward pass.
 
   [[nodiscard]] std::int64_t head_width() const { return head_elements > 0 ? head_elements : width / heads; }
   /// @brief Trained elements.
@@ -45,8 +46,8 @@ struct DecoderConfig {
     return layers * layer + width + (tied_embedding ? 1 : 2) * vocabulary * width;
   }
   /// @brief Floating-point operations of the matrix products of one token's forward and backward pass: 6 per
-  /// element of a matrix it meets, and 12 * width * keys per layer for causal attention over `keys` =
-  /// sequence / 2 on average.
+  /// element of each matrix, and 12 * width * keys per layer for causal attention over `keys` = sequence / 2
+  /// on average.
   [[nodiscard]] double flops_per_token() const {
     const double matrices = static_cast<double>(parameters() - layers * vectors() - width -
                                                 (tied_embedding ? 0 : vocabulary * width));

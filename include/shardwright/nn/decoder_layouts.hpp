@@ -17,10 +17,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// residual stream sharded over the sequence (Korthikanti et al., arXiv 2205.05198).
 ///
 /// The batch is split over `RowsChoice`, dpr and dp, sequences over cp. Weights are named as products read
-/// them; where they are stored, and with them their gradients and optimizer state, is the choice of
-/// `ZeroChoice`. The layouts choose the collectives, so a layer's code is the same for all.
+/// them; `ZeroChoice` decides how they, their gradients and optimizer state are stored. The layouts determine
+/// the collectives, so a layer's code is the same for all choices.
 /// @tparam ZeroChoice DataParallel, Zero1, Zero2, Zero3 or a type with their members
-/// @tparam ContextChoice how attention meets keys of other ranks of cp: AllToAllContext or RingContext
+/// @tparam ContextChoice the form of context parallelism: AllToAllContext or RingContext
 template <bool sequence_parallel, class ZeroChoice = DataParallel, class ContextChoice = AllToAllContext,
           class RowsChoice = Shard<0, axis::dpr, axis::dp>>
 struct DecoderLayouts {

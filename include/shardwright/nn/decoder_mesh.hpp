@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The meshes of a decoder: of one stage, and of a pipeline of them.
+/// @brief The meshes of a decoder: for one stage, and for a pipeline of stages.
 
 #include <shardwright/layout/axis.hpp>
 #include <shardwright/mesh/device_mesh.hpp>
@@ -11,7 +11,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The mesh of a decoder or of a pipeline's stage: replicas of shard groups, data, context and tensor
+/// @brief The mesh of a decoder or a pipeline stage: replicas of shard groups, and data, context and tensor
 /// parallel ranks. Ranks of tp are neighbours.
 using DecoderMesh = DeviceMesh<axis::dpr, axis::dp, axis::cp, axis::tp>;
 
@@ -21,7 +21,7 @@ using DecoderPipelineMesh = DeviceMesh<axis::pp, axis::dpr, axis::dp, axis::cp, 
 /// @brief The same with the axis of the experts' owners, which splits the batch like dp.
 using MoeMesh = DeviceMesh<axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>;
 
-/// @brief The axes of a MoeMesh over which ZeRO shards what has copies there; for Zero3Over and the like.
+/// @brief The axes of a MoeMesh over which ZeRO may shard a replicated parameter; for Zero3Over and the like.
 using MoeZeroAxes = AxisList<axis::dp, axis::ep, axis::cp>;
 
 /// @brief The mesh of a pipeline of such stages.

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Dropout whose mask is a function of the element's place in the training run, and is never stored.
+/// @brief Dropout whose mask is a function of the element's position in the training run, and is never
+/// stored.
 
 #include <shardwright/core/philox.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -23,13 +24,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief One use of dropout: which numbers, and how many elements are dropped.
+/// @brief One use of dropout: its random stream and rate.
 struct DropoutUse {
   std::uint64_t seed = 0;
-  std::uint32_t tensor = 0; ///< Number of the place in the model, different from that of any parameter.
-  double rate = 0;          ///< Share of the elements that becomes zero, in [0, 1).
+  std::uint32_t tensor = 0; ///< Number of the use in the model, different from that of any parameter.
+  double rate = 0;          ///< Share of elements that become zero, in [0, 1).
 
-  /// @brief Step and tensor make the stream; step 0 shares its numbers with a parameter of that number.
+  /// @brief Step and tensor select the stream; step 0 shares its numbers with the parameter of the same
+  /// number.
   [[nodiscard]] constexpr RandomKey key(const BatchOrigin& origin) const noexcept {
     return {seed, origin.step << 32 | tensor};
   }
@@ -37,7 +39,7 @@ struct DropoutUse {
 
 namespace detail {
 
-/// The block's place in [sequences of the global batch, position, column].
+/// The block's position in [sequences of the global batch, position, column].
 template <class Tensor>
 [[nodiscard]] kernels::BlockPosition position_in_step(const Tensor& tensor, const BatchOrigin& origin,
                                                       const TokenRuns& runs) {
@@ -61,8 +63,8 @@ template <class Tensor>
 
 namespace operation {
 
-/// @brief Dropout with its gradient, which is the same mask and factor; in the memory of what it drops from
-/// where nobody else holds that.
+/// @brief Dropout with its gradient, which is the same mask and factor; in place if the operand's memory is
+/// not shared.
 struct Dropout {
   static constexpr std::string_view name = "dropout";
   static constexpr bool gradient_reads_input = false;
@@ -98,8 +100,8 @@ struct Dropout {
 /// 2014, scaled in training).
 ///
 /// The mask depends only on seed, tensor, step and the element's [sequence of the batch, position, column],
-/// not on the layout, on how the batch is divided, or on how often it is computed.
-/// @param runs positions of the rows of this context rank, where they are not those that the layout gives
+/// not on the layout, on how the batch is divided, or on how often it is computed. @param runs positions of
+/// this context rank's rows, if they differ from those of the layout
 template <AnyShardedTensor X>
 [[nodiscard]] auto dropout(const X& x, const DropoutUse& use, const BatchOrigin& origin,
                            const TokenRuns& runs = {}) {
@@ -107,7 +109,7 @@ template <AnyShardedTensor X>
   return operation::Dropout{use, origin, runs}.forward({}, handle);
 }
 /// @brief The same on a tape, which knows the origin and the positions; in an evaluation `x` itself.
-/// @throws LifecycleError in training on a tape without an origin, where every step would drop the same
+/// @throws LifecycleError in training on a tape without an origin, since every step would drop the same
 /// elements.
 template <detail::TapeOperand X>
 [[nodiscard]] auto dropout(X&& x, const DropoutUse& use, SourceLocation where = SourceLocation::current()) {
@@ -120,7 +122,7 @@ template <detail::TapeOperand X>
         {.rank = x.resources().core().world().rank(), .where = where});
   return apply(operation::Dropout{use, *tape.origin(), tape.runs()}, where, std::forward<X>(x));
 }
-/// @brief A rate without a place in the model: a sentence.
+/// @brief Rejects a rate without a position in the model, with an error sentence.
 template <Operand X>
 void dropout(X&&, double) {
   static_assert(
@@ -128,10 +130,10 @@ void dropout(X&&, double) {
       "dropout: it must know its place in the model, which keys its mask (use the module Dropout, or pass a DropoutUse with a number of its own)");
 }
 
-/// @brief Dropout at one place of a model, by which its masks are keyed.
+/// @brief Dropout as a module; its position in the model keys its masks.
 class Dropout final : public NamedPart {
 public:
-  /// @param tensor a number of the program's choice, different from that of any parameter; else it follows
+  /// @param tensor a number of the program's choice, different from that of any parameter; by default derived
   /// from the path
   explicit Dropout(double rate, std::optional<std::uint32_t> tensor = {}) : tensor_(tensor) {
     use_.rate = rate;
@@ -144,7 +146,7 @@ public:
           "Dropout: it must have a place in the model before it is used (list it in members(), and call initialize() with the whole model)");
     return dropout(std::forward<X>(x), use_, where);
   }
-  /// @brief Takes its place; initialize() calls it.
+  /// @brief Sets its position in the model; called by initialize().
   void initialize(const std::string& path, std::uint64_t seed) override {
     use_.seed = seed;
     use_.tensor = tensor_.value_or(static_cast<std::uint32_t>(detail::key_of(path)));

@@ -24,7 +24,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief out[..., :] = table[ids[...], :]; Partial<Sum> over the axes that shard the vocabulary, since each
-/// rank knows only its own words.
+/// rank has only its own words.
 /// @param ids int32, within [0, vocabulary) @param table [vocabulary, width]
 template <LayoutType I, class Id, class Target, LayoutType T, class E>
 [[nodiscard]] auto embed(const ShardedTensor<I, Id, Target>& ids, const ShardedTensor<T, E, Target>& table) {
@@ -110,8 +110,8 @@ template <LayoutType I, class Id, class Target, class C, class R, class E, class
 /// @brief A trained row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout
 /// `Ids`.
 ///
-/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` finishes it. A table
-/// that is the output table, too, is a TiedParameter<Table> and read with embed().
+/// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` completes it. A table
+/// that is also the output table is a TiedParameter<Table>, read with embed().
 template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>>
 class Embedding {
 public:

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief within_capacity: leaves out choices of experts that have too many tokens, alike on every mesh.
+/// @brief within_capacity: drops choices of overloaded experts, identically on every mesh.
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/tensor/host_copy.hpp>
@@ -34,23 +34,23 @@ struct CapacityTokens {
 
 } // namespace detail
 
-/// @brief Choices of experts, without those that had no room, and how many these are on all ranks together.
+/// @brief Choices of experts after dropping, and the number of dropped ones on all ranks.
 template <LayoutType L, class Target>
 struct KeptChoices {
   ShardedTensor<L, std::int32_t, Target> experts;
-  std::int64_t capacity = 0; ///< Choices that each expert took, at most.
+  std::int64_t capacity = 0; ///< The largest number of choices that each expert keeps.
   std::int64_t dropped = 0;
 };
 
 /// @brief Keeps the first choices of each expert, up to ceil(factor times all choices divided by experts), in
-/// the order of the tokens of all ranks and of their slots; the others become -1, so that combine() leaves
-/// them out.
+/// the order of the tokens of all ranks and of their slots; the others become -1, so that combine() ignores
+/// them.
 ///
-/// The capacity comes from all ranks' choices, and places from a scan over them: both are the same on every
-/// mesh. Padding counts nowhere. Collective over the axes that split the tokens: one all_gather of 8 bytes
-/// for each rank and expert. On a device the choices pass through the host, which waits.
-/// @param chosen int32 [tokens..., slots] as dispatch() takes them, split in their first dimension
-/// @throws InvalidArgument for an expert that does not exist, and for a factor that is not above 0.
+/// The capacity comes from all ranks' choices, and positions from a scan over them: both are the same on
+/// every mesh. Padding is not counted. Collective over the axes that split the tokens: one all_gather of 8
+/// bytes for each rank and expert. On a device the choices pass through the host, which waits.
+/// @param chosen int32 [tokens..., slots] as for dispatch(), split in the first dimension
+/// @throws InvalidArgument for an expert that does not exist, and for a factor that is not positive.
 template <LayoutType L, class Id, class Target>
 [[nodiscard]] KeptChoices<L, Target> within_capacity(const ShardedTensor<L, Id, Target>& chosen,
                                                      std::int64_t experts, double factor,

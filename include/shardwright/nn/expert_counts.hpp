@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief How many tokens chose each expert: integers, summed over the axes that split tokens, by type.
+/// @brief Counts of the tokens that chose each expert: integers, summed over the axes that split tokens, by
+/// type.
 
 #include <shardwright/layout/reduction_layout.hpp>
 #include <shardwright/nn/route.hpp>
@@ -58,12 +59,12 @@ struct CountingPass {
 
 } // namespace detail
 
-/// @brief The counts of a step that is over, the same on every rank: what a loss may read that must not wait
-/// for its own step. No counts of a step that runs can be given for them.
+/// @brief The counts of a completed step, the same on every rank, for losses that do not wait for the current
+/// step. Counts of the current step cannot be passed instead.
 template <class Target = DefaultTarget>
 class StaleCounts {
 public:
-  StaleCounts() = default; ///< Before the first step: nothing is known, and losses of it are 0.
+  StaleCounts() = default; ///< Before the first step: no counts, and losses from them are 0.
 
   [[nodiscard]] bool known() const noexcept { return counts_.has_value(); }
   /// @brief Tokens that chose each expert; waits for a device. Empty before the first step.
@@ -103,8 +104,8 @@ private:
 ///
 /// 64-bit integers, since floats stop counting at 2^24. Only first passes of training count. The layout of a
 /// rank's part names every axis that splits tokens, and no other: ranks with copies of a token, such as those
-/// of tp without sequence parallelism, count it once, and ranks of other layers, those of pp, are of another
-/// mesh.
+/// of tp without sequence parallelism, count it once, and ranks with other layers, those along pp, are on
+/// another mesh.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
 template <LayoutType Logits, class Target = DefaultTarget>
 class ExpertCounts {
@@ -134,10 +135,10 @@ public:
 
   /// @brief This rank's part, [experts + 1], the tokens last.
   [[nodiscard]] const detail::CountTensor<layout, Target>& part() const noexcept { return counts_; }
-  /// @brief Ends the step: the sums over all ranks that hold other tokens, and counts of 0 for the next step.
+  /// @brief Ends the step: returns the sums over all ranks that hold different tokens, and resets the counts.
   /// Collective: one all_reduce of experts + 1 integers over the axes that split tokens.
   /// @param copies ranks of other meshes that counted other microbatches in the same layer: another
-  /// all_reduce, for which a device is waited for
+  /// all_reduce, for which the host waits for the device
   [[nodiscard]] StaleCounts<Target> finish(const HostCommunicator& copies = {},
                                            SourceLocation where = SourceLocation::current()) {
     auto sums = redistribute<Layout<1>>(counts_.clone(), where);
@@ -150,7 +151,7 @@ public:
     restart();
     return StaleCounts<Target>(sums.share());
   }
-  /// @brief The counts of a step from numbers that were kept of it: experts + 1, the tokens last.
+  /// @brief The counts of a step from saved numbers: experts + 1, the tokens last.
   template <class Numbers>
   [[nodiscard]] StaleCounts<Target> of_step(const Numbers& numbers) const {
     ShardedTensor<Layout<1>, std::int64_t, Target> out(counts_.resources(), counts_.shape());

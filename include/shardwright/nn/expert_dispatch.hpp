@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief dispatch and combine: tokens go to the experts that they chose, and come back as weighted sums.
+/// @brief dispatch and combine: send tokens to their experts, and return the weighted sums.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/ragged.hpp>
@@ -53,7 +53,7 @@ struct CombineGates {
       "combine: the gates must have the element type of the rows, or float if that has 16 bits, and the same target (convert the gates)");
 };
 
-/// The route of choices in the layout of the tokens.
+/// Makes the route for choices in the layout of the tokens.
 template <class Owners, class L, class Id, class Target>
 [[nodiscard]] std::shared_ptr<const ExpertRoute> expert_route(TargetResources<Target>& resources,
                                                               const ShardedTensor<L, Id, Target>& choices,
@@ -106,8 +106,8 @@ template <LayoutType L, class Tokens>
 
 namespace operation {
 
-/// @brief Tokens to their experts with the gradient, the sum of each token's rows: both along one route,
-/// which a replay takes as it was.
+/// @brief Dispatch with its gradient, the sum of each token's rows: both use the same route, which a replay
+/// reuses.
 template <Axis... Owners>
 struct Dispatch {
   static constexpr std::string_view name = "dispatch";
@@ -156,8 +156,8 @@ struct Combine {
 
 namespace detail {
 
-/// y = combine(rows, gates): both gradients are computed at the experts, where one exchange brings that of y.
-/// Gates travel with it; their gradients come back while the experts compute theirs.
+/// y = combine(rows, gates): both gradients are computed at the experts, to which one exchange sends that of
+/// y and the gates; gradients of the gates come back while the experts compute theirs.
 template <class Rows, class Gates>
 class CombineNode final : public TapeNode, private LateGradient {
   using Operation = operation::Combine;
@@ -274,13 +274,13 @@ template <detail::TapeValue Rows, detail::TapeValue Gates>
 /// the ranks along `Owners` that own them.
 ///
 /// No token is dropped. Ranks exchange counts, then rows, by one all_to_all over the flattened owners; within
-/// an expert, rows stand in the order of the ranks that sent them and of their tokens. A rank or an expert
-/// without tokens takes part. The gradient is the sum of each token's rows, and a replay takes the same way.
-/// Cost: each rank sends its rows, tokens times slots, once. The host waits for how many choices each expert
-/// has.
-/// @param experts int32 [tokens..., slots] in the layout of the tokens: below set.experts and different for
-/// one token, or -1 for a slot without an expert, such as those of padding
-/// @throws InvalidArgument for an expert that does not exist, and, on every rank of the owners, where one of
+/// an expert, rows are in the order of the sending ranks and of their tokens. Ranks and experts without
+/// tokens take part, too. The gradient is the sum of each token's rows, and a replay uses the same route.
+/// Cost: each rank sends its rows, tokens times slots, once. The host waits for the number of choices of each
+/// expert.
+/// @param experts int32 [tokens..., slots] in the layout of the tokens: below set.experts and distinct for
+/// each token, or -1 for a slot without an expert, as for padding
+/// @throws InvalidArgument for an expert that does not exist, and, on every rank of the owners, if one of
 /// them would receive more than set.most_rows rows.
 template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
 [[nodiscard]] auto dispatch(X&& x, const ShardedTensor<L, Id, Target>& experts, const ExpertSet& set,
@@ -304,16 +304,16 @@ template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
 /// @brief The sum of each token's rows, times its gates [tokens..., slots]: tokens [tokens..., width] as they
 /// were dispatched.
 ///
-/// The way back of dispatch(), of which it is the adjoint where all gates are 1. Rows are added in the order
-/// of a token's slots, whatever the mesh. Rows that are Partial give a Partial sum. Cost: each rank receives
-/// its tokens' rows once; the gradients cost the same, and one number for each row.
+/// The reverse of dispatch(), and its adjoint if all gates are 1. Rows are added in the order of a token's
+/// slots, whatever the mesh. Rows that are Partial give a Partial sum. Cost: each rank receives its tokens'
+/// rows once; the gradients cost the same, and one number for each row.
 /// @throws InvalidArgument if the gates are not those of the tokens.
 template <Operand Rows, Operand Gates>
 [[nodiscard]] auto combine(Rows&& rows, Gates&& gates, SourceLocation where = SourceLocation::current()) {
   return apply(operation::Combine{}, where, std::forward<Rows>(rows), std::forward<Gates>(gates));
 }
 
-/// @brief How many rows each of this rank's experts has, in their order.
+/// @brief The number of rows of each of this rank's experts, in order.
 template <LayoutType L, class E, class Target>
 requires detail::is_ragged<L>
 [[nodiscard]] std::vector<std::int64_t> rows_per_expert(const ShardedTensor<L, E, Target>& rows) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The load of experts from step to step, and the bias that balances it without a loss.
+/// @brief The load of experts over steps, and a bias that balances it without a loss.
 
 #include <shardwright/nn/expert_counts.hpp>
 #include <shardwright/nn/expert_report.hpp>
@@ -67,13 +67,13 @@ protected:
   ~ExpertLoadBase() = default;
 };
 
-/// @brief Counts of experts of the step that runs and of the last one, and the bias of the choice that
-/// follows from them: an expert with fewer tokens than the mean gains `rate`, one with more loses it
-/// (auxiliary-loss-free load balancing, Wang et al., arXiv 2408.15664).
+/// @brief Expert counts of the current and the last step, and the bias on the choice computed from them: an
+/// expert with fewer tokens than the mean gains `rate`, one with more loses it (auxiliary-loss-free load
+/// balancing, Wang et al., arXiv 2408.15664).
 ///
-/// A part of a model: list it in members(). Training, or else your loop, ends its steps; the bias moves only
-/// where the optimizer took the step. Bias and counts are the same on every rank, and the bias is float
-/// whatever the element of the weights. A checkpoint holds both.
+/// A part of a model: list it in members(). Training, or your own loop, ends its steps; the bias is updated
+/// only if the optimizer took the step. Bias and counts are the same on every rank, and the bias is float
+/// whatever the element type of the weights. A checkpoint contains both.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
 template <LayoutType Logits, class Target = DefaultTarget>
 class ExpertLoad final : public ExpertLoadBase {
@@ -96,14 +96,14 @@ public:
   void count(const Pass& pass, const Choice& experts) {
     counts_.add(pass, experts);
   }
-  /// @brief Adds choices that within_capacity() left out, of all ranks that split the tokens; nothing where
-  /// there is no first pass.
+  /// @brief Adds the number of choices dropped by within_capacity() on all ranks that split the tokens;
+  /// nothing if there is no first pass.
   void count_dropped(const std::optional<FirstPass>& pass, std::int64_t choices) {
     dropped_ += pass ? choices : 0;
   }
-  /// @brief float [experts], for RouteWith::bias: a handle that must be gone when the step ends.
+  /// @brief float [experts], for RouteWith::bias: a handle that must be released before the step ends.
   [[nodiscard]] Bias bias() const { return bias_.share(); }
-  /// @brief Goes on from a bias that was saved. @throws InvalidArgument for another number of experts.
+  /// @brief Restores a saved bias. @throws InvalidArgument for another number of experts.
   void set_bias(const Bias& saved, SourceLocation where = SourceLocation::current()) {
     detail::require_shape("ExpertLoad", "bias", saved.shape(), bias_.shape(), bias_.core(), where);
     bias_ = saved.clone();
@@ -126,7 +126,7 @@ public:
     last_ = saved[1].values.back() < 0 ? StaleCounts<Target>() : counts_.of_step(saved[1].values);
   }
 
-  /// @brief The counts of the last step that was taken; on a device, of the last one.
+  /// @brief The counts of the last step that was taken; on a device, of the last step.
   [[nodiscard]] const StaleCounts<Target>& last_step() const noexcept { return last_; }
 
   [[nodiscard]] ExpertLoadReport report() const override {
@@ -135,7 +135,7 @@ public:
     return {name_, last_.experts(), std::move(bias), last_dropped_};
   }
 
-  /// @brief Ends a step: moves the bias, and forgets the counts. Collective where the step is taken: one
+  /// @brief Ends a step: updates the bias, and resets the counts. Collective if the step is taken: one
   /// all_reduce of experts + 1 integers, and two more where the layer has copies.
   void end_step(const StepVerdict& verdict) override {
     const std::int64_t dropped = std::exchange(dropped_, 0);

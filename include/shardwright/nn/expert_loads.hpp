@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The loads of all experts of a pipeline's model, brought together for reports.
+/// @brief Gathers the loads of all experts of a pipelined model for reports.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/nn/expert_load.hpp>
@@ -16,11 +16,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The last step's load of every layer with experts, in the order of the model, each once, on every
+/// @brief The last step's load of every layer with experts, each once, in the order of the model, on every
 /// rank.
 ///
 /// Collective over `pipeline`, the ranks that hold the stages of the model: four all_gathers of names and
-/// numbers, and none of the tokens' axes, over which loads are equal.
+/// numbers, and none over the tokens' axes, along which loads are equal.
 template <class Model>
 [[nodiscard]] std::vector<ExpertLoadReport> expert_loads(Model& model, const HostCommunicator& pipeline) {
   std::vector<std::string> names;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The experts of a layer: dispatch, a gated MLP of each expert's own, combine.
+/// @brief The experts of a layer: dispatch, a gated MLP for each expert, combine.
 
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/ragged.hpp>
@@ -24,8 +24,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief y_e = x_e W_e for the rows of each expert e, with weights [experts, in, out] in layout `Weight`,
 /// and rows in layout `Rows`.
 ///
-/// The weights' gradient is Partial<Sum> over the axes that split the tokens and own no experts. It is summed
-/// there as any parameter's, and divided by nothing but the count of all tokens.
+/// The weights' gradient is Partial<Sum> over the axes that split the tokens and own no experts. It is
+/// reduced like any parameter's gradient, and divided only by the count of all tokens.
 template <LayoutType Rows, LayoutType Weight, class Plan = ModelPlan<>>
 class GroupedLinear {
 public:
@@ -108,7 +108,7 @@ public:
                                 SourceLocation where = SourceLocation::current()) {
     static_cast<void>(detail::ModuleInput<typename std::remove_cvref_t<X>::layout, Tokens>::value);
     auto rows = dispatch<Owners...>(std::forward<X>(x), experts, set_, where);
-    // Its result is as large as both products, and cheaper to compute again than to keep.
+    // Its result is as large as both products, and cheaper to recompute than to keep.
     auto activate = recompute([&](auto gate) { return silu(std::move(gate), where); }, Recompute::selective);
     auto gated = activate(gate_(rows, where));
     auto hidden = multiply(std::move(gated), up_(std::move(rows), where), where);

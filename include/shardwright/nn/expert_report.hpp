@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The load of experts in a step, as people read it.
+/// @brief Human-readable reports of the load of experts in a step.
 
 #include <shardwright/core/config.hpp>
 
@@ -19,13 +19,14 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct ExpertLoadReport {
   std::string name;                 ///< Path of the ExpertLoad in its model.
   std::vector<std::int64_t> chosen; ///< Tokens that chose each expert; empty before the first step.
-  std::vector<float> bias;          ///< Of each expert, for the next step.
-  std::int64_t dropped = 0;         ///< Choices that found no room at their expert.
+  std::vector<float> bias;          ///< Bias of each expert, for the next step.
+  std::int64_t dropped = 0;         ///< Choices dropped because of the capacity.
 };
 
-/// @brief The loads of all layers of a model in a few numbers.
+/// @brief A summary of the loads of all layers of a model.
 struct ExpertSummary {
-  double busiest_share = 0; ///< The most that one expert got of its layer's choices; 1 / experts is even.
+  double busiest_share =
+      0; ///< The largest share of its layer's choices that one expert got; 1 / experts if even.
   double least_bias = 0;
   double largest_bias = 0;
   double dropped_share = 0; ///< Of all choices.

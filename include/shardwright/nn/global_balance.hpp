@@ -20,13 +20,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The load-balancing loss with the global batch as its one token set: all microbatches of a step on
-/// all ranks (arXiv 2501.11873, exact). As balance_loss<WholeMicrobatch>, but T and the counts are those of
-/// the batch, in one all_reduce for each step.
+/// @brief The load-balancing loss with the global batch as its only token set: all microbatches of a step on
+/// all ranks (arXiv 2501.11873, exact). Like balance_loss<WholeMicrobatch>, but T and the counts are those of
+/// the batch, with one all_reduce per step.
 ///
 /// A part of a model: list it in members(). The model's loss then needs the whole batch, so a pipeline
-/// compiles only with a schedule that has all forwards first, or with CountingFirst; a model in one piece
-/// runs the forward pass of each microbatch twice, first to count.
+/// compiles only with a schedule that runs all forward passes first, or with CountingFirst; a model in one
+/// piece runs the forward pass of each microbatch twice, first to count.
 /// @tparam Logits layout of the router's logits, [tokens..., experts]
 template <LayoutType Logits, class Target = DefaultTarget>
 class GlobalBalance : public NamedPart {
@@ -51,8 +51,8 @@ public:
         "GlobalBalance: all microbatches must pass through the rank that counts them, but this schedule holds each stage twice (take one that does not, such as 1F1B with CountingFirst)");
   }
 
-  /// @brief Puts the loss of a microbatch on the tape of its logits: its choice is counted now, its gradient
-  /// and its value come with the backward pass. Nothing in an evaluation. No communication.
+  /// @brief Records the loss of a microbatch on the tape of its logits: its choice is counted now, its
+  /// gradient and value are computed in the backward pass. Does nothing in an evaluation. No communication.
   /// @throws LifecycleError for a forward pass between end_forwards() and the last backward pass.
   template <detail::TapeValue X>
   void operator()(X&& logits, const detail::ChoiceFor<X>& choice,
@@ -73,14 +73,14 @@ public:
     tape.template record<Node<decltype(operand)>>(*this, choice, where, std::move(operand));
   }
 
-  /// @brief Says that the batch is counted. Collective: one all_reduce of experts + 1 integers over every
-  /// axis that splits tokens.
+  /// @brief Declares that the whole batch has been counted. Collective: one all_reduce of experts + 1
+  /// integers over every axis that splits tokens.
   void end_forwards() override {
     if (final_ || counted_ == 0)
       return;
     final_.emplace(redistribute<Layout<1>>(counts_.clone()).share());
   }
-  /// @brief This rank's part of the loss of the passes since the last call, as balance_loss gives it.
+  /// @brief This rank's part of the loss of the passes since the last call, as from balance_loss.
   [[nodiscard]] Loss take_loss() { return std::exchange(loss_, Loss{}); }
 
 private:
@@ -118,10 +118,10 @@ private:
   int counted_ = 0;
   int forwards_ = 0;
   int backwards_ = 0;
-  bool ahead_ = false; // counted in passes of their own
+  bool ahead_ = false; // counted in separate passes
 };
 
-/// The loss of one microbatch, all of which is done in the backward pass.
+/// The loss of one microbatch, which is computed entirely in the backward pass.
 template <LayoutType Logits, class Target>
 template <class X>
 class GlobalBalance<Logits, Target>::Node final : public detail::TapeNode {

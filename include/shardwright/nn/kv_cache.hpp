@@ -18,7 +18,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Keys and values of one layer of attention whose input has layout `Qkv`, [batch, sequence, kv_heads,
-/// (queries + 2) * head width]: each rank keeps those of its own sequences and heads, and sends nothing.
+/// (queries + 2) * head width]: each rank keeps those of its own sequences and heads; no communication.
 ///
 /// Memory: batch * capacity * kv_heads * 2 * head width elements, split like the heads. On hosts.
 template <LayoutType Qkv, class Element = float, class Target = DefaultTarget>
@@ -28,7 +28,7 @@ public:
                 "KeyValueCache: its target must be host memory (keep the model there for generation)");
   using Out = ShardedTensor<AttentionLayout<Qkv>, MainElement<Element>, Target>;
 
-  /// @param capacity tokens of a sequence, at most
+  /// @param capacity maximum number of tokens in a sequence
   template <class Mesh>
   KeyValueCache(const Mesh& mesh, std::int64_t batch, std::int64_t capacity, std::int64_t kv_heads,
                 HeadShape heads, KeyWindow window = {}, SourceLocation where = SourceLocation::current())
@@ -49,7 +49,7 @@ public:
 
   /// @brief Appends the keys and values of new tokens, and lets their queries attend to all tokens up to
   /// their own. Not collective.
-  /// @param qkv the new tokens, turned by their positions, which are size() and on
+  /// @param qkv the new tokens, rotated by their positions, which start at size()
   /// @return [batch, new tokens, heads * head width]
   /// @throws InvalidArgument beyond the capacity, or where the last extent is not that of the heads.
   template <class E>

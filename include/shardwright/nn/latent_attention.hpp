@@ -25,10 +25,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct LatentAttentionSizes {
   std::int64_t width = 0;
   std::int64_t heads = 0;
-  std::int64_t query_rank = 0;     ///< Elements of a token's compressed queries, where they are compressed.
+  std::int64_t query_rank = 0;     ///< Elements of a token's compressed queries, if they are compressed.
   std::int64_t key_value_rank = 0; ///< Elements of a token's compressed keys and values.
-  std::int64_t plain_width = 0;    ///< Elements of a query or key that do not turn.
-  std::int64_t rotary_width = 0;   ///< Those that turn by positions; a key's are the same in all heads.
+  std::int64_t plain_width = 0;    ///< Elements of a query or key that are not rotated.
+  std::int64_t rotary_width = 0;   ///< Elements that are rotated; a key's are the same in all heads.
   std::int64_t value_width = 0;    ///< Elements of a value.
   double norm_epsilon = 1e-6;
 
@@ -38,19 +38,17 @@ struct LatentAttentionSizes {
 };
 
 /// @brief Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434, section 2.1, equations 37 to 47): keys
-/// and values of all heads, and queries, come from a few numbers of each token, each behind an RMSNorm.
+/// and values of all heads, and queries, are computed from a few numbers per token, each after an RMSNorm.
 ///
-/// `Layouts` says where, as for Attention: Residual is the layout of x and of the result's sum, in which
-/// tokens are compressed by matrices that all ranks have; Tokens that in which the compressed ones are read;
-/// Qkv that of the matrices which expand them, [rank, heads, ...], split by heads; Output, [heads * value
-/// width, width]; AttentionInput what attention reads. Where Residual splits a sequence over tp, what is
-/// gathered are query_rank + key_value_rank + rotary_width numbers of a token instead of width, and the
-/// gradients of the compressing matrices are Partial over tp. The result is Partial over the axes that shard
-/// the heads.
+/// `Layouts` gives the layouts, as for Attention: Residual is that of x and of the residual sum, in which
+/// tokens are compressed by replicated matrices; Tokens that in which the compressed values are read; Qkv
+/// that of the expanding matrices, [rank, heads, ...], split by heads; Output, [heads * value width, width];
+/// AttentionInput that of attention's input. If Residual splits a sequence over tp, the ranks gather
+/// query_rank + key_value_rank + rotary_width numbers per token instead of width, and the gradients of the
+/// compressing matrices are Partial over tp. The result is Partial over the axes that shard the heads.
 ///
-/// Scores are divided by sqrt(plain_width + rotary_width). The elements of a head that turn are its last
-/// ones, element i with i + rotary_width / 2; published weights pair neighbours, and load with their rows
-/// permuted.
+/// Scores are divided by sqrt(plain_width + rotary_width). The last elements of a head are rotated, element i
+/// with i + rotary_width / 2; published weights pair neighbours, and are loaded with their rows permuted.
 /// @tparam compressed_queries or one product from x, as in DeepSeek-V2-Lite
 template <class Layouts, class Plan = ModelPlan<>, bool compressed_queries = true>
 class MultiHeadLatentAttention {
@@ -72,10 +70,10 @@ public:
   using target = typename Plan::target;
   using Angles = RotaryTable<typename Plan::element, target>;
 
-  /// @param angles of the elements that turn, a table of rotary_width
-  /// @param inner of all matrices but the one that adds to the stream, which begins as `out`
-  /// @param recomputed what the backward pass computes again: Recompute::selective for everything between the
-  /// compressed tokens and what the heads give (arXiv 2412.19437, section 3.2.3)
+  /// @param angles rotary table for rotary_width elements @param inner initial values of all matrices except
+  /// the output matrix, which uses `out` @param recomputed what the backward pass recomputes:
+  /// Recompute::selective for everything between the compressed tokens and the heads' results (arXiv
+  /// 2412.19437, section 3.2.3)
   /// @throws InvalidArgument if rotary_width is not even and positive, or there are no angles.
   template <class Mesh>
   MultiHeadLatentAttention(const Mesh& mesh, const LatentAttentionSizes& sizes, const Initial& inner,
@@ -94,8 +92,7 @@ public:
         rotary_key_(mesh, {sizes.width, sizes.rotary_width}, inner, where),
         out_(mesh, {sizes.heads * sizes.value_width, sizes.width}, out, where) {}
 
-  /// @param x in layout Residual
-  /// @param positions of the tokens of this rank, which the batch's ids know
+  /// @param x in layout Residual @param positions of this rank's tokens, from the batch's ids
   template <LayoutType L, class Element, class Target, TokenOrder Order, AttentionMask Mask = CausalMask>
   [[nodiscard]] auto operator()(const Var<L, Element, Target>& x, const TokenPositions<Order>& positions,
                                 const Mask& mask = {}, SourceLocation where = SourceLocation::current()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief LayerNorm with a bias or without, plain and fused with the residual addition before it.
+/// @brief LayerNorm with or without a bias, optionally fused with the preceding residual addition.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -39,14 +39,14 @@ struct LayerNormStatistics {
   Rows inverse_deviation;
 };
 
-/// @brief A normed tensor, with what its gradient needs.
+/// @brief A normalised tensor, with the statistics for its gradient.
 template <LayoutType X, class Element, class Target>
 struct LayerNormOutput {
   ShardedTensor<X, Element, Target> normed;
   LayerNormStatistics<X, Element, Target> statistics;
 };
 
-/// @brief As LayerNormOutput, with the sum that was normed.
+/// @brief LayerNormOutput with the sum that was normalised.
 template <LayoutType X, class Element, class Target>
 struct AddLayerNormOutput {
   ShardedTensor<X, Element, Target> sum;
@@ -56,7 +56,7 @@ struct AddLayerNormOutput {
 
 namespace detail {
 
-/// A gain or bias: one vector that every rank holds whole.
+/// A gain or bias: a vector that every rank holds entirely.
 template <class X, class Weight>
 struct LayerNormWeight {
   static_assert(
@@ -68,7 +68,7 @@ struct LayerNormWeight {
                                 std::is_same_v<typename Weight::value_type, typename X::value_type>;
 };
 
-/// The bias that is not there.
+/// Stands for a missing bias.
 template <class X>
 [[nodiscard]] auto no_bias() {
   return VectorView<const typename X::value_type, typename X::target>(nullptr, 0);
@@ -210,8 +210,8 @@ struct LayerNorm {
 
 } // namespace operation
 
-/// @brief layer_norm of a value on a tape with a gain and a bias that are parameters. Where `x` is a sum that
-/// nobody has read yet, one pass over memory computes both.
+/// @brief layer_norm of a value on a tape with a gain and a bias that are parameters. If `x` is a deferred
+/// sum, one pass over memory computes both.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, class BC, class BR, class BE,
           class BZ, class BT>
 [[nodiscard]] auto layer_norm(X&& x, Parameter<C, R, E, Z, T>& gain, Parameter<BC, BR, BE, BZ, BT>& bias,
@@ -227,7 +227,7 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
                              detail::operand_of(gain, where));
 }
 
-/// @brief LayerNorm with a trained gain and, where `biased`, a trained bias, of a stream in layout `In`.
+/// @brief LayerNorm of a stream in layout `In` with a trained gain and, if `biased`, a trained bias.
 template <LayoutType In, class Plan = ModelPlan<>, bool biased = true>
 class LayerNorm {
 public:

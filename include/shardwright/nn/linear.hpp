@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Matrix products with a trained matrix, with a bias or without.
+/// @brief Linear layers, with or without a bias.
 
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/layout/matmul_layout.hpp>
@@ -41,7 +41,7 @@ struct BiasInput {
 } // namespace detail
 
 /// @brief y = x W, with x read in layout `In` and W in layout `Weight`: a column-parallel or row-parallel
-/// layer, as its layouts say.
+/// layer, depending on the layouts.
 ///
 /// W is [width, outputs...] with any number of output dimensions; y has the layout MatmulLayout<In, Weight>.
 template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>>
@@ -69,8 +69,8 @@ private:
   Matrix weight_;
 };
 
-/// @brief y = x W + b, where the product goes to layout `Result` before the bias is added: that of the stream
-/// for a row-parallel product, whose parts are sums.
+/// @brief y = x W + b, where the product is redistributed to layout `Result` before the bias is added: to
+/// that of the stream for a row-parallel product, which is Partial.
 template <LayoutType In, LayoutType Weight, class Plan = ModelPlan<>,
           LayoutType Result = MatmulLayout<In, Weight>>
 class BiasedLinear {

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The scores of an output table and their cross entropy as one operation, whose gradient takes the
-/// memory of the scores.
+/// @brief The logits of an output table and their cross entropy in one operation, whose gradient reuses the
+/// memory of the logits.
 
 #include <shardwright/nn/cross_entropy.hpp>
 #include <shardwright/tensor/matmul.hpp>
@@ -18,8 +18,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace operation {
 
-/// @brief matmul_transposed whose result has the MainElement: sums of low-precision products as they are. It
-/// has no gradient.
+/// @brief matmul_transposed whose result has the MainElement: the unrounded sums of low-precision products.
+/// It has no gradient.
 struct LinearScores {
   static constexpr detail::GradientReads left_gradient_reads{};
   static constexpr detail::GradientReads right_gradient_reads{};
@@ -131,7 +131,8 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 /// Scores have the element of `x`. 16-bit ones are sums of floats, rounded once, which moves the loss of a
 /// token by at most twice the unit roundoff times its largest score; what follows is computed in float.
 /// The gradient of the summed loss reaches `x` and `table` with Tape::backward, times the tape's loss scale,
-/// whether its sums are used or not; to watch only: `cross_entropy(linear_scores(x, table), targets)`.
+/// whether its result is used or not; to only monitor it, use `cross_entropy(linear_scores(x, table),
+/// targets)`.
 /// @param x [..., width] @param table [vocabulary, width] @param targets int32 [...]
 /// @throws InvalidArgument for a label smoothing outside of [0, 1).
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T, LayoutType I, class Id>

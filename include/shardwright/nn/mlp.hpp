@@ -38,12 +38,12 @@ struct Relu {
 };
 /// @}
 
-/// @brief down(function(up(x))): a column-parallel product, a function of each element, a row-parallel
-/// product.
+/// @brief down(function(up(x))): a column-parallel product, an elementwise function, a row-parallel product.
+/// `Layouts` gives the layouts:
 ///
-/// `Layouts` says where: Tokens is the layout of x, Up and Down those of the matrices [width, hidden] and
-/// [hidden, width], Residual that of the result. Without biases the result is the product as it comes,
-/// Partial over the axes that shard the hidden dimension; with them it has been brought to Residual.
+/// Tokens is that of x, Up and Down those of the matrices [width, hidden] and [hidden, width], Residual that
+/// of the result. Without biases the result is the product itself, Partial over the axes that shard the
+/// hidden dimension; with them it is in layout Residual.
 template <class Layouts, class Plan = ModelPlan<>, class Function = GeluTanh, bool biased = true>
 class Mlp {
   using In = typename Layouts::Tokens;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The choices that all parameters of a model share.
+/// @brief The properties that all parameters of a model share.
 
 #include <shardwright/layout/zero.hpp>
 #include <shardwright/mesh/target.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The sizes of a decoder with experts, and the checks that they fit one another.
+/// @brief The sizes of a decoder with experts, and checks of their consistency.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/nn/decoder_config.hpp>
@@ -15,28 +15,27 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Sizes of a decoder whose layers, after the first dense ones, have routed experts and perhaps shared
-/// ones in place of the SwiGLU (DeepSeek-V3, arXiv 2412.19437; Mixtral, arXiv 2401.04088).
+/// @brief Sizes of a decoder whose layers, after the first dense ones, have routed and optionally shared
+/// experts instead of the SwiGLU (DeepSeek-V3, arXiv 2412.19437; Mixtral, arXiv 2401.04088).
 struct MoeConfig : DecoderConfig {
   std::int64_t dense_layers = 0;    ///< First layers, whose feed-forward part is a SwiGLU of `hidden`.
   std::int64_t experts = 8;         ///< Routed experts of each other layer.
   std::int64_t expert_hidden = 128; ///< Inner width of each of them.
-  std::int64_t shared_hidden =
-      0; ///< Inner width of the shared experts of a layer together; 0: there are none.
+  std::int64_t shared_hidden = 0; ///< Total inner width of the shared experts of a layer; 0: there are none.
   RouterOptions routing{.chosen = 2};
   ExpertBiasOptions bias{};         ///< Of the choice; its rate is 0 for none.
   double balance = 0;               ///< Coefficient of the balance loss; 0 for none.
   bool balances_sequences = true;   ///< Each sequence by itself, or else each microbatch as a whole.
   double z_loss = 0;                ///< Coefficient of the router's z-loss; 0 for none.
   double capacity = 0;              ///< Factor of within_capacity(); 0 drops no choice.
-  std::int64_t batch_sequences = 0; ///< Of a microbatch, over all ranks, at most.
-  double room = 0; ///< Rows that a rank has room for, by an even share of them; 0: as many as there may be.
+  std::int64_t batch_sequences = 0; ///< Maximum number of sequences in a microbatch, over all ranks.
+  double room = 0; ///< Rows for which a rank has room, relative to an even share; 0: the worst case.
 
   /// @brief Trained elements.
   [[nodiscard]] std::int64_t parameters() const {
     return DecoderConfig::parameters() + (layers - dense_layers) * (in_layer(experts) - 3 * width * hidden);
   }
-  /// @brief As DecoderConfig: of experts, a token meets the chosen ones.
+  /// @brief As in DecoderConfig, counting only the chosen experts of a token.
   [[nodiscard]] double flops_per_token() const {
     return DecoderConfig::flops_per_token() +
            6.0 *
@@ -50,9 +49,9 @@ private:
   }
 };
 
-/// @brief Most rows that a rank of the owners may receive in a layer.
-/// @param owners ranks that own experts together @param sharers of them, those that split the batch
-/// @param row_ranks ranks that split the batch @param column_ranks others that split sequences, no owners
+/// @brief The largest number of rows that an owner rank may receive in a layer. @param owners number of ranks
+/// that own experts @param sharers those among them that split the batch @param row_ranks ranks that split
+/// the batch @param column_ranks other ranks that split sequences but own no experts
 [[nodiscard]] inline std::int64_t most_expert_rows(const MoeConfig& config, std::int64_t owners,
                                                    std::int64_t sharers, std::int64_t row_ranks,
                                                    std::int64_t column_ranks) {
@@ -66,7 +65,7 @@ private:
   return std::min(all, static_cast<std::int64_t>(std::ceil(config.room * even)));
 }
 
-/// @brief Checks what a decoder with experts has beyond DecoderConfig; routers check their rules.
+/// @brief Checks the sizes that a decoder with experts has beyond DecoderConfig; routers check their options.
 /// @throws InvalidArgument naming the number and what to change.
 inline void check_moe(const MoeConfig& config) {
   const auto require = [](bool holds, const std::string& sentence) {

@@ -26,9 +26,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Layouts of a decoder with experts on a MoeMesh: dense parts as those of a decoder whose batch is
 /// split over dpr, dp and ep, with the stream split over tp.
 ///
-/// `OwnerAxes` own the experts. Where tp is none of them, it shards each expert's hidden dimension, and all
-/// its ranks dispatch the same tokens; where it is one, its ranks dispatch the tokens that they hold.
-/// @tparam ZeroChoice shards over axes among dp, ep and cp, where a parameter has copies
+/// `OwnerAxes` own the experts. If tp is not among them, it shards each expert's hidden dimension, and all
+/// its ranks dispatch the same tokens; if it is, its ranks dispatch the tokens that they hold. @tparam
+/// ZeroChoice shards a parameter over those of dp, ep and cp that replicate it
 template <class ZeroChoice = DataParallelOver<MoeZeroAxes>, class OwnerAxes = AxisList<axis::ep>>
 struct MoeLayouts
     : DecoderLayouts<true, ZeroChoice, AllToAllContext, Shard<0, axis::dpr, axis::dp, axis::ep>> {
@@ -41,13 +41,13 @@ struct MoeLayouts
   /// @brief Tokens as router and experts read them, [batch, sequence, width].
   using ExpertTokens =
       std::conditional_t<owns("tp"), typename MoeLayouts::Residual, typename MoeLayouts::Tokens>;
-  /// @brief Choices in the order in which they find room at their experts, [batch, sequence, chosen].
+  /// @brief Choices in the order in which capacity is assigned, [batch, sequence, chosen].
   using InOrder =
       std::conditional_t<owns("tp"), Layout<3, Shard<0, axis::dpr, axis::dp, axis::ep, axis::cp, axis::tp>>,
                          Layout<3, Shard<0, axis::dpr, axis::dp, axis::ep, axis::cp>>>;
 };
 
-/// @brief A Router with the losses that balance it and the capacity of its experts, as a MoeConfig says.
+/// @brief A Router with its balance losses and the capacity of its experts, according to a MoeConfig.
 template <class Layouts, class Plan>
 class BalancedRouter {
   using Tokens = typename Layouts::ExpertTokens;
@@ -78,7 +78,7 @@ public:
   [[nodiscard]] auto members() { return router_.members(); }
 
 private:
-  /// Of the experts that a token would choose without bias and groups.
+  /// On the experts that a token would choose without bias and groups.
   void balance(const typename Router::Out& routed, SourceLocation where) {
     const RouterOptions& rule = config_.routing;
     const BalanceOptions options{config_.balance, rule.scores};
@@ -120,7 +120,7 @@ public:
       dense_.emplace(place.mesh, config.width, config.hidden, up, down);
       return;
     }
-    // Their keys follow from names, as a layer has more matrices than numbers for them.
+    // Their random keys derive from names, as a layer has more matrices than reserved numbers.
     const Initial into = Initial::normal(up.deviation), back = Initial::normal(down.deviation);
     const ExpertSizes sizes{
         config.width, config.expert_hidden, {config.experts, most_rows(place.mesh, config)}};

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A layer of a mixture of experts: a router, the experts that it chooses, and an MLP of all tokens
-/// beside them.
+/// @brief A mixture-of-experts layer: a router, the experts that it chooses, and a shared MLP for all tokens.
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/tensor/operators.hpp>
@@ -17,18 +16,18 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Stands for the MLP beside the experts where a layer has none.
+/// @brief Stands for the shared MLP of a layer without one.
 struct NoSharedExperts {
   [[nodiscard]] static auto members() { return shardwright::members(); }
 };
 
 /// @brief y = experts(x) + shared(x) in layout `Layouts::Residual`, that of the stream.
 ///
-/// Both are brought to it before they are added, whatever parts they come in: sums over tensor parallelism,
-/// tokens that were split otherwise. `router(x)` gives `experts` and `gates` of each token, as dispatch() and
-/// combine() take them; `experts(x, experts, gates)` is an ExpertMlp or the like; both read x in
-/// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`; an
-/// optional one that is empty is left out.
+/// Both are redistributed to it before they are added, whether they are Partial over tensor parallelism or
+/// their tokens are split differently. `router(x)` returns `experts` and `gates` of each token, as needed by
+/// dispatch() and combine(); `experts(x, experts, gates)` is an ExpertMlp or the like; both read x in
+/// `Layouts::Tokens`. `shared(x)` is any module, such as a SwiGlu, and reads it in `Layouts::Dense`; an empty
+/// optional is skipped.
 template <class Layouts, class Router, class Experts, class Shared = NoSharedExperts>
 class MoeLayer {
   static constexpr bool shares = !std::is_same_v<Shared, NoSharedExperts>;
@@ -36,13 +35,13 @@ class MoeLayer {
   using Residual = typename Layouts::Residual;
 
 public:
-  /// @brief Made of what the parts are made of, each a tuple of its arguments (std::forward_as_tuple).
+  /// @brief Constructed from the constructor arguments of its parts, each a tuple (std::forward_as_tuple).
   template <class ForRouter, class ForExperts, class ForShared = std::tuple<>>
   MoeLayer(const ForRouter& router, const ForExperts& experts, const ForShared& shared = {})
       : router_(std::make_from_tuple<Router>(router)), experts_(std::make_from_tuple<Experts>(experts)),
         shared_(std::make_from_tuple<Shared>(shared)) {}
 
-  /// @brief x in any layout that reaches those of `Layouts`.
+  /// @brief x may have any layout that can be redistributed to those of `Layouts`.
   template <LayoutType L, class Element, class Target>
   [[nodiscard]] auto operator()(const Var<L, Element, Target>& x,
                                 SourceLocation where = SourceLocation::current()) {

@@ -90,7 +90,7 @@ template <class X, class T>
 
 namespace operation {
 
-/// @brief mse of a value on a tape; its gradient is computed in the value's memory with the loss.
+/// @brief mse of a value on a tape; its gradient is computed with the loss, in the value's memory.
 template <class Wanted>
 struct MseLoss {
   static constexpr std::string_view name = "mse";
@@ -118,7 +118,7 @@ struct MseLoss {
 } // namespace operation
 
 /// @brief The sum of (x - target)^2 over all elements, with their number as its count: divided once by the
-/// global number, as a GradAccumulator does, it is the mean squared error.
+/// global count, as GradAccumulator does, it is the mean squared error.
 ///
 /// Partial<Sum> over the axes that shard x. No communication. Summed in double, in fixed order.
 /// @param target of the layout and shape of x, which must not be Partial
@@ -127,8 +127,8 @@ template <AnyShardedTensor X, AnyShardedTensor T>
 [[nodiscard]] auto mse(const X& x, const T& target, SourceLocation where = SourceLocation::current()) {
   return detail::squared_error(x, target, where);
 }
-/// @brief The same of a value on a tape. Its gradient, 2 (x - target) times the tape's loss scale, reaches x
-/// with Tape::backward, whether its sums are used or not; to watch only: `mse(x.value(), target)`.
+/// @brief The same of a value on a tape. Tape::backward propagates its gradient, 2 (x - target) times the
+/// tape's loss scale, whether its result is used or not; to only monitor it, use `mse(x.value(), target)`.
 template <detail::TapeOperand X, LayoutType L, class E, class Target>
 [[nodiscard]] auto mse(X&& x, const ShardedTensor<L, E, Target>& target,
                        SourceLocation where = SourceLocation::current()) {

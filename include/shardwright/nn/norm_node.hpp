@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Norms on a tape: one pass with the sum that they read, and one with the gradient that passes them
-/// by.
+/// @brief Norms on a tape, fused with the sum that they read and, backward, with the gradient of the residual
+/// branch.
 
 #include <shardwright/tensor/reuse.hpp>
 #include <shardwright/train/lazy_sum.hpp>
@@ -17,13 +17,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// y = norm(x) with gains and biases. Their gradients belong to the pass of inputs, which computes them
-/// beside that of x.
+/// y = norm(x) with gains and biases. Their gradients are computed in the input pass, together with that of
+/// x.
 ///
 /// `Norm` has `WeightGradient<X>`, the layout of its weights' gradients, `forward(x, weights...)`, which
 /// gives `normed` and `statistics` of its rows, `forward_sum(left, right, weights...)`, which gives the
 /// `sum`, too, and `gradient(y_gradient, x, statistics, stream, weights, slots)`, where `stream` points to
-/// what else has reached x, or to nothing.
+/// the other gradients of x, or is null.
 template <class Norm, class X, class... Weights>
 class NormNode final : public TapeNode {
   using Result = decltype(std::declval<const Norm&>().forward(std::declval<typename X::Value>(),

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Learned positions: rows of a table, added by the position of each token.
+/// @brief Learned position embedding: adds the table row of each token's position.
 
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
@@ -72,7 +72,7 @@ struct PositionOperands {
   static constexpr bool value = ranks && whole && no_halos && SameElementAndTarget<X, Table>::value;
 };
 
-/// The layout of the sum, with the sentences of a sum.
+/// The layout of the sum, with the error sentences of a sum.
 template <class X, class Table>
 using WithPositions = AddLayout<typename X::layout, ReductionLayout<Sum, 0, typename Table::layout>>;
 
@@ -84,7 +84,7 @@ template <class X>
 
 } // namespace detail
 
-/// @brief Layout of a table of positions for a stream [batch, sequence, width]: its width is sharded as the
+/// @brief Layout of a table of positions for a stream [batch, sequence, width]: its width is sharded like the
 /// stream's.
 template <LayoutType Stream>
 using PositionTableLayout = detail::LayoutOf<typename Stream::axis_list, detail::PositionTableHolder<Stream>>;
@@ -97,7 +97,8 @@ using PositionGradientLayout =
 
 namespace operation {
 
-/// @brief x + table[position] with its gradients, the result's, for the table summed over the sequences.
+/// @brief x + table[position] with its gradients: that of the result, summed over the sequences for the
+/// table.
 struct AddPositions {
   static constexpr std::string_view name = "add_positions";
   static constexpr detail::GradientReads left_gradient_reads{};
@@ -170,14 +171,14 @@ private:
 ///
 /// No communication. The table's gradient is Partial<Sum> over the axes that shard batch and sequence.
 /// @param x [batch, sequence, width], not Partial @param table [positions, width], width sharded as that of x
-/// @param runs positions of the rows of this context rank, where they are not those that the layout gives
-/// @throws InvalidArgument if the table has fewer rows than a sequence positions, or the widths differ.
+/// @param runs positions of this context rank's rows, if they differ from those of the layout
+/// @throws InvalidArgument if the table has fewer rows than a sequence has positions, or the widths differ.
 template <AnyShardedTensor X, AnyShardedTensor Table>
 [[nodiscard]] auto add_positions(const X& x, const Table& table, const TokenRuns& runs = {},
                                  SourceLocation where = SourceLocation::current()) {
   return operation::AddPositions{runs}.forward(where, x, table);
 }
-/// @brief The same on a tape, which knows the positions; the table may be a parameter.
+/// @brief The same on a tape, which provides the positions; the table may be a parameter.
 template <detail::TapeOperand X, detail::TapeOperand Table>
 [[nodiscard]] auto add_positions(X&& x, Table&& table, SourceLocation where = SourceLocation::current()) {
   const operation::AddPositions add{x.tape().runs()};
@@ -186,14 +187,14 @@ template <detail::TapeOperand X, detail::TapeOperand Table>
 
 /// @brief A trained row for each position, added to a stream in layout `In`, [batch, sequence, width].
 ///
-/// Positions are those of the tape's batch, so that ranks that share a sequence each add their own.
+/// Positions are those of the tape's batch, so ranks that share a sequence each add their own.
 template <LayoutType In, class Plan = ModelPlan<>>
 class PositionEmbedding {
 public:
   using Table = Parameter<PositionTableLayout<In>, PositionGradientLayout<Gradient<In>>,
                           typename Plan::element, typename Plan::zero, typename Plan::target>;
 
-  /// @param positions the most tokens of a sequence
+  /// @param positions maximum number of tokens in a sequence
   template <class Mesh>
   PositionEmbedding(const Mesh& mesh, std::int64_t positions, std::int64_t width, const Initial& initial,
                     SourceLocation where = SourceLocation::current())

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Attention of a sequence that is sharded over a ring of ranks: keys and values travel, queries stay.
+/// @brief Attention on a sequence that is sharded over a ring of ranks: keys and values travel, queries stay.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/pending.hpp>
@@ -23,9 +23,9 @@
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// One pass around the ring (Liu et al., arXiv 2310.01889): in step s a rank has the keys and values of the
-/// rank s places before it. While it computes with them, they go on to the next rank and the following ones
-/// arrive. Results and gradients of many blocks add up in the MainElement. Keys that none of its queries see
-/// go on all the same. Not templated on layouts and masks.
+/// rank s places before it. While it computes with them, they are forwarded to the next rank and the next
+/// ones arrive. Results and gradients of many blocks are accumulated in the MainElement. Keys that none of
+/// its queries see are forwarded as well. Not templated on layouts and masks.
 template <class Element, class Target>
 class RingAttention {
   using Main = MainElement<Element>;
@@ -53,14 +53,15 @@ public:
   }
 
   /// A block's gradient follows its keys one step behind: the rank after the owner begins it, each of the
-  /// others adds its part, and the last one sends it home.
+  /// others adds its part, and the last one sends it back to the owner.
   void backward(const ConstRows& qkv, const ConstRows& out, const ConstVector& log_sum_exp,
                 const ConstRows& d_out, const Rows& d_qkv) {
     in_sums(d_qkv, [&](const SumRows& sums) { backward_in(qkv, out, log_sum_exp, d_out, sums); });
   }
 
 private:
-  /// Calls `run` with rows that blocks may add up in: `rows`, or memory that is rounded to them afterwards.
+  /// Calls `run` with rows in which blocks may be accumulated: `rows`, or memory that is rounded to them
+  /// afterwards.
   template <class Run>
   void in_sums(const Rows& rows, Run run) {
     if constexpr (is_narrow<Element>) {

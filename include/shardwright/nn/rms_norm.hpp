@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief RMSNorm of sharded tensors, plain and fused with the residual addition before it.
+/// @brief RMSNorm of sharded tensors, optionally fused with the preceding residual addition.
 
 #include <shardwright/core/element.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
@@ -38,14 +38,14 @@ using RowsOf = ReductionLayout<Sum, X::tensor_rank - 1, RowwiseLayout<operation:
 template <LayoutType X>
 using GainGradientLayout = LeadingSumLayout<RowwiseLayout<operation::rms_norm, X>, X::tensor_rank - 1>;
 
-/// @brief A normed tensor, with what its gradient needs: 1 / rms of every row, in the MainElement.
+/// @brief A normalised tensor, with 1 / rms of every row in the MainElement for its gradient.
 template <LayoutType X, class Element, class Target>
 struct RmsNormOutput {
   ShardedTensor<X, Element, Target> normed;
   ShardedTensor<detail::RowsOf<X>, MainElement<Element>, Target> statistics;
 };
 
-/// @brief As RmsNormOutput, with the sum that was normed.
+/// @brief RmsNormOutput with the sum that was normalised.
 template <LayoutType X, class Element, class Target>
 struct AddRmsNormOutput {
   ShardedTensor<X, Element, Target> sum;
@@ -65,7 +65,7 @@ rows_shape(const std::array<std::int64_t, rank>& shape) {
   return rows;
 }
 
-/// The gain of a norm: one vector that every rank holds whole.
+/// The gain of a norm: a vector that every rank holds entirely.
 template <class X, class Gain>
 struct NormGainOf {
   static_assert(
@@ -113,9 +113,8 @@ add_rms_norm(const ShardedTensor<X, R, Target>& residual, ShardedTensor<X, Eleme
 }
 
 /// @brief The gradient of a norm's input, in the memory of `gradient`; adds the gain's gradient to `slot`.
-/// @param gradient that of the normed tensor @param x the norm's input
-/// @param stream where the input is a residual stream: the gradient that reaches it past the norm, which is
-/// added
+/// @param gradient that of the normalised tensor @param x the norm's input @param stream if the input is a
+/// residual stream, the gradient of the residual branch, which is added
 template <LayoutType X, class Element, class Target, class E, class G, class Rms, class Slot,
           class S = Element>
 [[nodiscard]] ShardedTensor<X, Element, Target>
@@ -165,8 +164,8 @@ struct RmsNorm {
 
 } // namespace operation
 
-/// @brief rms_norm of a value on a tape with a gain that is a parameter. Where `x` is a sum that nobody has
-/// read yet, one pass over memory computes both.
+/// @brief rms_norm of a value on a tape with a gain that is a parameter. If `x` is a deferred sum, one pass
+/// over memory computes both.
 template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
 [[nodiscard]] auto rms_norm(X&& x, Parameter<C, R, E, Z, T>& gain, double epsilon,
                             SourceLocation where = SourceLocation::current()) {
@@ -174,7 +173,7 @@ template <detail::TapeOperand X, class C, class R, class E, class Z, class T>
                              detail::operand_of(gain, where));
 }
 
-/// @brief RMSNorm with a trained gain, of a stream in layout `In`.
+/// @brief RMSNorm of a stream in layout `In` with a trained gain.
 template <LayoutType In, class Plan = ModelPlan<>>
 class RmsNorm {
 public:

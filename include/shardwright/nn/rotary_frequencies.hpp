@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Frequencies of rotary positions, and how models stretch them to longer sequences.
+/// @brief Frequencies of rotary embeddings, and their scaling to longer sequences.
 
 #include <shardwright/core/config.hpp>
 
@@ -15,14 +15,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Stretching by wavelength: frequencies that turn less than `low` times within the original positions
-/// are divided by `factor`, those that turn more than `high` times are kept, and those between are blended
-/// (Grattafiori et al., arXiv 2407.21783; as the published Llama 3.1 computes it).
+/// @brief Scaling by wavelength: frequencies with fewer than `low` turns within the original positions are
+/// divided by `factor`, those with more than `high` turns are kept, and those in between are interpolated
+/// (Grattafiori et al., arXiv 2407.21783; as in the published Llama 3.1 code).
 struct RotaryScaling {
   double factor = 1;
   double low = 1;
   double high = 4;
-  double positions = 8192; ///< Of the sequences before the stretching.
+  double positions = 8192; ///< Length of the original sequences.
 };
 
 /// @brief The angles per position, base^(-2 i / head_width), [head_width / 2] (Su et al., arXiv 2104.09864).

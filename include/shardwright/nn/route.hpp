@@ -44,14 +44,14 @@ template <LayoutType Logits>
 using TokenLayout = ReductionLayout<Sum, Logits::tensor_rank - 1, RowwiseLayout<operation::route, Logits>>;
 
 /// @brief The experts of each token: int32 [tokens..., chosen] in the layout of the logits, best first, all
-/// different; -1 for padding.
+/// distinct; -1 for padding.
 template <LayoutType Logits, class Target = DefaultTarget>
 using ExpertChoice = ShardedTensor<RowwiseLayout<operation::route, Logits>, const std::int32_t, Target>;
 
-/// @brief Inputs of route() beside the logits; both may be absent.
+/// @brief Optional inputs of route() in addition to the logits.
 template <LayoutType Logits, class Target = DefaultTarget>
 struct RouteWith {
-  /// @brief [experts], added to the scores for the choice only; see ExpertLoad.
+  /// @brief [experts], added to the scores only for the choice; see ExpertLoad.
   std::optional<ShardedTensor<Layout<1>, const float, Target>> bias{};
   /// @brief [tokens...], negative for padding, as ids or targets may be: such a token chooses nothing, and
   /// its gates are 0.
@@ -130,7 +130,7 @@ template <class Logits>
   return out;
 }
 
-/// gates = weights of the experts that were chosen once; a replay reads that choice again.
+/// gates = weights of the chosen experts; a replay reuses the choice.
 template <class X>
 class RouteNode final : public TapeNode {
   using Logits = typename X::Value;
@@ -205,15 +205,16 @@ private:
 
 } // namespace detail
 
-/// @brief The experts that each token chooses, for programs that need no gates: of the largest scores, biased
-/// and limited to groups as the options say. Equal scores go to the lowest index.
+/// @brief The experts that each token chooses, for programs that need no gates: those with the largest
+/// scores, biased and limited to groups according to the options.
 ///
-/// No communication. Cost: chosen x experts comparisons for each token, and a wait for one number, which
-/// says whether a logit was no number; the workspace is one number for each token and expert.
+/// Ties go to the lowest index. No communication. Cost: chosen x experts comparisons for each token, and a
+/// wait for one number, which says whether a logit was invalid; the workspace is one number for each token
+/// and expert.
 /// @param logits float or double, [tokens..., experts]; neither Partial nor sharded over experts. Minus
 /// infinity masks an expert.
 /// @throws InvalidArgument naming the first token of this rank with a logit that is NaN or infinity, or with
-/// too few experts that are not masked; and for options that do not fit one another.
+/// too few unmasked experts; and for inconsistent options.
 template <AnyShardedTensor Logits>
 [[nodiscard]] auto
 choose_experts(const Logits& logits, const RouterOptions& options,
@@ -224,11 +225,11 @@ choose_experts(const Logits& logits, const RouterOptions& options,
 }
 
 /// @brief The experts of each token and their gates, which are differentiable; see choose_experts() and
-/// RouterScores. Choice and gates are computed in float of 16-bit logits, else in their element.
+/// RouterScores. Choice and gates are computed in float for 16-bit logits, else in their element type.
 ///
-/// Sigmoid gates are normalised by their logarithms: they stay right where all scores are too small for a
-/// number. The choice is made once: a backward pass that computes the gates again reads the same choice,
-/// whatever became of the bias.
+/// Sigmoid gates are normalised in log space, so they stay accurate even if all scores underflow. The choice
+/// is made once: a backward pass that recomputes the gates reads the same choice, even if the bias has
+/// changed.
 /// @throws InvalidArgument as choose_experts
 template <detail::TapeValue X>
 [[nodiscard]] auto route(X&& logits, const RouterOptions& options,

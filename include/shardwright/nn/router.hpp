@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Router: the module that scores experts for each token, chooses some, and keeps their load.
+/// @brief Router: the module that scores experts for each token, chooses some, and tracks their load.
 
 #include <shardwright/layout/matmul_layout.hpp>
 #include <shardwright/nn/expert_load.hpp>
@@ -30,9 +30,8 @@ struct RoutedTokens {
 
 /// @brief Logits x W, the choice of experts by them and by the bias of the load, and the gates.
 ///
-/// The product, W, logits and gates are floats whatever the element of the model, as a choice by rounded
-/// logits would jump. W is on every rank; its gradient is Partial over every axis that splits tokens, by
-/// type.
+/// The product, W, logits and gates are float whatever the element type of the model, because rounding could
+/// change the choice. W is replicated; its gradient is Partial over every axis that splits tokens, by type.
 /// @tparam In layout of x, [tokens..., width]
 template <LayoutType In, class Plan = ModelPlan<>>
 class Router {
@@ -45,7 +44,7 @@ public:
   using Out = RoutedTokens<Logits, Element, Target>;
   using Padding = ShardedTensor<TokenLayout<Logits>, const std::int32_t, Target>;
 
-  /// @throws InvalidArgument for options that do not fit one another.
+  /// @throws InvalidArgument for inconsistent options.
   template <class Mesh>
   Router(const Mesh& mesh, std::int64_t width, std::int64_t experts, const RouterOptions& options,
          const Initial& initial, const ExpertBiasOptions& bias = {},
@@ -80,7 +79,7 @@ private:
   [[nodiscard]] auto product(X&& x, SourceLocation where) {
     if constexpr (std::is_same_v<typename std::remove_cvref_t<X>::element, Element>)
       return weight_(std::forward<X>(x), where);
-    else // a copy of twice the bytes, which the weights' gradient reads: made again rather than kept
+    else // a copy of twice the size, which the weights' gradient reads: recomputed rather than kept
       return weight_(recompute([&](auto&& narrow) { return convert<Element>(narrow, where); },
                                Recompute::selective)(std::forward<X>(x)),
                      where);

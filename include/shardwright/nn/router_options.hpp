@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The rules by which a router chooses experts and weights them, and by which their bias moves.
+/// @brief Options for how a router chooses and weights experts, and how their bias is updated.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/routing.hpp>
@@ -15,36 +15,36 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The scores that a router makes of logits, and the gates that follow from them.
+/// @brief The scores that a router computes from logits, and the resulting gates.
 using RouterScores = kernels::RouterScores;
 
 /// @brief The score of a group of experts, from the biased scores of its members.
 enum class GroupScore : std::uint8_t {
   largest,     ///< DeepSeek-V2 (arXiv 2405.04434).
   two_largest, ///< Their sum (DeepSeek-V3, arXiv 2412.19437).
-  share        ///< The sum of as many as a group gives on average: chosen / kept groups.
+  share        ///< The sum of as many as are chosen per kept group on average: chosen / kept groups.
 };
 
 /// @brief The rule of a router.
 struct RouterOptions {
-  std::int64_t chosen = 1; ///< Experts for each token, all different.
+  std::int64_t chosen = 1; ///< Distinct experts for each token.
   RouterScores scores = RouterScores::chosen_softmax;
   bool renormalise = false;     ///< For `softmax`: divide the gates by their sum.
   double scale = 1;             ///< Factor on all gates, the route scale.
   std::int64_t groups = 1;      ///< Groups of neighbouring experts, at most 64.
-  std::int64_t kept_groups = 1; ///< Groups of which a token chooses its experts.
+  std::int64_t kept_groups = 1; ///< Groups from which a token chooses its experts.
   GroupScore group_score = GroupScore::share;
 };
 
-/// @brief The rule by which the bias of experts moves.
+/// @brief The update rule of the experts' bias.
 struct ExpertBiasOptions {
-  double rate = 0;       ///< What a step adds or takes; 0 leaves the bias as it is. DeepSeek-V3 takes 0.001.
-  bool recentre = false; ///< Take the mean of a step's changes from each of them, so that their sum is 0.
+  double rate = 0;       ///< Change per step; 0 keeps the bias unchanged. DeepSeek-V3 uses 0.001.
+  bool recentre = false; ///< Subtract the mean from a step's changes, so that their sum is 0.
 };
 
 namespace detail {
 
-/// The rule in the form that kernels take. @throws InvalidArgument if the numbers do not fit one another.
+/// The rule in the form that kernels use. @throws InvalidArgument if the numbers are inconsistent.
 [[nodiscard]] inline kernels::RoutingRule routing_rule(const RouterOptions& options, std::int64_t experts) {
   const auto require = [](bool holds, const std::string& sentence) {
     if (!holds)

@@ -23,7 +23,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct AttentionSizes {
   std::int64_t width = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;   ///< A divisor of the heads: groups of them share a key and a value.
+  std::int64_t kv_heads = 0;   ///< Must divide the number of heads: groups of heads share a key and a value.
   std::int64_t head_width = 0; ///< Usually width / heads.
   bool qkv_bias = false;       ///< Of queries, keys and values alone, as in Qwen2 (arXiv 2407.10671).
   std::optional<double>
@@ -33,13 +33,13 @@ struct AttentionSizes {
 };
 
 /// @brief Self-attention with its projections (Vaswani et al., arXiv 1706.03762; shared heads as Ainslie et
-/// al., arXiv 2305.13245): one product for queries, keys and values, attention under any mask, one product
-/// back.
+/// al., arXiv 2305.13245): one product for queries, keys and values, attention with any mask, and an output
+/// product. `Layouts` gives the layouts:
 ///
-/// `Layouts` says where: Tokens is the layout of x, Qkv and Output those of the matrices [width, kv_heads,
-/// (queries per kv head + 2) * head width] and [heads * head width, width], AttentionInput what attention
-/// reads, Residual the layout of the result. Without biases the result is the product as it comes, Partial
-/// over the axes that shard the heads; with them it has been brought to Residual.
+/// Tokens is that of x, Qkv and Output those of the matrices [width, kv_heads, (queries per kv head + 2) *
+/// head width] and [heads * head width, width], AttentionInput that of attention's input, Residual that of
+/// the result. Without biases the result is the product itself, Partial over the axes that shard the heads;
+/// with them it is in layout Residual.
 template <class Layouts, class Plan = ModelPlan<>, bool biased = false>
 class Attention {
   using In = typename Layouts::Tokens;
@@ -50,8 +50,8 @@ class Attention {
 public:
   using Angles = RotaryTable<typename Plan::element, typename Plan::target>;
 
-  /// @param angles of rotary positions; nothing for a model whose positions come otherwise
-  /// @param recomputed what the backward pass computes again: Recompute::selective for the attention itself
+  /// @param angles rotary table; null for a model with another kind of positions @param recomputed what the
+  /// backward pass recomputes: Recompute::selective for the attention itself
   template <class Mesh>
   Attention(const Mesh& mesh, const AttentionSizes& sizes, const Initial& qkv, const Initial& out,
             std::shared_ptr<const Angles> angles = nullptr, Recompute recomputed = Recompute::none,
@@ -66,7 +66,7 @@ public:
       head_norms_.emplace(mesh, heads_, *sizes.head_norm, where);
   }
 
-  /// @param positions of the tokens of this rank, which the batch's ids know
+  /// @param positions of this rank's tokens, from the batch's ids
   template <detail::TapeOperand X, TokenOrder Order, AttentionMask Mask = CausalMask>
   [[nodiscard]] auto operator()(X&& x, const TokenPositions<Order>& positions, const Mask& mask = {},
                                 SourceLocation where = SourceLocation::current()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Modules in a row: Sequential of different ones, Repeat of one kind.
+/// @brief Chains of modules: Sequential for different types, Repeat for one type.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/train/members.hpp>
@@ -19,7 +19,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// "0", "1", ... as names that last.
+/// "0", "1", ... as names with static lifetime.
 template <std::size_t number>
 struct NumberName {
   static constexpr auto letters = [] {
@@ -34,7 +34,7 @@ struct NumberName {
       number < 10 ? std::string_view(letters.data() + 1, 1) : std::string_view(letters.data(), 2);
 };
 
-/// A module, or a function of a Var, tells where it is called if it wants to know.
+/// Calls a module, or a function of a Var, with the call's location if it accepts one.
 template <class Module, class X>
 [[nodiscard]] auto call_module(Module& module, X&& x, SourceLocation where) {
   if constexpr (requires { module(std::forward<X>(x), where); })
@@ -72,7 +72,8 @@ struct ModuleRow<number, First, Rest...> {
 
 } // namespace detail
 
-/// @brief Modules and functions of which each takes what the one before gives. Their paths are their numbers.
+/// @brief Modules and functions, each applied to the result of the previous one. Their paths are their
+/// indices.
 template <class... Module>
 class Sequential {
 public:
@@ -88,13 +89,14 @@ private:
   detail::ModuleRow<0, Module...> row_;
 };
 
-/// @brief Modules of one kind, of which each takes what the one before gives. Their paths are their numbers.
+/// @brief Modules of one type, each applied to the result of the previous one.
 ///
-/// As a part of a pipelined model, where stages divide them, it is named with its count: see Parts.
+/// Their paths are their indices. In a pipelined model, where stages divide them, the count is a template
+/// argument: see Parts.
 template <class Module>
 class Repeat<Module> {
 public:
-  /// @param make gives module number i
+  /// @param make returns module number i
   template <class Make>
   Repeat(std::size_t count, Make make) {
     if (count == 0)
@@ -112,7 +114,7 @@ public:
   [[nodiscard]] auto members() { return shardwright::members("", modules_); }
 
 private:
-  std::deque<Module> modules_; // in their places: a tape refers to their parameters
+  std::deque<Module> modules_; // with stable addresses: a tape refers to their parameters
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief SwiGLU of sharded tensors: the gate and the value lie side by side in dimension rank - 2.
+/// @brief SwiGLU of sharded tensors: gate and value are side by side in dimension rank - 2.
 
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
@@ -20,7 +20,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Layout after SwiGLU of [..., 2, hidden]: the dimension of extent 2 is gone; it must not be sharded.
+/// @brief Layout after SwiGLU of [..., 2, hidden]: the dimension of extent 2, which must not be sharded, is
+/// removed.
 template <LayoutType GateUp>
 using SwigluLayout =
     ReductionLayout<Sum, GateUp::tensor_rank - 2, ElementwiseNonlinearLayout<operation::swiglu, GateUp>>;
@@ -50,7 +51,7 @@ struct SwigluCheck {
 
 namespace operation {
 
-/// @brief SwiGLU with its gradient, which is computed in the memory of the input where nobody else holds it.
+/// @brief SwiGLU with its gradient, which is computed in the input's memory if that is not shared.
 struct SwiGlu {
   static constexpr std::string_view name = "swiglu";
   static constexpr bool gradient_reads_input = true;
@@ -93,7 +94,7 @@ struct SwiGlu {
 } // namespace operation
 
 /// @brief out[..., h] = silu(gate_up[..., 0, h]) * gate_up[..., 1, h] (Shazeer, arXiv 2002.05202, section 2).
-/// @throws InvalidArgument if the second last extent is not 2.
+/// @throws InvalidArgument if the second-to-last extent is not 2.
 template <Operand GateUp>
 [[nodiscard]] auto swiglu(GateUp&& gate_up, SourceLocation where = SourceLocation::current()) {
   return apply(operation::SwiGlu{}, where, std::forward<GateUp>(gate_up));

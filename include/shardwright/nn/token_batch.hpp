@@ -12,16 +12,16 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Ids and targets, [batch, sequence], in the order that attention takes; a negative target does not
-/// count.
+/// @brief Ids and targets, [batch, sequence], in the order that attention requires; a negative target does
+/// not count.
 template <TokenOrder Order, LayoutType L, class Target = DefaultTarget>
 struct TokenBatch {
   using Ids = TokenTensor<Order, L, std::int32_t, Target>;
   typename Ids::Handle ids, targets;
   std::optional<BatchOrigin>
-      origin{}; ///< The key of dropout; an origin of 0 would drop the same elements in every step.
+      origin{}; ///< Keys dropout masks; a constant origin would drop the same elements in every step.
 
-  /// @brief Returns the places of this rank's rows in their sequences.
+  /// @brief Returns the positions of this rank's rows in their sequences.
   [[nodiscard]] TokenRuns runs() const { return ids.positions().runs(); }
 };
 

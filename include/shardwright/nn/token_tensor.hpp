@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Token ids and targets whose order along the sequence is part of their type, and the positions that
-/// follow from it.
+/// @brief Token ids and targets whose order along the sequence is part of their type, with the resulting
+/// positions.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -16,14 +16,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The positions that ranks along the axis of a sequence hold, in an order that is a type.
+/// @brief The positions held by the ranks along a sequence's axis, with the order as a type.
 template <TokenOrder Order>
 class TokenPositions {
 public:
   using order = Order;
 
-  /// @brief Of rank `rank` among `ranks`.
-  /// @throws InvalidArgument if the sequence does not divide as the order needs.
+  /// @brief For rank `rank` of `ranks`. @throws InvalidArgument if the sequence does not divide as the order
+  /// requires.
   TokenPositions(std::int64_t sequence, int ranks, int rank)
       : sequence_(sequence), ranks_(ranks), rank_(rank) {
     const std::int64_t divisor = Order::divisor(ranks);
@@ -58,7 +58,7 @@ struct OneTokenOrder {
       "TokenTensor: ids, targets and attention must have the tokens in the same order, NaturalOrder for AllToAllContext and ZigZagOrder for RingContext (make the batch as the model's Ids, and fill it by their positions())");
 };
 
-/// Ranks that share dimension 1 of a tensor, and this rank's place among them.
+/// Ranks that share dimension 1 of a tensor, and this rank's index among them.
 template <class Tensor>
 [[nodiscard]] std::pair<int, int> sequence_ranks(const Tensor& tensor) {
   constexpr LayoutValue layout = Tensor::layout::value;
@@ -77,8 +77,8 @@ template <class Tensor>
 
 /// @brief Token ids or targets, [batch, sequence], whose rows of a sequence are in `Order`.
 ///
-/// A sharded tensor that does not become one of another order: what reads it, attention above all, knows each
-/// row's position from the type.
+/// A sharded tensor that does not convert to another order: its readers, above all attention, know each row's
+/// position from the type.
 template <TokenOrder Order, LayoutType L, class Element = std::int32_t, class Target = DefaultTarget>
 class TokenTensor : public ShardedTensor<L, Element, Target> {
   using Base = ShardedTensor<L, Element, Target>;
@@ -88,14 +88,14 @@ public:
   using Handle = TokenTensor<Order, L, const typename Base::value_type, Target>;
 
   /// @brief An uninitialised tensor of `shape`.
-  /// @throws InvalidArgument if the sequence does not divide as the order needs.
+  /// @throws InvalidArgument if the sequence does not divide as the order requires.
   template <class... Axes>
   requires(!Base::read_only) TokenTensor(const DeviceMesh<Axes...>& mesh, const typename Base::Shape& shape,
                                          SourceLocation where = SourceLocation::current())
       : Base(mesh, shape, where) {
     static_cast<void>(positions());
   }
-  /// @brief Takes a tensor whose rows are known to be in the order.
+  /// @brief Wraps a tensor whose rows are known to be in this order.
   explicit TokenTensor(Base&& tokens) : Base(std::move(tokens)) {}
   /// @brief Another order: a sentence.
   template <class Other, LayoutType From, class E>
@@ -104,7 +104,7 @@ public:
     static_assert(sizeof(detail::OneTokenOrder<Other, Order>) != 0);
   }
 
-  /// @brief A read-only handle of the same memory.
+  /// @brief A read-only handle to the same memory.
   [[nodiscard]] Handle share() const { return Handle(Base::share()); }
   /// @brief Positions of this rank's rows.
   [[nodiscard]] TokenPositions<Order> positions() const {
