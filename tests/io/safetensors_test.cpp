@@ -256,6 +256,30 @@ TEST_CASE("safetensors: any block of a tensor is read without the rest") {
   CHECK_THAT(sentence_of([&] { file.read("t", all); }), ContainsSubstring("has been cut short"));
 }
 
+TEST_CASE("safetensors: a tensor is read in pieces, in its order") {
+  const Scratch scratch;
+  const fs::path path = scratch.root() / "m.safetensors";
+  const std::string bytes = random_bytes(50);
+  const std::string first = bytes.substr(0, 10), second = bytes.substr(10);
+  st::write(path,
+            {source_of("a", st::Dtype::u8, {10}, first), source_of("b", st::Dtype::u8, {5, 8}, second)});
+  const st::File file(path);
+  for (const std::size_t size : {1, 7, 8, 40, 100}) {
+    CAPTURE(size);
+    std::vector<std::byte> memory(size);
+    std::string all;
+    std::size_t pieces = 0;
+    file.read_through("b", memory, [&](std::span<const std::byte> piece) {
+      all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      ++pieces;
+    });
+    CHECK(all == second);
+    CHECK(pieces == (40 + size - 1) / size);
+  }
+  CHECK_THAT(sentence_of([&] { file.read_through("b", {}, [](auto) {}); }),
+             ContainsSubstring("tensor 'b': the memory that it is read into must have 40 bytes, but has 0"));
+}
+
 TEST_CASE("safetensors: a block of elements that share bytes ends at whole bytes") {
   const Scratch scratch;
   const std::string bytes = "\x10\x32\x54\x76\x98\xba";

@@ -94,6 +94,23 @@ public:
     read_at(header_.data_begin + tensor.begin, out);
   }
 
+  /// @brief Reads a whole tensor in pieces of the size of `memory`, each into it, and calls `visit(piece)`.
+  /// @throws InvalidArgument where there is no memory. @throws DataError where the tensor is absent or cannot
+  /// be read.
+  template <class Visit>
+  void read_through(std::string_view name, std::span<std::byte> memory, const Visit& visit) const {
+    const Entry& tensor = entry(name);
+    if (memory.empty())
+      check_size(tensor, tensor.bytes(), 0);
+    for (std::uint64_t at = tensor.begin; at < tensor.end;) {
+      const auto piece =
+          memory.first(static_cast<std::size_t>(std::min<std::uint64_t>(memory.size(), tensor.end - at)));
+      read_at(header_.data_begin + at, piece);
+      visit(std::span<const std::byte>(piece));
+      at += piece.size();
+    }
+  }
+
   /// @brief Reads a block of a tensor into `out`, row-major and dense, and nothing else of the file but what
   /// lies in gaps of less than a page.
   /// @throws InvalidArgument for a block outside of the tensor, one that does not begin and end at whole
