@@ -55,10 +55,10 @@ struct AdamWRule {
 
 /// @brief AdamW with decoupled weight decay.
 ///
-/// On a device the learning rate, the number of steps and the clipping are in its memory, where the kernels
-/// read them: the host waits for nothing, a captured step stays valid when the rate changes, and a step that
-/// is not finite, or that a StepGuard holds back, changes nothing. Parameters of a model that names their
-/// `element` are updated many in a launch, and rounded to where they are stored in the same pass.
+/// On a device the learning rate, the number of steps and the clipping factor are in device memory, where the
+/// kernels read them: the host never waits, a captured step stays valid when the rate changes, and a step
+/// that is not finite, or that a StepGuard rejects, changes nothing. If a model names the `element` of its
+/// parameters, one launch updates many of them, and writes the rounded copies in the same pass.
 class AdamW : public detail::Optimizer<detail::AdamWRule> {
 public:
   using Optimizer::Optimizer;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The place of a microbatch in a training run.
+/// @brief The position of a microbatch in a training run.
 
 #include <shardwright/core/config.hpp>
 
@@ -10,10 +10,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The place of a microbatch in a training run, by which its random numbers are keyed.
+/// @brief The position of a microbatch in a training run, which keys its random numbers.
 struct BatchOrigin {
   std::uint64_t step = 0;           ///< Optimizer step.
-  std::uint64_t first_sequence = 0; ///< Place of its first sequence in the step's global batch.
+  std::uint64_t first_sequence = 0; ///< Index of its first sequence in the step's global batch.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

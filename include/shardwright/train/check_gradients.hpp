@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief check_gradients, a check that the gradients of a function on a tape are its slopes, in double
+/// @brief check_gradients compares the gradients of a function on a tape with finite differences, in double
 /// precision and on any mesh.
 
 #include <shardwright/layout/token_order.hpp>
@@ -31,7 +31,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 namespace detail {
 
-/// Turns a Var into the function's number by random factors, which are then its gradient.
+/// Reduces a Var to a number with random factors, which are then its gradient.
 template <class Y>
 class Weighing;
 template <LayoutType L, class Element, class Target>
@@ -97,7 +97,7 @@ struct TargetOfInputs<First, Rest...> {
 template <class Type>
 inline constexpr bool is_tensor_input = is_sharded_tensor<std::remove_const_t<Type>>;
 
-/// The tensors among the inputs; others are left out.
+/// The tensors among the inputs; others are ignored.
 template <class... Types>
 struct MovedTensors {
   explicit MovedTensors(const MemberList<>&) {}
@@ -202,7 +202,7 @@ struct NoParameters {
   static void finish() {}
 };
 
-/// A function with its inputs: tensors, and the parameters that it knows by itself.
+/// A function with its inputs: tensors, and the parameters that it uses.
 template <class Function, class... Types>
 class CheckedFunction final : public NumberedFunction {
   using Target = typename TargetOfInputs<Types...>::type;
@@ -223,7 +223,7 @@ public:
       auto result = call(variables...);
       return weighing(result).number(result);
     });
-    restart(); // lets go of the inputs
+    restart(); // releases the inputs
     return number;
   }
   void compute_gradients() {
@@ -276,17 +276,17 @@ private:
 /// @brief Compares the gradients of a function on a tape with central differences.
 ///
 /// `check_gradients([&](auto x) { return block(x); }, members("x", x, "block", block))`: tensors among the
-/// inputs become the function's arguments, as variables of a tape, in their order; of parameters and modules,
-/// which the function knows by itself, every parameter is moved. The function gives a Var of any layout, or a
-/// loss; it may take the tape before the variables, and must be the same function in every call. Inputs may
-/// be Partial: then one rank's part is moved.
+/// inputs become the function's arguments, in order, as variables of a tape; of modules, which the function
+/// uses directly, every parameter is perturbed.
 ///
-/// Each input is moved in random directions, and where one does not agree, element by element, to name the
-/// worst one. All values come back as they were. No GradAccumulator may hold the parameters' gradients
-/// meanwhile. Collective. Cost: one backward pass, and two forward passes for each direction of each input.
-/// @param inputs of double, with one to four dimensions or none @return what differs the most
-/// @throws GradientMismatch naming the input and element, on every rank, where a slope is off by more than
-/// the tolerance.
+/// The function returns a Var of any layout, or a loss; it may take the tape before the variables, and must
+/// compute the same in every call. Inputs may be Partial: then one rank's part is perturbed. Each input is
+/// perturbed in random directions and, if one does not agree, element by element, to find the worst one. All
+/// values are restored. Meanwhile no GradAccumulator may hold the parameters' gradients. Collective. Cost:
+/// one backward pass, and two forward passes for each direction of each input.
+/// @param inputs of double, with zero to four dimensions @return the largest difference @throws
+/// GradientMismatch naming the input and element, on every rank, if a slope is off by more than the
+/// tolerance.
 template <class Function, class... Types>
 GradientDifference check_gradients(Function&& function, const detail::MemberList<Types...>& inputs,
                                    const GradientCheck& options = {},

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Operations of a value on a tape with a tensor, which is data: masks, weights of a loss, what stays
-/// frozen.
+/// @brief Operations of a value on a tape with a constant tensor, such as a mask, loss weights or frozen
+/// weights.
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -15,7 +15,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Carries an operation out on a value of a tape and a tensor, which becomes an input of the tape: it
+/// @brief Executes an operation on a value of a tape and a tensor, which becomes an input of the tape: it
 /// shares its memory, which must not be written until the last gradient.
 template <class Operation, detail::TapeValue Left, AnyShardedTensor Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, const Right& right) {

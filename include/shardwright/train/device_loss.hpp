@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Loss sums and token counts that stay in a device's memory, where the next kernels find them.
+/// @brief Loss sums and token counts that stay in device memory for later kernels.
 
 #include <shardwright/tensor/kernels/elementwise.hpp>
 #include <shardwright/tensor/scalars.hpp>
@@ -68,14 +68,14 @@ public:
   }
 };
 
-/// @brief The loss of a target's kernels: a number of the host, or one in the device's memory.
+/// @brief The loss type of a target: a number on the host, or one in device memory.
 template <LayoutType L, class Target>
 using CountedLossOn =
     std::conditional_t<bool(Target::host_accessible), CountedLoss<L>, DeviceLoss<L, Target>>;
 
 namespace detail {
 
-/// Sums that kernels have left: loss and count.
+/// Wraps the sums that kernels have computed: loss and count.
 template <LayoutType L, class Target>
 [[nodiscard]] CountedLossOn<L, Target> counted_loss(Scalars<2, Target>&& totals) {
   if constexpr (Target::host_accessible) {

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Dynamic loss scaling on a device: the scale, its rule and what reads it stay in the device's
-/// memory.
+/// @brief Dynamic loss scaling on a device: the scale, its update rule and its readers stay on the device.
 
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
@@ -21,15 +20,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The exponent of a loss scale, where kernels read it: the device's, or the host's where there is none.
+/// The exponent of a loss scale for kernels: the device's or, if there is none, the host's.
 struct LossExponent {
   const LossScaleState* state = nullptr;
   int fixed = 0;
   SHARDWRIGHT_FUNCTION int value() const { return state == nullptr ? fixed : state->exponent; }
 };
 
-/// DynamicLossScale::update; what overflowed is not finite, so that no optimizer takes it, and no guard
-/// counts it where there is a smaller scale to try.
+/// DynamicLossScale::update; an overflowed step is marked non-finite, so that no optimizer takes it, and no
+/// guard counts it if there is a smaller scale to try.
 struct UpdateLossScale {
   LossScaleState* state;
   StepRecord* record;
@@ -51,8 +50,8 @@ struct UpdateLossScale {
   }
 };
 
-/// The loss scale of a model on a device: a LossScale of the host, or one that a
-/// DynamicDeviceLossScale changes in the device's memory. Copies name the same one.
+/// The loss scale of a model on a device: a LossScale of the host, or one that a DynamicDeviceLossScale
+/// changes in the device's memory. Copies refer to the same one.
 template <class Target>
 class DeviceLossScale {
 public:
@@ -67,7 +66,7 @@ public:
   }
   /// Returns whether the device changes it.
   [[nodiscard]] bool dynamic() const noexcept { return state_ != nullptr; }
-  /// That of the host; 1 if the device changes it.
+  /// The host's scale; 1 if the device changes it.
   [[nodiscard]] LossScale fixed() const noexcept { return fixed_; }
 
   friend bool operator==(const DeviceLossScale&, const DeviceLossScale&) = default;
@@ -84,7 +83,7 @@ template <class Target>
 using LossScaleOn =
     std::conditional_t<bool(Target::host_accessible), LossScale, detail::DeviceLossScale<Target>>;
 
-/// @brief DynamicLossScale for a model on a device: the same rule, which runs there. `scale()` is handed to
+/// @brief DynamicLossScale for a model on a device: the same rule, which runs there. `scale()` is passed to
 /// the model once; the host never knows its value.
 template <class Target>
 class DynamicDeviceLossScale {
@@ -98,7 +97,7 @@ public:
   [[nodiscard]] detail::DeviceLossScale<Target> scale() const {
     return detail::DeviceLossScale<Target>(state_);
   }
-  /// @brief Takes note of a finished step, which the optimizer then does not take if it overflowed.
+  /// @brief Processes a finished step; if it overflowed, the optimizer will not take it.
   void update(const DeviceSummary<Target>& summary) {
     detail::run_once("sw::loss_scale", summary.execution(),
                      detail::UpdateLossScale{state_->get(), summary.record(), options_});
@@ -107,7 +106,7 @@ public:
   [[nodiscard]] std::int64_t overflows() const { return state().overflows; }
   /// @brief Everything that changes from step to step; waits for the device.
   [[nodiscard]] LossScaleState state() const { return state_->read(); }
-  /// @brief Goes on from what state() gave.
+  /// @brief Restores a state from state().
   void set_state(const LossScaleState& state) { state_->store(state); }
 
 private:

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The memory and the work of a program on one rank of any world, found without the world.
+/// @brief Predicts the memory and the work of a program on one rank of a world of any size, without the other
+/// ranks.
 
 #include <shardwright/comm/observe/pretend_world.hpp>
 #include <shardwright/mesh/counting_target.hpp>
@@ -26,17 +27,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The memory and the work of a program on one rank.
 struct DryRun {
   int rank = 0;
-  MemoryTable memory;                 ///< Of its pools, when they have most in use.
+  MemoryTable memory;                 ///< Of its pools, at their peak.
   std::vector<MemoryHolder> holders;  ///< Its holders at that moment, the largest first.
   std::vector<RecordedCall> calls;    ///< To other ranks, in their order.
   std::vector<CallLog::Group> groups; ///< That the rank is in.
   double flops = 0;                   ///< Floating-point operations of its matrix products and attention.
 };
 
-/// @brief Runs `program(world)` as rank `rank` of a world of `ranks` that is not there.
+/// @brief Runs `program(world)` as rank `rank` of an imaginary world of `ranks`.
 ///
 /// The program must use `Counting<Target>` for its tensors: they have shapes, but neither memory nor kernels,
-/// so any size fits. Everything else is the real code. Numbers that the host reads are 1. Cost: some
+/// so any size fits. Everything else is the real code. Values that the host reads are 1. Cost: some
 /// microseconds for each operation.
 /// @throws what the program throws; InvalidArgument for a rank that is not in the world.
 template <class Program>
@@ -61,8 +62,8 @@ template <class Program>
       record->flops};
 }
 
-/// @brief In a dry run, forgets its calls and operations so far, such as those of a first step; elsewhere
-/// does nothing. Memory goes on being counted.
+/// @brief In a dry run, discards the calls and operations so far, such as those of a first step; elsewhere
+/// does nothing. Memory continues to be counted.
 inline void count_anew() {
   if (detail::DryRunRecord* const record = detail::DryRunRecord::current()) {
     record->log->clear();
@@ -83,7 +84,7 @@ namespace detail {
   return call.where.line == 0 ? out : out + " at " + call.where.text();
 }
 
-/// Whether two ranks of a group mean one collective; blocks of uneven shards differ.
+/// Whether two ranks of a group make the same collective; blocks of uneven shards may differ.
 [[nodiscard]] inline bool same_collective(const RecordedCall& left, const RecordedCall& right) {
   const bool equal_blocks = left.operation == Operation::all_reduce || left.operation == Operation::broadcast;
   return left.operation == right.operation && left.reduce_op == right.reduce_op &&
@@ -116,12 +117,11 @@ template <class Same>
 
 } // namespace detail
 
-/// @brief Finds where the ranks of a world would not make the same calls in the same order, and returns a
-/// sentence for each such group of ranks.
+/// @brief Finds differences in the calls of the ranks of a world or their order, and returns a sentence for
+/// each group with a difference.
 ///
-/// Collectives are compared on every group that several of the ranks are in, messages where both sides are
-/// among the ranks. Empty for a program whose calls agree: for these ranks, and for the numbers that a dry
-/// run reads.
+/// Collectives are compared on every group that contains several of the ranks, messages if both sides are
+/// among them. Empty if the calls agree: for these ranks, and for the values that a dry run reads.
 [[nodiscard]] inline std::vector<std::string> call_differences(std::span<const DryRun> runs) {
   struct Group {
     std::string name;
@@ -162,7 +162,7 @@ template <class Same>
           !text.empty())
         out.push_back(std::move(text));
   for (const auto& [key, sides] : messages) {
-    // Messages meet by their tags, not by their order.
+    // Messages match by tag, not by order.
     auto sorted = sides;
     for (detail::CallSequence& side : sorted)
       std::stable_sort(

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief FirstPass: what says that a microbatch is seen for the first time, and trained on.
+/// @brief FirstPass: proof that a training microbatch is being processed for the first time.
 
 #include <shardwright/core/config.hpp>
 
@@ -12,13 +12,14 @@ namespace detail {
 class TapeCore;
 }
 
-/// @brief The forward pass of a microbatch in training, which runs once: what is counted is counted here.
+/// @brief Represents the forward pass of a microbatch in training, which runs exactly once, so that counters
+/// count there.
 ///
-/// Only a tape hands it out, by `first_pass()` of the tape or of a Var on it, and not while a backward pass
-/// computes values again, nor in an evaluation.
+/// Only a tape provides it, by `first_pass()` of the tape or of a Var on it, but not while a backward pass
+/// recomputes values, nor in an evaluation.
 class FirstPass {
   friend class detail::TapeCore;
-  constexpr FirstPass() noexcept {} // not of an aggregate, which anybody could make
+  constexpr FirstPass() noexcept {} // prevents aggregate initialisation, which anyone could use
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

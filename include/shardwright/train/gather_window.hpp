@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The weights of a stage that are gathered ahead of their use.
+/// @brief Prefetches the weights of a stage's units before their use.
 
 #include <shardwright/schedule/action.hpp>
 
@@ -15,8 +15,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The units of a stage, 0 to size - 1, whose weights are read together, in the order of its passes.
 ///
-/// While one is in use the next two are on their way, through the end of a pass into the next one. They may
-/// stand for three uses, so that a layer which two passes read in turn keeps its weights.
+/// While one is in use, the next two are being gathered, across the end of a pass into the next one. Up to
+/// three uses are held, so that a layer which two passes read alternately keeps its weights.
 class GatherWindow {
 public:
   GatherWindow() = default;
@@ -26,7 +26,7 @@ public:
   void expect_pass(std::optional<Pass> next) noexcept { next_pass_ = next; }
   [[nodiscard]] std::size_t last_backward() const noexcept { return last_backward_; }
 
-  /// Goes on to a unit: calls start(unit) for what is to set off, and release(unit) for what did in vain.
+  /// Advances to a unit: calls start(unit) for gathers to start, and release(unit) for those started in vain.
   template <class Start, class Release>
   void advance(std::size_t unit, bool backward, Start start, Release release) {
     if (ahead_[0].unit == unit) {
@@ -59,7 +59,7 @@ private:
     bool next_pass = false; // of the pass after the current one
   };
 
-  /// The unit that a pass reads first.
+  /// The first unit that a pass reads.
   [[nodiscard]] std::size_t first_of(Pass pass) const noexcept {
     if (pass == Pass::weight_gradient || size_ == 0)
       return no_unit;
@@ -67,7 +67,7 @@ private:
       return 0;
     return last_backward_ < size_ ? size_ - 1 : no_unit;
   }
-  /// Behind the last unit of a pass comes the first of the next one.
+  /// The last unit of a pass is followed by the first of the next one.
   [[nodiscard]] Place after(const Place& at) const noexcept {
     if (at.unit == no_unit)
       return {};
@@ -84,7 +84,7 @@ private:
   std::array<Place, 3> ahead_{};
 };
 
-/// The weights of a unit, gathered until this ends; meanwhile those of the next ones are on their way.
+/// Holds the gathered weights of a unit during its lifetime, while those of the next ones are being gathered.
 template <class Stage>
 class UnitUse {
 public:

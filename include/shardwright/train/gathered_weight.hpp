@@ -15,7 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Brings weights from where they are stored to layout `Compute` and holds them until their last use ends.
+/// Redistributes weights from their stored layout to layout `Compute` and holds them until their last use
+/// ends.
 template <LayoutType Compute, class Stored>
 class GatheredWeight {
 public:
@@ -23,8 +24,8 @@ public:
   using target = typename Stored::target;
   using Tensor = ShardedTensor<Compute, const element, target>;
 
-  /// Begins a use. The first one starts the gather; collective where the layouts differ.
-  /// @param where the line of the program that the weights are of
+  /// Begins a use. The first one starts the gather; collective if the layouts differ. @param where the source
+  /// line of the weights
   void start(const Stored& stored, SourceLocation where) {
     if (uses_++ > 0)
       return;
@@ -59,7 +60,7 @@ public:
   }
 
   [[nodiscard]] bool in_use() const noexcept { return uses_ > 0; }
-  /// Not valid where they are not there.
+  /// Invalid if they are not gathered.
   [[nodiscard]] const Tensor& tensor() const noexcept { return weight_; }
 
 private:
@@ -73,7 +74,7 @@ private:
   int uses_ = 0;
 };
 
-/// Weights that are read where they are stored, so that nothing moves.
+/// Weights that are read in the layout in which they are stored, so nothing moves.
 template <class Stored>
 class StoredWeight {
 public:

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Sums over a mesh in which every token and every element counts exactly once, whatever is
-/// replicated.
+/// @brief Sums over a mesh that count every token and every element exactly once, despite replication.
 
 #include <shardwright/layout/layout.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
@@ -19,8 +18,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Whether this rank is the one among its copies that counts: at 0 on every axis that the layout does not
-/// name.
+/// Whether this rank is the one among its replicas that counts: it has coordinate 0 on every axis that the
+/// layout does not name.
 template <LayoutType L>
 [[nodiscard]] bool counts_once(const MeshCore& core) {
   for (int axis = 0; axis < core.axis_count(); ++axis)
@@ -58,11 +57,11 @@ template <LayoutType L>
 
 } // namespace detail
 
-/// @brief The same sum as one over the axes of `To`: all of its own, and more over which ranks have copies of
-/// it, of which the first one keeps it.
+/// @brief Converts a sum to one over the axes of `To`: its own axes, and others over which it is replicated,
+/// along which only the first rank keeps it.
 ///
-/// So the losses of tokens join those of tokens that are split further, such as the balance of a router that
-/// reads a stream split over tp: `as_sum_over<L>(mesh, losses) += balance`. No communication.
+/// So losses of tokens can be added to losses of tokens that are split further, such as the balance loss of a
+/// router that reads a stream split over tp: `as_sum_over<L>(mesh, losses) += balance`. No communication.
 template <LayoutType To, class Mesh, LayoutType From>
 requires(detail::names_axes_of<To, From>)
     [[nodiscard]] CountedLoss<To> as_sum_over(const Mesh& mesh, const CountedLoss<From>& sum) {
@@ -73,10 +72,10 @@ requires(detail::names_axes_of<To, From>)
   return {{sum.loss.value}, {sum.tokens.value}};
 }
 
-/// @brief The mean loss per token over all ranks of the mesh; for evaluation, where no gradients are at hand.
+/// @brief The mean loss per token over all ranks of the mesh; for evaluation without gradients.
 ///
 /// Collective: one all_reduce of two numbers. 0 tokens give NaN.
-/// @param ranks all ranks that hold a part of the model; those of the mesh where none are given
+/// @param ranks all ranks that hold a part of the model; by default those of the mesh
 template <class Mesh, LayoutType L>
 [[nodiscard]] MeanLoss mean_over_mesh(const Mesh& mesh, LossSum<L> loss, TokenCount<L> tokens,
                                       const HostCommunicator& ranks = {}) {

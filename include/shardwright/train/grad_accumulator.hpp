@@ -35,7 +35,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The target of a model's parameters: the one that it names, or host memory.
+/// The target of a model's parameters: `Model::target`, or host memory.
 template <class Model>
 struct TargetOfModel {
   using type = DefaultTarget;
@@ -62,11 +62,11 @@ template <class Model>
 ///
 /// It takes the *sum* of token losses and the *number* of tokens, each with the axes over which ranks hold
 /// different tokens, and divides once, by the number of valid tokens of the global batch (definition: token
-/// losses {4} and {1,1,1} in two microbatches give 1.75, not the 2.5 of averaged means). A model's
-/// `loss_scale()`, which its gradients hold, is taken back by the summary's scale.
+/// losses {4} and {1,1,1} in two microbatches give 1.75, not the 2.5 of averaged means). The summary's scale
+/// removes the model's `loss_scale()` from its gradients.
 ///
-/// On a device all sums stay in its memory and the host waits for nothing: `add` takes the model's loss as it
-/// is, and `finish` gives a DeviceSummary.
+/// On a device all sums stay in device memory and the host never waits: `add` takes the model's loss as is,
+/// and `finish` returns a DeviceSummary.
 template <ParameterSet Model>
 class GradAccumulator {
   using Target = typename detail::TargetOfModel<Model>::type;
@@ -79,8 +79,8 @@ public:
   /// @brief The result of finish().
   using Summary = std::conditional_t<on_host, GradientSummary, DeviceSummary<Target>>;
 
-  /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; those of the
-  /// parameters' mesh where none are given.
+  /// @param ranks all ranks that hold a part of the model, such as the world of a pipeline; by default those
+  /// of the parameters' mesh.
   /// @throws LifecycleError if another accumulator holds a parameter's gradient.
   explicit GradAccumulator(Model& model, HostCommunicator ranks = {})
       : model_(&model), ranks_(std::move(ranks)) {
@@ -92,7 +92,7 @@ public:
       hold(model, groups_.emplace_back());
     }
   }
-  /// @brief The model goes on without gradients, until another one holds them.
+  /// @brief Detaches the gradients; the model has none until another accumulator holds them.
   ~GradAccumulator() {
     if constexpr (has_stages)
       model_->for_each_stage([this](auto& stage) {
@@ -103,13 +103,14 @@ public:
   GradAccumulator(const GradAccumulator&) = delete;
   GradAccumulator& operator=(const GradAccumulator&) = delete;
 
-  /// @brief Says that the next backward pass is the last one of the step: reductions that are due once in a
-  /// step then start inside it. A pipeline's runner says so itself. Without it they start in finish().
+  /// @brief Declares that the next backward pass is the last one of the step: reductions that are due once
+  /// per step then start inside it. A pipeline runner calls it itself. Without it they start in finish().
   void expect_last_pass() {
     for (detail::GradientGroup& group : groups_)
       group.begin_last_pass();
   }
-  /// @brief Bytes of gradients at which a bucket is sent off; the same on all ranks, not while a step runs.
+  /// @brief Bytes of gradients at which a bucket is sent; the same on all ranks, and not to be changed during
+  /// a step.
   void set_bucket_bytes(std::size_t bytes) {
     for (detail::GradientGroup& group : groups_)
       group.set_bucket_bytes(bytes);
@@ -127,7 +128,7 @@ public:
     tokens_ += tokens.value;
   }
 
-  /// @brief The same with both sums in one, as models return them.
+  /// @brief The same with both sums in one object, as models return them.
   template <class Sums>
   requires requires(const Sums& sums) {
     typename Sums::layout;
@@ -142,7 +143,7 @@ public:
     }
   }
 
-  /// @brief Anything but a sum with its count: a sentence.
+  /// @brief Rejects anything but a sum with its count, with an error sentence.
   template <class Loss, class Tokens>
   void add(Loss, Tokens) {
     static_assert(
@@ -154,7 +155,7 @@ public:
   /// mesh.
   ///
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
-  /// @throws LifecycleError before any add(), on a second call, or where a parameter has no gradient;
+  /// @throws LifecycleError before any add(), on a second call, or if a parameter has no gradient;
   /// @throws InvalidArgument if no rank has a valid token.
   [[nodiscard]] Summary finish() {
     if (finished_)
@@ -204,7 +205,7 @@ public:
     }
   }
 
-  /// @brief Forgets the step's losses and gradients and opens the next step.
+  /// @brief Discards the step's losses and gradients and begins the next step.
   void restart() {
     for (detail::GradientGroup& group : groups_)
       group.end_last_pass();
@@ -255,7 +256,7 @@ private:
     core_ = &core;
   }
 
-  /// The gradients in the order of their names: one order on all ranks that hold copies of a parameter.
+  /// The gradients sorted by name: the same order on all ranks that hold copies of a parameter.
   [[nodiscard]] const std::vector<detail::AnyParameterGradient<Target>*>& by_name() {
     if (by_name_.empty()) { // at the first step, when parameters have their names
       by_name_.reserve(gradients_.size());
@@ -281,7 +282,7 @@ private:
     ++microbatches_;
   }
 
-  /// The squares of the elements that this rank counts.
+  /// The sum of squares of the elements that this rank counts.
   void sum_squares(Totals& squares, std::size_t partial_sums) {
     using Execution = typename Target::execution_space;
     detail::TargetResources<Target>& resources = squares.resources();

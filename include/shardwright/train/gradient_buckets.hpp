@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Gradients on their way through one collective after another, several small ones in each.
+/// @brief Buckets that combine small gradients into one collective.
 
 #include <shardwright/comm/pending.hpp>
 #include <shardwright/mesh/bound_call.hpp>
@@ -23,14 +23,14 @@ inline constexpr std::size_t default_bucket_bytes = std::size_t{1} << 20;
 
 namespace detail {
 
-/// Buckets of one phase that are under way at a time; with one more, the oldest is waited for.
+/// Buckets of one phase in flight at the same time; one more waits for the oldest.
 inline constexpr std::size_t most_buckets_under_way = 4;
 
-/// Takes back what a collective made of a gradient.
+/// Receives the result of a gradient's collective.
 template <class Element, class Target>
 class BucketMember {
 public:
-  /// @param at the result, inside `memory`, which holds nothing else where it is `alone`
+  /// @param at the result, inside `memory`, which contains nothing else if it is `alone`
   virtual void take(int phase, BufferHandle memory, const Element* at, bool alone) = 0;
 
 protected:
@@ -39,10 +39,10 @@ protected:
 
 /// The buckets of one phase, in the order in which they were closed.
 ///
-/// Members come in one order on all ranks of the mesh, buckets are closed by their sizes, and only a
-/// few are under way. So every group meets the same collectives in the same order, and every step takes the
-/// same memory. The order in which a collective combines the ranks' parts of an element does not depend on
-/// what else is in the bucket.
+/// Members are added in the same order on all ranks of the mesh, buckets are closed by size, and only a few
+/// are in flight. So every group makes the same collectives in the same order, and every step uses the same
+/// memory. The order in which a collective combines the ranks' parts of an element does not depend on the
+/// rest of the bucket.
 template <class Element, class Target>
 class BucketQueue {
 public:
@@ -50,7 +50,7 @@ public:
 
   BucketQueue(TargetResources<Target>& resources, int phase) : resources_(&resources), phase_(phase) {}
 
-  /// Takes a gradient for the collective; whoever holds the member's `take` must call finish() in time.
+  /// Adds a gradient to the collective; the owner of the member's `take` must call finish() in time.
   void add(Member& member, const BoundCall& collective, BufferHandle memory, std::size_t bucket_bytes) {
     const std::size_t bytes = collective.count_before * sizeof(Element);
     if (bytes >= bucket_bytes) {
@@ -75,7 +75,7 @@ public:
       start(std::exchange(open_, nullptr));
   }
 
-  /// Sends off the open bucket and waits for all.
+  /// Sends the open bucket and waits for all.
   void finish() {
     flush();
     while (first_ < started_.size())
@@ -163,12 +163,13 @@ private:
       }
       call.in_blocks = bucket.blocks;
     }
-    order_call_after<Target>(resources_->execution()); // before the host writes to what goes back to the pool
+    order_call_after<Target>(
+        resources_->execution()); // before the host writes to memory that returns to the pool
     for (Entry& entry : bucket.entries)
       entry.memory = BufferHandle();
   }
 
-  /// Waits for the oldest bucket and gives its members their parts.
+  /// Waits for the oldest bucket and distributes its results.
   void hand_back() {
     std::unique_ptr<Bucket> bucket = std::move(started_[first_++]);
     if (first_ == started_.size()) {
@@ -206,11 +207,11 @@ public:
   virtual void flush() = 0;
 };
 
-/// The reductions of a stage's gradients while its backward pass goes on.
+/// Reduces a stage's gradients during its backward pass.
 ///
-/// Two phases, each with its own buckets: over the axes that shard (or would shard), then over what is left,
-/// such as replicas of a shard group. Every rank of the mesh adds the same gradients in the same order.
-/// A steady state allocates nothing.
+/// Two phases, each with its own buckets: over the axes that shard (or would shard), then over the rest, such
+/// as replicas of a shard group. Every rank of the mesh adds the same gradients in the same order. Allocates
+/// nothing in steady state.
 template <class Element, class Target>
 class GradientBuckets final : public AnyBuckets {
 public:
@@ -218,7 +219,7 @@ public:
                            std::size_t bucket_bytes = default_bucket_bytes)
       : bucket_bytes_(bucket_bytes), phases_{{{resources, 0}, {resources, 1}}} {}
 
-  /// Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
+  /// Bytes at which a bucket is sent. The same on all ranks; not to be changed while gradients are in flight.
   void set_bucket_bytes(std::size_t bytes) noexcept override { bucket_bytes_ = bytes; }
 
   /// Adds a gradient to the open bucket of a phase.
@@ -226,9 +227,9 @@ public:
            BufferHandle memory) {
     phases_[static_cast<std::size_t>(phase)].add(member, collective, std::move(memory), bucket_bytes_);
   }
-  /// Sends off what has come together.
+  /// Sends the open buckets.
   void flush() override { phases_[0].flush(); }
-  /// Sends off and waits for everything.
+  /// Sends the open buckets and waits for everything.
   void finish() {
     phases_[0].finish();
     phases_[1].finish();

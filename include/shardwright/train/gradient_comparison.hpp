@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The comparison of gradients with difference quotients, whatever the function and its inputs are.
+/// @brief Compares gradients with difference quotients, independently of the types of the function and its
+/// inputs.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
@@ -28,16 +29,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 struct GradientCheck {
   double step = 1e-5;      ///< Of the central differences.
   double tolerance = 1e-6; ///< Of a slope, relative to the norm of its input's gradient.
-  int directions = 2;      ///< Random ones in which each input is moved.
-  int elements = 0; ///< Elements of each input that are moved one by one; where a direction fails, up to 100.
+  int directions = 2;      ///< Random directions in which each input is perturbed.
+  int elements = 0; ///< Elements of each input that are perturbed one by one; up to 100 if a direction fails.
   std::uint64_t seed = 1;
-  BatchOrigin origin{}; ///< Of the function's batch; the tape tells it to operations such as dropout.
+  BatchOrigin origin{}; ///< Of the function's batch; the tape passes it to operations such as dropout.
   TokenRuns runs{};     ///< Positions of its rows on this rank.
 };
 
-/// @brief The place at which gradient and difference quotient differ the most.
+/// @brief Where gradient and difference quotient differ most.
 struct GradientDifference {
-  std::string input; ///< Its name, and the element's indices where it is one: "w[2, 3]".
+  std::string input; ///< Its name and, for an element, the indices: "w[2, 3]".
   double gradient = 0;
   double quotient = 0;
   double error = 0; ///< |gradient - quotient|, relative to the norm of the input's gradient.
@@ -56,7 +57,7 @@ private:
 
 namespace detail {
 
-/// An input that is moved: a tensor or a parameter.
+/// A perturbed input: a tensor or a parameter.
 class MovedInput {
 public:
   virtual ~MovedInput() = default;
@@ -64,14 +65,14 @@ public:
   [[nodiscard]] virtual std::vector<std::int64_t> shape() const = 0;
   virtual void point_randomly(RandomKey key) = 0;
   virtual void point_at(std::size_t element) = 0;
-  /// Puts the input that far away from where it was; 0 puts it back.
+  /// Sets the input to this distance from its original value; 0 restores it.
   virtual void move(double step) = 0;
   /// This rank's part of the gradient times the direction, and of the gradient's square.
   [[nodiscard]] virtual double slope() = 0;
   [[nodiscard]] virtual double square() = 0;
 };
 
-/// The function as a number: a loss, or the sum of a value's elements with random factors.
+/// The function's value: a loss, or the sum of a value's elements with random factors.
 class NumberedFunction {
 public:
   virtual ~NumberedFunction() = default;
@@ -84,7 +85,7 @@ public:
   GradientCheckRun(const GradientCheck& options, HostCommunicator ranks, NumberedFunction& function)
       : options_(options), ranks_(std::move(ranks)), function_(function) {}
 
-  /// Compares in random directions, and where one fails, or where asked for, element by element.
+  /// Compares in random directions and, if one fails or if requested, element by element.
   void check(MovedInput& input, std::uint64_t number) {
     std::array<double, 1> square{input.square()};
     sum_over_ranks(ranks_, square);
@@ -106,8 +107,8 @@ public:
       compare(input, norm, element, [&] { return name_of(input, place); });
     }
     input.move(0);
-    // An element says more than a direction in which it fails with others. Where all elements looked at are
-    // right, the wrong one is another.
+    // A wrong element says more than a direction in which it fails with others. If all tested elements are
+    // right, the wrong one is among the rest.
     const bool by_element =
         (!sound && !(element.error <= options_.tolerance)) || is_worse(element, direction);
     keep_worse(std::move(by_element ? element : direction), worst_);

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The parameters whose gradients are reduced together: those of a model, or of one stage of a
-/// pipeline.
+/// @brief The parameters whose gradients are reduced together: those of a model, or of one pipeline stage.
 
 #include <shardwright/train/gradient_buckets.hpp>
 
@@ -14,21 +13,21 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Buckets of each element type, and whether the pass that runs is the last one of the step that adds
+/// Buckets for each element type, and whether the current pass is the last one of the step that adds
 /// gradients.
 class GradientGroup {
 public:
-  /// Bytes at which a bucket is sent off. The same on all ranks; not while gradients are under way.
+  /// Bytes at which a bucket is sent. The same on all ranks; not to be changed while gradients are in flight.
   void set_bucket_bytes(std::size_t bytes) {
     bucket_bytes_ = bytes;
     for (const Entry& entry : buckets_)
       entry.buckets->set_bucket_bytes(bytes);
   }
 
-  /// Says that the next pass with weight gradients is the last of the step: their reductions start as
-  /// soon as each gradient is complete.
+  /// Declares that the next pass with weight gradients is the last of the step: reductions start as soon as
+  /// each gradient is complete.
   void begin_last_pass() noexcept { last_pass_ = true; }
-  /// Says that this pass is over: what is left in the buckets sets off.
+  /// Declares that this pass is over: the remaining buckets are sent.
   void end_last_pass() {
     last_pass_ = false;
     for (const Entry& entry : buckets_)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The distributions from which a parameter's first values are drawn.
+/// @brief The distributions from which a parameter's initial values are drawn.
 
 #include <shardwright/core/config.hpp>
 
@@ -11,11 +11,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief First values of a parameter: normal numbers, or one number everywhere.
+/// @brief Initial values of a parameter: normal numbers, or a constant.
 ///
 /// Random values depend on the seed of initialize(), the parameter's key and the element's global index: not
-/// on the mesh, nor on where a pipeline is cut. The key follows from the parameter's name where none is
-/// given.
+/// on the mesh, nor on where a pipeline is cut. By default the key is derived from the parameter's name.
 struct Initial {
   double mean = 0;
   double deviation = 0; ///< 0: every element is the mean.

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Data that ranks must have in common: one global shape, and equal values where the layout
-/// replicates.
+/// @brief Checks data that ranks must have in common: the same global shape, and equal values where the
+/// layout replicates.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/core/error.hpp>
@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A block in 64 bits; waits for it.
+/// A 64-bit hash of a block; waits for it.
 template <class Target, class Element>
 [[nodiscard]] std::uint64_t content_hash(TargetResources<Target>& resources,
                                          const MatrixView<const Element, Target>& block) {
@@ -38,20 +38,21 @@ template <class Target, class Element>
   kernels::checksum(resources.execution(), block, content.view(), workspace.mutable_local());
   return content.read()[0];
 }
-/// That of a tensor's local block.
+/// The hash of a tensor's local block.
 template <AnyShardedTensor Tensor>
 [[nodiscard]] std::uint64_t content_hash(const Tensor& tensor) {
   return content_hash<typename Tensor::target, typename Tensor::value_type>(tensor.resources(),
                                                                             tensor.local_matrix());
 }
 
-/// The facts about a tensor that each rank knows.
+/// The properties of a tensor that each rank knows.
 struct InputFacts {
   std::array<std::int64_t, max_tensor_rank> shape{};
   std::uint64_t content = 0;
 };
 
-/// Compares what all ranks of a mesh have. The same verdict on every rank. @throws ConfigurationMismatch.
+/// Compares these properties over all ranks of a mesh. The verdict is the same on every rank. @throws
+/// ConfigurationMismatch.
 inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::size_t tensor_rank,
                            std::span<const std::string_view> sharded_axes, std::string_view layout,
                            SourceLocation where) {
@@ -104,8 +105,8 @@ inline void compare_inputs(const MeshCore& core, const InputFacts& own, std::siz
 
 } // namespace detail
 
-/// @brief Checks that a tensor has one global shape on all ranks of its mesh, and equal values on ranks that
-/// hold copies of a block. Collective; cost: one reading of the block, 56 bytes for each rank, and a wait.
+/// @brief Checks that a tensor has the same global shape on all ranks of its mesh, and equal values on ranks
+/// that hold copies of a block. Collective; cost: one read of the block, 56 bytes for each rank, and a wait.
 /// @throws ConfigurationMismatch on every rank, naming the shapes, or the axis and the ranks.
 template <AnyShardedTensor Tensor>
 void require_equal_inputs(const Tensor& tensor, SourceLocation where = SourceLocation::current()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Sums that are not computed until somebody reads them, so that a norm may do it in its own pass.
+/// @brief Deferred sums, which are computed when they are read, so that a norm can do so in its own pass.
 
 #include <shardwright/tensor/arithmetic.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -15,8 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// y = left + right. Both are read when the sum is recorded, which is when transitions run; the addition
-/// waits.
+/// y = left + right. Both are read when the sum is recorded, so that transitions run then; the addition is
+/// deferred.
 template <class Left, class Right>
 class SumNode final : public TapeNode, public LazySum<typename Left::Value> {
   using Value = typename Left::Value;
@@ -37,7 +37,7 @@ public:
     terms_.emplace(Pair{left_.read(), right_.read()});
   }
 
-  /// The terms, which are then the caller's.
+  /// Hands the terms over to the caller.
   [[nodiscard]] Pair take_terms() override {
     if (terms_)
       return *std::exchange(terms_, std::nullopt);
@@ -76,7 +76,7 @@ private:
   std::optional<Pair> terms_;
 };
 
-/// A value on a tape, in a layout: no parameter.
+/// A value on a tape, in a layout, but not a parameter.
 template <class Type>
 concept TapeValue = TapeOperand<Type> && requires(const std::remove_cvref_t<Type>& value) {
   value.tape();
@@ -86,7 +86,7 @@ concept TapeValue = TapeOperand<Type> && requires(const std::remove_cvref_t<Type
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The sum of two values of one layout. It is computed where somebody reads it, by a norm in its own
+/// @brief The sum of two values of the same layout, computed when it is read; a norm computes it in its own
 /// pass.
 /// @throws InvalidArgument if the extents differ, or the values are on two tapes.
 template <detail::TapeValue Left, detail::TapeValue Right>

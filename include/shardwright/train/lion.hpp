@@ -16,8 +16,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Constants of Lion (Chen et al., arXiv 2302.06675, algorithm 2); the paper has a learning rate a
-/// third to a tenth of AdamW's, and a decay as many times larger.
+/// @brief Constants of Lion (Chen et al., arXiv 2302.06675, algorithm 2); the paper uses a learning rate
+/// three to ten times smaller than AdamW's, and a decay larger by the same factor.
 struct LionOptions {
   double beta1 = 0.9;
   double beta2 = 0.99;
@@ -53,8 +53,8 @@ struct LionRule {
 
 } // namespace detail
 
-/// @brief Lion, which moves every element by the learning rate, in the direction of a sign; on hosts and
-/// devices, and sharded, as AdamW.
+/// @brief Lion, which moves every element by the learning rate in the direction of a sign; on hosts and
+/// devices, and sharded, like AdamW.
 ///
 /// Memory: one tensor in the layout of the optimizer state.
 class Lion : public detail::Optimizer<detail::LionRule> {

@@ -47,7 +47,7 @@ struct ScaledLoss {
 
 } // namespace detail
 
-/// @brief A LossSum with its TokenCount: what a loss gives on a host.
+/// @brief A LossSum with its TokenCount: the result of a loss on a host.
 template <LayoutType L>
 struct CountedLoss {
   using layout = L;
@@ -60,7 +60,7 @@ struct CountedLoss {
     tokens.value += other.tokens.value;
     return *this;
   }
-  /// @brief Anything else, and a factor: sentences.
+  /// @brief Rejects anything else, and factors, with error sentences.
   template <class Other>
   requires(!std::is_base_of_v<CountedLoss, Other>) CountedLoss& operator+=(const Other&) {
     static_cast<void>(sizeof(detail::JoinedLoss<CountedLoss, Other>));
@@ -81,18 +81,18 @@ struct CountedLoss {
     static_cast<void>(sizeof(detail::ScaledLoss<CountedLoss, Factor>));
     return loss;
   }
-  /// @brief Itself: what DeviceLoss::read gives where the sums are a device's.
+  /// @brief Returns itself, like DeviceLoss::read on a device.
   [[nodiscard]] const CountedLoss& read() const noexcept { return *this; }
 };
 
-/// @brief A loss that was divided by its tokens, in nats per token; the same on every rank. It only reports.
+/// @brief A loss divided by its tokens, in nats per token; the same on every rank. For reports only.
 struct MeanLoss {
   double value = 0;
 };
 
 namespace detail {
 
-/// A model may name its loss, `Model::Loss::layout`; a sum that is handed on then has that layout.
+/// A model may name its loss's layout, `Model::Loss::layout`; sums that are passed on then have that layout.
 template <class Model, LayoutType L>
 struct LossOverTokens {};
 template <class Model, LayoutType L>

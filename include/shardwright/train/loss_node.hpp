@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Losses on a tape: where the gradients of a backward pass begin.
+/// @brief Losses on a tape, where the backward pass begins.
 
 #include <shardwright/train/operation_node.hpp>
 #include <shardwright/train/tape.hpp>
@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The sums of `Operation` of x, and the gradient that they begin with.
+/// A loss `Operation` on x: its sums, and the gradient with which the backward pass begins.
 ///
 /// `Operation` has `loss(where, x)`, which gives the sums, and `loss_and_gradient(where, x, loss_scale)`,
 /// which gives a pair of them and of the gradient of the summed loss times the scale.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Loss scaling for 16-bit gradients: the factor on the loss, the one factor that takes it back, and a
+/// @brief Loss scaling for 16-bit gradients: the factor on the loss, the factor that removes it again, and a
 /// rule that finds the largest factor without overflow.
 
 #include <shardwright/core/config.hpp>
@@ -14,7 +14,7 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The factor on the gradient of the loss before it is rounded to 16 bits: a power of two, so that
-/// scaling and unscaling change no digit.
+/// scaling and unscaling are exact.
 class LossScale {
 public:
   LossScale() = default; ///< 1.
@@ -41,7 +41,7 @@ public:
   explicit GradientScale(std::int64_t tokens, LossScale scale = {})
       : factor_(1 / static_cast<double>(tokens) / scale.factor()) {}
 
-  /// @brief With the factor that brings the norm down; see clip_coefficient.
+  /// @brief Combined with the clipping factor; see clip_coefficient.
   [[nodiscard]] GradientScale clipped(double coefficient) const {
     GradientScale out = *this;
     out.factor_ *= coefficient;
@@ -73,9 +73,9 @@ private:
 
 /// @brief The rule of dynamic loss scaling.
 ///
-/// Gradients here are those of the summed loss: 2^10 does what 2^10 times the tokens of a step does for the
-/// mean loss. The gradient of a score is at most the scale, so that 2^15 is the largest without overflow in
-/// float16.
+/// Gradients here are those of the summed loss: 2^10 has the effect of 2^10 times the tokens of a step for
+/// the mean loss. The gradient of a logit is at most the scale, so 2^15 is the largest scale without overflow
+/// in float16.
 struct LossScaleOptions {
   int initial_exponent = 10;
   int least_exponent = 0;
@@ -83,7 +83,7 @@ struct LossScaleOptions {
   std::int64_t growth_steps = 1000; ///< Finite steps in a row after which the scale doubles.
 };
 
-/// @brief The place of a DynamicLossScale in its rule.
+/// @brief The state of a DynamicLossScale.
 struct LossScaleState {
   std::int32_t exponent = 0;
   std::int64_t good_steps = 0; ///< In a row, since the scale last changed.
@@ -96,7 +96,8 @@ struct LossScaleState {
 /// et al., arXiv 1710.03740, section 3.2).
 ///
 /// A step whose summary is not finite() is not taken: the norm of a GradientSummary is the same on all ranks,
-/// and so are the verdict and the scale. Below the least scale nothing helps; StepGuard ends such a run.
+/// and so are the verdict and the scale. At the smallest scale nothing more can be done; StepGuard ends such
+/// a run.
 class DynamicLossScale {
 public:
   explicit DynamicLossScale(LossScaleOptions options = {})
@@ -109,14 +110,14 @@ public:
 
   /// @brief Everything that changes from step to step.
   [[nodiscard]] LossScaleState state() const noexcept { return {scale_.exponent(), good_steps_, overflows_}; }
-  /// @brief Goes on from what state() gave.
+  /// @brief Restores a state from state().
   void set_state(const LossScaleState& state) noexcept {
     scale_ = LossScale::power_of_two(state.exponent);
     good_steps_ = state.good_steps;
     overflows_ = state.overflows;
   }
 
-  /// @brief Takes note of a finished step. @return whether the optimizer may take it
+  /// @brief Processes a finished step. @return whether the optimizer may take it
   bool update(bool finite) {
     good_steps_ = finite ? good_steps_ + 1 : 0;
     overflows_ += finite ? 0 : 1;

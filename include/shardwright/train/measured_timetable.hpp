@@ -32,7 +32,7 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief The passes of the ranks of a pipeline, from the first start on; waits are what is between them.
+/// @brief The passes of a pipeline's ranks, from the first start on; the gaps are waits.
 /// @param unit_seconds the unit of the times, such as 1e-3 for milliseconds
 [[nodiscard]] inline Timetable measured_timetable(std::span<const RankTimeline> ranks,
                                                   const StagePlacement& placement, int microbatches,
@@ -50,10 +50,10 @@ namespace detail {
   return out;
 }
 
-/// @brief The mean time of each pass of a timetable, and sends for nothing.
+/// @brief The mean time of each kind of pass in a timetable; sends cost nothing.
 ///
-/// A B is an I and a W: where the timetable has no I or W of its own, half a B each; where it has both kinds,
-/// I and W keep their ratio and are scaled to the time that all of them took.
+/// A B is an I and a W: if the timetable has no separate I or W, each is half a B; if it has both kinds, I
+/// and W keep their ratio and are scaled to the total time.
 [[nodiscard]] inline PassCosts mean_costs(const Timetable& table) {
   std::array<double, 4> sum{};
   std::array<double, 4> count{};

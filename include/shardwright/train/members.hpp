@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The members of a module by name, from which its parameters, names, initial values and counts
-/// follow.
+/// @brief The named members of a module, which determine its parameters, their names and initial values.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -69,7 +68,7 @@ template <class Type>
 concept HasMembers = requires(Type& owner) {
   owner.members();
 };
-/// A container of modules, whose paths are its name with their numbers.
+/// A container of modules, whose paths are its name and their indices.
 template <class Type>
 concept ModuleRange = requires(Type& modules) {
   modules.begin();
@@ -93,9 +92,9 @@ struct MemberOf {
 struct ListedPart {
   std::string path;
   NamedPart* part;
-  ParameterBase* parameter; ///< The same where it is one, else null.
-  bool tied = false;        ///< Under its own name, whatever its path.
-  bool owned = true;        ///< Whether it stands here for all parts of the rank that hold it.
+  ParameterBase* parameter; ///< The same as a parameter, or null if it is not one.
+  bool tied = false;        ///< Known by its own name instead of its path.
+  bool owned = true; ///< Whether this is the entry that counts, among all parts of the rank that hold it.
 };
 
 /// The path of a member.
@@ -127,7 +126,7 @@ void list_parts(Type& part, const std::string& path, std::vector<ListedPart>& ou
   }
 }
 
-/// Calls visit(parameter) with each parameter that stands for itself, as its own type.
+/// Calls visit(parameter) with each parameter that counts, with its own type.
 template <class Type, class Visitor>
 void visit_parameters(Type& part, Visitor& visit) {
   if constexpr (is_tied<Type>) {
@@ -146,7 +145,8 @@ void visit_parameters(Type& part, Visitor& visit) {
   }
 }
 
-/// Says that two parts have one path, by which first values, checkpoints and comparisons of copies know them.
+/// Throws if two parts have the same path, which identifies them for initial values, checkpoints and replica
+/// checks.
 [[noreturn]] inline void reject_repeated_path(const std::string& path) {
   throw InvalidArgument(
       "members: every part of a model must have a unique path, but two have " +
@@ -154,10 +154,10 @@ void visit_parameters(Type& part, Visitor& visit) {
       " (give them different names, even in different parts of a model, or make them one TiedParameter)");
 }
 
-/// The paths of a model's parts, each of which stands for one; uses of a tied parameter are one.
+/// The paths of a model's parts, each of which must be unique; uses of a tied parameter count as one.
 class DistinctPaths {
 public:
-  /// @throws InvalidArgument for a path that is there already.
+  /// @throws InvalidArgument for a path that exists already.
   void add(const std::vector<ListedPart>& parts) {
     for (const ListedPart& each : parts)
       if (const auto [at, made] = tied_.try_emplace(each.path, each.tied);
@@ -180,7 +180,7 @@ inline void initialize_parts(const std::vector<ListedPart>& parts, std::uint64_t
 /// @brief The members of a module, name by name: `return sw::members("norm", norm_, "up", up_);`.
 ///
 /// Members are parameters, modules, and containers, optionals or pointers of modules. A name is that of the
-/// member in the parameter's path, "layers.3.mlp.up"; an empty one leaves the path as it is.
+/// member in the parameter's path, "layers.3.mlp.up"; an empty one leaves the path unchanged.
 template <class... Arguments>
 [[nodiscard]] auto members(Arguments&&... arguments) {
   static_assert(
@@ -194,7 +194,7 @@ template <class... Arguments>
 }
 
 /// @brief A model's parameters: its `members()`, or `for_each_parameter(visitor)`, which calls the visitor
-/// with each one, in one order on all ranks.
+/// with each one, in the same order on all ranks.
 template <class Model>
 concept ParameterSet = detail::HasMembers<Model> || requires(Model& model) {
   model.for_each_parameter(detail::VisitsAnything{});

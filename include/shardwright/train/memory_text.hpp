@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A rank's table under a short name.
+/// @brief A rank's table with a short name.
 struct NamedMemory {
   std::string name;
   MemoryTable table;
@@ -39,7 +39,7 @@ struct NamedMemory {
   return text;
 }
 
-/// @brief The tables side by side; kinds that no rank has are left out. Ends with the totals and a new line.
+/// @brief The tables side by side; kinds that no rank has are omitted. Ends with the totals and a newline.
 [[nodiscard]] inline std::string memory_text(std::span<const NamedMemory> ranks) {
   std::string out;
   const auto row = [&](const std::string& name, auto value_of) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A model as a list of parts, of which a stage of a pipeline makes its own.
+/// @brief A model as a list of parts, of which a pipeline stage constructs its own.
 
 #include <shardwright/train/members.hpp>
 #include <shardwright/train/shared_parts.hpp>
@@ -18,8 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Parts of a model in their order: the first makes the stream out of a batch, the last the loss out
-/// of the stream.
+/// @brief Parts of a model in order: the first turns a batch into the stream, the last turns the stream into
+/// a loss.
 ///
 /// | part | is called as | gives |
 /// |---|---|---|
@@ -27,19 +27,19 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// | others | `part(stream)` or `part(stream, batch)` | a Var of the same type |
 /// | last | `part(stream, batch)` | a loss, such as cross_entropy's |
 ///
-/// A part is made as `Part(place, config)`, with a ModelPlace.
+/// A part is constructed as `Part(place, config)`, with a ModelPlace.
 template <class... Part>
 struct Parts {};
 
-/// @brief In Parts, a part that a model has as often as a member of its configuration says,
-/// `&Config::layers`: its layers. A pipeline is cut before, between or after them. Without a count, the
+/// @brief In Parts, a part that is repeated as often as a member of the configuration says,
+/// `&Config::layers`: the layers. A pipeline is cut before, between or after them. Without a count, the
 /// module of nn/sequential.hpp.
 template <class Part, auto... count>
 class Repeat;
 template <class Part, auto count>
 class Repeat<Part, count> {};
 
-/// @brief The place at which a part is made: its mesh, what it shares with others of its rank, its number.
+/// @brief Where a part is constructed: its mesh, the objects shared with other parts of its rank, its number.
 template <class Mesh>
 struct ModelPlace {
   const Mesh& mesh;
@@ -49,7 +49,7 @@ struct ModelPlace {
 
 namespace detail {
 
-/// The units of a model that a stage holds: [begin, end) of all parts, repeated ones counted each.
+/// The units of a model that a stage holds: [begin, end) of all parts, with each repetition counted.
 struct UnitRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -120,7 +120,7 @@ public:
   }
 
 private:
-  std::vector<std::unique_ptr<Part>> parts_; // in their places: a tape refers to their parameters
+  std::vector<std::unique_ptr<Part>> parts_; // with stable addresses: a tape refers to their parameters
   std::size_t first_ = 0;
 };
 
@@ -144,7 +144,7 @@ struct HolderList<First, Rest...> {
   First first;
   HolderList<Rest...> rest;
 
-  /// Calls visit(holder, its place as a std::integral_constant) with each.
+  /// Calls visit(holder, its index as a std::integral_constant) for each.
   template <std::size_t place = 0, class Visitor>
   void each(const Visitor& visit) {
     visit(first, std::integral_constant<std::size_t, place>{});
@@ -176,7 +176,7 @@ constexpr bool needs_whole_batch() {
     return false;
 }
 
-/// The loss of a model of which a part needs the whole batch; see WholeBatchLoss.
+/// The loss of a model with a part that needs the whole batch; see WholeBatchLoss.
 template <class Loss>
 struct OverWholeBatch : Loss {
   static constexpr bool needs_whole_batch = true;
@@ -230,7 +230,7 @@ void for_each_tie(const typename Model::Config& config, Visitor visit) {
   });
 }
 
-/// The element of all parameters, where a model names one.
+/// The element type of all parameters, if a model names one.
 template <class Model>
 struct ElementOfModel {};
 template <class Model>
@@ -239,14 +239,14 @@ struct ElementOfModel<Model> {
   using element = typename Model::element;
 };
 
-/// The model's own check of its sizes, where it has one.
+/// The model's own check of its sizes, if it has one.
 template <class Model, class Mesh>
 void check_model(const Mesh& mesh, const typename Model::Config& config) {
   if constexpr (requires { Model::check(mesh, config); })
     Model::check(mesh, config);
 }
 
-/// The number of a model's units, of those before its layers, and of its layers.
+/// The numbers of a model's units, of those before its layers, and of its layers.
 struct UnitCounts {
   std::size_t all = 0;
   std::size_t before = 0;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Tensors and parameters that check_gradients moves in a direction and puts back.
+/// @brief Tensors and parameters that check_gradients perturbs in a direction and restores.
 
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/tensor/dot.hpp>
@@ -25,7 +25,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// out = 1 if a global index is the one, else 0.
+/// out = 1 at a given global index, else 0.
 template <class Element, std::size_t rank>
 struct OneElement {
   Element* out;
@@ -44,7 +44,7 @@ struct OneElement {
   }
 };
 
-/// A direction in layout `L`, which is not Partial.
+/// A direction in layout `L`, which must not be Partial.
 template <LayoutType L, class Target>
 class Direction {
   using Tensor = ShardedTensor<L, double, Target>;
@@ -87,7 +87,7 @@ private:
   Tensor tensor_;
 };
 
-/// Whether this rank's part of a Partial value is the one that is moved.
+/// Whether this rank's part of a Partial value is the one that is perturbed.
 template <LayoutType L>
 [[nodiscard]] bool moves_part(const MeshCore& core) {
   for (std::size_t i = 0; i < L::axes.size(); ++i)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The treatment of a step that is not finite, as a value that command lines hold.
+/// @brief How to treat a non-finite step, as a value for command lines.
 
 #include <shardwright/core/config.hpp>
 
@@ -10,10 +10,10 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The treatment of a step whose loss or gradients are infinite or NaN.
+/// @brief How to treat a step whose loss or gradients are infinite or NaN.
 enum class NonFinite : std::uint8_t {
   stop, ///< Throw on every rank.
-  skip  ///< Leave parameters and optimizer as they are and go on.
+  skip  ///< Leave parameters and optimizer unchanged and continue.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Operations of one and of two operands on a tape.
+/// @brief Nodes of operations with one and two operands on a tape.
 
 #include <shardwright/tensor/apply.hpp>
 #include <shardwright/tensor/operation_checks.hpp>
@@ -26,7 +26,7 @@ inline constexpr std::string_view name_of_operation = [] {
     return std::string_view("operation");
 }();
 
-/// The result of an operation, and what its gradient needs beside operands and result.
+/// The result of an operation, and the additional state that its gradient needs.
 template <class Value, class State>
 struct WithState {
   Value value;
@@ -46,7 +46,7 @@ struct ResultParts<WithState<V, S>> {
   static constexpr bool has_state = true;
 };
 
-/// The forward pass of an operation, with the pass that it is in where it asks for that.
+/// Calls the forward pass of an operation, with the FirstPass if it accepts one.
 template <class Operation, class Value>
 [[nodiscard]] auto forward_of(const Operation& operation, SourceLocation where, std::optional<FirstPass> pass,
                               Value x) {
@@ -59,8 +59,8 @@ template <class Operation, class Value>
 /// y = operation(x).
 ///
 /// `Operation` has `forward(where, x)`, which gives a tensor, or one with a state, and takes a third
-/// argument, an optional FirstPass, where it counts; `gradient(y_gradient, x, y)`, with the state as a fourth
-/// argument; and it says which of x and y the gradient reads: of the others it gets the extents.
+/// argument, an optional FirstPass, if it counts; `gradient(y_gradient, x, y)`, with the state as a fourth
+/// argument; and it declares which of x and y the gradient reads: for the others it gets only extents.
 template <class Operation, class X>
 class UnaryNode final : public TapeNode {
   using Parts =
@@ -171,7 +171,7 @@ public:
                          : pass == GradientPass::weight ? parameters
                                                         : ~parameters;
     if (y_.receive_gradient()) {
-      // Weights first: what only they read is free memory for the gradients of inputs.
+      // Weights first: memory that only they read can be reused for the gradients of inputs.
       for (const unsigned sides : {now & parameters & due_, now & ~parameters & due_}) {
         if ((sides & left_side) != 0)
           give_gradient<left_side>();
@@ -185,7 +185,7 @@ public:
       left_.let_go();
       right_.let_go();
       y_.drop_gradient();
-    } else { // a later pass reads these: their sources may go
+    } else { // a later pass reads these: their sources may be released
       if (reads_left())
         left_.secure();
       if (reads_right())
@@ -250,8 +250,8 @@ private:
   unsigned due_ = 0;
 };
 
-/// The tape of two operands, of which at least one is a value on it. @throws InvalidArgument if they are
-/// on two.
+/// The tape of two operands, at least one of which is a value on it. @throws InvalidArgument if they are on
+/// different tapes.
 template <class Left, class Right>
 [[nodiscard]] TapeCore& tape_of(std::string_view operation, const Left& left, const Right& right,
                                 SourceLocation where) {
@@ -276,7 +276,7 @@ concept TapeOperand = requires {
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Carries an operation out on the tape of its operand and records it there.
+/// @brief Executes an operation and records it on the tape of its operand.
 template <class Operation, detail::TapeOperand X>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, X&& x) {
   auto operand = detail::operand_of(std::forward<X>(x), where);
@@ -284,8 +284,8 @@ template <class Operation, detail::TapeOperand X>
   using Node = detail::UnaryNode<Operation, decltype(operand)>;
   return Var(tape.record<Node>(operation, where, std::move(operand)).result());
 }
-/// @brief The same of two operands, one of which may be a parameter.
-/// @throws InvalidArgument if both are values, and on two tapes.
+/// @brief The same for two operands, one of which may be a parameter. @throws InvalidArgument if both are
+/// values, on different tapes.
 template <class Operation, detail::TapeOperand Left, detail::TapeOperand Right>
 [[nodiscard]] auto apply(const Operation& operation, SourceLocation where, Left&& left, Right&& right) {
   auto first = detail::operand_of(std::forward<Left>(left), where);

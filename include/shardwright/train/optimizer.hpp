@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The common part of the optimizers: a rule for each element, applied to a model's parameters, with
+/// @brief The common part of the optimizers: applies an elementwise rule to a model's parameters, with
 /// clipping by the global norm fused into the update.
 
 #include <shardwright/core/error.hpp>
@@ -23,7 +23,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Factor that brings a gradient of `norm` down to `max_norm`: max_norm / (norm + 1e-6) where that is
+/// @brief Factor that reduces a gradient of norm `norm` to `max_norm`: max_norm / (norm + 1e-6) where that is
 /// below 1. A `max_norm` of 0 does not clip.
 [[nodiscard]] SHARDWRIGHT_FUNCTION inline double clip_coefficient(double norm, double max_norm) {
   const double coefficient = max_norm / (norm + 1e-6);
@@ -32,7 +32,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Opens a step of an optimizer from a finished one, clipped.
+/// Begins an optimizer step from the record of a finished step, with clipping.
 template <class Open>
 struct OpenClippedStep {
   Open open;
@@ -48,7 +48,7 @@ template <class Rule, class Execution, class Element>
 using UpdatesOf =
     kernels::OptimizerLaunches<Execution, typename Rule::template Update<MainElement<Element>>, Element>;
 
-/// The updates of a model's parameters, launched together where the model names their `element`.
+/// The updates of a model's parameters, launched together if the model names their `element`.
 template <class Rule, class Model, class Execution>
 struct UpdatesTogether {
   explicit UpdatesTogether(const Execution&) {}
@@ -61,7 +61,7 @@ struct UpdatesTogether<Rule, Model, Execution> : UpdatesOf<Rule, Execution, type
       : UpdatesOf<Rule, Execution, typename Model::element>(Rule::label, execution) {}
 };
 
-/// Whether a gradient is one for an update: a sentence where it is not.
+/// Checks that a gradient can be used in an update, with an error sentence if not.
 template <class P, class L>
 struct FinishedGradient {
   static constexpr bool finished = !L::value.has_partial();
@@ -75,12 +75,13 @@ struct FinishedGradient {
   static constexpr bool value = finished && fits;
 };
 
-/// An optimizer of a rule that treats all elements of a parameter alike.
+/// An optimizer with a rule that treats all elements of a parameter alike.
 ///
 /// `Rule` has `name`, `label`, `Options` with `max_norm` and `groups`, `Step`, the constants of a step on the
 /// host, `state_names`, and static functions: `kept(options)`, how many states it needs; `step(options, rate,
 /// number, scale)`; `update_of(parameter, gradient, states, step)`, a functor of elements with `set_step` for
-/// devices, of type `Update<Element>`; and `open(options, device_step)`, what opens a step there.
+/// devices, of type `Update<Element>`; and `open(options, device_step)`, the functor that begins a step
+/// there.
 template <class Rule>
 class Optimizer {
 public:
@@ -89,8 +90,8 @@ public:
 
   explicit Optimizer(Options options = {}) : options_(std::move(options)) {}
 
-  /// @brief Updates every parameter of the model from its finished gradient. Collective where parameters are
-  /// stored otherwise than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered.
+  /// @brief Updates every parameter of the model from its reduced gradient. Collective if parameters are
+  /// stored in another layout than their optimizer state (ZeRO-1, ZeRO-2): the updated blocks are gathered.
   template <ParameterSet Model>
   void step(Model& model, const GradientSummary& summary, double learning_rate) {
     const Step constants = begin(
@@ -104,7 +105,7 @@ public:
     set_learning_rate(summary.resources(), learning_rate);
     step(model, summary);
   }
-  /// @brief The same at the rate of set_learning_rate; everything in it may be captured.
+  /// @brief The same at the rate of set_learning_rate; all of its work can be captured.
   template <ParameterSet Model, class Target>
   void step(Model& model, const DeviceSummary<Target>& summary) {
     if (!device_step_)
@@ -118,7 +119,7 @@ public:
     for_each_parameter(model, [&](auto& parameter) { update_on_device(parameter, together); });
     together.launch();
   }
-  /// @brief The rate of the next step on a device, in the order of its stream.
+  /// @brief Sets the rate of the next step on a device, in stream order.
   template <class Target, class Mesh>
   void set_learning_rate(const Mesh& mesh, double learning_rate) {
     set_learning_rate(mesh.core().template resources<Target>(), learning_rate);
@@ -134,7 +135,7 @@ public:
              StoreKernel<double>{&device_step()->learning_rate, learning_rate});
   }
 
-  /// @brief Updates one parameter; its gradient must be finished: in the layout of the optimizer state.
+  /// @brief Updates one parameter; its gradient must be reduced to the layout of the optimizer state.
   /// @param constants from begin()
   template <class P, AnyShardedTensor G>
   void update(P& parameter, const G& gradient, Step constants) {
@@ -148,17 +149,17 @@ public:
     }
   }
 
-  /// @brief Opens the next step: the constants for update().
+  /// @brief Begins the next step: returns the constants for update().
   [[nodiscard]] Step begin(GradientScale gradient_scale, double learning_rate) {
     return Rule::step(options_, learning_rate, ++steps_, gradient_scale.factor());
   }
 
-  /// @brief Calls visit(name, tensor) for what the optimizer keeps of a parameter, where a step has made it.
+  /// @brief Calls visit(name, tensor) for each state of a parameter, if a step has created it.
   template <class P, class Visitor>
   void for_each_state(const P& parameter, Visitor&& visit) {
     states_.visit(parameter, visit);
   }
-  /// @brief The same with every state, made where no step has yet.
+  /// @brief The same with every state, creating those that do not exist yet.
   template <class P, class Visitor>
   void for_each_state_made(const P& parameter, Visitor&& visit) {
     static_cast<void>(state_of(parameter));
@@ -176,7 +177,7 @@ public:
                          reinterpret_cast<unsigned char*>(&step), sizeof step);
     return step.step;
   }
-  /// @brief Goes on as after that many steps, whose states the caller fills.
+  /// @brief Restores the number of steps; the caller fills the states.
   template <class Target>
   void set_steps([[maybe_unused]] TargetResources<Target>& resources, std::int64_t steps) {
     steps_ = steps;
@@ -218,7 +219,7 @@ private:
     return states_.of(parameter, options_.groups, Rule::kept(options_));
   }
 
-  /// With the updates that are launched together, where it is of their elements and in place.
+  /// Adds it to the updates that are launched together, if it has their element type and is in place.
   template <class P, class Together>
   void update_on_device(P& parameter, Together& together) {
     using Execution = typename P::target::execution_space;
@@ -252,7 +253,7 @@ private:
     }
   }
 
-  /// The device counts on from the steps of the host.
+  /// The device continues the host's step count.
   template <class Target>
   void store_step(TargetResources<Target>& resources) {
     kernels::OptimizerDeviceStep first;
@@ -266,7 +267,7 @@ private:
 
   Options options_;
   OptimizerStates<Rule::state_names.size()> states_{Rule::state_names};
-  BufferHandle device_step_; // of the first device that asks
+  BufferHandle device_step_; // of the first device that needs it
   std::int64_t steps_ = 0;
 };
 

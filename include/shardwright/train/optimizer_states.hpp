@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The state that optimizers keep for each parameter, and the settings that apply to it.
+/// @brief The state that optimizers keep for each parameter, and its settings.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/block_copy.hpp>
@@ -21,23 +21,22 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The facts by which a parameter is assigned to a group.
+/// @brief The properties by which a parameter is assigned to a group.
 struct ParameterInfo {
   std::string_view name; ///< Its path, such as "layers.3.down".
   int tensor_rank = 0;
   ParameterRole role = ParameterRole::weight;
 };
 
-/// @brief Parameters to which an optimizer applies settings of their own: the first group that matches
-/// decides.
+/// @brief Settings for a group of parameters: the first group that matches applies.
 struct ParameterGroup {
   std::function<bool(const ParameterInfo&)> matches; ///< The same on all ranks.
   double weight_decay_factor = 1;
   double learning_rate_factor = 1;
 };
 
-/// @brief The usual groups: matrices and tables decay; gains, biases, of any number of dimensions, and other
-/// vectors do not. What is called "bias" is one, also where its module does not say so.
+/// @brief The usual groups: matrices and tables decay; gains, biases of any number of dimensions, and other
+/// vectors do not. A parameter called "bias" is one, even if its module does not say so.
 [[nodiscard]] inline std::vector<ParameterGroup> decay_matrices() {
   return {{.matches =
                [](const ParameterInfo& parameter) {
@@ -50,10 +49,10 @@ struct ParameterGroup {
 
 namespace detail {
 
-/// What an optimizer keeps of one parameter, whatever its type: blocks of `Number` as its gradient has
-/// them, and the factors of its group.
+/// The state of one parameter, independent of its type: blocks of `Number` like its gradient's, and the
+/// factors of its group.
 ///
-/// Kept as memory: to compile tensors of every type of parameter takes far longer.
+/// Kept as raw memory: compiling tensors for every type of parameter takes far longer.
 template <std::size_t count>
 class OptimizerState {
 public:
@@ -63,7 +62,7 @@ public:
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] BufferHandle& operator[](std::size_t i) noexcept { return blocks_[i]; }
 
-  /// Makes `kept` blocks of zeros, and takes the factors of the first group that matches.
+  /// Makes `kept` blocks of zeros, and sets the factors of the first group that matches.
   template <class Number, class Target>
   [[gnu::noinline]] void make(TargetResources<Target>& resources, std::size_t elements, std::size_t kept,
                               const std::vector<ParameterGroup>& groups, const ParameterInfo& parameter) {
@@ -90,8 +89,8 @@ private:
 
 } // namespace detail
 
-/// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element; they
-/// begin at zero.
+/// @brief `count` tensors for each parameter, in the layout of its optimizer state and its main element;
+/// initially zero.
 template <std::size_t count>
 class OptimizerStates {
 public:
@@ -99,8 +98,8 @@ public:
 
   explicit OptimizerStates(const std::array<std::string_view, count>& names) : names_(names) {}
 
-  /// @brief The state of a parameter, made at its first use.
-  /// @param kept how many of the tensors the optimizer needs, the first ones
+  /// @brief The state of a parameter, created at its first use. @param kept how many of the tensors, from the
+  /// first, the optimizer needs
   template <class P>
   [[nodiscard]] State& of(const P& parameter, const std::vector<ParameterGroup>& groups,
                           std::size_t kept = count) {
@@ -115,7 +114,7 @@ public:
     return state;
   }
 
-  /// @brief Calls visit(name, tensor) for what a parameter has; nothing before its first use.
+  /// @brief Calls visit(name, tensor) for each state of a parameter; nothing before its first use.
   template <class P, class Visitor>
   void visit(const P& parameter, Visitor&& visitor) {
     const auto found = states_.find(parameter.number());
@@ -129,7 +128,7 @@ public:
   }
 
 private:
-  /// A block as the tensor that owns it, for a while.
+  /// Temporarily wraps a block in a tensor that owns it.
   template <class Tensor>
   struct Lent {
     detail::BufferHandle& home;
@@ -142,11 +141,11 @@ private:
     ~Lent() { home = detail::TensorAccess::take_memory(std::move(tensor)); }
   };
 
-  // Out of line: the table's code is long, and stands in the update of every type of parameter.
+  // Out of line: the table's code is long, and would be in the update of every type of parameter.
   [[nodiscard, gnu::noinline]] State& place_of(std::uint64_t number) { return states_[number]; }
 
   std::array<std::string_view, count> names_;
-  // By the parameter's number: another one may come to lie where it was.
+  // By the parameter's number: another parameter may later have the same address.
   std::unordered_map<std::uint64_t, State> states_;
 };
 

@@ -35,18 +35,16 @@ class ParameterGradient;
 
 } // namespace detail
 
-/// @brief A parameter that operations read in layout `Compute` and whose gradient propagation gives in layout
-/// `Raw`, such as Partial<Sum, dp>.
+/// @brief A parameter that operations read in layout `Compute` and whose gradient has, by propagation, layout
+/// `Raw`, such as Partial<Sum, dp>. `Zero` (layout/zero.hpp) gives the layouts in which it is stored, its
+/// gradient is accumulated and its optimizer state is kept; every transition follows from the types.
 ///
-/// `Zero` (layout/zero.hpp) says where it is stored, where its gradient is accumulated and where its
-/// optimizer state lies; every transition follows from the types. Weights, as stored and as read, have
-/// `Element`; gradients, their sums and the optimizer state have MainElement<Element>, and where that is
-/// another one there is a master copy of the weights beside the optimizer state.
-///
-/// It gets its name and its first values from initialize() of the model that lists it. A GradAccumulator of
-/// that model holds its gradient. A pipeline may hold a parameter twice on a rank (tied tables, one object
-/// that two stages add to) and on several meshes (stages of both directions, tied tables): copies, whose
-/// gradients are summed and which count once in the norm.
+/// Weights, as stored and as read, have `Element`; gradients, their sums and the optimizer state have
+/// MainElement<Element>, and if that differs there is a master copy of the weights in the layout of the
+/// optimizer state. It gets its name and its initial values from initialize() of the model that lists it. A
+/// GradAccumulator of that model holds its gradient. A pipeline may hold a parameter twice on a rank (tied
+/// tables, one object that two stages add to) and on several meshes (stages of both directions, tied tables):
+/// copies whose gradients are summed and that count once in the norm.
 template <LayoutType Compute, LayoutType Raw, class Element = float, class Zero = DataParallel,
           class Target = DefaultTarget>
 class Parameter final : public ParameterBase {
@@ -60,11 +58,11 @@ public:
   using stored_layout = typename Zero::template Stored<Compute>;
   using accumulator_layout = typename Zero::template Accumulator<Compute, Raw>;
   using state_layout = typename Zero::template State<Compute>;
-  /// @brief A finished gradient lies where the optimizer state does.
+  /// @brief A reduced gradient has the layout of the optimizer state.
   using gradient_layout = state_layout;
   /// @brief A gradient that is reduced over the axes that shard.
   using reduced_layout = ReducedGradient<Raw, state_layout, typename Zero::axes>;
-  /// @brief It may be an operand of operations on a tape.
+  /// @brief Can be an operand of operations on a tape.
   using tape_operand = Parameter;
 
   using Stored = ShardedTensor<stored_layout, Element, Target>;
@@ -74,9 +72,9 @@ public:
   using Shape = typename Stored::Shape;
 
   static constexpr int tensor_rank = Compute::tensor_rank;
-  /// @brief True if each microbatch's gradient is reduced, instead of their sum.
+  /// @brief True if each microbatch's gradient is reduced, rather than their sum.
   static constexpr bool reduces_each_microbatch = !std::is_same_v<accumulator_layout, Raw>;
-  /// @brief True if there are weights of another element beside the stored ones.
+  /// @brief True if there are master weights with another element type.
   static constexpr bool has_master = !std::is_same_v<main_element, Element>;
 
   static_assert(
@@ -92,12 +90,12 @@ public:
     main_element beta;
   };
 
-  /// @brief A parameter that initialize() names and fills; until then it takes no memory. Not collective.
+  /// @brief A parameter that initialize() names and fills; until then it has no memory. Not collective.
   template <class Mesh>
   Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial,
             SourceLocation where = SourceLocation::current())
       : Parameter(mesh, shape, initial, ParameterRole::weight, where) {}
-  /// @brief The same of a gain or a bias, which optimizers may treat otherwise: see decay_matrices().
+  /// @brief The same for a gain or a bias, which optimizers may treat differently: see decay_matrices().
   template <class Mesh>
   Parameter(const Mesh& mesh, const Shape& shape, const Initial& initial, ParameterRole role,
             SourceLocation where = SourceLocation::current())
@@ -107,9 +105,8 @@ public:
     detail::check_shape(shape, sizeof(main_element), where);
   }
 
-  /// @brief A parameter of given values.
-  /// @param weights in the main element; where the stored weights are of another one they are these rounded,
-  /// and the optimizer's block of them is kept as its master copy
+  /// @brief A parameter with given values. @param weights in the main element type; if the stored weights
+  /// have another one, they are rounded, and the optimizer's block of the original is kept as the master copy
   Parameter(std::string name, ShardedTensor<stored_layout, main_element, Target> weights,
             SourceLocation where = SourceLocation::current())
       : ParameterBase(std::move(name), where), resources_(&weights.resources()), master_(master_of(weights)),
@@ -119,7 +116,7 @@ public:
   Parameter(Parameter&&) = default;            // NOLINT(performance-noexcept-move-constructor)
   Parameter& operator=(Parameter&&) = default; // NOLINT(performance-noexcept-move-constructor)
 
-  /// @brief Gives a parameter of the first constructor its name and values. Not collective.
+  /// @brief Gives a parameter made by the first constructor its name and values. Not collective.
   /// @throws LifecycleError on a second call.
   void initialize(const std::string& name, std::uint64_t seed) override {
     if (initialized())
@@ -144,11 +141,11 @@ public:
   [[nodiscard]] const Shape& shape() const noexcept { return stored_.shape(); }
   /// @brief Pool and execution instance.
   [[nodiscard]] detail::TargetResources<Target>& resources() const noexcept { return *resources_; }
-  /// @brief The weights where they are stored.
+  /// @brief The weights as stored.
   [[nodiscard]] const Stored& stored() const noexcept { return stored_; }
   [[nodiscard]] Stored& stored() noexcept { return stored_; }
-  /// @brief The optimizer's block of the weights in the element of gradients; nothing if the stored
-  /// weights have that element.
+  /// @brief The optimizer's block of the weights in the element type of gradients; empty if the stored
+  /// weights have that type.
   [[nodiscard]] const std::optional<GradientTensor>& master() const noexcept { return master_; }
 
   void start_gather() override {
@@ -177,8 +174,8 @@ public:
   }
   /// @brief The gradient of the summed loss, after GradAccumulator::finish. @throws LifecycleError before it.
   [[nodiscard]] const GradientTensor& gradient() const;
-  /// @brief For the accumulator that holds the gradient; null ends that. @throws LifecycleError for a second
-  /// one.
+  /// @brief Sets the accumulator that holds the gradient; null detaches it. @throws LifecycleError for a
+  /// second one.
   void hold_gradient(detail::ParameterGradient<Parameter>* gradient) {
     if (gradient != nullptr && gradient_ != nullptr)
       detail::reject_parameter(
@@ -188,18 +185,18 @@ public:
     stay(gradient != nullptr);
   }
 
-  /// @brief Returns whether, of all ranks that hold the same block, this one counts its squares in the norm.
+  /// @brief Returns whether this rank, of all that hold the same block, counts its squares in the norm.
   [[nodiscard]] bool counts_once() const {
     return first_copy() && detail::counts_once<gradient_layout>(resources_->core());
   }
 
-  /// @brief The weights of the optimizer's block where an update in place is all that there is to do, but for
-  /// the stored weights, which must become the same rounded where they are of another element.
+  /// @brief The weights of the optimizer's block, if they can be updated in place; stored weights of another
+  /// element type must then become the rounded copy.
   struct InPlace {
     main_element* weights;
     Element* rounded; ///< Null if the weights are the stored ones.
   };
-  /// @brief That place on a device; nothing if an update needs a transition, for which update_weights is.
+  /// @brief The in-place block on a device; empty if an update needs a transition (use update_weights then).
   /// @throws LifecycleError while the weights are gathered.
   [[nodiscard]] std::optional<InPlace> in_place() {
     static_assert(!Target::host_accessible);
@@ -212,8 +209,8 @@ public:
       return InPlace{stored_.mutable_data(), nullptr};
   }
 
-  /// @brief Calls `fill(weights)` with the weights where they are stored, and with the master copy where
-  /// there is one: both are to get the same values. Not collective.
+  /// @brief Calls `fill(weights)` with the stored weights and with the master copy, if there is one; both
+  /// must get the same values. Not collective.
   /// @throws LifecycleError while the weights are gathered.
   template <class Fill>
   void fill_weights(Fill fill) {
@@ -223,9 +220,9 @@ public:
       fill(*master_);
   }
 
-  /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element, and brings
-  /// them to where they are stored; on a device, into the memory that they have, where captured kernels find
-  /// them in every step. Collective where that is another layout.
+  /// @brief Calls `change(weights)` with the weights of the optimizer's block, in its element type, and
+  /// redistributes them to the stored layout; on a device, into their existing memory, where captured kernels
+  /// find them in every step. Collective if the layouts differ.
   /// @throws LifecycleError while the weights are gathered.
   template <class Change>
   void update_weights(Change change) {

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The part of parameters that does not depend on their types: name, place, role and copies.
+/// @brief The type-independent part of parameters: name, source location, role and copies.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/element.hpp>
@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The key of random numbers that follows from a name.
+/// The random key derived from a name.
 [[nodiscard]] inline std::uint64_t key_of(std::string_view name) noexcept {
   std::uint64_t key = 0;
   for (const char letter : name)
@@ -36,7 +36,7 @@ namespace detail {
       " must have values before it is read (list it in members(), and call initialize() with the whole model)");
 }
 
-// As all errors of parameters, in functions that do not depend on their types.
+// Like all errors of parameters, in a type-independent function.
 [[noreturn]] inline void reject_parameter(const std::string& name, const char* sentence) {
   throw LifecycleError("Parameter " + name + sentence);
 }
@@ -57,35 +57,35 @@ struct ParameterType {
 
 /// @brief Whether the optimizer took a step.
 struct StepVerdict {
-  bool taken = true;                         ///< On a device, where only that knows: always.
-  const std::int32_t* device_take = nullptr; ///< The answer of a device, 0 for no, where kernels read it.
+  bool taken = true;                         ///< On a device, where only the device knows, always true.
+  const std::int32_t* device_take = nullptr; ///< The device's answer for kernels to read; 0 means no.
 };
 
-/// @brief Numbers that training changes beside parameters, the same on all ranks that hold the part. Doubles
-/// hold floats, and integers below 2^53, as they are.
+/// @brief State other than parameters that training changes, the same on all ranks that hold the part.
+/// Doubles represent floats and integers below 2^53 exactly.
 struct PartState {
-  std::string_view name; ///< Below the part's path, such as "bias".
+  std::string_view name; ///< Relative to the part's path, such as "bias".
   std::vector<double> values;
 };
 
-/// @brief A part of a model that takes its name and seed from initialize(): a parameter, or a place such as
-/// dropout's.
+/// @brief A part of a model that gets its name and seed from initialize(): a parameter, or a module such as
+/// Dropout.
 class NamedPart {
 public:
   /// @param path of the part in the model, such as "layers.3.down"
   virtual void initialize(const std::string& path, std::uint64_t seed) = 0;
-  /// @brief Says that a step is over: for parts that count in one, such as the load of experts. Collective.
+  /// @brief Ends a step, for parts that count per step, such as the load of experts. Collective.
   virtual void end_step(const StepVerdict&) {}
-  /// @brief Says that all forward passes of a step have been; for parts that need the whole batch.
+  /// @brief Declares that all forward passes of a step are done, for parts that need the whole batch.
   /// Collective.
   virtual void end_forwards() {}
-  /// @brief Names the ranks of other meshes that hold a copy of this part, this rank among them: those of
-  /// DualPipe, each of which sees half of the microbatches.
+  /// @brief Sets the ranks of other meshes that hold a copy of this part, including this rank: under
+  /// DualPipe, each sees half of the microbatches.
   virtual void set_copies(HostCommunicator) {}
-  /// @brief The numbers that a checkpoint holds of it: always of the same names and lengths. Waits for a
-  /// device. Not collective.
+  /// @brief Its numbers for a checkpoint, always with the same names and lengths. Waits for a device. Not
+  /// collective.
   [[nodiscard]] virtual std::vector<PartState> state() const { return {}; }
-  /// @brief Goes on from what state() gave. Not collective.
+  /// @brief Restores a state from state(). Not collective.
   virtual void set_state(const std::vector<PartState>&) {}
 
 protected:
@@ -98,11 +98,11 @@ protected:
 };
 
 /// @brief The role of a parameter in its operation, which its shape does not tell: the bias of a product into
-/// heads is no vector.
+/// heads is not a vector.
 enum class ParameterRole : std::uint8_t {
   weight, ///< A matrix of a product, or a table.
-  gain,   ///< A value is multiplied with it, element by element.
-  bias    ///< It is added to a value.
+  gain,   ///< Multiplied with a value elementwise.
+  bias    ///< Added to a value.
 };
 
 /// @brief The part of a parameter that does not depend on its type.
@@ -110,17 +110,17 @@ class ParameterBase : public NamedPart {
 public:
   /// @brief Its path in the model, such as "layers.3.down".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// @brief The place in the source where it was made.
+  /// @brief The source location where it was created.
   [[nodiscard]] SourceLocation where() const noexcept { return where_; }
-  /// @brief Returns the text that all copies of it must have in common: layouts, element and shape.
+  /// @brief Returns a text that must be equal for all copies: layouts, element and shape.
   [[nodiscard]] std::string type_text() const {
     const detail::ParameterType own = type();
     return std::string(own.compute) + " with gradients in " + std::string(own.raw) + ", " +
            std::string(name_of(own.element)) + " " + detail::text_of(own.shape);
   }
 
-  /// @brief Starts to bring the weights to the layout in which they are read, beside what the caller does;
-  /// uses may overlap, and each ends with release(). Collective where they are stored in another one.
+  /// @brief Starts redistributing the weights to the layout in which they are read, asynchronously; uses may
+  /// overlap, and each ends with release(). Collective if they are stored in another layout.
   /// @throws LifecycleError if nothing has filled it.
   virtual void start_gather() = 0;
   /// @brief Waits for the weights.
@@ -128,25 +128,24 @@ public:
   /// @brief Ends a use; with the last one the gathered memory returns to the pool.
   virtual void release() = 0;
 
-  /// @brief Returns whether this is its first use on a recording of a tape: in the backward pass, that is the
-  /// last.
+  /// @brief Returns whether this is its first use in a recording of a tape, which is the last one in the
+  /// backward pass.
   [[nodiscard]] bool first_use(std::uint64_t recording) noexcept {
     return std::exchange(recording_, recording) != recording;
   }
-  /// @brief Says that several stages of this rank add to the gradient, so that only the end of a step's
-  /// passes completes it.
+  /// @brief Declares that several stages of this rank add to the gradient, so that it is complete only at the
+  /// end of a step's passes.
   void complete_with_step() noexcept { completes_with_step_ = true; }
   [[nodiscard]] bool completes_with_step() const noexcept { return completes_with_step_; }
   void set_copies(HostCommunicator ranks) override { copies_ = std::move(ranks); }
-  /// @brief The ranks that set_copies() named; without a group where there are none.
+  /// @brief The ranks that set_copies() named; a handle without a group if there are none.
   [[nodiscard]] const HostCommunicator& copies() const noexcept { return copies_; }
-  /// @brief Returns whether this rank's copy stands for all copies.
+  /// @brief Returns whether this rank's copy is the one that counts.
   [[nodiscard]] bool first_copy() const { return !copies_.valid() || copies_.rank() == 0; }
 
   /// @brief Its role in its operation.
   [[nodiscard]] ParameterRole role() const noexcept { return role_; }
-  /// @brief A number that no other parameter of this process has or had; it goes with the parameter where
-  /// that is moved.
+  /// @brief A number that is unique in this process; it moves with the parameter.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
 protected:
@@ -177,7 +176,7 @@ protected:
   }
   [[gnu::noinline]] ~ParameterBase() {} // NOLINT(modernize-use-equals-default)
 
-  /// Says whether a gradient belongs to it, which knows it by its place.
+  /// Sets whether a gradient belongs to it, which refers to it by address.
   void stay(bool on) noexcept { stays_ = on; }
 
   std::string name_;

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The gradient of one parameter through a step: the slot of raw gradients, their reduction, the
-/// finished sum.
+/// @brief The gradient of one parameter during a step: the slot of raw gradients, their reduction, the
+/// reduced sum.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/tensor/kernels/elementwise.hpp>
@@ -28,20 +28,21 @@ public:
   virtual ~AnyParameterGradient() = default;
   [[nodiscard]] virtual const ParameterBase& parameter() const noexcept = 0;
 
-  /// Says that the step has no more passes. Collective as end_pass.
+  /// Declares that the step has no more passes. Collective like end_pass.
   virtual void end_passes() = 0;
-  /// Waits for the reductions, or runs them.
+  /// Waits for the reductions, or performs them.
   /// @throws LifecycleError if no gradient was accumulated.
   virtual void finish_reductions() = 0;
-  /// Sums what they left over the copies, and makes it the finished gradient. Collective over the copies, so
-  /// for all parameters in one order on all ranks that hold copies, whatever the order of their models.
+  /// Sums the results over the copies to give the final gradient. Collective over the copies, so it must be
+  /// called for all parameters in the same order on all ranks that hold copies, whatever the order of their
+  /// models.
   virtual void finish_copies() = 0;
   /// Both, of one parameter.
   void finish() {
     finish_reductions();
     finish_copies();
   }
-  /// Gives the memory back to the pool; reductions under way are waited for.
+  /// Returns the memory to the pool, after waiting for pending reductions.
   virtual void drop() = 0;
 
   /// Partial sums that the squares of this rank's elements need.
@@ -49,17 +50,18 @@ public:
   /// Adds the squares of the elements that this rank counts.
   virtual void add_squares(kernels::SquareSum<typename Target::execution_space>& sum) const = 0;
 
-  /// Whether raw gradients are looked at before they are summed with those of other ranks.
+  /// Whether raw gradients are checked before they are summed with those of other ranks.
   virtual void watch(bool on) noexcept = 0;
-  /// Infinite elements and NaN: in this rank's raw gradients of the step, where they were watched, else in
-  /// what the reductions left.
+  /// Number of non-finite elements: in this rank's raw gradients of the step, if they were watched, else in
+  /// the reduced gradient.
   [[nodiscard]] virtual std::int64_t non_finite() const = 0;
 };
 
-/// The way of a gradient, whatever its layouts. A pass adds its raw gradient and ends with `end_pass`: it is
-/// reduced then where the accumulator is sharded, and the sum of all of them with the last one where it is
-/// whole. Reductions run in buckets beside the passes (GradientBuckets), in two phases: over the axes of the
-/// parameter's `zero`, then over the rest; per element in one order, whatever is sharded.
+/// The reduction of a gradient, independent of its layouts. A pass adds its raw gradient and ends with
+/// `end_pass`: the gradient is reduced then if the accumulator is sharded; otherwise the sum of all is
+/// reduced with the last one. Reductions run in buckets and overlap with the passes (GradientBuckets), in two
+/// phases: over the axes of the parameter's `zero`, then over the rest. The order per element does not depend
+/// on the sharding.
 template <class Number, class Target>
 class GradientReduction : public AnyParameterGradient<Target>, private BucketMember<Number, Target> {
   using Block = MatrixView<const Number, Target>;
@@ -80,10 +82,10 @@ public:
       sum.add(finished_block());
   }
 
-  /// Says that a pass has added its raw gradients: a reduction starts where it is due, which runs while the
-  /// caller goes on. Collective then, in one order on all ranks of the mesh.
+  /// Declares that a pass has added its raw gradients: if a reduction is due, it is started asynchronously.
+  /// It is then collective, in the same order on all ranks of the mesh.
   void end_pass() {
-    // Of several stages each has its own last pass, and the group is that of one of them.
+    // If several stages add to it, each has its own last pass, and the group is that of one of them.
     if (group_.last_pass() && !this->parameter().completes_with_step())
       complete_ = true;
     if (complete_ || each_pass_)
@@ -133,16 +135,16 @@ private:
   [[nodiscard]] virtual bool counts_once() const = 0;
   [[nodiscard]] virtual bool has_raw() const = 0;
   [[nodiscard]] virtual Block raw_block() const = 0;
-  /// Its memory; the next pass begins another one.
+  /// Takes its memory; the next pass begins a new one.
   [[nodiscard]] virtual BufferHandle take_raw() = 0;
-  /// Takes the memory of the finished gradient.
+  /// Takes the memory of the reduced gradient.
   virtual void keep(BufferHandle memory) = 0;
   /// @throws LifecycleError if there is none.
   [[nodiscard]] virtual Block finished_block() const = 0;
-  /// Gives up what there is of either.
+  /// Drops both.
   virtual void let_go() = 0;
 
-  /// Sends the raw gradient on its way, if there is one.
+  /// Starts the reduction of the raw gradient, if there is one.
   void reduce_raw() {
     const MemoryFor memory(MemoryKind::gradients);
     if (has_raw()) {
@@ -157,7 +159,7 @@ private:
     }
     reduce_rest();
   }
-  /// The second phase begins when the step's sum has come out of the first.
+  /// The second phase begins when the first has produced the step's sum.
   void reduce_rest() {
     if (!complete_ || under_way_ > 0 || !sums_[0])
       return;
@@ -214,8 +216,8 @@ private:
   TargetResources<Target>& resources_;
   std::span<const std::int64_t> shape_;           // of the parameter
   std::array<const TransitionSteps*, 2> steps_;   // by phase
-  std::array<std::optional<BoundCall>, 2> calls_; // by phase; for transitions of one collective
-  std::array<BufferHandle, 2> sums_;              // what came out of each
+  std::array<std::optional<BoundCall>, 2> calls_; // by phase; for transitions that are a single collective
+  std::array<BufferHandle, 2> sums_;              // the results of each
   CommunicatorOf<Target> reached_copies_;         // those of the parameter, for the memory of gradients
   bool each_pass_;
   bool bound_ = false; // the calls, at the first gradient
@@ -249,8 +251,8 @@ public:
   }
   ~ParameterGradient() override { parameter_.hold_gradient(nullptr); }
 
-  /// Memory to add this microbatch's raw gradient to; the first gradient overwrites.
-  /// @throws LifecycleError after the step's last gradient, until drop() opens the next step.
+  /// Memory to which this microbatch's raw gradient is added; the first gradient overwrites. @throws
+  /// LifecycleError after the step's last gradient, until drop() begins the next step.
   [[nodiscard]] typename P::Slot slot() {
     if (this->complete())
       reject_parameter(
@@ -262,7 +264,7 @@ public:
       raw_ = RawTensor(parameter_.resources(), parameter_.shape());
     return {raw_, first ? Number(0) : Number(1)};
   }
-  /// Adds a raw gradient that was not made in the slot.
+  /// Adds a raw gradient that was computed elsewhere.
   template <AnyShardedTensor G>
   void add(const G& gradient) {
     const typename P::Slot to = slot();

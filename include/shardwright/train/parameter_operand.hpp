@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief A parameter as an operand: its weights are gathered for each use, and its gradient is a pass of its
-/// own.
+/// @brief A parameter as an operand: its weights are gathered for each use, and its gradient is computed in a
+/// separate pass.
 
 #include <shardwright/tensor/sharded_tensor.hpp>
 #include <shardwright/train/parameter_gradient.hpp>
@@ -15,8 +15,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The weights of a parameter while a node reads them. Where a stage has gathered them already, this costs
-/// nothing.
+/// Holds the weights of a parameter while a node reads them. Costs nothing if a stage has already gathered
+/// them.
 template <class P>
 class WeightReading {
 public:
@@ -50,13 +50,13 @@ public:
   [[nodiscard]] static constexpr bool wants_gradient() noexcept { return true; }
   [[nodiscard]] const auto& shape() const noexcept { return parameter_->shape(); }
 
-  /// Notes whether this is the first use on the tape: in the backward pass, that is the last.
+  /// Records whether this is the first use on the tape, which is the last one in the backward pass.
   void note_use(const TapeCore& tape) noexcept { ends_pass_ = parameter_->first_use(tape.number()); }
-  // Weights are not kept: they are gathered again where a gradient reads them.
+  // Weights are not kept: they are gathered again when a gradient reads them.
   void keep(const TapeNode&, bool) noexcept {}
   void secure() noexcept {}
   void let_go() noexcept {}
-  /// The weights are there while the result lives.
+  /// The weights are available during the lifetime of the result.
   template <bool reads = true>
   [[nodiscard]] auto reading() const {
     if constexpr (reads)
@@ -69,7 +69,7 @@ public:
     return TensorAccess::outline<Value>(parameter_->stored().core(), parameter_->shape());
   }
 
-  /// Whether a gradient is one of this parameter: a sentence where it is not.
+  /// Checks that a gradient has the parameter's raw layout, with an error sentence if not.
   template <class Given>
   [[nodiscard]] static constexpr bool takes() noexcept {
     constexpr bool fits = std::is_same_v<Given, typename P::raw_layout>;
@@ -78,14 +78,14 @@ public:
         "Parameter: every use must give its gradient in the parameter's raw layout, but this one gives another (use a separate parameter, or read both operands in the layouts of the first use)");
     return fits;
   }
-  /// The sum that the gradient is added to.
+  /// The sum to which the gradient is added.
   [[nodiscard]] typename P::Slot slot() const { return parameter_->gradient_state().slot(); }
   template <AnyShardedTensor Raw>
   void give(const Raw& raw) const {
     if constexpr (takes<typename Raw::layout>())
       parameter_->gradient_state().add(raw);
   }
-  /// The operand that came first is the last to add to the gradient.
+  /// The operand that was read first is the last to add to the gradient.
   void end_pass() const {
     if (ends_pass_)
       parameter_->gradient_state().end_pass();

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Counters that see every microbatch once, whatever is recomputed.
+/// @brief Counters that count every microbatch once, despite recomputation.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/train/first_pass.hpp>
@@ -17,7 +17,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Numbers that forward passes add to, such as tokens per expert.
+/// @brief Counts that forward passes add to, such as tokens per expert.
 ///
 /// `counter.add(x.first_pass(), amounts)` counts every microbatch once: a replay and an evaluation have no
 /// first pass. Not shared between threads.
@@ -26,8 +26,8 @@ class PassCounter {
 public:
   explicit PassCounter(std::size_t size) : values_(size) {}
 
-  /// @brief Adds `amounts`, one for each number; nothing if there is no first pass. @throws
-  /// InvalidArgument for another count of them.
+  /// @brief Adds `amounts`, one for each number; nothing if there is no first pass. @throws InvalidArgument
+  /// if their number differs.
   template <class Pass, class... Amounts>
   void add(const Pass& pass, const Amounts&... amounts) {
     constexpr bool knows_its_pass =

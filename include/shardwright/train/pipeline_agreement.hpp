@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Checks that all ranks of a pipeline were given one schedule.
+/// @brief Checks that all ranks of a pipeline were given the same schedule.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/core/error.hpp>
@@ -18,7 +18,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The facts of a schedule that ranks compare: numbers to name in an error, and FNV-1a over every step.
+/// The properties of a schedule that ranks compare: numbers for the error message, and FNV-1a over every
+/// step.
 [[nodiscard]] inline std::array<std::uint64_t, 4> schedule_fingerprint(const Schedule& schedule) {
   Fnv1a hash;
   hash.add(schedule.name());
@@ -39,7 +40,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
           static_cast<std::uint64_t>(schedule.microbatches()), hash.value()};
 }
 
-/// Ranks with different schedules would wait for messages that never come. Collective.
+/// Checks the schedule, since ranks with different schedules would wait for messages that never arrive.
+/// Collective.
 inline void require_one_schedule(HostCommunicator ranks, const Schedule& schedule) {
   const std::array<std::uint64_t, 4> own = schedule_fingerprint(schedule);
   std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(ranks.size()));

@@ -20,8 +20,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The messages of one rank. Receives are started ahead by whoever calls `post`; each channel, a rank
-/// in a direction, has a number of unfinished sends, and the next one waits for the oldest.
+/// The messages of one rank. Receives are started ahead of time by calling `post`; each channel (a rank in a
+/// direction) has a limited number of sends in flight, and the next one waits for the oldest.
 template <class Boundary>
 class PipelineMessages {
   using Element = typename Boundary::value_type;
@@ -35,11 +35,11 @@ public:
       channel.sends.resize(static_cast<std::size_t>(std::max(sends_in_flight, 1)));
   }
 
-  /// Gives the ranks of the pipeline, whose calls reach the memory of the messages.
+  /// Sets the ranks of the pipeline, whose calls can access the memory of the messages.
   void connect(CommunicatorOf<Target> ranks) { ranks_ = std::move(ranks); }
   [[nodiscard]] bool connected() const noexcept { return ranks_.valid(); }
 
-  /// Names the line of the program that the messages are for.
+  /// Sets the source line of the messages.
   void called_from(SourceLocation where) noexcept { where_ = where; }
 
   /// Starts the receive of an action's input into `memory()`, if it comes from another rank.
@@ -66,7 +66,7 @@ public:
     return std::exchange(input.tensor, std::nullopt);
   }
 
-  /// Hands what an action has made to where it is needed.
+  /// Passes an action's result to where it is needed.
   void deliver(const PlannedAction& planned, std::optional<Boundary> out) {
     if (planned.output.kind == Kind::none)
       return;
@@ -85,7 +85,7 @@ public:
                           planned.output.peer, planned.output.tag, where_);
   }
 
-  /// Waits for every send; `last` is what the rank has just done.
+  /// Waits for every send; `last` is the rank's most recent action.
   void finish(const Action& last) {
     for (Channel& channel : channels_)
       while (channel.count > 0)
@@ -93,7 +93,7 @@ public:
   }
 
 private:
-  // The memory outlives the message that it is for.
+  // The memory must outlive its message.
   struct Input {
     std::optional<Boundary> tensor;
     Pending receive;

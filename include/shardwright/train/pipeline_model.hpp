@@ -26,8 +26,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief This rank's part of a model: a stage for each chunk of a placement.
 ///
-/// Tied parameters are one object where a rank holds several of their uses, and copies with summed gradients
-/// where several ranks do. Where each stage is held by two ranks (DualPipe), all their parameters are copies.
+/// Tied parameters are one object if a rank holds several of their uses, and copies with summed gradients if
+/// several ranks do. If each stage is held by two ranks (DualPipe), all their parameters are copies.
 template <class Model>
 class PipelineModel : public detail::ElementOfModel<Model> {
 public:
@@ -40,10 +40,9 @@ public:
 
   /// @brief Collective over `ranks`, the ranks of the pipeline.
   /// @param mesh the mesh of this rank's stages, without the pipeline's axis
-  /// @param layers which of the model's layers, its repeated parts, each stage holds; what stands before them
-  /// belongs to the first stage, what stands behind them to the last
-  /// @throws InvalidArgument if the sizes do not fit one another, the mesh or the partition, or where two
-  /// parts have one path.
+  /// @param layers which of the model's layers (its repeated parts) each stage holds; parts before them
+  /// belong to the first stage, parts after them to the last @throws InvalidArgument if the sizes do not
+  /// match one another, the mesh or the partition, or if two parts have the same path.
   template <class Mesh>
   PipelineModel(const Mesh& mesh, HostCommunicator ranks, const StagePlacement& placement,
                 const LayerPartition& layers, const Config& config, std::uint64_t seed)
@@ -64,7 +63,7 @@ public:
   }
 
   [[nodiscard]] const Config& config() const noexcept { return config_; }
-  /// @brief The factor on the loss's gradient, which GradAccumulator takes back; the same on all ranks.
+  /// @brief The factor on the loss's gradient, which GradAccumulator removes; the same on all ranks.
   [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept {
     return stages_.front()->loss_scale();
   }
@@ -72,7 +71,7 @@ public:
     for (const auto& stage : stages_)
       stage->set_loss_scale(scale);
   }
-  /// @brief The stages by chunk, as a runner takes them.
+  /// @brief The stages by chunk, as needed by a runner.
   [[nodiscard]] std::vector<Stage*> chunks() const {
     std::vector<Stage*> out;
     for (const auto& stage : stages_)
@@ -86,8 +85,8 @@ public:
     for (const auto& [number, chunk] : order_)
       visit(*stages_[static_cast<std::size_t>(chunk)]);
   }
-  /// @brief Visits the parameters of this rank in the order of the model, which is one order on all ranks
-  /// that hold copies.
+  /// @brief Visits the parameters of this rank in the order of the model, which is the same on all ranks that
+  /// hold copies.
   template <class Visitor>
   void for_each_parameter(Visitor&& visit) {
     for_each_stage([&](Stage& stage) { stage.for_each_parameter(visit); });
@@ -122,8 +121,8 @@ private:
             visit(*stage, each);
   }
 
-  /// A stage knows only its own parts; those of others may lie on other ranks.
-  /// @throws InvalidArgument on all ranks where two parts of the model have one path.
+  /// A stage knows only its own parts; others may be on other ranks. @throws InvalidArgument on all ranks if
+  /// two parts of the model have the same path.
   void require_distinct_paths(const HostCommunicator& ranks) const {
     std::vector<std::string> own; // paths and the stages that have them
     for (const auto& [number, chunk] : order_)
@@ -168,7 +167,7 @@ private:
     return out;
   }
 
-  /// Copies of a stage, or of a tied parameter, meet in one group.
+  /// Copies of a stage, or of a tied parameter, share a group.
   void join_copies(HostCommunicator& ranks, const StagePlacement& placement, const LayerPartition& layers) {
     const int rank = ranks.rank();
     if (placement.order == StageOrder::bidirectional) {
@@ -208,7 +207,7 @@ private:
     }
   }
 
-  /// @throws InvalidArgument on all ranks where uses of a tied parameter differ.
+  /// @throws InvalidArgument on all ranks if uses of a tied parameter differ.
   static void require_one_type(const HostCommunicator& copies, const ParameterBase& parameter) {
     const std::string own = parameter.type_text();
     for (const std::vector<std::string>& other : gather_texts(copies, {own}))

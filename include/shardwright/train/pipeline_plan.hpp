@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief One rank's steps of a schedule with the messages that they need: what a runner carries out.
+/// @brief One rank's steps of a schedule with their messages, as executed by a runner.
 
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/schedule.hpp>
@@ -17,14 +17,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The address of a pipeline's message. Tags say stage, direction and microbatch, so messages never match by
-/// order.
+/// The address of a pipeline's message. Tags encode stage, direction and microbatch, so messages never match
+/// by order.
 struct PipelineMessage {
   enum class Kind : unsigned char { none, local, remote };
   Kind kind = Kind::none;
   int peer = 0;
   int tag = 0;
-  std::size_t slot = 0;    ///< Of an input, or of the local input that an output becomes.
+  std::size_t slot = 0;    ///< Of an input, or of the local input to which an output is passed.
   std::size_t channel = 0; ///< Of a remote output.
 };
 
@@ -70,7 +70,7 @@ struct PipelinePlan {
     find_last_passes();
   }
 
-  /// The number of `forwards` that are of the first `wanted` microbatches.
+  /// The number of `forwards` that belong to the first `wanted` microbatches.
   [[nodiscard]] std::size_t forwards_of(int wanted) const {
     const auto end = std::find_if(forwards.begin(), forwards.end(), [&](const PlannedAction& planned) {
       return planned.action.microbatch >= wanted;
@@ -111,7 +111,7 @@ private:
     return out;
   }
 
-  /// A message as the rank at one end sees it; `chunk` is that of the stage which takes it.
+  /// A message as seen from one end; `chunk` is that of the consuming stage.
   [[nodiscard]] PipelineMessage message(const StageMessage& handed, int peer, int chunk) const {
     PipelineMessage out;
     out.kind = handed.is_sent() ? PipelineMessage::Kind::remote : PipelineMessage::Kind::local;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Carries out a schedule on the ranks of a pipeline, over any stages.
+/// @brief Executes a schedule on the ranks of a pipeline, with any stages.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/comm/turns.hpp>
@@ -35,18 +35,19 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The options of a pipeline runner.
 struct PipelineOptions {
-  bool record = false; ///< Keep a timeline: two readings of a clock for each action and wait.
-  /// Those of the stages' mesh (in_turns): the passes of an overlapped step hide each other's all_to_alls.
+  bool record = false; ///< Keep a timeline: two clock reads for each action and wait.
+  /// The turns of the stages' mesh (in_turns): the passes of an overlapped step hide each other's
+  /// all_to_alls.
   std::shared_ptr<Turns> turns{};
 };
 
-/// @brief The ranks of a pipeline carrying out one schedule, step after step.
+/// @brief Executes a schedule on the ranks of a pipeline, step after step.
 ///
-/// Before a step the receives of it and of the next `receive_ahead` steps are under way; sends are
-/// asynchronous, and each channel has `sends_in_flight` of them. That is what the proof of a schedule
-/// assumes. Memory of activations comes from the pool of the stages' mesh and goes back with their last pass:
-/// a steady state allocates nothing. A runner belongs to its rank's thread; after a run that threw it is of
-/// no use.
+/// Before a step, its receives and those of the next `receive_ahead` steps are in flight; sends are
+/// asynchronous, with at most `sends_in_flight` per channel. The proof of a schedule assumes exactly this.
+/// Memory for activations comes from the pool of the stages' mesh and returns with their last pass: nothing
+/// is allocated in steady state. A runner belongs to its rank's thread; after a run that threw it must not be
+/// used.
 template <PipelineStage Stage>
 class PipelineRunner : detail::StageHandover<typename Stage::Output::layout, typename Stage::Input::layout> {
   using Boundary = typename Stage::Input;
@@ -58,12 +59,12 @@ public:
   using Loss = typename Stage::Loss;
 
   /// @brief Proves the schedule. Collective over `ranks`, the ranks of the pipeline, numbered as in the
-  /// schedule: all give one schedule. A loss that needs the whole batch compiles only with a schedule whose
-  /// type says that all forwards come first.
+  /// schedule: all give the same schedule. A loss that needs the whole batch compiles only with a schedule
+  /// whose type guarantees that all forward passes come first.
   /// @param chunks this rank's stages by chunk; they must outlive the runner
-  /// @throws InvalidArgument if ranks or chunks are not those of the schedule, or its proof does not hold
-  /// (it says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch where
-  /// ranks give different schedules.
+  /// @throws InvalidArgument if ranks or chunks are not those of the schedule, or its proof does not hold (it
+  /// says which dependency is missing, or which ranks wait for one another); ConfigurationMismatch if ranks
+  /// give different schedules.
   template <std::derived_from<Schedule> S>
   PipelineRunner(HostCommunicator ranks, S schedule, std::vector<Stage*> chunks, PipelineOptions options = {})
       : ranks_(std::move(ranks)), schedule_(std::move(schedule)), chunks_(std::move(chunks)),
@@ -77,10 +78,10 @@ public:
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
 
-  /// @brief One step of training over the schedule's microbatches; the sum of this rank's losses, which is
-  /// nothing if it does not hold the last stage. Collective.
-  /// @throws InvalidArgument for another number of microbatches; LifecycleError after a run that threw; the
-  /// typed errors of the communicators.
+  /// @brief One training step over the schedule's microbatches; returns the sum of this rank's losses, which
+  /// is empty if it does not hold the last stage. Collective.
+  /// @throws InvalidArgument for a different number of microbatches; LifecycleError after a run that threw;
+  /// the typed errors of the communicators.
   [[nodiscard]] Loss run(std::span<const Batch> batches, SourceLocation where = SourceLocation::current()) {
     if (count_first_ != nullptr)
       (this->*count_first_)(batches, where);
@@ -97,8 +98,8 @@ public:
     return loss;
   }
 
-  /// @brief Only the forwards, of at most the schedule's microbatches, one after the other: `at_last(stage,
-  /// input, batch, saved)` stands for the last stage's, `Stage::evaluate` for the others'.
+  /// @brief Runs only forward passes, of at most the schedule's microbatches, one after the other: with
+  /// `at_last(stage, input, batch, saved)` for the last stage and `Stage::evaluate` for the others.
   template <class AtLast>
   void run_forwards(std::span<const Batch> batches, AtLast at_last,
                     SourceLocation where = SourceLocation::current()) {
@@ -124,13 +125,13 @@ public:
   [[nodiscard]] const Schedule& schedule() const noexcept { return schedule_; }
   /// @brief The ranks of the pipeline.
   [[nodiscard]] const HostCommunicator& ranks() const noexcept { return ranks_; }
-  /// @brief Most microbatches, times chunks, that the last run kept at a time: what the proof calls in
-  /// flight.
+  /// @brief The most microbatches, times chunks, that the last run kept at the same time: what the proof
+  /// calls in flight.
   [[nodiscard]] int peak_in_flight() const noexcept { return saved_.peak(); }
-  /// @brief Events of the last run, where the options ask for them.
+  /// @brief Events of the last run, if the options request them.
   [[nodiscard]] const RankTimeline& timeline() const noexcept { return recorder_.events(); }
   /// @brief The same with the reductions and gathers of the stages' mesh since
-  /// `mesh.record_background(true)`, as far as they are over; those of a step are after
+  /// `mesh.record_background(true)`, as far as they have ended; those of a step have ended after
   /// GradAccumulator::finish.
   template <class Mesh>
   [[nodiscard]] RankTimeline timeline(const Mesh& mesh) const {
@@ -150,7 +151,7 @@ public:
 private:
   using PlannedAction = detail::PlannedAction;
 
-  /// Forwards alone: `forward` of all stages but the last, `at_last` of that.
+  /// Only forward passes: `forward` for all stages but the last, `at_last` for that one.
   template <class Forward, class AtLast>
   void run_forwards_by(const Forward& forward, std::span<const Batch> batches, const AtLast& at_last,
                        SourceLocation where) {
@@ -172,7 +173,7 @@ private:
     }
     end();
   }
-  /// All forwards once, for what the stages count of the whole batch.
+  /// All forward passes once, so that the stages can count the whole batch.
   void count(std::span<const Batch> batches, SourceLocation where) {
     const auto forward = [](Stage& stage, std::optional<Boundary> in, const Batch& batch, Saved& saved) {
       return stage.count(std::move(in), batch, saved);
@@ -199,7 +200,7 @@ private:
     return {schedule_, ranks_.rank()};
   }
 
-  /// Steps whose receives are started before they are reached.
+  /// Number of later steps whose receives are started in advance.
   [[nodiscard]] std::size_t ahead() const {
     return static_cast<std::size_t>(std::max(schedule_.window().receive_ahead, 0));
   }
@@ -244,7 +245,7 @@ private:
     std::array<std::optional<Boundary>, 2> handed;
     for (std::size_t i = 0; i < actions.size(); ++i)
       handed[i] = messages_.take(actions[i]);
-    // Overlapped passes count together, as in the proof.
+    // Overlapped passes are counted together, as in the proof.
     for (const PlannedAction& planned : actions)
       if (planned.action.pass == Pass::forward)
         saved_.take(planned.chunk, planned.action.microbatch);

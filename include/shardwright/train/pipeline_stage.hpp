@@ -15,12 +15,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief A part of a model that a pipeline runs microbatch by microbatch.
 ///
-/// `Input` is the tensor that it gets from the stage before, `Output` what it hands to the next one;
-/// gradients go the other way in the same types. `Batch` is what a microbatch reads, `make_input` memory for
-/// what another rank sends, `Saved` what a microbatch keeps between its passes, `Loss` a sum of losses that
-/// starts at nothing and has `+=`. Once a step `begin_last_gradients` is called before the last pass that
-/// makes weight gradients, and `end_gradients` after it. Where it has `expect_pass(next)`, it is told before
-/// each pass which one reads its weights after that.
+/// `Input` is the tensor that it gets from the previous stage, `Output` the one that it passes to the next;
+/// gradients go the other way with the same types. `Batch` is the data of a microbatch, `make_input`
+/// allocates memory for an input from another rank, `Saved` is the state that a microbatch keeps between its
+/// passes, `Loss` a sum of losses that starts empty and has `+=`. Once per step `begin_last_gradients` is
+/// called before the last pass that computes weight gradients, and `end_gradients` after it. If it has
+/// `expect_pass(next)`, that is called before each pass with the following pass that reads its weights.
 template <class Stage>
 concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTensor<typename Stage::Output> &&
     std::default_initializable<typename Stage::Saved> && std::default_initializable<typename Stage::Loss> &&
@@ -39,7 +39,7 @@ concept PipelineStage = AnyShardedTensor<typename Stage::Input> && AnyShardedTen
 
 namespace detail {
 
-/// The layout in which one stage returns its result is that of the next stage's input, and of both gradients.
+/// Checks that a stage's output has the layout of the next stage's input, and of both gradients.
 template <class Output, class Input>
 struct StageHandover {
   static_assert(

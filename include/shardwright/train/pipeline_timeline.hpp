@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The timeline of a pipeline's ranks in one run.
+/// @brief The timeline of a pipeline's ranks in a run.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/comm/host_communicator.hpp>
@@ -17,13 +17,13 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The kinds of work that a rank spends time on.
+/// @brief What a rank spends time on.
 enum class PipelineWork : std::uint8_t {
   compute,    ///< The action itself.
-  wait_input, ///< Waiting for what the action needs of another rank.
-  wait_send,  ///< Waiting for a free slot to send what the action made, or for the last sends.
-  reduction,  ///< Gradients moving beside the passes.
-  gather,     ///< Weights moving beside the passes.
+  wait_input, ///< Waiting for an action's input from another rank.
+  wait_send,  ///< Waiting for a free slot to send an action's result, or for the last sends.
+  reduction,  ///< Gradient reduction, overlapped with the passes.
+  gather,     ///< Gather of weights, overlapped with the passes.
 };
 
 /// @brief One span of a rank's time, in seconds since the common start of the run.
@@ -35,7 +35,7 @@ struct PipelineEvent {
   std::int64_t bytes = 0; ///< Of a reduction or a gather.
 };
 
-/// @brief A rank's events in their order; a wait that did not have to wait leaves none.
+/// @brief A rank's events in order; a wait that ends immediately leaves none.
 using RankTimeline = std::vector<PipelineEvent>;
 
 namespace detail {
@@ -50,7 +50,7 @@ public:
       events_.reserve(events);
   }
 
-  /// Notes the time until it is destroyed.
+  /// Records the time until it is destroyed.
   class Span {
   public:
     Span(TimelineRecorder& recorder, PipelineWork work, const Action& action)
@@ -72,14 +72,14 @@ public:
   [[nodiscard]] bool active() const noexcept { return active_; }
   [[nodiscard]] Span span(PipelineWork work, const Action& action) { return {*this, work, action}; }
   [[nodiscard]] const RankTimeline& events() const noexcept { return events_; }
-  /// The reading that counts as 0.
+  /// The clock value that counts as 0.
   [[nodiscard]] Clock::time_point origin() const noexcept { return origin_; }
 
-  /// Forgets the events and starts at 0, together with the other ranks. Collective where active.
+  /// Discards the events and starts at 0, together with the other ranks.
   ///
-  /// Nobody leaves a barrier before the last rank has entered it. Where the readings say so too, the ranks
-  /// read one clock (threads, and processes of one machine), and 0 is the last entry for all of them. Else it
-  /// is where each one leaves the barrier.
+  /// Collective if active. No rank leaves a barrier before the last one has entered it. If the clock values
+  /// agree with that, the ranks share a clock (threads, and processes on one machine), and 0 is the last
+  /// entry for all of them. Otherwise 0 is the moment when each rank leaves the barrier.
   void restart(HostCommunicator& ranks) {
     if (!active_)
       return;

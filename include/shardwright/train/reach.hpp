@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A group of ranks that is not one of a mesh, for calls on a target's memory.
+/// @brief Makes a group of ranks that does not belong to a mesh usable for a target's memory.
 
 #include <shardwright/comm/host_communicator.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -10,7 +10,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// The same ranks as a communicator that reaches the memory of a target: the group itself on a host target.
+/// A communicator of the same ranks that can access a target's memory: on a host target, the group itself.
 /// Collective over the group on a device target, ordered with the instance of `core`.
 template <class Where>
 [[nodiscard]] CommunicatorOf<Where> reach(MeshCore& core, const HostCommunicator& group) {

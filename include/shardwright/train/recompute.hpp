@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The values that backward passes compute again instead of keeping them.
+/// @brief Recomputation: values that backward passes compute again instead of keeping them.
 
 #include <shardwright/plan/spec/recompute.hpp>
 #include <shardwright/train/tape_core.hpp>
@@ -15,13 +15,13 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The choice for every layer: `kind` for the first `layers` of the model, `others` for the rest.
 ///
-/// It moves work and memory, and changes no bit of a result.
+/// It trades work for memory, and does not change the results by a bit.
 struct Recomputation {
   Recompute kind = Recompute::none;
   std::int64_t layers = std::numeric_limits<std::int64_t>::max();
   Recompute others = Recompute::none;
 
-  /// @brief That of the layer with this number in the whole model.
+  /// @brief The kind for the layer with this index in the whole model.
   [[nodiscard]] constexpr Recompute of(std::int64_t layer) const noexcept {
     return layer < layers ? kind : others;
   }
@@ -29,7 +29,7 @@ struct Recomputation {
 
 namespace detail {
 
-/// While it lives, what is recorded on a tape is computed again by its backward pass.
+/// During its lifetime, nodes recorded on a tape are marked for recomputation.
 class RecomputeScope {
 public:
   RecomputeScope(TapeCore& tape, RecomputationScope scope) : tape_(tape), before_(tape.recompute(scope)) {}
@@ -44,7 +44,7 @@ private:
 
 } // namespace detail
 
-/// @brief A function of Vars of which a backward pass computes values again; see recompute().
+/// @brief A function of Vars whose values a backward pass recomputes; see recompute().
 template <class Function>
 class Recomputed {
 public:
@@ -63,17 +63,18 @@ public:
   }
 
 private:
-  Function function_; // or a reference, where it was given as one
+  Function function_; // or a reference, if it was passed as one
   Recompute kind_;
 };
 
-/// @brief A function whose inner values are let go of after the forward pass and computed again, once, in the
-/// backward pass: `recompute(block)(x)` keeps x and the result. What `block` gathers of x is gathered again.
+/// @brief A function whose inner values are released after the forward pass and recomputed, once, in the
+/// backward pass: `recompute(block)(x)` keeps x and the result.
 ///
-/// Only what a gradient reads is computed again, in the order of the forward pass and to the same bits, since
-/// random numbers are keyed by place. The function itself runs once: what it counts, it counts once, and it
-/// may read any Var of the tape. `selective` lets go of the results, too, whoever reads them: for cheap
-/// operations with large results, such as attention; `none` changes nothing.
+/// If `block` gathers x, it is gathered again. Only values that a gradient reads are recomputed, in the order
+/// of the forward pass and bitwise the same, since random numbers are keyed by position. The function itself
+/// runs once, so what it counts is counted once, and it may read any Var of the tape. `selective` releases
+/// the results as well, whatever reads them: for cheap operations with large results, such as attention;
+/// `none` changes nothing.
 template <class Function>
 [[nodiscard]] Recomputed<Function> recompute(Function&& function, Recompute kind = Recompute::full) {
   return Recomputed<Function>(kind, std::forward<Function>(function));

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Finds ranks whose copy of a parameter or of its optimizer state is no longer that of the others.
+/// @brief Finds ranks whose copy of a parameter or of its optimizer state differs from the others.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/core/error.hpp>
@@ -25,12 +25,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A block of which not all copies are equal.
+/// @brief A block whose copies are not all equal.
 struct ReplicaDifference {
   std::string parameter;
-  std::string part;       ///< "weights", "first moment", "second moment" or "master weights".
-  std::vector<int> odd;   ///< Ranks that differ from the most, or from the first one where no copy is in the
-                          ///< majority.
+  std::string part; ///< "weights", "first moment", "second moment" or "master weights".
+  std::vector<int>
+      odd; ///< Ranks that differ from the majority, or from the first rank if there is no majority.
   std::vector<int> ranks; ///< All that hold a copy, in the numbering of the check.
 
   /// @brief "weights of layers.1.down: rank 3 differs from the others of ranks 1, 3 and 5".
@@ -44,8 +44,8 @@ struct ReplicaDifference {
   }
 };
 
-/// @brief Copies that must be equal are not: a fault of memory, of the machine, or of an update that some
-/// ranks left out.
+/// @brief Copies that must be equal are not: a fault of the memory or the machine, or an update that some
+/// ranks skipped.
 class ReplicaMismatch : public Error {
 public:
   ReplicaMismatch(const std::string& sentence, std::vector<ReplicaDifference> differences,
@@ -59,13 +59,13 @@ private:
 
 namespace detail {
 
-/// A block's identity and content as ranks compare them; ranks with one identity must have one content.
+/// Hashes of a block's identity and content; ranks with the same identity must have the same content.
 struct BlockHash {
   std::uint64_t block = 0;
   std::uint64_t content = 0;
 };
 
-/// Collects the hashes of one rank's blocks, and how to name them.
+/// Collects the hashes of one rank's blocks, and their names.
 class BlockHashes {
 public:
   struct Name {
@@ -73,7 +73,7 @@ public:
     std::string part;
   };
 
-  /// @param origin the same on all meshes that hold copies, another one elsewhere
+  /// @param origin the same on all meshes that hold copies, and different elsewhere
   template <AnyShardedTensor Tensor>
   void add(const std::string& parameter, const std::string& part, std::uint64_t origin,
            const Tensor& tensor) {
@@ -95,7 +95,7 @@ public:
 };
 
 /// Numbers that all meshes with copies of a parameter share, in the order of the model. Collective over the
-/// copies, by name: ranks that hold copies may hold them in another order.
+/// copies, by name: ranks that hold copies may hold them in different orders.
 template <ParameterSet Model>
 [[nodiscard]] std::vector<std::uint64_t> origins_of(Model& model) {
   std::vector<std::uint64_t> out;
@@ -121,10 +121,11 @@ template <ParameterSet Model>
 ///
 /// The ranks that hold copies follow from the layouts: blocks are equal along all axes that do not shard
 /// them, and on the meshes of a pipeline that share a parameter. Collective over `ranks`, all that hold a
-/// part of the model. Cost: one reading of the blocks, 16 bytes for each of them and rank, and one small
-/// broadcast for each parameter with copies on other meshes. The same on every rank; empty if all is well.
+/// part of the model. Cost: one read of the blocks, 16 bytes per block and rank, and one small broadcast for
+/// each parameter with copies on other meshes. The result is the same on every rank; empty if all copies
+/// agree.
 /// @throws the communicator's errors.
-/// @param optimizer whose state is compared, too
+/// @param optimizer its state is compared, too
 template <ParameterSet Model, class Optimizer>
 [[nodiscard]] std::vector<ReplicaDifference> find_odd_replicas(Model& model, Optimizer& optimizer,
                                                                const HostCommunicator& ranks) {
@@ -140,7 +141,7 @@ template <ParameterSet Model, class Optimizer>
     if (parameter.master())
       own.add(parameter.name(), "master weights", origin, *parameter.master());
   });
-  // By block: the ranks that hold it and what they hold.
+  // By block: the ranks that hold it and their hashes.
   std::map<std::uint64_t, std::pair<std::vector<int>, std::vector<std::uint64_t>>> blocks;
   const auto all = gather_vectors(ranks, own.hashes);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
@@ -149,7 +150,7 @@ template <ParameterSet Model, class Optimizer>
       holders.push_back(static_cast<int>(rank));
       contents.push_back(hash.content);
     }
-  // Only holders know names: the first one of an odd block tells them to all.
+  // Only holders know names: the first holder of an odd block sends them to all.
   std::vector<std::string> told;
   for (std::size_t i = 0; i < own.hashes.size(); ++i) {
     const auto& [holders, contents] = blocks[own.hashes[i].block];

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The states of the microbatches that a rank has in flight.
+/// @brief The saved states of a rank's microbatches in flight.
 
 #include <shardwright/core/config.hpp>
 
@@ -13,7 +13,8 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// States by chunk and microbatch. There are as many as were in flight at a time, taken again and again.
+/// States by chunk and microbatch. There are as many as were ever in flight at the same time, and they are
+/// reused.
 template <class Saved>
 class SavedStates {
 public:
@@ -40,7 +41,7 @@ public:
     --in_flight_;
   }
 
-  /// Most states taken at a time since reset_peak.
+  /// Peak number of states in use since reset_peak.
   [[nodiscard]] int peak() const noexcept { return peak_; }
   void reset_peak() noexcept { peak_ = in_flight_; }
 

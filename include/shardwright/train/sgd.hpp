@@ -20,10 +20,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief Constants of stochastic gradient descent (Sutskever et al., Proceedings of ICML 2013, in the form
 /// of PyTorch's SGD).
 struct SgdOptions {
-  double momentum = 0.9;   ///< 0: none, and no memory for it.
-  bool nesterov = false;   ///< Takes the gradient where the momentum leads.
-  double weight_decay = 0; ///< Times the parameter, added to the gradient: not decoupled as that of AdamW.
-  double max_norm = 0;     ///< Clip the gradient to this global norm, before the decay; 0: do not.
+  double momentum = 0.9; ///< 0: none, and no memory for it.
+  bool nesterov = false; ///< Use Nesterov's momentum.
+  double weight_decay =
+      0;               ///< Multiplied by the parameter and added to the gradient: not decoupled as in AdamW.
+  double max_norm = 0; ///< Clip the gradient to this global norm, before the decay; 0: do not.
   std::vector<ParameterGroup> groups = decay_matrices();
 };
 
@@ -56,7 +57,7 @@ struct SgdRule {
 
 } // namespace detail
 
-/// @brief Stochastic gradient descent with momentum; on hosts and devices, and sharded, as AdamW.
+/// @brief Stochastic gradient descent with momentum; on hosts and devices, and sharded, like AdamW.
 ///
 /// Memory: one tensor in the layout of the optimizer state, or none without momentum. The learning rate is
 /// that of the mean gradient per token.

@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief The things that parts of a model on one rank share: tied parameters, and constants such as tables
-/// of angles.
+/// @brief Objects that parts of a model on one rank share: tied parameters, and constants such as rotary
+/// tables.
 
 #include <shardwright/train/parameter.hpp>
 
@@ -16,12 +16,12 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A parameter that several parts of a model use under one name, such as an input table that is the
-/// output table.
+/// @brief A parameter that several parts of a model share under one name, such as an input table that is also
+/// the output table.
 ///
-/// Its gradient is the sum over all uses. Where two stages of a rank hold it, it is one object, whose
-/// gradient is reduced when all passes of a step are over; where two ranks of a pipeline do, their copies
-/// begin equal and have one gradient.
+/// Its gradient is the sum over all uses. If two stages of a rank hold it, it is one object, whose gradient
+/// is reduced when all passes of a step are over; if two ranks of a pipeline do, their copies start equal and
+/// their gradients are summed.
 template <class P>
 class TiedParameter {
 public:
@@ -32,7 +32,7 @@ public:
   [[nodiscard]] P& operator*() const noexcept { return *parameter_; }
   [[nodiscard]] P* operator->() const noexcept { return parameter_.get(); }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// @brief Returns whether this part stands for all of its rank, where each parameter counts once.
+  /// @brief Returns whether this is the use on its rank that counts.
   [[nodiscard]] bool owns() const noexcept { return owns_; }
 
 private:
@@ -41,16 +41,16 @@ private:
   bool owns_;
 };
 
-/// @brief The objects of one rank that parts of a model share, by type and name.
+/// @brief The shared objects of one rank, by type and name.
 class SharedParts {
 public:
-  /// @brief The object of this name; `make()` makes it for the first who asks.
+  /// @brief The object with this name; `make()` creates it at the first request.
   template <class Type, class Make>
   [[nodiscard]] std::shared_ptr<Type> get(std::string_view name, Make make) {
     return find<Type>(name, make).first;
   }
-  /// @brief The tied parameter of this name. All uses must have one type: equal layouts.
-  /// @throws InvalidArgument if another use has another type.
+  /// @brief The tied parameter with this name. All uses must have the same type: equal layouts. @throws
+  /// InvalidArgument if another use has a different type.
   template <class P, class Make>
   [[nodiscard]] TiedParameter<P> tied(std::string_view name, Make make) {
     for (const Entry& entry : entries_)

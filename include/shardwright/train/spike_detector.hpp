@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Notices a value that rises far above what it recently was, such as a loss or a gradient norm.
+/// @brief Detects a value, such as a loss or a gradient norm, that rises far above its recent values.
 
 #include <shardwright/core/config.hpp>
 
@@ -14,27 +14,27 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The conditions of a spike; both must hold.
 struct SpikeOptions {
-  double deviations = 6;    ///< Above the mean of the recent values, in their standard deviations.
+  double deviations = 6;    ///< Distance above the mean of recent values, in standard deviations.
   double ratio = 1.2;       ///< Times that mean.
-  double memory = 50;       ///< Values after which an old one has lost most of its weight.
+  double memory = 50;       ///< Number of values after which an old one has lost most of its weight.
   std::int64_t settle = 20; ///< Values before the first report.
 };
 
-/// @brief Running mean and variance with exponential forgetting, and a report of what rises above them.
+/// @brief Running mean and variance with exponential forgetting, which reports values far above them.
 ///
-/// m += a (x - m); v = (1 - a) (v + a (x - m)^2) with a = 1 / memory (West, 1979, with constant weights).
-/// A spike enters them only as far as the threshold, so that a second one right after it is reported, too.
+/// m += a (x - m); v = (1 - a) (v + a (x - m)^2) with a = 1 / memory (West, 1979, with constant weights). A
+/// spike is clamped to the threshold, so that a second one right after it is reported, too.
 class SpikeDetector {
 public:
   explicit SpikeDetector(SpikeOptions options = {}) : options_(options) {}
 
-  /// @brief Takes the next value; whether it is a spike. A value that is not finite is none and is left out.
+  /// @brief Adds the next value; returns whether it is a spike. Non-finite values are ignored.
   bool spike(double value) {
     if (!std::isfinite(value))
       return false;
     const double highest = threshold();
     const bool found = values_ >= options_.settle && value > highest;
-    // Early values have more weight, so that the mean does not stick to the first one.
+    // Early values have more weight, so that the mean does not depend too much on the first one.
     const double weight = 1 / std::min(static_cast<double>(++values_), options_.memory);
     const double difference = (found ? highest : value) - mean_;
     mean_ += weight * difference;

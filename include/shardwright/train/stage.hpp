@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Neighbouring parts of a model: forward, input gradient and weight gradient of one microbatch as
-/// passes of their own, derived from the parts.
+/// @brief A range of a model's parts: forward, input gradient and weight gradient of a microbatch as separate
+/// passes, derived from the parts.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/gradient.hpp>
@@ -29,7 +29,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// The place of a microbatch in the run, if the batch says so.
+/// The position of a microbatch in the run, if the batch provides it.
 template <class Batch>
 [[nodiscard]] std::optional<BatchOrigin> origin_of_batch(const Batch& batch) {
   if constexpr (requires { batch.origin; })
@@ -37,7 +37,7 @@ template <class Batch>
   else
     return {};
 }
-/// The places of its rows in their sequences, if it has positions.
+/// The positions of its rows in their sequences, if it has positions.
 template <class Batch>
 [[nodiscard]] TokenRuns runs_of_batch(const Batch& batch) {
   if constexpr (requires { batch.runs(); })
@@ -90,8 +90,8 @@ private:
 /// @brief A range of a model's parts on a mesh without the pipeline's axis.
 ///
 /// `Model` describes the whole: `Config`, `Batch`, `Parts`, `target`, and `boundary(config, batch)`, the
-/// global shape of the stream. Stages hand over one tensor, the stream, and its gradient the other way. All
-/// that a microbatch keeps between its passes lies in its `Saved`, so any number may be in flight.
+/// global shape of the stream. Stages pass on one tensor, the stream, and its gradient the other way. All
+/// state of a microbatch between its passes is in its `Saved`, so any number may be in flight.
 template <class Model>
 class Stage {
   using Holders = detail::PartHolders<typename Model::Parts>;
@@ -105,13 +105,13 @@ public:
   using Config = typename Model::Config;
   using Batch = typename Model::Batch;
   using target = typename Model::target;
-  /// @brief The value that parts hand on.
+  /// @brief The value that parts pass on.
   using Stream = std::remove_cvref_t<decltype(std::declval<First&>()(std::declval<Tape<target>&>(),
                                                                      std::declval<const Batch&>()))>;
   using Boundary = ShardedTensor<typename Stream::layout, typename Stream::element, target>;
   using Input = Boundary;
   using Output = Boundary;
-  /// @brief That of the last part. It needs the whole batch where a part, or a member of one, does.
+  /// @brief The loss of the last part. It needs the whole batch if a part, or a member of one, does.
   using Loss =
       typename detail::LossOver<Holders::over_whole_batch, std::remove_cvref_t<decltype(detail::call_part(
                                                                std::declval<Last&>(), std::declval<Stream>(),
@@ -125,10 +125,9 @@ public:
     detail::Slot<typename Stream::layout, typename Stream::element, target>* out = nullptr;
   };
 
-  /// @brief Makes the parts, names them and draws their initial values, which depend only on the seed, not
-  /// on the mesh or the range. Not collective.
-  /// @throws InvalidArgument if two parts have one path, or where ties(config) of a part does not name the
-  /// tied parameters that it holds.
+  /// @brief Constructs the parts, names them and draws their initial values, which depend only on the seed,
+  /// not on the mesh or the range. Not collective. @throws InvalidArgument if two parts have the same path,
+  /// or if ties(config) of a part does not name the tied parameters that it holds.
   template <class Mesh>
   Stage(const Mesh& mesh, const Config& config, std::uint64_t seed, detail::UnitRange units,
         SharedParts& shared)
@@ -162,7 +161,7 @@ public:
   Stage& operator=(const Stage&) = delete;
 
   [[nodiscard]] const Config& config() const noexcept { return config_; }
-  /// @brief Place of its first part in the model, by which stages are ordered.
+  /// @brief Index of its first part in the model, by which stages are ordered.
   [[nodiscard]] int first_unit() const noexcept { return static_cast<int>(units_.begin); }
   [[nodiscard]] bool holds_first() const noexcept { return holds_first_; }
   [[nodiscard]] bool holds_last() const noexcept { return holds_last_; }
@@ -171,21 +170,22 @@ public:
   [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return loss_scale_; }
   void set_loss_scale(LossScaleOn<target> scale) { loss_scale_ = std::move(scale); }
 
-  /// @brief Chooses whether data of the coming passes are compared between ranks, see require_equal_inputs().
+  /// @brief Chooses whether inputs of the coming passes are compared between ranks; see
+  /// require_equal_inputs().
   void check_inputs(bool on) noexcept { checks_inputs_ = on; }
 
-  /// @brief Memory for what another stage hands over of a microbatch.
+  /// @brief Memory for a microbatch's input from another stage.
   [[nodiscard]] Boundary make_input(const Batch& batch) const {
     return Boundary(*resources_, Model::boundary(config_, batch));
   }
 
   /// @brief The stream after this range, or the summed loss of the microbatch, added to `loss`.
-  /// @param in what the stage before returned; nothing for the first stage
+  /// @param in the result of the previous stage; empty for the first stage
   [[nodiscard]] std::optional<Boundary> forward(std::optional<Boundary> in, const Batch& batch, Saved& saved,
                                                 Loss& loss) {
     return run(Recording::training, std::move(in), batch, saved, AddLoss{batch, loss});
   }
-  /// @brief The gradient of what forward was given, from that of what it returned.
+  /// @brief The gradient of forward's input, from that of its result.
   [[nodiscard]] std::optional<Boundary> input_gradient(std::optional<Boundary> gradient, Saved& saved) {
     return backward(std::move(gradient), saved, detail::GradientPass::input);
   }
@@ -194,7 +194,8 @@ public:
     saved.tape.backward_weights();
     saved.tape.restart();
   }
-  /// @brief Both, operation by operation, so that memory returns, and gradients set off, as soon as they may.
+  /// @brief Both, operation by operation, so that memory is released, and gradients are sent, as early as
+  /// possible.
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, const Batch&,
                                                  Saved& saved) {
     auto out = backward(std::move(gradient), saved, detail::GradientPass::both);
@@ -202,27 +203,27 @@ public:
     return out;
   }
 
-  /// @brief forward() without anything kept for gradients.
+  /// @brief forward() without keeping anything for gradients.
   [[nodiscard]] std::optional<Boundary> evaluate(std::optional<Boundary> in, const Batch& batch, Saved& saved,
                                                  Loss& loss) {
     auto out = run(Recording::evaluation, std::move(in), batch, saved, AddLoss{batch, loss});
     saved.tape.restart();
     return out;
   }
-  /// @brief forward() for what parts count of it, as training computes it: with its random numbers.
+  /// @brief forward() for counting only, as in training, with the same random numbers.
   [[nodiscard]] std::optional<Boundary> count(std::optional<Boundary> in, const Batch& batch, Saved& saved) {
     Loss unused{};
     auto out = run(Recording::counting, std::move(in), batch, saved, AddLoss{batch, unused});
     saved.tape.restart();
     return out;
   }
-  /// @brief Says that all forward passes of a step have been. Collective where a part needs the whole batch.
+  /// @brief Declares that all forward passes of a step are done. Collective if a part needs the whole batch.
   void end_forwards() {
     for (const auto& unit : parts_)
       for (const detail::ListedPart& each : unit)
         each.part->end_forwards();
   }
-  /// @brief Says that a step is over, for parts that count in one. Collective where there are such.
+  /// @brief Ends a step, for parts that count per step. Collective if there are any.
   void end_step(const StepVerdict& verdict) {
     for (const auto& unit : parts_)
       for (const detail::ListedPart& each : unit)
@@ -238,27 +239,28 @@ public:
     return *std::move(out);
   }
 
-  /// @brief Visits the parameters that stand for this stage: each counts once on a rank.
+  /// @brief Visits the parameters that count for this stage: each counts once per rank.
   template <class Visitor>
   void for_each_parameter(Visitor&& visit) {
     each_part([&](auto, auto& part, std::size_t) { shardwright::for_each_parameter(part, visit); });
   }
-  /// @brief The parts of its units, tied parameters of other stages of the rank among them.
+  /// @brief The parts of its units, including tied parameters of other stages on the rank.
   [[nodiscard]] const std::vector<std::vector<detail::ListedPart>>& parts() const noexcept { return parts_; }
 
-  /// @brief Sets the group that reduces its gradients; called by GradAccumulator, which undoes it at its end.
+  /// @brief Sets the group that reduces its gradients; called by GradAccumulator, which resets it when
+  /// destroyed.
   void set_gradients(detail::GradientGroup& gradients) noexcept { gradients_ = &gradients; }
   void forget_gradients(const detail::GradientGroup& gradients) noexcept {
     if (gradients_ == &gradients)
       gradients_ = nullptr;
   }
-  /// @brief Says that the next pass with weight gradients is the last of the step: their reductions start
-  /// part by part.
+  /// @brief Declares that the next pass with weight gradients is the last of the step: reductions start part
+  /// by part.
   void begin_last_gradients() { gradients().begin_last_pass(); }
-  /// @brief Says that this pass is over: what is left in the buckets sets off.
+  /// @brief Declares that this pass is over: the remaining buckets are sent.
   void end_gradients() { gradients().end_last_pass(); }
-  /// @brief Says which pass reads the weights after the coming one, so that its weights are on their way in
-  /// time; nothing where other weights may come in between.
+  /// @brief Declares which pass reads the weights after the coming one, so that its gathers start in time;
+  /// empty if other weights may come in between.
   void expect_pass(std::optional<Pass> next) noexcept { window_.expect_pass(next); }
 
   /// @name For the uses of its units
@@ -281,7 +283,7 @@ public:
   /// @}
 
 private:
-  /// Other ranks know of a tied parameter by its part's ties(), and wait for whom it names.
+  /// Other ranks learn of a tied parameter from its part's ties(), and wait for the parts that name it.
   static void require_ties(const std::vector<detail::ListedPart>& parts,
                            const std::vector<std::string_view>& known) {
     for (const detail::ListedPart& each : parts)
@@ -297,7 +299,7 @@ private:
             std::string(name) + " (list that in members() as a TiedParameter, or leave it out of ties)");
   }
 
-  /// Calls visit(place of the part in the model, part, unit of this stage).
+  /// Calls visit(index of the part in the model, part, unit of this stage).
   template <class Visitor>
   void each_part(const Visitor& visit) {
     std::size_t unit = 0;
@@ -315,7 +317,7 @@ private:
     }
   };
 
-  /// Runs the parts; `at_last(part, stream)` stands for the last one's call.
+  /// Runs the parts, with `at_last(part, stream)` in place of the last one's call.
   template <class AtLast>
   [[nodiscard]] std::optional<Boundary> run(Recording recording, std::optional<Boundary> in,
                                             const Batch& batch, Saved& saved, const AtLast& at_last) {
@@ -360,7 +362,7 @@ private:
   [[nodiscard]] std::optional<Boundary> backward(std::optional<Boundary> gradient, Saved& saved,
                                                  detail::GradientPass pass) {
     const detail::MemoryOfPart memory{
-        std::string_view()}; // of no part again, also after a pass that throws inside of one
+        std::string_view()}; // reset to no part, even if a pass throws inside one
     if (!holds_last_)
       saved.out->give(std::move(gradient).value(), SourceLocation{});
     saved.tape.core().backward(pass);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Captures the work that a step of training enqueues, and replays it step after step.
+/// @brief Captures the work that a training step enqueues, and replays it step after step.
 
 #include <shardwright/core/capture_mark.hpp>
 #include <shardwright/core/error.hpp>
@@ -16,7 +16,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A step could not be captured, and part of it has been enqueued: the run cannot go on.
+/// @brief A step could not be captured, and part of it has been enqueued: the run cannot continue.
 class CaptureFailed : public Error {
 public:
   using Error::Error;
@@ -24,8 +24,8 @@ public:
 
 /// @brief The interface that captures and replays the work of a stream: CudaGraphs (mesh/cuda_graphs.hpp).
 ///
-/// Between `begin` and `end` what is enqueued does not run. `end` gives nothing if the capture is of no
-/// use; `update` puts newly captured work into what is replayed, where both have one shape.
+/// Work enqueued between `begin` and `end` does not run. `end` returns nothing if the capture is unusable;
+/// `update` replaces the replayed work by newly captured work of the same structure.
 template <class Type>
 concept StepCapture = requires(Type& capture, typename Type::Captured captured,
                                typename Type::Replayable replayable) {
@@ -37,30 +37,30 @@ concept StepCapture = requires(Type& capture, typename Type::Captured captured,
   capture.launch(replayable);
 };
 
-/// @brief The ways in which a step is carried out.
+/// @brief How a step was executed.
 enum class StepMode : std::uint8_t {
   plain,    ///< Its work was enqueued, call by call.
-  captured, ///< It was captured, and replayed for the first time.
+  captured, ///< Its work was captured, and replayed for the first time.
   replayed,
 };
 
-/// @brief Carries out the steps of a training: the first ones call by call, so that memory, communicators and
-/// optimizer state are made; then one that is captured; then replays of it, each a single call of the host.
+/// @brief Executes training steps: the first ones call by call, so that memory, communicators and optimizer
+/// state are created; then one that is captured; then replays of it, each a single host call.
 ///
-/// What a step enqueues must be the same in all steps, at the same places in memory; what changes (batches,
-/// the learning rate) is written to fixed places before. The step must leave the host's objects as it finds
-/// them, for a replay does not touch them.
+/// A step must enqueue the same work every time, at the same addresses; varying data (batches, the learning
+/// rate) is written to fixed addresses beforehand. The step must leave host objects unchanged, since a replay
+/// does not touch them.
 template <StepCapture Capture>
 class StepGraph {
 public:
-  /// @param obstacle why steps cannot be captured here, a sentence, or nothing: then all are plain
+  /// @param obstacle a sentence that says why steps cannot be captured here, so that all are plain; or empty
   /// @param warm_up plain steps at the beginning
   explicit StepGraph(Capture capture, std::string obstacle = {}, int warm_up = 2)
       : capture_(std::move(capture)), obstacle_(std::move(obstacle)), warm_up_(warm_up) {}
 
-  /// @brief Carries out one step, which `enqueue()` enqueues.
+  /// @brief Executes one step, which `enqueue()` enqueues.
   ///
-  /// A capture that comes to nothing is no error: the step runs call by call, and obstacle() says why.
+  /// A failed capture is not an error: the step runs call by call, and obstacle() says why.
   /// @throws CaptureFailed if `enqueue` throws in a capture.
   template <class Enqueue>
   StepMode step(Enqueue&& enqueue) {
@@ -100,7 +100,7 @@ public:
     return StepMode::captured;
   }
 
-  /// @brief Has the next step captured again: for other batches, or after memory has moved.
+  /// @brief Captures the next step again: for other batches, or after memory has moved.
   void invalidate() noexcept { current_ = false; }
   /// @brief Why steps are not captured; empty if they are, or will be.
   [[nodiscard]] const std::string& obstacle() const noexcept { return obstacle_; }

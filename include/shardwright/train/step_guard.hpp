@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Steps whose loss or gradients are not numbers: all ranks skip them, or stop and name the place.
+/// @brief Handles steps with non-finite loss or gradients: all ranks skip them, or stop and name the origin.
 
 #include <shardwright/comm/gather_vectors.hpp>
 #include <shardwright/core/error.hpp>
@@ -22,11 +22,11 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Something that is not finite, and the ranks on which it lies.
+/// @brief A non-finite loss or gradient, and the ranks that have it.
 struct NonFinitePlace {
-  std::string name; ///< Of a parameter, whose gradient it is; empty for the loss.
+  std::string name; ///< Name of the gradient's parameter; empty for the loss.
   std::vector<int> ranks;
-  std::int64_t elements = 0; ///< Not finite, on all of these ranks together.
+  std::int64_t elements = 0; ///< Number of non-finite elements, on all of these ranks together.
 
   /// @brief "the gradient of layers.0.down on ranks 2 and 3 (17 elements)", "the loss on rank 1".
   [[nodiscard]] std::string text() const {
@@ -36,7 +36,7 @@ struct NonFinitePlace {
   }
 };
 
-/// @brief A step's loss or gradients are not finite, and the run must not go on; thrown on every rank.
+/// @brief A step's loss or gradients are not finite, and the run must not continue; thrown on every rank.
 class NonFiniteStep : public Error {
 public:
   NonFiniteStep(const std::string& sentence, std::vector<NonFinitePlace> places, ErrorContext context = {})
@@ -47,9 +47,9 @@ private:
   std::vector<NonFinitePlace> places_;
 };
 
-/// @brief While it lives, raw gradients are looked at before they are summed over ranks, so that
-/// find_non_finite names the ranks whose gradients they are. For a repetition of a step that was not finite:
-/// it reads every raw gradient once more.
+/// @brief During its lifetime, raw gradients are checked before they are summed over ranks, so that
+/// find_non_finite names the ranks where bad values arise. For repeating a non-finite step: it reads every
+/// raw gradient once more.
 template <ParameterSet Model>
 class WatchRawGradients {
 public:
@@ -65,12 +65,13 @@ private:
   const GradAccumulator<Model>& gradients_;
 };
 
-/// @brief Finds where a finished step is not finite, the loss first and then parameters in the order of the
-/// ranks. Collective over `ranks`, all that hold a part of the model.
+/// @brief Finds where a finished step is not finite: the loss first and then parameters in the order of the
+/// ranks.
 ///
-/// Gradients are looked at as the reductions left them, and a sum over data ranks shows on all of these
-/// ranks; or else, in a step under WatchRawGradients, before the sums. A loss that is not finite shows on the
-/// rank whose loss it is. Cost: one reading of the gradients and a few hundred bytes for each rank.
+/// Collective over `ranks`, all that hold a part of the model. Gradients are checked after the reductions,
+/// where a bad sum over data ranks shows on all of these ranks, or, in a step under WatchRawGradients, before
+/// them. A non-finite loss shows on its own rank. Cost: one read of the gradients and a few hundred bytes for
+/// each rank.
 template <ParameterSet Model>
 [[nodiscard]] std::vector<NonFinitePlace> find_non_finite(const GradAccumulator<Model>& gradients,
                                                           const HostCommunicator& ranks) {
@@ -106,8 +107,8 @@ struct GuardState {
   std::int32_t halted = 0;
 };
 
-/// The verdict on a step, where the optimizer's kernels look. After a step that ends the run none is taken
-/// any more, so that parameters and optimizer stay as that step found them until the host has heard of it.
+/// The verdict on a step, for the optimizer's kernels. After a step that ends the run no step is taken, so
+/// that parameters and optimizer stay as that step found them until the host learns of it.
 struct JudgeStep {
   GuardState* guard;
   StepRecord* record;
@@ -130,26 +131,23 @@ struct JudgeStep {
 
 } // namespace detail
 
-/// @brief Lets finite steps pass and deals with the others by choice; all ranks decide alike, because the
-/// loss and the norm of a GradientSummary are the same on all.
+/// @brief Admits finite steps and treats others as configured; all ranks decide alike, because the loss and
+/// the norm of a GradientSummary are the same on all.
 ///
-/// A finite step costs nothing. Dynamic loss scaling uses it as it is: choose `skip`, and lower the scale
-/// where `admit` gives false.
-///
-/// On a device the verdict falls there and the host hears of it with the step's report: a step that is not
-/// finite is not taken, and where the run must stop, none after it is. Then `end_run` throws.
+/// A finite step costs nothing. For dynamic loss scaling, choose `skip`, and lower the scale if `admit`
+/// returns false. On a device the verdict is made there, and the host learns of it from the step's report: a
+/// non-finite step is not taken, and if the run must stop, neither is any later step. Then `end_run` throws.
 class StepGuard {
 public:
   /// @param ranks all ranks that hold a part of the model
-  /// @param most_in_a_row skipped steps after which the run stops all the same; 0: never
+  /// @param most_in_a_row skipped steps in a row after which the run stops anyway; 0: never
   StepGuard(NonFinite choice, HostCommunicator ranks, std::int64_t most_in_a_row = 10)
       : choice_(choice), ranks_(std::move(ranks)), most_in_a_row_(most_in_a_row) {}
 
-  /// @brief Returns whether the optimizer may take the step; where not, restart the accumulator and go on.
+  /// @brief Returns whether the optimizer may take the step; if not, restart the accumulator and continue.
   ///
-  /// Collective where the summary is not finite, nothing elsewhere. Call it between finish() and restart() of
-  /// the accumulator.
-  /// @throws NonFiniteStep on every rank where the choice is to stop, or after too many skipped steps.
+  /// Collective only if the summary is not finite. Call it between finish() and restart() of the accumulator.
+  /// @throws NonFiniteStep on every rank if the choice is to stop, or after too many skipped steps.
   template <ParameterSet Model>
   [[nodiscard]] bool admit(const GradAccumulator<Model>& accumulator, const GradientSummary& summary,
                            std::int64_t step) {
@@ -164,7 +162,7 @@ public:
     return false;
   }
 
-  /// @brief The same on a device, which decides: always true. Nothing waits.
+  /// @brief The same on a device, which makes the decision: always returns true. Does not wait.
   template <ParameterSet Model, class Target>
   [[nodiscard]] bool admit(const GradAccumulator<Model>&, const DeviceSummary<Target>& summary,
                            std::int64_t) {
@@ -179,8 +177,8 @@ public:
     return true;
   }
 
-  /// @brief Ends the run because of a step that is not finite, and says where: the gradients must be those of
-  /// that step. Collective over the ranks; reads the gradients and waits.
+  /// @brief Ends the run because of a non-finite step, and says where: the gradients must be those of that
+  /// step. Collective over the ranks; reads the gradients and waits.
   /// @param in_a_row skipped steps up to this one
   template <ParameterSet Model>
   [[noreturn]] void end_run(const GradAccumulator<Model>& accumulator, std::int64_t step,
@@ -194,8 +192,8 @@ public:
                         places_, {ranks_.world_rank(), ranks_.name(), "non-finite check"});
   }
 
-  /// @brief Returns in words what was not finite in a step: the loss, and then the parameters that the
-  /// backward pass comes to first, for an error there spreads to those before them. The same on every rank.
+  /// @brief Describes what was not finite in a step: the loss, and then the parameters that the backward pass
+  /// reaches first, since an error there spreads to earlier ones. The same on every rank.
   [[nodiscard]] std::string sentence() const {
     constexpr std::size_t shown = 3;
     std::string out = std::string("loss and gradients must be finite, but not finite ") +
@@ -209,11 +207,11 @@ public:
   }
   /// @brief Skipped steps in a row up to now, on the host.
   [[nodiscard]] std::int64_t in_a_row() const noexcept { return in_a_row_; }
-  /// @brief Goes on as after that many skipped steps in a row; before the first step.
+  /// @brief Restores the number of skipped steps in a row; before the first step.
   void set_in_a_row(std::int64_t steps) noexcept { in_a_row_ = steps; }
   /// @brief Steps that were not admitted, on the host.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
-  /// @brief The places that were not finite in the last of these steps.
+  /// @brief The non-finite places in the last of these steps.
   [[nodiscard]] const std::vector<NonFinitePlace>& places() const noexcept { return places_; }
 
 private:

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The results of a finished step: as numbers of the host, or as a record in a device's memory that
-/// kernels read.
+/// @brief The results of a finished step: as host numbers, or as a record in device memory that kernels read.
 
 #include <shardwright/tensor/device_value.hpp>
 #include <shardwright/train/loss.hpp>
@@ -15,18 +14,18 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief A finished step in a device's memory; the same on every rank.
+/// @brief A finished step in device memory; the same on every rank.
 struct StepRecord {
   double loss = 0;                ///< Mean over the tokens.
   double tokens = 0;              ///< Valid tokens of the global batch.
   double gradient_norm = 0;       ///< Of the gradient of the mean loss.
   double scale = 0;               ///< GradientScale::factor, before clipping.
-  std::int32_t loss_exponent = 0; ///< Of the loss scale that the gradients hold.
-  std::int32_t finite = 0;        ///< Whether loss and norm are numbers.
+  std::int32_t loss_exponent = 0; ///< Of the loss scale contained in the gradients.
+  std::int32_t finite = 0;        ///< Whether loss and norm are finite.
   std::int32_t overflowed = 0;    ///< Whether a smaller loss scale is tried instead.
   std::int32_t take = 0;          ///< Whether the optimizer takes the step.
-  std::int32_t halted = 0;        ///< Whether a StepGuard lets no step pass any more.
-  std::int64_t skipped = 0;       ///< Steps in a row that a StepGuard has not let pass, up to this one.
+  std::int32_t halted = 0;        ///< Whether a StepGuard admits no more steps.
+  std::int64_t skipped = 0;       ///< Steps in a row that a StepGuard has rejected, up to this one.
 };
 
 /// @brief The results of a finished step, the same on every rank.
@@ -34,11 +33,12 @@ struct GradientSummary {
   MeanLoss loss;            ///< Sum of token losses over the global number of tokens.
   std::int64_t tokens = 0;  ///< Valid tokens of the global batch.
   double gradient_norm = 0; ///< Norm of the gradient of the mean loss, every element counted once.
-  GradientScale scale{1}; ///< The gradients are those of the scaled, summed loss; this makes them the mean's.
+  GradientScale scale{1};   ///< The gradients are those of the scaled, summed loss; this factor converts them
+                            ///< to those of the mean.
 
   /// @brief Returns whether loss and gradients are finite numbers.
   [[nodiscard]] bool finite() const { return std::isfinite(loss.value) && std::isfinite(gradient_norm); }
-  /// @brief Itself: what DeviceSummary::read gives where the step is a device's.
+  /// @brief Returns itself, like DeviceSummary::read on a device.
   [[nodiscard]] const GradientSummary& read() const noexcept { return *this; }
 };
 
@@ -63,8 +63,8 @@ inline void require_tokens(double tokens) {
 
 } // namespace detail
 
-/// @brief The results of a finished step on a device: a handle of its StepRecord, which kernels of later
-/// operations read. The accumulator's next step writes over it, in the order of the stream.
+/// @brief The results of a finished step on a device: a handle to its StepRecord, which later kernels read.
+/// The accumulator's next step overwrites it, in stream order.
 template <class Target>
 class DeviceSummary {
 public:
@@ -74,7 +74,7 @@ public:
   [[nodiscard]] detail::TargetResources<Target>& resources() const { return record_->resources(); }
   [[nodiscard]] const typename Target::execution_space& execution() const { return record_->execution(); }
 
-  /// @brief The numbers, once the device has them: waits for it (StepReports does not).
+  /// @brief The numbers; waits for the device (StepReports does not).
   /// @throws InvalidArgument if no rank had a valid token.
   [[nodiscard]] GradientSummary read() const { return detail::summary_of(record_->read()); }
 

@@ -19,7 +19,7 @@ struct StepReport {
   double learning_rate = 0;
   std::int64_t tokens = 0; ///< Valid tokens of the global batch.
   bool skipped = false;    ///< Not taken by the optimizer.
-  std::string note;        ///< Why it was skipped, or what else there is to say of it.
+  std::string note;        ///< Why it was skipped, or another remark.
 };
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Reports of steps on a device, read by the host while the device goes on.
+/// @brief Reports of steps on a device, which the host reads while the device continues.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/source_location.hpp>
@@ -23,10 +23,10 @@ namespace detail {
 
 struct ReportSlot {
   StepRecord record;
-  std::uint64_t number = 0; ///< Of the report that the record is, from 1.
+  std::uint64_t number = 0; ///< Number of the report in the record, from 1.
 };
 
-/// The record first, and its number when the host can see it.
+/// Writes the record first, and its number once the host can see the record.
 struct PublishReport {
   const StepRecord* record;
   ReportSlot* slot;
@@ -44,16 +44,16 @@ struct PublishReport {
 
 } // namespace detail
 
-/// @brief A step of a device as the host learns of it.
+/// @brief The host's view of a device's step.
 struct DeviceStepReport {
   GradientSummary summary;
   bool taken = false;       ///< By the optimizer.
   bool halted = false;      ///< A StepGuard ends the run at this step or has ended it before.
-  std::int64_t skipped = 0; ///< Steps in a row that a StepGuard held back, up to this one.
+  std::int64_t skipped = 0; ///< Steps in a row that a StepGuard rejected, up to this one.
 };
 
-/// @brief The reports of steps, in their order: the device writes each into memory of the host, and the host
-/// looks when it likes. Nothing synchronises with the stream.
+/// @brief The reports of steps, in order: the device writes each to host memory, and the host reads it at any
+/// time. Nothing synchronises with the stream.
 template <class Target>
 class StepReports {
 public:
@@ -63,7 +63,7 @@ public:
   /// @param deadline the longest time that take() waits
   explicit StepReports(std::chrono::nanoseconds deadline) : deadline_(deadline), slots_(capacity) {}
 
-  /// @brief Reports a finished step, after what the stream holds now. @throws LifecycleError if `capacity`
+  /// @brief Reports a finished step, after all work now on the stream. @throws LifecycleError if `capacity`
   /// reports wait to be taken.
   void append(const DeviceSummary<Target>& summary) {
     if (pending() == capacity)
@@ -74,19 +74,19 @@ public:
     detail::run_once(
         "sw::report", summary.execution(),
         detail::PublishReport{summary.record(), slots_.data() + (appended_ - 1) % capacity, appended_});
-    if constexpr (counts_only<Target>) // in place of the kernel, which a dry run leaves out
+    if constexpr (counts_only<Target>) // instead of the kernel, which does not run in a dry run
       slots_.data()[(appended_ - 1) % capacity] = {
           {.loss = 1, .tokens = 1, .gradient_norm = 1, .scale = 1, .finite = 1, .take = 1}, appended_};
   }
 
-  /// @brief Reports that were appended and not taken.
+  /// @brief Number of reports that were appended but not taken.
   [[nodiscard]] std::size_t pending() const noexcept { return static_cast<std::size_t>(appended_ - taken_); }
-  /// @brief Returns whether take() would return at once.
+  /// @brief Returns whether take() would return immediately.
   [[nodiscard]] bool ready() const { return pending() > 0 && arrived(); }
 
-  /// @brief The oldest report; waits for it, and for nothing that the stream got after it.
-  /// @throws LifecycleError if none is under way; DeadlineExceeded; InvalidArgument for a batch without
-  /// tokens; the error of the device, or of a call that cannot end.
+  /// @brief The oldest report; waits for it, but not for later work on the stream. @throws LifecycleError if
+  /// none is pending; DeadlineExceeded; InvalidArgument for a batch without tokens; the error of the device,
+  /// or of a call that cannot end.
   [[nodiscard]] DeviceStepReport take(SourceLocation where = SourceLocation::current()) {
     if (pending() == 0)
       throw LifecycleError("StepReports: take() must follow an append() (append the step's summary first)");
@@ -104,7 +104,7 @@ public:
   }
 
 private:
-  /// Ends the communicators of the rank as well: their kernels might keep the device from ever being free.
+  /// Ends the communicators of the rank as well: otherwise their kernels might block the device forever.
   [[noreturn]] void late(SourceLocation where) const {
     const std::string sentence = "the device must finish a step within " + detail::time_text(deadline_) +
                                  ", but step " + std::to_string(taken_ + 1) +

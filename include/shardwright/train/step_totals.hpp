@@ -20,7 +20,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Puts the sums of a rank side by side, for one reduction; a null `loss` counts nothing.
+/// Packs the sums of a rank for a single reduction; a null `loss` contributes nothing.
 struct CollectTotals {
   const double* loss; // and tokens
   const double* squares;
@@ -55,7 +55,7 @@ struct SummarizeTotals {
   }
 };
 
-/// Adds the losses of microbatches, in their order, and finishes the step.
+/// Adds the losses of microbatches, in order, and finishes the step.
 template <class Target>
 class StepTotals {
 public:
@@ -86,7 +86,7 @@ public:
 
 private:
   DeviceSums<Target> sums_;
-  // At one place in all steps, where captured kernels find them.
+  // At the same address in all steps, where captured kernels find them.
   std::optional<Scalars<3, Target>> totals_;
   std::optional<DeviceValue<StepRecord, Target>> record_;
 };

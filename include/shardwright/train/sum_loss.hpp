@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A value that may be the loss of tokens that are counted in layout `L`.
+/// A value that can be the loss of tokens counted in layout `L`.
 template <class Value, class L>
 struct SumLossOf {
   static constexpr bool scalar = Value::tensor_rank == 0;
@@ -90,8 +90,8 @@ struct SumLoss {
 
 /// @brief A scalar on a tape as a loss: the sum over this rank's tokens, and their number.
 ///
-/// The gradient of the summed loss, 1 times the tape's loss scale, reaches it with Tape::backward,
-/// whether its sums are used or not (to watch only: `loss.value()`); a GradAccumulator divides once by the
+/// Tape::backward starts from the gradient of the summed loss, 1 times the tape's loss scale, whether the
+/// result is used or not (to only monitor it, use `loss.value()`); a GradAccumulator divides once by the
 /// global number of tokens. On a host it waits for the number.
 /// @param loss Layout<0, Partial<Sum, axes...>> over the axes that shard the tokens @param tokens this
 /// rank's, in that layout

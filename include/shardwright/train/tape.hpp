@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Tape: where Vars begin, and where their gradients are asked for.
+/// @brief Tape: creates Vars and computes their gradients.
 
 #include <shardwright/train/device_loss_scale.hpp>
 #include <shardwright/train/input_check.hpp>
@@ -16,7 +16,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// A value that no operation made.
+/// A value that is not the result of an operation.
 template <class L, class Element, class Target>
 class LeafNode final : public TapeNode {
 public:
@@ -24,7 +24,7 @@ public:
       : TapeNode(tape), slot_(*this) {
     slot_.set(std::move(value));
     slot_.want_gradient(wants_gradient);
-    if (recomputes()) // nothing computes it again
+    if (recomputes()) // nothing can recompute it
       slot_.keep_always();
   }
   void forward() override {}
@@ -38,7 +38,7 @@ private:
   Slot<L, Element, Target> slot_;
 };
 
-/// A tensor on a tape. Data, of which no gradient is asked, are compared between ranks.
+/// A tensor on a tape. Data without a gradient is compared between ranks.
 template <LayoutType L, class E, class Target>
 [[nodiscard]] auto leaf_on(TapeCore& tape, ShardedTensor<L, E, Target>&& tensor, bool wants_gradient,
                            SourceLocation where) {
@@ -61,13 +61,13 @@ public:
 
 /// @brief The operations of one microbatch, for its gradients.
 ///
-/// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` gives the gradients. A
-/// tape that starts again reuses its memory. It belongs to its rank's thread.
+/// `input` and `variable` put tensors on it; operations on the Vars follow; `backward` computes the
+/// gradients. A restarted tape reuses its memory. It belongs to its rank's thread.
 template <class Target = DefaultTarget>
 class Tape {
 public:
   Tape() : Tape(Recording::training) {}
-  /// @param origin what random numbers of the microbatch are keyed by; dropout in training needs one
+  /// @param origin keys the random numbers of the microbatch; dropout in training needs one
   explicit Tape(Recording recording, const std::optional<BatchOrigin>& origin = {},
                 const TokenRuns& runs = {})
       : core_(new detail::TapeOn<Target>) {
@@ -83,21 +83,21 @@ public:
       core_->release();
   }
 
-  /// @brief Forgets everything and starts again. @throws LifecycleError while a Var on it is in use.
+  /// @brief Discards everything and starts again. @throws LifecycleError while a Var on it is in use.
   void restart(Recording recording = Recording::training, const std::optional<BatchOrigin>& origin = {},
                const TokenRuns& runs = {}) {
     core_->restart(recording, origin, runs);
   }
-  /// @brief Chooses whether ranks compare the data that come to the tape, such as inputs, token ids and
+  /// @brief Chooses whether ranks compare the data that enters the tape, such as inputs, token ids and
   /// targets; see require_equal_inputs(). Training does so in its first step.
   void check_inputs(bool on) { core_->check_inputs(on); }
-  /// @brief Returns the pass that counters ask for: none in an evaluation, and none once backward passes run.
+  /// @brief Returns the FirstPass for counters: none in an evaluation, and none once backward passes run.
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept { return core_->first_pass(); }
-  /// @brief Sets the factor that the gradients of losses are multiplied with.
+  /// @brief Sets the factor by which the gradients of losses are multiplied.
   void set_loss_scale(LossScaleOn<Target> scale) { core_->loss_scale = std::move(scale); }
 
-  /// @brief A tensor of which no gradient is asked: data. It shares the tensor's memory, which must not be
-  /// written until the last gradient.
+  /// @brief Puts a tensor on the tape as data, without a gradient. It shares the tensor's memory, which must
+  /// not be written until the last gradient.
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target>
   input(ShardedTensor<L, E, Target>&& tensor, SourceLocation where = SourceLocation::current()) {
@@ -108,7 +108,7 @@ public:
   input(const ShardedTensor<L, E, Target>& tensor, SourceLocation where = SourceLocation::current()) {
     return detail::leaf_on(*core_, tensor.share(), false, where);
   }
-  /// @brief A tensor of which gradient() is asked.
+  /// @brief Puts a tensor on the tape whose gradient() is wanted.
   template <LayoutType L, class E>
   [[nodiscard]] Var<L, std::remove_const_t<E>, Target> variable(ShardedTensor<L, E, Target>&& tensor) {
     return detail::leaf_on(*core_, std::move(tensor), true, {});
@@ -118,21 +118,20 @@ public:
     return detail::leaf_on(*core_, tensor.share(), true, {});
   }
 
-  /// @brief Gives a value its gradient, as if an operation that reads it had.
+  /// @brief Adds a gradient to a value, as if from an operation that reads it.
   template <LayoutType L, class Element, class E>
   void seed(const Var<L, Element, Target>& value, ShardedTensor<Gradient<L>, E, Target> gradient,
             SourceLocation where = SourceLocation::current()) {
     value.slot().give(std::move(gradient), where);
   }
-  /// @brief The gradients of everything on the tape, from the last operation to the first: of inputs and of
-  /// parameters. Collective where operations or transitions are. Every loss on the tape is one of them,
-  /// whether its sums are used or not.
-  /// @throws LifecycleError for a second one without restart(), and in an evaluation. Nothing is recorded
-  /// after it until then.
+  /// @brief Computes the gradients of everything on the tape, inputs and parameters, from the last operation
+  /// to the first. Collective if operations or transitions are. Every loss on the tape contributes, whether
+  /// its result is used or not. After it, nothing can be recorded until restart(). @throws LifecycleError for
+  /// a second call without restart(), and in an evaluation.
   void backward() { core_->backward(detail::GradientPass::both); }
-  /// @brief Only those of inputs; backward_weights() must follow.
+  /// @brief Computes only gradients of inputs; backward_weights() must follow.
   void backward_inputs() { core_->backward(detail::GradientPass::input); }
-  /// @brief Those of parameters. @throws LifecycleError if backward_inputs() has not run.
+  /// @brief Computes the gradients of parameters. @throws LifecycleError if backward_inputs() has not run.
   void backward_weights() { core_->backward(detail::GradientPass::weight); }
 
   /// @brief The gradient of a `variable`, after backward(). @throws LifecycleError if there is none.

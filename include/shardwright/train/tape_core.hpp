@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A tape: the operations of one microbatch in the order in which they ran, for the passes that
-/// follow.
+/// @brief The core of a tape: the operations of one microbatch in the order in which they ran.
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/layout/token_order.hpp>
@@ -24,17 +23,16 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The purpose of a recording, which decides what a tape keeps of the operations that run on it.
+/// @brief The purpose of a recording, which determines what a tape keeps.
 enum class Recording : std::uint8_t {
-  evaluation, ///< Nothing: no gradients follow, and dropout drops nothing.
-  counting,   ///< Nothing either, but as training computes it: what it counts is needed ahead of that.
-  training    ///< With what the gradients need.
+  evaluation, ///< Keeps nothing: no gradients follow, and dropout drops nothing.
+  counting,   ///< Keeps nothing either, but computes as in training, for counts that are needed beforehand.
+  training    ///< Keeps what the gradients need.
 };
 
 namespace detail {
 
-/// Memory for nodes, which a tape takes again for every microbatch: after the first ones nothing comes from
-/// the heap.
+/// Memory for nodes, reused for every microbatch: after the first ones nothing is allocated on the heap.
 class TapeArena {
 public:
   [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment) {
@@ -63,18 +61,18 @@ private:
   std::size_t used_ = 0;
 };
 
-/// The gradients that a node is asked for.
+/// Which gradients a node computes.
 enum class GradientPass : std::uint8_t { input, weight, both };
 
 class TapeCore;
 
-/// The results that backward passes compute again.
+/// Which results backward passes recompute.
 struct RecomputationScope {
-  std::uint32_t region = 0; ///< Results stay inside the function whose number this is; 0: none.
-  bool cheap = false;       ///< Each result by itself, whoever reads it.
+  std::uint32_t region = 0; ///< Number of the enclosing recomputed function; 0: none.
+  bool cheap = false;       ///< Each result by itself, whatever reads it.
 };
 
-/// One operation. A node owns its results; those who read them are counted there.
+/// One operation. A node owns its results, which count their readers.
 class TapeNode {
 public:
   explicit TapeNode(TapeCore& tape) noexcept;
@@ -82,21 +80,21 @@ public:
   TapeNode& operator=(const TapeNode&) = delete;
   virtual ~TapeNode() = default;
 
-  /// Computes the results from the operands: once when it is recorded, and again for each result that was
-  /// let go of and is asked for.
+  /// Computes the results from the operands: once when it is recorded, and again for each released result
+  /// that is needed.
   virtual void forward() = 0;
-  /// The gradients of the operands from those of the results. A node is asked for both at once, or first for
-  /// those of its inputs and later for those of its weights.
+  /// Computes the gradients of the operands from those of the results: either both together, or first those
+  /// of its inputs and later those of its weights.
   virtual void backward(GradientPass) = 0;
 
   [[nodiscard]] TapeCore& tape() const noexcept { return tape_; }
-  /// Whether its results may be let go of after the forward pass, because backward passes compute them again.
+  /// Whether its results may be released after the forward pass, because backward passes recompute them.
   [[nodiscard]] bool recomputes() const noexcept {
     return recomputation_.region != 0 || recomputation_.cheap;
   }
-  /// Whether it is of a function that is computed again as a whole, transitions among it.
+  /// Whether it belongs to a function that is recomputed as a whole, including transitions.
   [[nodiscard]] bool in_region() const noexcept { return recomputation_.region != 0; }
-  /// Whether this node may let go of what `other` gives it: `other` is cheap, or both are of one region.
+  /// Whether this node need not keep the result of `other`: `other` is cheap, or both are in the same region.
   [[nodiscard]] bool recovers(const TapeNode& other) const noexcept {
     return other.recomputation_.cheap ||
            (recomputation_.region != 0 && recomputation_.region == other.recomputation_.region);
@@ -109,8 +107,7 @@ private:
   RecomputationScope recomputation_;
 };
 
-/// The part of a tape that does not depend on a target. It lives until the tape and all values on it are
-/// gone.
+/// The target-independent part of a tape. It lives until the tape and all values on it are gone.
 class TapeCore {
 public:
   TapeCore() = default;
@@ -118,7 +115,7 @@ public:
   TapeCore& operator=(const TapeCore&) = delete;
   virtual ~TapeCore() { clear(); }
 
-  /// Forgets everything and starts again. @throws LifecycleError while values of it are in use.
+  /// Discards everything and starts again. @throws LifecycleError while values on it are in use.
   void restart(Recording recording, const std::optional<BatchOrigin>& origin, const TokenRuns& runs) {
     if (references_ > 1)
       throw LifecycleError("Tape: it must not restart while " + std::to_string(references_ - 1) +
@@ -130,15 +127,15 @@ public:
     number_ = next_number();
   }
 
-  /// Puts an operation on the tape and carries it out.
+  /// Appends an operation to the tape and executes it.
   template <class Node, class... Arguments>
   Node& record(Arguments&&... arguments) {
     Node& node = add<Node>(std::forward<Arguments>(arguments)...);
     node.forward();
     return node;
   }
-  /// Puts an operation on the tape whose result is not asked for yet.
-  /// @throws LifecycleError once backward passes run, which would leave it out.
+  /// Appends an operation to the tape whose result is not needed yet. @throws LifecycleError once backward
+  /// passes run, which would miss it.
   template <class Node, class... Arguments>
   Node& add(Arguments&&... arguments) {
     static_assert(std::is_base_of_v<TapeNode, Node>);
@@ -151,18 +148,18 @@ public:
     node->before_ = std::exchange(last_, node);
     return *node;
   }
-  /// Memory for what belongs to a node, which destroys it.
+  /// Memory for data of a node, which destroys it.
   [[nodiscard]] TapeArena& arena() noexcept { return arena_; }
 
-  /// The gradients of all nodes, from the last to the first: both at once, or those of inputs and then those
-  /// of weights, each once. @throws LifecycleError in any other order, and in an evaluation.
+  /// Computes the gradients of all nodes, from the last to the first: both together, or those of inputs and
+  /// then those of weights, each once. @throws LifecycleError in any other order, and in an evaluation.
   void backward(GradientPass pass) {
     require_turn_of(pass);
     phase_ = pass == GradientPass::input ? Phase::inputs_done : Phase::done;
     for (TapeNode* node = last_; node != nullptr; node = node->before_)
       node->backward(pass);
   }
-  /// Whether what runs forward now is a replay.
+  /// Whether the current forward computation is a replay.
   [[nodiscard]] bool replays() const noexcept { return phase_ != Phase::recording; }
   [[nodiscard]] std::optional<FirstPass> first_pass() const noexcept {
     if (trains() && !replays())
@@ -170,16 +167,16 @@ public:
     return std::nullopt;
   }
 
-  /// Whether data that come to the tape are compared between ranks.
+  /// Whether data that enters the tape is compared between ranks.
   [[nodiscard]] bool checks_inputs() const noexcept { return checks_inputs_; }
   void check_inputs(bool on) noexcept { checks_inputs_ = on || always_checked; }
   [[nodiscard]] bool trains() const noexcept { return recording_ == Recording::training; }
-  /// Whether a pass of training follows that needs the counts of this one.
+  /// Whether a training pass follows that needs the counts of this one.
   [[nodiscard]] bool counts_ahead() const noexcept { return recording_ == Recording::counting; }
-  /// Nothing if the tape has not been told.
+  /// Empty if it was not set.
   [[nodiscard]] const std::optional<BatchOrigin>& origin() const noexcept { return origin_; }
   [[nodiscard]] const TokenRuns& runs() const noexcept { return runs_; }
-  /// A number that no other recording has.
+  /// A unique number of the recording.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
   /// Sets the recomputation of nodes from now on; returns the previous one.
@@ -196,7 +193,7 @@ public:
   }
 
 private:
-  /// The passes that have begun; one that throws is not begun again.
+  /// The passes that have begun; one that throws is not repeated.
   enum class Phase : std::uint8_t { recording, inputs_done, done };
 
   void require_turn_of(GradientPass pass) const {

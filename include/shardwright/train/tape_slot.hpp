@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The place of a value on a tape: its memory in every layout that is read, and its gradient.
+/// @brief A value's slot on a tape: its memory in every layout that is read, and its gradient.
 
 #include <shardwright/layout/gradient.hpp>
 #include <shardwright/mesh/mesh_core.hpp>
@@ -21,17 +21,17 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 template <class L>
 inline constexpr char layout_identity = 0;
 
-/// A value in one layout, and who still reads it there.
+/// A value in one layout, with counts of its readers.
 struct HeldValue {
   const char* layout = nullptr;
   BufferHandle memory;
   std::uint32_t pins = 0;        ///< Nodes that need it in a later pass.
-  std::uint32_t replay_pins = 0; ///< The same, where it may be computed again until then.
-  bool brought_again = false;    ///< By a backward pass, from the value in its own layout.
+  std::uint32_t replay_pins = 0; ///< The same, if it may be recomputed until then.
+  bool brought_again = false;    ///< Redistributed by a backward pass from the value in its own layout.
   HeldValue* next = nullptr;
 };
 
-/// Raw gradients of one layout that have been added up, on their way to the layout of the slot's gradient.
+/// The sum of raw gradients in one layout, before its transition to the layout of the slot's gradient.
 struct PendingGradient {
   const char* layout = nullptr;
   BufferHandle memory;
@@ -40,13 +40,13 @@ struct PendingGradient {
   PendingGradient* next = nullptr;
 };
 
-/// A node whose part of a gradient is still on its way from other ranks. It lives as long as the tape.
+/// A node whose part of a gradient is still in flight from other ranks. It lives as long as the tape.
 class LateGradient {
 public:
   LateGradient() = default;
   LateGradient(const LateGradient&) = delete;
   LateGradient& operator=(const LateGradient&) = delete;
-  /// Waits for the part and gives it.
+  /// Waits for the part and adds it.
   virtual void finish() = 0;
 
 protected:
@@ -57,10 +57,10 @@ private:
   LateGradient* next_ = nullptr;
 };
 
-/// The part of a slot that does not depend on its type.
+/// The type-independent part of a slot.
 ///
-/// A value stays as long as somebody reads it: a Var, or a node that has pinned it. Where it may be computed
-/// again, a pin holds nothing until that has happened.
+/// A value is kept as long as it has a reader: a Var, or a node that has pinned it. If it may be recomputed,
+/// a pin keeps nothing until that has happened.
 class SlotBase {
 public:
   explicit SlotBase(TapeNode& producer) : producer_(&producer) {}
@@ -80,13 +80,13 @@ public:
   void want_gradient(bool wanted) noexcept { wants_gradient_ = wanted; }
 
   void add_reader() noexcept { ++readers_; }
-  /// Leaves the value where it is until the next settle().
+  /// Keeps the value until the next settle().
   void drop_reader() noexcept { --readers_; }
 
   [[nodiscard]] bool kept(const HeldValue& value) const noexcept {
     return readers_ > 0 || value.pins > 0 || ((replayed_ || value.brought_again) && value.replay_pins > 0);
   }
-  /// Lets go of what nobody reads.
+  /// Releases everything without readers.
   [[gnu::noinline]] void settle() noexcept {
     if (!kept(own_))
       own_.memory = BufferHandle();
@@ -95,7 +95,7 @@ public:
         other->memory = BufferHandle();
   }
 
-  /// The value in its own layout, computed if it is not there.
+  /// The value in its own layout, computed if it is missing.
   [[nodiscard]] HeldValue& own() noexcept { return own_; }
   [[gnu::noinline]] [[nodiscard]] HeldValue& demand() {
     if (!own_.memory) {
@@ -104,7 +104,7 @@ public:
     }
     return own_;
   }
-  /// Computes the value once more, for what the producer keeps beside it.
+  /// Recomputes the value, for the additional state of its producer.
   void compute_again() {
     replayed_ = true;
     producer_->forward();
@@ -121,10 +121,10 @@ public:
     --(producer_->recomputes() ? own_.replay_pins : own_.pins);
     settle();
   }
-  /// For a value that nothing can compute again.
+  /// For a value that nothing can recompute.
   void keep_always() noexcept { ++own_.pins; }
   void drop_gradient() noexcept { gradient_ = BufferHandle(); }
-  /// The place of the value in another layout.
+  /// The entry of the value in another layout.
   [[gnu::noinline]] [[nodiscard]] HeldValue& other(const char* layout) {
     for (HeldValue* known = others_; known != nullptr; known = known->next)
       if (known->layout == layout)
@@ -134,7 +134,7 @@ public:
   }
 
   [[nodiscard]] bool has_gradient() const noexcept { return static_cast<bool>(gradient_); }
-  /// Says that `part` follows: whoever needs the gradient finishes it.
+  /// Declares that `part` follows: the first reader of the gradient completes it.
   void await(LateGradient& part) noexcept { part.next_ = std::exchange(late_, &part); }
 
 protected:
@@ -166,7 +166,7 @@ protected:
   bool kept_by_producer_ = false;
 };
 
-/// A sum that has not been computed.
+/// A deferred sum.
 template <class Value>
 class LazySum {
 public:
@@ -177,7 +177,7 @@ protected:
   ~LazySum() = default;
 };
 
-/// The place of a value of one type. A node holds one for each of its results.
+/// The slot of a typed value. A node holds one for each of its results.
 template <class L, class Element, class Target>
 class Slot : public SlotBase {
 public:
@@ -191,7 +191,7 @@ public:
 
   using SlotBase::SlotBase;
 
-  /// Puts the value in its place; only the producer does.
+  /// Stores the value; called only by its producer.
   template <class E>
   void set(ShardedTensor<L, E, Target>&& value) {
     shape_ = value.shape();
@@ -199,14 +199,14 @@ public:
     own_.memory = TensorAccess::take_memory(std::move(value));
     computed_ = true;
   }
-  /// Says what the value will be like before it is computed.
+  /// Describes the value before it is computed.
   void expect(TargetResources<Target>& resources, const Shape& shape, LazySum<Value>* sum) {
     resources_ = &resources;
     shape_ = shape;
     sum_ = sum;
   }
-  /// The sum that has yet to be computed, where the value is one that is not there: whoever takes its terms
-  /// must set the value.
+  /// The deferred sum, if the value is one that has not been computed: whoever takes its terms must set the
+  /// value.
   [[nodiscard]] LazySum<Value>* sum() noexcept {
     if (own_.memory)
       return nullptr;
@@ -217,12 +217,12 @@ public:
   [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
   [[nodiscard]] TargetResources<Target>& resources() const noexcept { return *resources_; }
 
-  /// A handle of the value, computed if it is not there; the last one where nobody keeps the value.
+  /// A handle to the value, computed if it is missing; the last handle if nothing else keeps the value.
   [[nodiscard]] Value value() {
     HeldValue& held = demand();
     return TensorAccess::in_memory<Value>(kept(held) ? held.memory : std::move(held.memory), shape_);
   }
-  /// The value in layout `To`, by the transition that the types say.
+  /// The value in layout `To`, by the transition that the types determine.
   template <class To>
   [[nodiscard]] ShardedTensor<To, const Element, Target> value_in(HeldValue& place, SourceLocation where) {
     using Wanted = ShardedTensor<To, const Element, Target>;
@@ -235,15 +235,15 @@ public:
 
   /// The extents of the value, without its memory.
   [[nodiscard]] Value outline() const { return TensorAccess::outline<Value>(resources_->core(), shape_); }
-  /// The gradient, once every reader has given its part. @pre has_gradient()
+  /// The gradient, once every reader has added its part. @pre has_gradient()
   [[nodiscard]] GradientHandle take_gradient() {
     return TensorAccess::in_memory<GradientHandle>(std::move(gradient_), shape_);
   }
   [[nodiscard]] GradientHandle gradient() const {
     return TensorAccess::in_memory<GradientHandle>(gradient_, shape_);
   }
-  /// Takes a gradient as propagation gives it. Those of one layout are added up before they are brought to
-  /// the layout in which gradients of this value are handed over.
+  /// Adds a raw gradient. Those of the same layout are summed before they are redistributed to the layout in
+  /// which gradients of this value are passed back.
   template <class Raw, class E>
   void give(ShardedTensor<Raw, E, Target>&& raw, SourceLocation where) {
     using RawHandle = ShardedTensor<Raw, const Element, Target>;
@@ -264,7 +264,7 @@ public:
       };
     }
   }
-  /// Finishes the gradient; whether there is one.
+  /// Completes the gradient; returns whether there is one.
   [[nodiscard]] bool receive_gradient() {
     hand_over_pending(this);
     return has_gradient();
@@ -277,7 +277,7 @@ private:
     gradient_ = TensorAccess::take_memory(std::move(gradient));
   }
 
-  /// By the transition of an owner where this is the last handle: a single all_reduce then works in place.
+  /// By the transition of an owner if this is the last handle: a single all_reduce then works in place.
   template <class To, class From>
   [[nodiscard]] static auto moved(ShardedTensor<From, const Element, Target>&& from, SourceLocation where) {
     using Out = ShardedTensor<To, const Element, Target>;

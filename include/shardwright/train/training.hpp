@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief Steps of training, one after the other: gradients, guard, optimizer and report, on hosts and on
-/// devices.
+/// @brief The training loop's step: gradients, guard, optimizer and report, on hosts and on devices.
 
 #include <shardwright/comm/turns.hpp>
 #include <shardwright/core/error.hpp>
@@ -36,13 +35,12 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The options of training steps.
 struct TrainingOptions {
   NonFinite non_finite = NonFinite::stop; ///< How to treat steps whose loss or gradients are not finite.
-  std::int64_t most_skipped =
-      10; ///< Skipped steps in a row after which the run stops all the same; 0: never.
+  std::int64_t most_skipped = 10; ///< Skipped steps in a row after which the run stops anyway; 0: never.
   std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
   bool record = false;                          ///< Keep timelines of pipelines and of reductions.
   bool check_inputs = true; ///< Compare data between ranks in the first step: see require_equal_inputs().
-  bool capture = false;     ///< Capture steps on a device, and replay them, where that is possible.
-  std::shared_ptr<Turns> turns{}; ///< Of the mesh, where it is made in_turns: see PipelineOptions.
+  bool capture = false;     ///< Capture steps on a device, and replay them, if possible.
+  std::shared_ptr<Turns> turns{}; ///< Of the mesh, if it was created with in_turns: see PipelineOptions.
 };
 
 namespace detail {
@@ -55,7 +53,7 @@ struct NoStepsUnderWay {
   NoStepsUnderWay(const Mesh&, const HostCommunicator&, const TrainingOptions&) {}
 };
 
-/// The steps of a device whose reports are under way.
+/// The steps of a device whose reports are pending.
 template <class Target>
 struct StepsUnderWay {
   struct Step {
@@ -83,7 +81,7 @@ struct StepsUnderWay {
   std::optional<DeviceSummary<Target>> summary;
   std::optional<DynamicDeviceLossScale<Target>> loss_scale;
   std::string note;  // to go with the next report
-  bool told = false; // whether the run has said what became of the capture
+  bool told = false; // whether the run has reported the outcome of the capture
 };
 
 } // namespace detail
@@ -91,10 +89,10 @@ struct StepsUnderWay {
 /// @brief A model's training, step by step.
 ///
 /// On a host, `step` returns when the step is done. On a device it returns when the step is enqueued, with
-/// the report of the one before; `settle` waits for the rest. A step whose loss or gradients are not finite
-/// is repeated under watch, so that the rank whose gradients they are is named, and then skipped or the end
-/// of the run, by choice. All ranks decide alike. A step or an evaluation that throws is the last one: other
-/// ranks may stand at another place of it.
+/// the report of the previous one; `settle` waits for the rest. A non-finite step is repeated under watch, so
+/// that the rank at fault is named, and then skipped or, depending on the options, ends the run. All ranks
+/// decide alike. A step or an evaluation that throws is the last one: other ranks may be at a different point
+/// in it.
 /// @tparam Model WholeModel or PipelineModel
 template <class Model, class Optimizer = AdamW>
 class Training {
@@ -105,16 +103,14 @@ class Training {
   using Batches = std::span<const Batch>;
 
 public:
-  /// @brief Of a model in one piece.
-  /// @param mesh that of the model; all its ranks take part
+  /// @brief Trains a model in one piece. @param mesh that of the model; all its ranks take part
   template <class Mesh>
   requires(!detail::Pipelined<Model>)
       Training(const Mesh& mesh, Model& model, Optimizer optimizer = Optimizer(),
                const TrainingOptions& options = {})
       : Training(mesh, model, mesh.world(), std::move(optimizer), options, detail::MakeRunner{}, model) {}
 
-  /// @brief Of the stages that this rank holds.
-  /// @param world all ranks that hold a part of the model
+  /// @brief Trains the stages that this rank holds. @param world all ranks that hold a part of the model
   /// @param pipeline the ranks of the pipeline, numbered as in the schedule
   /// @param schedule a Schedule, which is proven here
   template <class Mesh, class AnySchedule>
@@ -126,15 +122,15 @@ public:
                  std::move(schedule), model.chunks(),
                  typename Runner::Options{.record = options.record, .turns = options.turns}) {}
 
-  /// @brief Carries out the next step.
+  /// @brief Executes the next step.
   ///
-  /// Collective. On a device whose steps are captured, batches must lie in the same memory in every step.
-  /// @param make_batches called with the number of a step, from 0: its microbatches, a span or a container
-  /// that is kept until they have run. A device calls it again for a step that ends the run; a host repeats a
-  /// step with what it has. A step that it throws in has not begun.
-  /// @return what is known of a step by then: on a host of this one, on a device of the one before
-  /// @throws NonFiniteStep on every rank where the run must end; LifecycleError after a step or an evaluation
-  /// that threw.
+  /// Collective. On a device whose steps are captured, batches must be at the same address in every step.
+  /// @param make_batches called with the index of a step, from 0: returns its microbatches, a span or a
+  /// container that is kept until they have run. On a device it is called again for a step that ends the run;
+  /// a host repeats a step with the same batches. If it throws, the step has not begun. @return the report
+  /// that is available by then: on a host that of this step, on a device that of the previous one @throws
+  /// NonFiniteStep on every rank if the run must end; LifecycleError after a step or an evaluation that
+  /// threw.
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> step(MakeBatches&& make_batches, double learning_rate) {
     require_whole();
@@ -151,8 +147,8 @@ public:
         return device_step(number, batches, make_batches, learning_rate);
     });
   }
-  /// @brief The next report of a step that is still under way on a device; nothing if there is none.
-  /// @param make_batches as step's
+  /// @brief The next pending report of a device's step; empty if there is none. @param make_batches as for
+  /// step
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> settle(MakeBatches&& make_batches) {
     if constexpr (!on_host)
@@ -184,7 +180,7 @@ public:
   [[nodiscard]] Model& model() noexcept { return model_; }
   /// @brief Steps begun so far.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
-  /// @brief The place in the run; waits for a device.
+  /// @brief The position in the run; waits for a device.
   [[nodiscard]] TrainingProgress progress() const {
     TrainingProgress out{steps_, optimizer_.steps(resources()), guard_.in_a_row(), {}};
     if constexpr (on_host) {
@@ -195,8 +191,8 @@ public:
     }
     return out;
   }
-  /// @brief Goes on from such a place; before the first step. Weights and states are the caller's to fill.
-  /// Where this training has no dynamic loss scale, or the place has none, its own stays.
+  /// @brief Resumes from such a position; before the first step. The caller fills weights and states. If
+  /// either this training or the position has no dynamic loss scale, this training's setting is kept.
   void go_on_from(const TrainingProgress& progress) {
     first_step_ = steps_ = progress.steps;
     optimizer_.set_steps(resources(), progress.optimizer_steps);
@@ -230,7 +226,7 @@ private:
   [[nodiscard]] detail::TargetResources<Target>& resources() const {
     return core_->template resources<Target>();
   }
-  /// Carries out work that must not stop half-way.
+  /// Does work that must not stop half-way.
   template <class Work>
   [[nodiscard]] auto whole(const Work& work) {
     broken_ = true;
@@ -238,22 +234,22 @@ private:
     broken_ = false;
     return out;
   }
-  /// What is left of the gradients of a step that threw cannot be dropped without the other ranks, whose
-  /// reductions may be at another place: the next collective would join what does not belong together.
+  /// The remaining gradients of a step that threw cannot be dropped without the other ranks, whose reductions
+  /// may be at a different point: the next collective would combine unrelated data.
   void require_whole() const {
     if (broken_)
       detail::reject_use(
           "Training: a step or an evaluation must not follow one that threw, as ranks may be at different points in it (end the program, or rebuild model and Training from a checkpoint)");
   }
 
-  /// Forwards and backwards of the batches, and the reductions.
+  /// Forward and backward passes of the batches, and the reductions.
   [[nodiscard]] auto gradients(Batches batches) {
     if (options_.record)
       core_->record_background(true);
     accumulator_.add(runner_.run(batches));
     return accumulator_.finish();
   }
-  /// For parts that count in a step, such as the load of experts.
+  /// For parts that count per step, such as the load of experts.
   void end_step(const StepVerdict& verdict) {
     model_.for_each_stage([&](auto& stage) { stage.end_step(verdict); });
   }
@@ -270,7 +266,7 @@ private:
     } else {
       std::optional<WatchRawGradients<Model>> watch;
       if (!summary.finite()) {
-        // Once more, with a look at each rank's own gradients before they are summed: that names the rank.
+        // Repeats the step, and checks each rank's own gradients before they are summed, to name the rank.
         accumulator_.restart();
         end_step({.taken = false}); // the repetition counts again
         watch.emplace(accumulator_);
@@ -288,7 +284,7 @@ private:
     accumulator_.restart();
     return filled(std::move(report), number, summary, learning_rate);
   }
-  /// Whether the step overflowed under a loss scale that there is a smaller one to try instead of.
+  /// Whether the step overflowed and there is a smaller loss scale to try.
   [[nodiscard]] bool lowers_loss_scale(const GradientSummary& summary) {
     return loss_scale_ && !loss_scale_->update(summary.finite()) &&
            loss_scale_->scale() != model_.loss_scale();
@@ -303,13 +299,13 @@ private:
     return report;
   }
 
-  /// Sends the step off. The host stays one step ahead of the device, save where the next step forgets this
+  /// Enqueues the step. The host stays one step ahead of the device, unless the next step would discard this
   /// one's timeline.
   template <class MakeBatches>
   [[nodiscard]] std::optional<StepReport> device_step(std::int64_t number, Batches batches,
                                                       MakeBatches& make_batches, double learning_rate) {
     optimizer_.template set_learning_rate<Target>(core_->template resources<Target>(), learning_rate);
-    // What a captured step takes is written by every replay: nothing else may get it in between.
+    // Every replay writes the memory of a captured step: nothing else may use it in between.
     const detail::PrivateBlocks blocks(core_->template resources<Target>(), device_.graph.obstacle().empty());
     const StepMode mode = device_.graph.step([&] {
       device_.summary.emplace(gradients(batches));
@@ -347,8 +343,7 @@ private:
       report.note += (report.note.empty() ? "" : "; ") + std::string("loss or gradients were not finite");
     return filled(std::move(report), step.number, device.summary, step.learning_rate);
   }
-  /// Repeats the step that ended the run, which has changed nothing, with a look at each rank's own
-  /// gradients.
+  /// Repeats the step that ended the run, which has changed nothing, and checks each rank's own gradients.
   template <class MakeBatches>
   [[noreturn]] void end_run(std::int64_t number, const DeviceStepReport& device, MakeBatches& make_batches) {
     while (device_.reports.pending() > 0)

@@ -20,11 +20,11 @@ template <LayoutType From, LayoutType To, class Element, class Target>
 class Edge;
 } // namespace detail
 
-/// @brief A value of layout `L` on a tape, made by an operation whose operands are on that tape.
+/// @brief A value of layout `L` on a tape, the result of an operation whose operands are on that tape.
 ///
-/// Operations on Vars are those on tensors; what the gradients need is recorded with them. Copies name the
-/// same value. Its memory stays until the last Var is gone and every operation that needs it for a gradient
-/// has run, so let go of what is read no more: `x = block(std::move(x))`. A Var belongs to its rank's thread.
+/// Vars support the same operations as tensors, and record what the gradients need. Copies refer to the same
+/// value. Its memory stays until the last Var is gone and every gradient that needs it has been computed, so
+/// release Vars that are no longer read: `x = block(std::move(x))`. A Var belongs to its rank's thread.
 template <LayoutType L, class Element = float, class Target = DefaultTarget>
 class Var {
   using Slot = detail::Slot<L, Element, Target>;
@@ -38,7 +38,7 @@ public:
   static constexpr int tensor_rank = L::tensor_rank;
   using Shape = typename Slot::Shape;
 
-  /// @brief Names the value of a slot; for operations.
+  /// @brief Refers to the value of a slot; for operations.
   explicit Var(Slot& slot) noexcept : slot_(&slot) { retain(); }
   Var(const Var& other) noexcept : slot_(other.slot_) { retain(); }
   Var(Var&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
@@ -56,13 +56,14 @@ public:
 
   /// @brief The whole value's extents.
   [[nodiscard]] const Shape& shape() const { return slot().shape(); }
-  /// @brief The value as a read-only handle; a sum that was not needed so far is computed.
+  /// @brief The value as a read-only handle; a deferred sum is computed.
   [[nodiscard]] ShardedTensor<L, const Element, Target> value() const { return slot().value(); }
 
-  /// @brief Returns the value for the next operation to read in layout `To`: `Transition<L, To>` brings it
-  /// there, and its gradient comes back by the transition from whatever layout that operation gives it in.
+  /// @brief Returns the value for the next operation to read in layout `To`: `Transition<L, To>`
+  /// redistributes it, and a transition takes its gradient back from the layout in which that operation gives
+  /// it.
   ///
-  /// Read twice in one layout, the value is brought there once.
+  /// If the value is read twice in the same layout, it is redistributed once.
   template <LayoutType To>
   [[nodiscard]] detail::Edge<L, To, Element, Target>
   as(SourceLocation where = SourceLocation::current()) const& {
@@ -73,7 +74,7 @@ public:
     return detail::Edge<L, To, Element, Target>(std::move(*this), where);
   }
 
-  /// @brief The place on the tape; for operations. @throws LifecycleError after a move.
+  /// @brief The slot on the tape; for operations. @throws LifecycleError after a move.
   [[nodiscard]] Slot& slot() const {
     if (slot_ == nullptr)
       detail::reject_use("Var: it must name a value, but this one was moved from (use the one it moved to)");
@@ -81,8 +82,7 @@ public:
   }
   /// @brief Pool and execution instance of the value.
   [[nodiscard]] detail::TargetResources<Target>& resources() const { return slot().resources(); }
-  /// @brief Returns the pass of its microbatch if that is seen for the first time and trained on; see
-  /// PassCounter.
+  /// @brief Returns the FirstPass of its microbatch, if this is its first pass in training; see PassCounter.
   [[nodiscard]] std::optional<FirstPass> first_pass() const { return tape().first_pass(); }
   /// @brief The tape that it is on; for operations.
   [[nodiscard]] detail::TapeCore& tape() const { return slot().tape(); }
@@ -130,8 +130,8 @@ template <class L>
   const int index = axis_index(L::axes, axis);
   return index < 0 ? -1 : L::value.dimension_of(index);
 }
-/// Whether a transition from one layout to the other gathers and does nothing else. Only by the types: how
-/// uneven parts compare differs between ranks.
+/// Whether a transition from one layout to the other only gathers. Decided only by the types, since the sizes
+/// of uneven parts differ between ranks.
 template <class From, class To>
 [[nodiscard]] constexpr bool only_gathers() {
   if (std::is_same_v<From, To> || From::value.has_partial() || To::value.has_partial())
@@ -174,14 +174,14 @@ public:
   [[nodiscard]] TargetResources<Target>& resources() const noexcept { return slot_->resources(); }
   [[nodiscard]] Slot& slot() const noexcept { return *slot_; }
 
-  /// Says that `reader` needs the value again: for its gradient, until let_go(), or only to be computed again
-  /// itself, where it is. Before the first reading.
+  /// Declares that `reader` needs the value again: for its gradient, until let_go(), or only to be recomputed
+  /// itself. Called before the first read.
   void keep(const TapeNode& reader, bool for_gradient) {
     if (!for_gradient && !reader.recomputes())
       return;
     for_gradient_ = for_gradient;
     bool again = reader.recovers(slot_->producer());
-    // A function that is computed again gathers again, too: between the passes the rank's own part is enough.
+    // A recomputed function gathers again, too: between the passes the rank's own part is enough.
     if constexpr (only_gathers<From, To>())
       if (!again && reader.in_region()) {
         again = keeps_source_ = true;
@@ -190,8 +190,7 @@ public:
     pins_ = again ? &HeldValue::replay_pins : &HeldValue::pins;
     ++(place().*pins_);
   }
-  /// Says that a later pass reads the value, when what it could be computed from may be gone: it is there
-  /// from now on.
+  /// Declares that a later pass reads the value, when its sources may be gone: it is kept from now on.
   void secure() {
     if (pins_ != &HeldValue::replay_pins)
       return;
@@ -207,8 +206,8 @@ public:
     if (unpin())
       slot_->settle();
   }
-  /// The value; the last handle of it where nobody keeps it. The first reading gives up the Var, and that of
-  /// a replay what was kept for it only: each node is computed again at most once.
+  /// The value; the last handle to it if nothing else keeps it. The first read releases the Var, and the read
+  /// of a replay releases what was kept only for it: each node is recomputed at most once.
   [[nodiscard]] Value read() {
     if (std::exchange(reads_, false))
       slot_->drop_reader();
@@ -223,7 +222,7 @@ public:
     slot_->settle();
     return out;
   }
-  /// Nothing is to be done before a reading, as it is for a parameter.
+  /// Does nothing before a read, unlike for a parameter.
   template <bool reads = true>
   [[nodiscard]] static constexpr bool reading() noexcept {
     return true;
@@ -234,22 +233,22 @@ public:
   [[nodiscard]] Value outline() const {
     return TensorAccess::outline<Value>(slot_->resources().core(), slot_->shape());
   }
-  /// The sum that the value would be, where it is one that has not been computed.
+  /// The deferred sum, if the value is one that has not been computed.
   [[nodiscard]] LazySum<Value>* sum() {
     if constexpr (std::is_same_v<From, To>)
       return slot_->sum();
     else
       return nullptr;
   }
-  /// The gradient that others have given so far, for an operation that adds it to its own; nothing where
-  /// there is none.
+  /// The gradient from other readers so far, for an operation that adds it to its own; empty if there is
+  /// none.
   [[nodiscard]] std::optional<ShardedTensor<Gradient<To>, const Element, Target>> take_gradient() {
     if constexpr (std::is_same_v<From, To>)
       if (slot_->has_gradient())
         return slot_->take_gradient();
     return std::nullopt;
   }
-  /// Says that a part of the gradient follows. @pre wants_gradient()
+  /// Declares that a part of the gradient follows. @pre wants_gradient()
   void await(LateGradient& part) noexcept { slot_->await(part); }
   /// Adds to the gradient. @pre wants_gradient()
   template <class Raw, class E>
@@ -264,7 +263,7 @@ private:
     else
       return slot_->other(&layout_identity<To>);
   }
-  /// Leaves the value where it is until the next settle(); whether it was kept.
+  /// Keeps the value until the next settle(); returns whether it was kept.
   bool unpin() noexcept {
     if (pins_ == nullptr)
       return false;
@@ -285,8 +284,7 @@ private:
   bool keeps_source_ = false; // in its own layout, beside the pin
 };
 
-/// An operand of an operation as its node holds it. An operand that is given away is not kept alive by the
-/// caller any more.
+/// An operand of an operation as its node holds it. A moved-in operand is no longer kept alive by the caller.
 template <class L, class Element, class Target>
 [[nodiscard]] VarOperand<L, L, Element, Target> operand_of(const Var<L, Element, Target>& var,
                                                            SourceLocation where) {

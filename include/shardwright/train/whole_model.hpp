@@ -13,7 +13,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The one stage that holds all of a model, for programs without a pipeline.
+/// @brief A single stage that holds the whole model, for programs without a pipeline.
 template <class Model>
 class WholeModel : public detail::ElementOfModel<Model> {
 public:
@@ -24,23 +24,23 @@ public:
   using target = typename Model::target;
 
   /// @brief Initial values depend only on the seed, not on the mesh. Not collective.
-  /// @throws InvalidArgument if the sizes do not fit one another or the mesh.
+  /// @throws InvalidArgument if the sizes are inconsistent or do not fit the mesh.
   template <class Mesh>
   WholeModel(const Mesh& mesh, const Config& config, std::uint64_t seed)
       : stage_((detail::check_model<Model>(mesh, config), mesh), config, seed,
                {0, detail::count_units<Model>(config).all}, shared_) {}
 
   [[nodiscard]] const Config& config() const noexcept { return stage_.config(); }
-  /// @brief The factor on the loss's gradient, which GradAccumulator takes back.
+  /// @brief The factor on the loss's gradient, which GradAccumulator removes.
   [[nodiscard]] const LossScaleOn<target>& loss_scale() const noexcept { return stage_.loss_scale(); }
   void set_loss_scale(LossScaleOn<target> scale) { stage_.set_loss_scale(std::move(scale)); }
 
-  /// @brief One microbatch: its summed loss, and the gradients, added to those of the accumulator.
+  /// @brief Processes one microbatch: returns its summed loss, and adds its gradients to the accumulator.
   ///
-  /// Collective. A loss that needs the whole batch needs end_forwards() before, after count() of all
-  /// microbatches. Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) set off part by part;
-  /// those that are reduced once in a step do with the last microbatch, or else in GradAccumulator::finish.
-  /// @param last whether no microbatch of the step follows
+  /// Collective. For a loss that needs the whole batch, first call count() for all microbatches and then
+  /// end_forwards(). Gradients that are reduced for each microbatch (ZeRO-2, ZeRO-3) are sent part by part;
+  /// those that are reduced once per step are sent with the last microbatch, or else in
+  /// GradAccumulator::finish. @param last whether this is the last microbatch of the step
   [[nodiscard]] Loss forward_backward(const Batch& batch, bool last = false) {
     Loss loss{};
     stage_.expect_pass(Pass::backward);
@@ -53,9 +53,9 @@ public:
       stage_.end_gradients();
     return loss;
   }
-  /// @brief A forward pass of a microbatch for what parts count of it, ahead of forward_backward.
+  /// @brief A forward pass of a microbatch for counting, before forward_backward.
   void count(const Batch& batch) { static_cast<void>(stage_.count(std::nullopt, batch, saved_)); }
-  /// @brief Says that all microbatches of a step are counted. Collective.
+  /// @brief Declares that all microbatches of a step are counted. Collective.
   void end_forwards() { stage_.end_forwards(); }
   /// @brief The summed loss of a batch without gradients.
   [[nodiscard]] Loss evaluate(const Batch& batch) {
@@ -63,7 +63,7 @@ public:
     static_cast<void>(stage_.evaluate(std::nullopt, batch, saved_, loss));
     return loss;
   }
-  /// @brief Returns the prediction of the model's last part, such as the scores of the next token.
+  /// @brief Returns the prediction of the model's last part, such as the logits of the next token.
   [[nodiscard]] auto predict(const Batch& batch) { return stage_.predict(std::nullopt, batch, saved_); }
 
   template <class Visitor>

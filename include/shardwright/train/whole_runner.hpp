@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief The runner of a step's microbatches, of a model in one piece or in stages.
+/// @brief Runs a step's microbatches through a model in one piece or in stages.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/schedule/whole_batch_loss.hpp>
